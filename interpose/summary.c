@@ -97,7 +97,7 @@ void gs_summary_print(const struct gs_summary *s, const struct gs_run_path *path
     if (gs_stack_missing()) add(&t, " · %s", gs_stack_missing());
     add_path(&t, " · ", path->db, config);
     if (access(path->db, F_OK)) {
-        add(&t, " (not there any more: it was moved)");
+        add(&t, " (moved or deleted since)");
         gs_print_line("%s", t.at);
         return;
     }

@@ -1,4 +1,4 @@
-/* What `gpuspy attach` and the recorder in a running process tell each other. */
+/* The messages between `gpuspy attach` and the recorder in a running process. */
 #ifndef GPUSPY_SCHEMA_ATTACH_H
 #define GPUSPY_SCHEMA_ATTACH_H
 

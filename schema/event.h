@@ -1,12 +1,12 @@
-/* What the recorder writes into the spool and the store reads: fixed record layouts.
+/* The record layouts that the recorder writes to the spool and the store reads.
  *
  * A record starts with struct gs_rec, is a multiple of 8 bytes long and never crosses a chunk.
- * One thread's records stand in its part of the spool in the order in which they were made.
+ * A thread's part of the spool has its records in the order in which the thread made them.
  * The layouts are private to one build of gpuspy: GS_SPOOL_VERSION changes with any of them.
  *
  * Times are CLOCK_MONOTONIC nanoseconds since the session's start (gs_spool_header.start_mono_ns).
  * Order: a free's time is taken before the real call, an allocation's after it, so that over all
- * threads "free of X" sorts before "X handed out again".
+ * threads "free of X" sorts before the next allocation of X.
  */
 #ifndef GPUSPY_EVENT_H
 #define GPUSPY_EVENT_H
@@ -88,7 +88,7 @@ enum gs_rec_type {
                        that was handed out without a wrapper: no event carries such a number */
     GS_REC_GPU,     /* gs_rec_gpu + name */
     GS_REC_SETTING, /* gs_rec_setting + strings: a variable of the environment, once; one
-                       without a name: from here on they are told */
+                       without a name comes before them */
     /* events */
     GS_REC_ALLOC,         /* gs_rec_alloc */
     GS_REC_FREE,          /* gs_rec_free, written before the real call */
@@ -107,7 +107,7 @@ enum gs_rec_type {
     GS_REC_POOL,          /* gs_rec_pool: what a pool says of itself */
     GS_REC_PENDING,       /* gs_rec_pending + events: PyTorch frees a block that another stream may
                              still use; right before the block's GS_REC_TENSOR of the same thread */
-    GS_REC_EVENT_DONE,    /* gs_rec_event_done: PyTorch's allocator was told that an event has passed */
+    GS_REC_EVENT_DONE,    /* gs_rec_event_done: PyTorch's allocator learned that an event has completed */
     GS_REC_ALLOCATOR,     /* gs_rec_allocator: what PyTorch's allocator has in itself */
     GS_REC_TYPES
 };

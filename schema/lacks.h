@@ -1,5 +1,5 @@
-/* What the simulated CUDA lacks: a table in shared memory that `gpuspy run --simulate` creates and that every
- * process of the run maps. It survives the death of any of them. */
+/* The table of functions that the simulated CUDA lacks. `gpuspy run --simulate` creates it in shared memory, every
+ * process of the run maps it, and it survives the death of any of them. */
 #ifndef GPUSPY_LACKS_H
 #define GPUSPY_LACKS_H
 

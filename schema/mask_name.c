@@ -1,4 +1,4 @@
-/* Which names suggest a secret: tables of words, and rules for their combinations. */
+/* Names that suggest a secret: tables of words, and rules for their combinations. */
 #include "schema/mask_name.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Descriptors with high numbers, so that gpuspy does not take the program's low ones. */
+/* Opens files with high descriptor numbers, so that the low ones stay free for the program. */
 #ifndef GPUSPY_OPEN_HIGH_H
 #define GPUSPY_OPEN_HIGH_H
 

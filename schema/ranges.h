@@ -1,4 +1,4 @@
-/* Which allocation an address lies in: non-overlapping address ranges in order, as a treap. */
+/* Finds the allocation that contains an address: ordered, non-overlapping ranges in a treap. */
 #ifndef GPUSPY_RANGES_H
 #define GPUSPY_RANGES_H
 

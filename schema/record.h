@@ -1,4 +1,4 @@
-/* Whether bytes found in a spool are a record, and its parts. */
+/* Validates that bytes of a spool are a record, and returns its parts. */
 #ifndef GPUSPY_RECORD_H
 #define GPUSPY_RECORD_H
 

@@ -1,4 +1,4 @@
-/* Completing the database of a process that died, from the spool that it left. */
+/* Completes the database of a process that died, from the spool that it left. */
 #include "schema/mask.h"
 #include "schema/spool_file.h"
 #include "schema/store_state.h"
@@ -173,14 +173,14 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
     }
     bool missing = access(path, F_OK) && errno == ENOENT;
     if (missing && h->drained) { /* frames and stacks that the rest refers to went with it */
-        snprintf(error, error_size, "the database was deleted, and the spool is nothing without it");
+        snprintf(error, error_size, "the database was deleted, and the spool cannot be read without it");
         return NULL;
     }
     if (missing) return create_from(h, path, error, error_size);
     struct gs_store *s = gs_store_open(path, error, error_size);
     if (!s) return NULL;
     if (!same_recording(s, h))
-        snprintf(s->error, sizeof s->error, "the spool beside it is of another recording");
+        snprintf(s->error, sizeof s->error, "the spool beside it belongs to another recording");
     else if (s->finished || gs_store_load(s, progress, threads) == 0)
         return s;
     snprintf(error, error_size, "%s", s->error);

@@ -1,4 +1,4 @@
-/* Names in commands that are printed to be typed. */
+/* Quotes file names in suggested commands, so that they can be pasted into a shell. */
 #ifndef GPUSPY_SHELL_WORD_H
 #define GPUSPY_SHELL_WORD_H
 

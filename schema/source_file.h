@@ -1,4 +1,4 @@
-/* The text of the program's own Python files: the recorder stores it, and the analyzer reads it from disk where a
+/* The text of the program's own Python files: the recorder stores it, and the analyzer reads it from disk if a
  * recording has none. Both follow these rules: regular files only, of bounded size, not changed since the recording
  * began, and without the secrets that gpuspy recognises. */
 #ifndef GPUSPY_SOURCE_FILE_H

@@ -1,26 +1,26 @@
 /* The spool: memory that the application's threads append to and the drain reads. It survives the
  * death of the process, because it is a System V shared memory segment: no file system can run out
- * of space under it, nobody can truncate it, and no descriptor leads to it.
+ * of space under it, no process can truncate it, and it needs no descriptor.
  *
  *   segment = header page · counters · GS_SPOOL_CHUNKS chunks of GS_CHUNK_BYTES
  *   chunk = struct gs_chunk · records back to back
  *
  * Beside the database, `<db>.spool` is a small control file (struct gs_spool_control, mode 0600). It
- * names the segment and its owner. The recorder writes it with write(2) and closes it at once; nobody
- * ever maps it. Whoever completes the recording after the owner's death attaches the segment by its id,
- * and believes it only if size, magic, version and cookie agree with the control file.
+ * names the segment and its owner. The recorder writes it with write(2) and closes it at once; no process
+ * maps it. The process that completes the recording after the owner's death attaches the segment by its id,
+ * and accepts it only if size, magic, version and cookie agree with the control file.
  *
  *   create   shmget(IPC_PRIVATE), shmat; control file written under a temporary name, then linked to
  *            its own name, which must not exist.
  *   alive    The owner still records if its process exists with the same start time, is not a zombie,
  *            and has the segment attached (exec detaches it). From another pid namespace: if any
  *            process has it attached.
- *   read     A process that completes the recording holds flock on the control file meanwhile.
+ *   read     A process that completes the recording holds flock on the control file while it reads.
  *   end      The control file is unlinked, the segment removed (IPC_RMID).
  *   lost     A reboot, the end of the IPC namespace (its container is removed) or RemoveIPC at logout
  *            removes the segment. What the drain committed is in the database; the last
  *            GS_SPOOL_COMMIT_MS or so before the end are missing.
- *   orphans  A killed process that nobody reports on leaves its segment. gs_spool_create removes the
+ *   orphans  A killed process whose recording is never read leaves its segment. gs_spool_create removes the
  *            oldest ones of the same user beyond GS_SPOOL_ORPHANS.
  *   refused  Without shmget (seccomp, kernel.shmmax, shmall or shmmni) the spool is private memory,
  *            and a kill loses what the drain has not committed.
@@ -30,30 +30,30 @@
  * chunks become resident than are in use at once). The reader gives a chunk back once everything
  * in it is committed to the database. Chunks carry a sequence number that only grows, and the
  * database stores, in the same transaction as the rows, how far each writer has been read
- * (struct gs_progress): so each record becomes a row once, whoever dies when.
+ * (struct gs_progress): so each record becomes a row exactly once, whichever process dies at any time.
  *
  * A writer has a number, its slot. When a thread ends, its writer is parked: it keeps its number, its
- * chunk and its definitions, and the next new thread adopts it. A GS_REC_THREAD says which thread the
- * slot stands for from then on. A writer that is closed instead ends with a GS_REC_RESET, gives its
+ * chunk and its definitions, and the next new thread adopts it. A GS_REC_THREAD states which thread uses
+ * the slot from then on. A writer that is closed instead ends with a GS_REC_RESET, gives its
  * chunk up and its number back: the next writer with this number takes a chunk of a higher sequence
  * number, so the reader sees one writer after the other. `owner` of a chunk holds the id of the thread
- * that writes to it, GS_CHUNK_PARKED while nobody does.
+ * that writes to it, or GS_CHUNK_PARKED.
  *
- * Memory order. What one side writes and the other relies on, and the pair that orders it; on a processor that reorders
- * stores (aarch64) nothing else does. tests/e2e/test_memory_order.py lists every execution that the C11 model allows of
- * each, and of the same without the order.
+ * Memory order. Each row: the data that one side writes and the other relies on, and the atomic that orders them. On a
+ * processor that reorders stores (aarch64) nothing else does. tests/e2e/test_memory_order.py lists every execution that
+ * the C11 model allows for each row, with and without the order.
  *
- *   a record's bytes           used: release by the writer, acquire by the reader
- *   used, once busy is clear   busy: release, acquire; so a thread that looks idle has published what it had a time for
- *   thread, seq, busy, used    state TAKEN: release, acquire; of a chunk that is seen taken all of them are there
- *   what a thread published    next_seq: added to with release, read with acquire before the chunks are looked at; what
- * other threads add in between keeps the order all of a chunk's records   state FULL or LAST: release, acquire; the
- * writer's last access to the chunk the reader is done         taken: the bit is cleared with release, claimed with
- * acquire and release numbers of sequence        numbers: given up with release, taken with acquire; the next writer's
- * are higher end_ns                     closed: sequentially consistent
+ * - a record's bytes: `used`, released by the writer, acquired by the reader.
+ * - `used`, once busy is clear: `busy`, release and acquire. An idle thread has published each record that has a time.
+ * - thread, seq, busy, used: state TAKEN, release and acquire. If a chunk is seen as taken, all of them are valid.
+ * - records that a thread published: next_seq, added with release, read with acquire before the chunks are read.
+ * - all records of a chunk: state FULL or LAST, release and acquire; the writer's last access to the chunk.
+ * - a chunk that the reader has finished: `taken`, its bit cleared with release, claimed with acquire and release.
+ * - sequence numbers: `numbers`, returned with release, claimed with acquire; those of the next writer are higher.
+ * - end_ns: `closed`, sequentially consistent.
  *
- * One pair is not ordered: busy is set, then the clock is read, without a fence, which would cost more than the rest of
- * an event. The reader may look between the two. It leaves GS_SLACK_NS for that (spool_read.c).
+ * One pair is not ordered: a thread sets busy and then reads the clock without a fence, which would cost more than the
+ * rest of an event. The reader can run between the two; GS_SLACK_NS allows for that (spool_read.c).
  */
 #ifndef GPUSPY_SPOOL_H
 #define GPUSPY_SPOOL_H
@@ -91,7 +91,7 @@ struct gs_spool_header {
     char magic[16];
     uint32_t version;
     uint32_t pid;
-    uint64_t process_start_ticks; /* /proc/pid/stat field 22: tells a recycled pid */
+    uint64_t process_start_ticks; /* /proc/pid/stat field 22: detects a recycled pid */
     char run_id[40];              /* printable, NUL terminated */
     uint64_t start_mono_ns;       /* CLOCK_MONOTONIC at the session's start: time 0 */
     uint64_t start_real_ns;       /* CLOCK_REALTIME at the same moment */
@@ -126,7 +126,7 @@ struct gs_counter {
 };
 #define GS_COUNTER_ANY 0xffffffffffffull /* stream */
 /* stream: 48 bits of the handle; api: 11 bits; device: -1 … 13, all above as 14; not_ready: a query
- * that was told to come again. */
+ * whose result was "not ready". */
 static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream, bool not_ready)
 {
     const uint64_t on = device < 0 ? 0 : device > 13 ? 15 : (uint64_t)device + 1;

@@ -1,4 +1,4 @@
-/* The control file beside a database: where its spool is. */
+/* The control file beside a database, which names its spool. */
 #include "schema/spool.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The spool's control file: written once, complete, under a name that nobody else has. */
+/* Writes the spool's control file: once, complete, under a name that no other process uses. */
 #include "schema/spool.h"
 #include "schema/open_high.h"
 #include "schema/spool_file.h"

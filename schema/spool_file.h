@@ -1,4 +1,4 @@
-/* What the parts of the spool share among themselves. */
+/* Functions that the files of the spool share; no other file includes this. */
 #ifndef GPUSPY_SPOOL_FILE_H
 #define GPUSPY_SPOOL_FILE_H
 

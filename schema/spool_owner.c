@@ -1,4 +1,4 @@
-/* Whose a spool is, and whether that process still records into it. */
+/* Identifies the process that owns a spool, and whether it still records. */
 #include "schema/spool.h"
 #include "schema/spool_file.h"
 #include "schema/open_high.h"
@@ -63,7 +63,7 @@ bool gs_process_is_gone(uint32_t pid, uint64_t start_ticks)
     return is_gone(&p, start_ticks);
 }
 
-/* Of a process whose first thread has ended, /proc/self tells neither namespaces nor program nor arguments. */
+/* Of a process whose first thread has ended, /proc/self has neither namespaces nor program nor arguments. */
 uint64_t gs_namespace(const char *which)
 {
     char path[64];

@@ -1,30 +1,27 @@
 /* The reader's end of the spool: the records of all threads, merged in order of time, each once.
  *
- * Order. A record sorts by the moment of its making (gs_record_time), but never before its
+ * Order. A record sorts by its time (gs_record_time), but never before its
  * predecessor in the same thread; definitions sort with the event that follows them. So the order
- * is a function of the spool's content alone: a drain that merges while the process runs and a
+ * depends only on the spool's content: a drain that merges while the process runs and a
  * recovery that merges everything at once see the same sequence.
  *
- * How far a running merge may go. gs_reader_poll is given `now`, read before it looks at anything.
- * For each thread it reads `state`, then `busy`, then `used`.
- *   - busy clear: every record whose time had been taken when busy was last cleared is within
- * `used`, because the writer publishes (release) before it clears. A record to come has its time
- * taken after busy was set again. The writer has no fence between setting busy and reading the
- * clock, so the processor may read the clock while the store still waits to become visible:
- * nanoseconds to a few microseconds, and an interrupt or a context switch in between completes the
- * store. So its time is at least now - GS_SLACK_NS, where the slack is a thousand times what is
- * needed.
- *   - busy set: its next record's time may have been taken any while ago (it was descheduled), but
- *     after the last poll that saw it idle, and it sorts no earlier than the record before it. Both
- *     are bounds; the higher one holds the merge back, once the thread's published records are used
- * up.
- *   - the newest chunk seen is FULL: its successor was published first but after our look at the
- * map. The thread counts as busy until the next poll.
- *   - busy is GS_BUSY_WAITING: the spool is full and the thread waits for us. Holding back for it
- *     could mean that nothing is ever given back. It doesn't hold back; its record comes late, and
- * is merged as soon as it comes. What matters survives: an address is reused only after its free
- *     was published.
- *   - a thread that has no chunk yet takes one, visibly busy, before it reads the clock. */
+ * How far a running merge may go. gs_reader_poll gets `now`, a time read before it reads the spool. For each thread it
+ * reads `state`, then `busy`, then `used`:
+ *
+ * - busy is clear: `used` covers every record whose time was taken before busy was last cleared, because the writer
+ *   publishes (release) before it clears. Later records take their time after busy was set again. The writer has no
+ *   fence between setting busy and reading the clock, so the processor may read the clock while the store is not yet
+ *   visible: nanoseconds to a few microseconds; an interrupt or a context switch completes the store. So the time of a
+ *   later record is at least now - GS_SLACK_NS, a thousand times that delay.
+ * - busy is set: the time of the next record may have been taken long ago (the thread was descheduled), but after the
+ *   last poll that saw the thread idle, and the record sorts no earlier than the one before it. Once the thread's
+ *   published records are merged, the higher of these two bounds limits the merge.
+ * - the newest chunk seen is FULL: its successor was published after the map was read. The thread counts as busy until
+ *   the next poll.
+ * - busy is GS_BUSY_WAITING: the spool is full and the thread waits for the reader. If the merge waited for the thread,
+ *   no chunk might become free. So the merge goes on, and the record is merged when it comes. The order that matters
+ *   is kept: an address is reused only after its free was published.
+ * - a thread without a chunk takes one, visibly busy, before it reads the clock. */
 #include "schema/record.h"
 #include "schema/spool.h"
 #include "schema/spool_file.h"

@@ -1,4 +1,4 @@
-/* The spool's memory: a System V shared memory segment, or private memory where that is refused. */
+/* The spool's memory: a System V shared memory segment, or private memory if that is refused. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SHM_STAT */
 #endif

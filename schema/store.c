@@ -1,4 +1,4 @@
-/* The database: opening it, its transactions, its end. */
+/* Opens the database, runs its transactions, and closes it. */
 #include "schema/store_state.h"
 #include "schema/store_files.h"
 #include "schema/open_high.h"

@@ -9,7 +9,7 @@
 #include "schema/spool.h"
 
 #define GS_SCHEMA_VERSION 3
-#define GS_APPLICATION_ID 0x67707379 /* "gpsy": tells a gpuspy database from another SQLite file */
+#define GS_APPLICATION_ID 0x67707379 /* "gpsy": distinguishes a gpuspy database from other SQLite files */
 #define GS_DEVICES_MAX 64
 
 /* allocation.kind and copy.kind: the same arithmetic as the views in gpuspy.sql. The

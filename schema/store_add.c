@@ -14,7 +14,7 @@ static int64_t whole_or_null(uint64_t n)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-/* Only where the row itself doesn't tell. */
+/* Only if the row itself does not show it. */
 static int note_owner(struct gs_store *s, const struct gs_live *live)
 {
     if (!live->context && live->home == live->device) return 0;

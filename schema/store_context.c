@@ -1,4 +1,4 @@
-/* Streams, contexts and the like: their rows, and what goes with a context. */
+/* Rows of streams, contexts and other handles, and what the destruction of a context frees. */
 #include "schema/store_state.h"
 
 #include <stdlib.h>

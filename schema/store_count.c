@@ -1,5 +1,5 @@
-/* The spool's counters: calls that are only counted. Each commit writes what was added since the last
- * one, and how far that goes, in the same transaction. */
+/* The spool's counters of calls that are only counted. Each commit writes the increase since the last one and, in
+ * the same transaction, the counts that it has covered. */
 #include "schema/store_state.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The database's files inside a process that isn't ours: out of the application's way, and never
- * written to once they are not the database's any more. */
+/* The database's files inside the application's process: their descriptors do not collide with its own, and gpuspy
+ * never writes to a descriptor that no longer belongs to the database. */
 #ifndef GPUSPY_STORE_FILES_H
 #define GPUSPY_STORE_FILES_H
 

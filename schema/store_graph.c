@@ -1,4 +1,4 @@
-/* Memory of graphs, and what pools say of themselves. */
+/* Rows of graph memory, and of what CUDA reports about pools. */
 #include "schema/store_state.h"
 
 int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_alloc *rec)

@@ -1,4 +1,4 @@
-/* The index of the log (run.db-shm) in a process that isn't ours.
+/* The index of the log (run.db-shm) inside the application's process.
  *
  * SQLite maps this file and reads the mapping at any moment of a transaction: another process that truncates
  * the file would kill this one by SIGBUS. So SQLite gets ordinary memory instead of the mapping. SQLite's locks

@@ -1,4 +1,4 @@
-/* What a recording of bounded size (GPUSPY_KEEP) remembers: the totals over time, the moments whose live sets stay
+/* The state of a recording of bounded size (GPUSPY_KEEP): the totals over time, the moments whose live sets stay
  * complete, and how far the removal of old rows has come. Part of the store's state; single-threaded. */
 #ifndef GPUSPY_STORE_KEEP_H
 #define GPUSPY_STORE_KEEP_H

@@ -1,4 +1,4 @@
-/* Lifetimes of memory: their rows, and the totals of what is live. */
+/* Lifetimes of memory: their rows, and the totals of live memory. */
 #include "schema/store_state.h"
 
 /* ---------------------------------------------------------------- totals */

@@ -1,5 +1,5 @@
 /* An unfinished database → the state that the store had in memory at its last commit. The database
- * may be damaged or not ours at all: whatever is used as an index is checked. */
+ * may be damaged or made by another program: every value that is used as an index is checked. */
 #include "schema/store_state.h"
 
 #include <stdio.h>

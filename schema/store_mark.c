@@ -1,5 +1,5 @@
-/* Marks: a range's two records → one row. A range may span commits, and the end of a process: what
- * its end will say is kept in `recovery_mark` while it is open, as a lifetime's address is. */
+/* Marks: a range's two records → one row. A range may span commits, and the end of a process:
+ * `recovery_mark` keeps the key of its end while it is open, as for a lifetime's address. */
 #include "schema/store_state.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Definitions: what a thread's frame and stack numbers mean, deduplicated over all threads. */
+/* Definitions: maps each thread's frame and stack numbers to ids, deduplicated over all threads. */
 #include "schema/store_state.h"
 #include "schema/utf8.h"
 
@@ -284,7 +284,7 @@ static int define_device(struct gs_store *s, const struct gs_rec_gpu *rec)
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
 
-/* meta: env.NAME, and env alone where nothing but that they are told is known; the NAME of a fact. */
+/* meta: env.NAME, and env without a name: they were read; the NAME of a fact. */
 static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
 {
     char key[4 + GS_STRING_MAX] = "env.";

@@ -1,10 +1,10 @@
 /* Which failed allocations were fatal. A failure counts as fatal until the same thread gets at
- * least as much from the same kind of memory. PyTorch answers a failed cudaMalloc by giving its
- * cache back and trying again; if that fails too it reports the failure at its own level, and from
- * then on only tensors show that the thread recovered: a later cudaMalloc (of a smaller batch, say)
- * doesn't. One of that size does; so do smaller ones that come to more than GOT_ENOUGH of it, as in
- * a program that caught the exception and goes on with half the batch, or with the next: one that
- * dies of it makes hardly any on its way out. */
+ * least as much from the same kind of memory. After a failed cudaMalloc PyTorch frees its
+ * cache and retries; if that fails too, it reports the failure of a tensor, and from then on only
+ * tensors show that the thread recovered: a later cudaMalloc (of a smaller batch, say) does not. A
+ * tensor of the requested size does; so do smaller ones that add up to more than GOT_ENOUGH of it, as
+ * in a program that caught the exception and continues with half the batch or with the next one. A
+ * program that dies of the failure allocates hardly any tensors before it ends. */
 #include "schema/store_state.h"
 
 #include <string.h>

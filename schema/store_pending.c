@@ -1,5 +1,5 @@
-/* Tensors that PyTorch freed while another stream could still use them: until their events have passed,
- * nobody else gets the memory. */
+/* Tensors that PyTorch freed while another stream could still use them: PyTorch reuses their memory only after
+ * their events have completed. */
 #include "schema/store_state.h"
 
 /* An event waits for one tensor at a time: PyTorch records it anew only once it has passed. */

@@ -1,4 +1,4 @@
-/* What NVML says of a device, once a second → rows. */
+/* NVML's samples of a device, once per second → rows. */
 #include "schema/store_state.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The text of the program's own Python files, stored with the first frame that names them: a process that dies has
- * them, too. What is known of them is asked of the database, so that a transaction that fails takes nothing with it. */
+ * them, too. Which files are stored is read from the database, so that a failed transaction leaves no wrong state. */
 #include "schema/store_state.h"
 #include "schema/source_file.h"
 

@@ -1,4 +1,4 @@
-/* The store's statements and its errors: what its other files ask of SQLite. */
+/* The store's SQL statements and errors, for its other files. */
 #include "schema/store_state.h"
 
 #include <stdio.h>

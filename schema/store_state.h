@@ -3,11 +3,11 @@
  *   store.c        opening, transactions, the end
  *   store_add.c    an event → rows in memory
  *   store_mark.c   … ranges and moments
- *   store_sample.c … what NVML says of a device
+ *   store_sample.c … NVML's samples
  *   store_vmm.c    … physical memory and where it is mapped
  *   store_graph.c  … memory of graphs, pools
  *   store_pending.c … tensors that are freed but still in use
- *   store_context.c … streams and contexts, and what goes with a context
+ *   store_context.c … streams and contexts, and what their destruction frees
  *   store_count.c  the spool's counters → rows
  *   store_oom.c    which failed allocations were fatal
  *   store_names.c  definitions: frames, stacks, modules, threads

@@ -1,11 +1,11 @@
-/* Physical memory (cuMemCreate) and where it is mapped.
+/* Physical memory (cuMemCreate) and its mappings.
  *
  * An object is a lifetime in `allocation` whose address is its handle's value. It lives while it has
  * references or mappings; its bytes count once, however often it is mapped. The handle's value names
- * it until the value is given out again, which may happen while mappings still keep it alive.
+ * it until CUDA reuses the value, which may happen while mappings still keep it alive.
  * Memory that was made before the recording began, or that another process made (an import), is an
- * object of space `shared`: it can be mapped, and counts nowhere; how large it is, only its mappings
- * tell. */
+ * object of space `shared`: it can be mapped, and counts in no total; only its mappings show its
+ * size. */
 #include "schema/store_state.h"
 
 #include <stdlib.h>

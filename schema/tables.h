@@ -1,5 +1,5 @@
-/* The store's tables in memory: growing arrays, the live allocations, and content → id. All keep
- * working as they were when memory runs out, and say so. */
+/* The store's tables in memory: growing arrays, the live allocations, and content → id. If memory runs
+ * out, each keeps its content and returns an error. */
 #ifndef GPUSPY_TABLES_H
 #define GPUSPY_TABLES_H
 

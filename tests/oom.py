@@ -20,23 +20,23 @@ FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "oom"
 class Scenario:
     def __init__(self, path):
         self.path, self.name = path, path.stem
-        said = {}
+        reported = {}
         for line in path.read_text().splitlines():
             if not re.match(r"(#|/?) ?\*? ?\w+: ", line):
                 break
-            said.update(re.findall(r"(\w+): +(.+?)(?=  +\w+: |$)", line))
-        self.cause, self.fatal = said["cause"], said["fatal"] == "yes"
-        self.lines = {tuple(at.rsplit(":", 1)) if ":" in at else (path.name, at) for at in said["line"].split("|")}
-        self.torch = path.suffix == ".py" and said.get("torch") != "no"
-        self.device = int(said.get("device", 0))
-        self.advice, self.never, self.outcome = said.get("advice"), said.get("not"), said.get("outcome")
-        self.says, self.step = said.get("says"), said.get("step")
-        self.holder = said.get("holder")
-        self.environment = {"SIMCUDA_MEMORY": said.get("gpu", "4GiB"), "SIMCUDA_DEVICES": said.get("devices", "1"),
+            reported.update(re.findall(r"(\w+): +(.+?)(?=  +\w+: |$)", line))
+        self.cause, self.fatal = reported["cause"], reported["fatal"] == "yes"
+        self.lines = {tuple(at.rsplit(":", 1)) if ":" in at else (path.name, at) for at in reported["line"].split("|")}
+        self.torch = path.suffix == ".py" and reported.get("torch") != "no"
+        self.device = int(reported.get("device", 0))
+        self.advice, self.never, self.outcome = reported.get("advice"), reported.get("not"), reported.get("outcome")
+        self.says, self.step = reported.get("says"), reported.get("step")
+        self.holder = reported.get("holder")
+        self.environment = {"SIMCUDA_MEMORY": reported.get("gpu", "4GiB"), "SIMCUDA_DEVICES": reported.get("devices", "1"),
                             "SIMCUDA_CLOCK": "real"}
-        if "conf" in said:
-            self.environment["PYTORCH_CUDA_ALLOC_CONF"] = said["conf"]
-        self.environment.update(pair.split("=", 1) for pair in said.get("env", "").split())
+        if "conf" in reported:
+            self.environment["PYTORCH_CUDA_ALLOC_CONF"] = reported["conf"]
+        self.environment.update(pair.split("=", 1) for pair in reported.get("env", "").split())
 
     def differs(self, report):
         """What is wrong with the answer, a line each."""
@@ -94,39 +94,39 @@ def size(text):
 
 def claims(oom):
     """What an OOM's sentence claims that its numbers do not bear out, a line each."""
-    said, total, free, e = oom["verdict"], oom["total_bytes"], oom["free_bytes"], oom["evidence"]
+    reported, total, free, e = oom["verdict"], oom["total_bytes"], oom["free_bytes"], oom["evidence"]
     wrong, held = [], {}
     for part in oom["waterfall"]:
         held[part["what"]] = held.get(part["what"], 0) + part["bytes"]
 
     def must(holds, what):
         if not holds:
-            wrong.append(f"{what}: {said}; {held or e}")
+            wrong.append(f"{what}: {reported}; {held or e}")
 
     if oom["waterfall"]:
         must(sum(held.values()) == total, "the parts do not sum to the device")
-    if said.startswith("what is live does not fit"):
+    if reported.startswith("the live memory does not fit"):
         must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] > total, "it would fit")
-    elif re.match("what is live, |what was asked for does not fit", said):
-        named = re.findall(SIZE + " (" + "|".join(map(re.escape, BESIDE)) + ")", said)
+    elif re.match("the live memory, |the request does not fit", reported):
+        named = re.findall(SIZE + " (" + "|".join(map(re.escape, BESIDE)) + ")", reported)
         must(named, "nothing is named")
-        live = size(said)[1] if said.startswith("what is live, ") else 0
+        live = size(reported)[1] if reported.startswith("the live memory, ") else 0
         must(live + e["asked_bytes"] + sum(size(f"{n} {u}")[1] for n, u, _ in named) > total, "the sum would fit")
-        must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] <= total, "what is live would not fit anyway")
+        must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] <= total, "the live memory would not fit anyway")
         for number, unit, words in named:
             low, high = size(f"{number} {unit}")
             must(low <= held.get(BESIDE[words], -1) <= high, f"not {words}")
-    elif said.startswith("fragmentation: "):
-        low, high = size(said)
+    elif reported.startswith("fragmentation: "):
+        low, high = size(reported)
         cached = e["tensor_reserved_bytes"] - e["tensor_allocated_bytes"]
         must(low <= cached <= high, "not so much is cached")
-        if "at most" in said:
+        if "at most" in reported:
             must(e["largest_free_bytes"] < oom["requested_bytes"], "a hole would have served it")
-    elif said.startswith(("fragmentation, or a limit", "a limit on PyTorch")):
+    elif reported.startswith(("fragmentation, or a limit", "a limit on PyTorch")):
         must(free >= oom["requested_bytes"], "there was no room")
-    elif said.startswith("one request is larger"):
+    elif reported.startswith("one request is larger"):
         must(oom["requested_bytes"] > total - e["context_bytes"], "it would fit")
-    elif said.startswith("one request is for most"):
+    elif reported.startswith("one request is for most"):
         must(oom["requested_bytes"] >= total / 2 and oom["requested_bytes"] >= 2 * e["device_live_bytes"], "not most")
     elif oom["cause"] == "leak" and "growing_bytes" in e:
         must(e["growing_bytes"] <= e["live_bytes"], "more has grown than is live")

@@ -10,7 +10,7 @@ own name.
 
 With SAN (the make variable) the programs and the recorder are instrumented, and the sanitizer's run
 time has to come first in the Python processes that they are loaded into. What cannot be had is left
-out, and said.
+out, and reported.
 """
 import importlib.util
 import itertools
@@ -91,7 +91,7 @@ OF_THREADS = ("test_programs", "test_doors", "test_marks")
 
 
 def runs_of(sanitizers):
-    """The Python tests beside the browser's that can be had with these. Those that cannot are said."""
+    """The Python tests beside the browser's that can be had with these. Those that cannot are reported."""
     if "thread" not in sanitizers.split(","):
         return "tests/e2e", "tests/python"
     print("left out: tests/python and all of tests/e2e but", ", ".join(OF_THREADS), "because they record Python, or "

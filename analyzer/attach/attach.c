@@ -87,7 +87,7 @@ static enum attach_result call_entry(struct job *j, struct attach_thread *t)
         }
     }
     if (t->gone) return fail(j, "process %d ended meanwhile", (int)j->process->pid);
-    return fail(j, "process %d did not answer; it goes on unrecorded", (int)j->process->pid);
+    return fail(j, "process %d did not respond; it continues unrecorded", (int)j->process->pid);
 }
 
 /* The thread may be about to read its errno. */
@@ -97,7 +97,7 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
     int value;
 
     if (!attach_thread_begin(t) || !call(t, j->errno_at, 0, 0, &at) || !attach_thread_read(t, at, &value, sizeof value))
-        return fail(j, t->gone ? "process %d ended meanwhile" : "process %d did not answer; it goes on unrecorded",
+        return fail(j, t->gone ? "process %d ended meanwhile" : "process %d did not respond; it continues unrecorded",
                     (int)j->process->pid);
     const enum attach_result result = call_entry(j, t);
     if (!t->gone) (void)attach_thread_write(t, at, &value, sizeof value);
@@ -146,8 +146,8 @@ static enum attach_result try_threads(struct job *j)
     }
     return fail(
         j,
-        "no thread of process %d came to a place where it could be asked within %d s; it goes on unrecorded, try "
-        "again",
+        "no thread of process %d reached a point where gpuspy could attach within %d s; it continues unrecorded; "
+        "try again",
         (int)j->process->pid, SEARCH_MS / 1000);
 }
 
@@ -172,7 +172,8 @@ static enum attach_result wait_answer(const struct job *j)
         if (a.step != GS_ATTACH_AT_WORK) break;
         pause_ms(2);
     } while (now_ms() < until);
-    if (a.step == GS_ATTACH_AT_WORK) return fail(j, "process %d is still at it", (int)j->process->pid);
+    if (a.step == GS_ATTACH_AT_WORK)
+        return fail(j, "process %d has not finished within the time limit", (int)j->process->pid);
     if (a.step == GS_ATTACH_DONE) snprintf(j->text, ATTACH_WHY, "%.*s", ATTACH_WHY - 1, a.text);
     if (a.step == GS_ATTACH_DONE) return ATTACH_DONE;
     fail(j, "process %d: %.*s", (int)j->process->pid, ATTACH_WHY - 64, a.text);

@@ -14,7 +14,7 @@ struct arena_chunk {
 
 static _Noreturn void out_of_memory(size_t size)
 {
-    fprintf(stderr, "gpuspy: out of memory (wanted %zu bytes)\n", size);
+    fprintf(stderr, "gpuspy: out of memory (%zu bytes requested)\n", size);
     exit(3);
 }
 

@@ -746,7 +746,7 @@ static void measure_budget(struct checking *c)
             estimate += row->estimate_bytes;
         }
     }
-    one_budget(c, "all of the three", most, estimate, NULL);
+    one_budget(c, "all three together", most, estimate, NULL);
     if (!isnan(l->budget.activations)) {
         one_budget(c, "tensors at most", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
     }

@@ -18,9 +18,9 @@ char *check_gate_value(const struct check_gate *g, double value, char out[GATE_V
     } else if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
         snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, rounded(value)));
     } else if (g->unit == UNIT_BYTES_STEP) {
-        snprintf(out, GATE_VALUE, "%s a step", units_format_bytes(text, rounded(value)));
+        snprintf(out, GATE_VALUE, "%s per step", units_format_bytes(text, rounded(value)));
     } else if (g->unit == UNIT_NUMBER_STEP) {
-        snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f a step" : "%.2f a step", whole);
+        snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f per step" : "%.2f per step", whole);
     } else if (g->unit == UNIT_SHARE) {
         snprintf(out, GATE_VALUE, "%s", units_format_share(text, value));
     } else {

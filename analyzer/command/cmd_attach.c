@@ -1,4 +1,4 @@
-/* gpuspy attach and detach: record a process that runs already. analyzer/attach has how. */
+/* gpuspy attach and detach: record a running process. analyzer/attach has how. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

@@ -25,7 +25,8 @@ struct settings {
 
 static const struct option_row options[] = {
     {"what", 'w', OPTION_CHOICE, offsetof(struct settings, what), "WHAT", "peak|oom|end|allocated|waits|copies", 0, 0,
-     "what to compare: memory live at the peak (the default), at the out of memory, or at the end; all allocations; "
+     "what to compare: memory live at the peak (the default), at the out-of-memory error, or at the end; all "
+     "allocations; "
      "waits; copies"},
     {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
      "group by this; default line. owner (PyTorch, NCCL, other libraries) needs CUDA allocations at the peak"},

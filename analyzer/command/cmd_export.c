@@ -61,7 +61,7 @@ static const struct option_row options[] = {
      0, "folded, speedscope, pprof: what the call paths weigh; default peak; speedscope has all of them"},
     {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
      "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
-     "default: the last fatal out of memory, else the peak"},
+     "default: the last fatal out-of-memory error, else the peak"},
     {"tables", 0, OPTION_TEXT, offsetof(struct settings, tables), "NAMES", NULL, 0, 0,
      "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, wish.device), "N", NULL, 0, 126,
@@ -103,7 +103,7 @@ const struct command_text command_text_export = {
         "on), by which memory_viz colours them.\n\nThe other formats contain all processes of the run. chrome-trace "
         "(ui.perfetto.dev, chrome://tracing) has memory over time by category, waits, copies and NVTX ranges of each "
         "thread, failures and retries. folded (flamegraph.pl), speedscope (speedscope.app) and pprof (go tool pprof) "
-        "weigh call paths by memory live at the peak, at the out of memory, at the end or at a moment, by all "
+        "weigh call paths by memory live at the peak, at the out-of-memory error, at the end or at a moment, by all "
         "allocations, by waits or by copies. openmetrics is for Prometheus's textfile collector. csv and ndjson are "
         "folders of tables (docs/export.md) for spreadsheets, DuckDB, ClickHouse and Spark.",
     .examples = examples,

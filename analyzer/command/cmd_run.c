@@ -53,7 +53,8 @@ static const struct option_row options[] = {
      "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond it fail as out "
      "of memory"},
     {"on-oom", 0, OPTION_TEXT, offsetof(struct settings, on_oom), "COMMAND", NULL, 0, 0,
-     "run this shell command after an out of memory that the program did not handle, and after the first that it did; "
+     "run this shell command after an out-of-memory error that the program did not handle, and after the first that it "
+     "did; "
      "{} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
     {"keep", 0, OPTION_BYTES, offsetof(struct settings, keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,
      "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: the last part stays "

@@ -59,7 +59,7 @@ static const struct option_row flame_options[] = {
 
 static const struct command_example tree_examples[] = {
     {"gpuspy tree run.db", "the calls that hold memory at the peak"},
-    {"gpuspy tree --what oom --depth 4 run.db", "memory live at the out of memory, upper calls only"},
+    {"gpuspy tree --what oom --depth 4 run.db", "memory live at the out-of-memory error, upper calls only"},
     {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++ frames"},
     {"gpuspy tree --at 12.5 --rank 3 runs/", "one rank of several, 12.5 s after it began"},
     {0},

@@ -143,7 +143,7 @@ static void print_oom(const struct result_oom_verdict *o)
 
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(left, (uint64_t)o->free_bytes);
-    complain("out of memory%s: %s asked for, %s free; %s",
+    complain("out of memory%s: %s requested, %s free; %s",
              o->outcome == RESULT_OUTCOME_UNKNOWN ? " (perhaps handled)"
              : o->fatal                           ? ""
                                                   : " (the program went on)",
@@ -177,7 +177,7 @@ static void print_failure(const struct command_recorded *run, const struct resul
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
-            complain("process %u: %s; no out of memory%s", r->processes[i].pid, how,
+            complain("process %u: %s; memory did not run out%s", r->processes[i].pid, how,
                      run->what_if ? ": it crashed, so whether it fits is unknown" : "");
             return;
         }

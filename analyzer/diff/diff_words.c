@@ -133,12 +133,12 @@ static const char *verdict(struct diff_owner *o, const struct diff_side side[2])
     int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
     if (!d->total.count[DIFF_BEFORE] && !d->total.count[DIFF_AFTER]) {
-        return d->wish.what == PROFILE_OOM ? "Neither run ran out of memory" : "Neither run has anything of this";
+        return d->wish.what == PROFILE_OOM ? "Neither run ran out of memory" : "Neither run has any";
     }
     if (!d->total.count[DIFF_BEFORE] || !d->total.count[DIFF_AFTER]) {
         int has = d->total.count[DIFF_AFTER] > 0;
-        return arena_printf(&o->arena, "Only the %s run %s: %s, heaviest %s", has ? "second" : "first",
-                            d->wish.what == PROFILE_OOM ? "ran out of memory" : "has anything of this",
+        return arena_printf(&o->arena, "Only the %s run %s: %s, largest %s", has ? "second" : "first",
+                            d->wish.what == PROFILE_OOM ? "ran out of memory" : "has any",
                             amount(o, d->total.weight[has]), d->rows_n ? row_text(o, &d->rows[0]) : "unknown");
     }
     if ((double)(change < 0 ? -change : change) <= steady * (double)larger) {

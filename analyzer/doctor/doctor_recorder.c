@@ -175,7 +175,7 @@ static void check_attach(struct doctor *d)
 
     if (attach_process_allowed(why))
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "attach", NULL,
-                           "gpuspy attach can record processes of this user that run already");
+                           "gpuspy attach can record running processes of this user");
     else
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "attach",
                            "run gpuspy attach with sudo, or in a container with --cap-add SYS_PTRACE; gpuspy run needs "

@@ -31,7 +31,7 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
     const struct model_shape *s = &p->model->shape;
 
     if (s->context && s->vocab && p->seq > s->context)
-        estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was made for", (uintmax_t)p->seq,
+        estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was trained for", (uintmax_t)p->seq,
                       (uintmax_t)s->context);
     if (!p->inference && p->pp > 1 && p->batch && p->accumulation < p->pp)
         estimate_note(r,

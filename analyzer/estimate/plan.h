@@ -78,10 +78,10 @@ struct estimate_precision;
     X(EMBEDDINGS, "embeddings", "full copies of the token embedding and the output layer are trained")
 
 /* Of a model with an image tower, too. */
-#define PLAN_FROZEN(X)                                                             \
-    X(NONE, "none", "all parameters are trained")                                  \
-    X(TOWER, "tower", "what sees is not trained, as in a training without images") \
-    X(TEXT, "text", "only what sees is trained, and the layers that attend to it")
+#define PLAN_FROZEN(X)                                                                   \
+    X(NONE, "none", "all parameters are trained")                                        \
+    X(TOWER, "tower", "the image tower is not trained, as in a training without images") \
+    X(TEXT, "text", "only the image tower and the layers that attend to it are trained")
 
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };

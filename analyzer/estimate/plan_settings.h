@@ -95,7 +95,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),             \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"), \
         PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                               \
-                  "of a model of text and images: what is not trained; tower: what sees; default none")
+                  "models of text and images: the part that is not trained (tower: the image tower); default none")
 
 /* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
 #define PLAN_DIVIDED_OPTIONS(type, member)                                                                             \

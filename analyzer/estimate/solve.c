@@ -355,7 +355,7 @@ bool estimate_solve(const char *command, const struct plan *plan, enum estimate_
             snprintf(s->note, sizeof s->note, "the model has no more than %ju positions", (uintmax_t)s->limit);
         else if (what == SOLVE_SEQ && p.model->shape.context && s->likely.any &&
                  s->likely.value > p.model->shape.context)
-            snprintf(s->note, sizeof s->note, "the memory holds this many tokens; the model was made for %ju tokens",
+            snprintf(s->note, sizeof s->note, "the memory holds this many tokens; the model was trained for %ju tokens",
                      (uintmax_t)p.model->shape.context);
     }
     free(search.model.tensors);

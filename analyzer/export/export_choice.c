@@ -170,7 +170,7 @@ static int choose_moment(const struct export_request *w, struct export *e)
         return EXIT_NO;
     } else if (oom && (asks_oom || !w->at)) {
         e->moment_ns = oom->time_ns;
-        note_moment(e, "the out of memory", oom->device);
+        note_moment(e, "the out-of-memory error", oom->device);
     } else if (!w->at || strcmp(w->at, "peak") == 0) {
         int device = peak_device(e);
         e->moment_ns = e->devices[device].peak_ns[e->devices[device].tensors];

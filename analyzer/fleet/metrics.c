@@ -539,7 +539,7 @@ static const struct family of_recording[] = {
     {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.",
      step_growth},
     {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.", full},
-    {"gpuspy_step_seconds", "seconds", GAUGE, "Median time of a step of the program.", step},
+    {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", step},
     {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", failures},
     {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", waits},
     {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", wait_seconds},

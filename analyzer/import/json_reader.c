@@ -250,7 +250,8 @@ static enum import_json_token open_value(struct import_json *j, int c)
 static enum import_json_token close_value(struct import_json *j, int c)
 {
     if (!j->depth || j->open[j->depth - 1] != (c == '}' ? '{' : '[')) {
-        return broken(j, "at byte %llu it closes what was not opened", (unsigned long long)import_json_bytes(j));
+        return broken(j, "at byte %llu it closes a value that was not opened",
+                      (unsigned long long)import_json_bytes(j));
     }
     j->at++;
     j->state = --j->depth ? COMMA_OR_END : DONE;

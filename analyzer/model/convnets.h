@@ -9,7 +9,7 @@
 #define CONV_OPS(OP)                                                                                 \
     OP(CONV, "conv", "convolution")                                                                  \
     OP(BATCH_NORM, "batch_norm", "norm over the batch")                                              \
-    OP(LAYER_NORM, "layer_norm", "norm over the channels of each place")                             \
+    OP(LAYER_NORM, "layer_norm", "norm over the channels of each position")                             \
     OP(RELU, "relu", "")                                                                             \
     OP(RELU6, "relu6", "")                                                                           \
     OP(SILU, "silu", "")                                                                             \
@@ -19,7 +19,7 @@
     OP(HARDSIGMOID, "hardsigmoid", "")                                                               \
     OP(MAX_POOL, "max_pool", "")                                                                     \
     OP(AVERAGE_POOL, "average_pool", "")                                                             \
-    OP(LINEAR, "linear", "fully connected, or on the channels of each place")                        \
+    OP(LINEAR, "linear", "fully connected, or on the channels of each position")                        \
     OP(ADD, "add", "a residual connection")                                                          \
     OP(MULTIPLY, "multiply", "by a gate or a scale of each channel")                                 \
     OP(JOIN, "join", "of channels (torch.cat)")                                                      \

@@ -147,7 +147,7 @@ const char *oom_after_text(struct oom_words *w)
         return stepped ? TEXT(w, "the program made %s%lld more step%s", rows_are_missing(w) ? "at least " : "",
                               (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
-               : a->granted          ? "the program reached the line that failed again"
+               : a->granted          ? "the program executed the failing line again"
                                      : followed(w, a);
     case RESULT_OUTCOME_ENDED: return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:

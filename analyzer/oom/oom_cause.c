@@ -141,7 +141,7 @@ static const struct {
     /* clang-format off */
     RECORDED(PINNED_HOST, is_pinned, oom_explain_pinned)
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
-    INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps what that pass made on purpose")
+    INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps the tensors of that pass on purpose")
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
     INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
     RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
@@ -227,7 +227,7 @@ static void collect(struct oom_words *w)
             evidence_text(w, "graph_site", "what is kept with its graph",
                           site_text_with_caller(w->b, &f->growth->newest));
         }
-        evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows", f->earlier);
+        evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
         struct oom_rhythm r = oom_rhythm(f);
         evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
         evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
@@ -236,7 +236,7 @@ static void collect(struct oom_words *w)
                                          : "high: other memory was allocated and freed");
     }
     if (f->failed_pass.bytes) {
-        evidence_bytes(w, "failed_pass_bytes", "made by passes that ran out of memory earlier, and still live",
+        evidence_bytes(w, "failed_pass_bytes", "allocated in passes that ran out of memory earlier, and still live",
                        f->failed_pass.bytes);
     }
     if (f->trials.trials) {

@@ -77,7 +77,7 @@ void oom_explain_failed(struct oom_words *w)
         .effort = OOM_EFFORT_LINE,
         .first = true,
         .certainty = RESULT_CERTAINTY_INFERRED,
-        .refuted_by = "if the program keeps what that pass made on purpose"};
+        .refuted_by = "if the program keeps the tensors of that pass on purpose"};
     const struct oom_drop drop = {.from_ns = p->from_ns + 1, .before_ns = p->to_ns + 1, .in_pass = true};
     oom_layout_decide(w->b, w->f, &drop, "without the pass that failed", &m);
     oom_add_measure(w->b, w->v, m);

@@ -608,7 +608,7 @@ static void advise(struct site_builder *b, struct result_oom_verdict *v, struct 
         oom_add_measure(
             b, v,
             (struct result_measure){.text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy "
-                                                    "estimate' computes what its weights and optimizer need at least"
+                                                    "estimate' computes the minimum for its weights and optimizer"
                                                   : "smaller pieces, or fewer at a time; or a larger GPU",
                                     .frees_bytes = RUN_UNKNOWN,
                                     .effort = OOM_EFFORT_TRAINING});

@@ -1,4 +1,4 @@
-/* Sentences about an OOM's cause, with the numbers they rest on, and advice. */
+/* Verdicts about an OOM's cause, with the numbers that support them, and advice. */
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 
@@ -27,13 +27,13 @@ static void advise_replayed(struct oom_words *w, int effort, int64_t frees, cons
                                                                               : RESULT_CERTAINTY_INFERRED});
 }
 
-/* `frees`: RUN_UNKNOWN where it has no amount. */
+/* `frees`: RUN_UNKNOWN if the advice has no amount. */
 static void advise(struct oom_words *w, int effort, int64_t frees, const char *text)
 {
     advise_replayed(w, effort, frees, NULL, &(struct oom_replayed){0}, text);
 }
 
-/* The request, had others not so much of the GPU. */
+/* Replays the request as if other processes held nothing on the GPU. */
 static struct oom_replayed replay_without_others(const struct oom_words *w)
 {
     const int64_t free_bytes = run_is_known(w->f->free) ? w->f->free : 0;
@@ -74,7 +74,7 @@ void oom_explain_driver_fragmentation(struct oom_words *w)
     advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
            "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
     advise(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
-           "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
+           "check for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
            "GPUSPY_LIMIT");
 }
 
@@ -95,7 +95,7 @@ void oom_explain_cap(struct oom_words *w)
                                               : "PYTORCH_CUDA_ALLOC_CONF"));
 }
 
-/* Is that process another of this run's, on the same machine? */
+/* The process of this run, on the same machine, that has this pid; NULL: none. */
 static const struct run_process *rank_of(struct oom_words *w, uint32_t pid)
 {
     size_t n;
@@ -155,14 +155,14 @@ void oom_explain_other_process(struct oom_words *w)
 void oom_explain_cache_fragmentation(struct oom_words *w)
 {
     const facts *f = w->f;
-    if (!w->v->fatal && !w->v->handled) { /* a retry: there was room, after all */
+    if (!w->v->fatal && !w->v->handled) { /* a retry, which succeeded */
         w->v->verdict = TEXT(
             w, "PyTorch's cache: it held %s that no tensor used, freed its cached segments, and the request succeeded",
             SIZE(w, oom_cached_bytes(f)));
         oom_add_measure(w->b, w->v,
                         (struct result_measure){.frees_bytes = RUN_UNKNOWN,
                                                 .effort = OOM_EFFORT_ARGUMENT,
-                                                .text = "harmless once; if it repeats, each time waits for the GPU: "
+                                                .text = "harmless once; if it repeats, each flush waits for the GPU: "
                                                         "let sizes vary less, or use a smaller batch"});
         return;
     }
@@ -177,11 +177,11 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
         (struct result_measure){
             .frees_bytes = RUN_UNKNOWN,
             .effort = OOM_EFFORT_ARGUMENT,
-            .text =
-                TEXT(w,
-                     "live blocks%s lie between the holes: allocate what stays before what is temporary, and if sizes "
-                     "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
-                     from)});
+            .text = TEXT(
+                w,
+                "live blocks%s separate the holes: allocate long-lived tensors before temporary ones, and if sizes "
+                "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
+                from)});
 }
 
 void oom_explain_preallocation(struct oom_words *w)
@@ -195,7 +195,7 @@ void oom_explain_preallocation(struct oom_words *w)
 void oom_explain_outside(struct oom_words *w)
 {
     const struct result_by_owner *direct = oom_direct_owner(w->v);
-    const char *who = direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
+    const char *who = direct ? TEXT(w, "; %s allocated %s directly at %s", direct->owner, SIZE(w, direct->bytes),
                                     site_text_with_caller(w->b, &direct->site))
                              : "";
     if (w->f->layer != RUN_SERIES_TENSOR) {
@@ -205,7 +205,7 @@ void oom_explain_outside(struct oom_words *w)
             SIZE(w, w->f->outside - oom_other_bytes(w->f)), SIZE(w, w->f->total));
         advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                "one context per device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA runtime); "
-               "libraries' handles and modules cost memory in each");
+               "library handles and modules take memory in each context");
         return;
     }
     w->v->verdict = TEXT(w, "most of the GPU is in use outside PyTorch's allocator, which holds %s of %s%s",
@@ -213,8 +213,8 @@ void oom_explain_outside(struct oom_words *w)
     if (direct) {
         advise(w, OOM_EFFORT_LINE, direct->bytes,
                TEXT(w,
-                    "%s: its cudaMalloc calls leave PyTorch that much less: a smaller pool or "
-                    "fewer buffers there, or a process or GPU of its own",
+                    "%s: its cudaMalloc calls leave that much less for PyTorch: use a smaller pool or "
+                    "fewer buffers there, or give it its own process or GPU",
                     site_short_text(w->b, &direct->site)));
     }
     advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
@@ -222,7 +222,7 @@ void oom_explain_outside(struct oom_words *w)
            "one process per GPU");
 }
 
-/* What else is in use beside what is live, in words; NULL: that is what is live. */
+/* Describes a part of the device's memory besides the live memory; NULL: the part is live memory. */
 static const char *beside(const facts *f, enum result_held what)
 {
     static const char *const words[RESULT_HELD_N] = {
@@ -253,8 +253,8 @@ static int compare_held_parts(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->what - (int)y->what;
 }
 
-/* What is live would fit by itself, but not beside the rest: as many of the other parts, the largest first,
- * as it takes for the sum to be more than the device. NULL: nothing tells. */
+/* If the live memory would fit by itself: names other parts of the device's memory, the largest first, until the sum
+ * exceeds the device. NULL: the recorded parts do not explain the failure. */
 static const char *explain_beside(struct oom_words *w, const char *from)
 {
     const facts *f = w->f;
@@ -276,8 +276,8 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     if (!named || sum <= f->total || live < 0) {
         return NULL;
     }
-    const char *text = live ? TEXT(w, "what is live, %s%s, does not fit beside", SIZE(w, live), from)
-                            : "what was asked for does not fit beside";
+    const char *text = live ? TEXT(w, "the live memory, %s%s, does not fit beside", SIZE(w, live), from)
+                            : "the request does not fit beside";
     for (size_t i = 0; i < named; i++) {
         text = TEXT(w, "%s%s %s %s", text,
                     i == 0           ? ""
@@ -288,7 +288,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     return text;
 }
 
-/* Of what is live the line that holds most of it, else the largest lines; "" unknown. */
+/* The line that holds most of the live memory, else the largest lines; "": unknown. */
 static const char *explain_lines(struct oom_words *w)
 {
     enum { LINES = 3, SMALL = 10 };
@@ -312,14 +312,15 @@ static const char *explain_lines(struct oom_words *w)
     return text;
 }
 
-/* Each sentence says no more than the numbers do: that what is live does not fit where it would not on a
- * GPU of which it had all but a context. */
+/* Each sentence states only what the numbers prove: "the live memory does not fit" means that it would not fit even
+ * if the process had the whole GPU except for its context. */
 void oom_explain_capacity(struct oom_words *w)
 {
     const facts *f = w->f;
     if (oom_found_batch(w->b, w->v)) {
-        w->v->verdict = "a function that looks for the largest batch tried one that does not fit; the program went on "
-                        "with a smaller one";
+        w->v->verdict =
+            "a function that searches for the largest batch tried one that does not fit; the program went on "
+            "with a smaller one";
         w->v->certainty = RESULT_CERTAINTY_RECORDED;
         w->v->refuted_by = NULL;
         return;
@@ -335,11 +336,11 @@ void oom_explain_capacity(struct oom_words *w)
     if (rest) {
         w->v->verdict = rest;
     } else if (f->live > 0) {
-        w->v->verdict =
-            TEXT(w, too_much ? "what is live does not fit: %s%s" : "it did not fit beside what is live: %s%s",
-                 SIZE(w, f->live), from);
-    } else { /* of many failures only the last are looked into, or nothing was recorded there */
-        w->v->verdict = "it did not fit; what was live then is unknown";
+        w->v->verdict = TEXT(
+            w, too_much ? "the live memory does not fit: %s%s" : "the request did not fit beside the live memory: %s%s",
+            SIZE(w, f->live), from);
+    } else { /* only the last of many failures are examined, or nothing was recorded there */
+        w->v->verdict = "the request did not fit; what was live then is unknown";
     }
     bool others_known = f->nvml && run_is_known(f->nvml->other_bytes); /* whose it is */
     if (!others_known && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {

@@ -9,11 +9,11 @@ typedef struct oom_facts facts;
 #define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
 #define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
-/* Nothing comes and goes beside what grows: nobody saw a step end (share of the bytes that were freed). */
+/* If almost nothing else is freed, no step is known to have ended (share of the bytes that were freed). */
 static const double hardly_freed = 0.05;
 
-/* By the program's steps; by the allocations of the heaviest call path if no steps are known or it does not grow in
- * each. A graph is many allocations per step. */
+/* Counts growth by the program's steps, or by allocations of the largest call path if no steps are known or if not
+ * every step grows. A graph is many allocations per step. */
 struct oom_rhythm oom_rhythm(const facts *f)
 {
     const struct result_growth *g = f->growth;
@@ -36,7 +36,7 @@ static const char *rhythm_text(struct oom_words *w)
                    : TEXT(w, "%s each time, %llu time%s so far", SIZE(w, r.each), (unsigned long long)r.times, s);
 }
 
-/* What grew before the step in progress, whose own part stays whatever the program does. */
+/* Growth before the step in progress: the part of that step stays live in any case. */
 static int64_t earlier_steps(const facts *f)
 {
     uint64_t times = oom_rhythm(f).times;
@@ -61,7 +61,7 @@ static const char *line_of(struct oom_words *w)
     return site_short_text(w->b, &w->v->growing);
 }
 
-/* When the step in progress began, or the latest of the times that something was kept. */
+/* The start of the step in progress, or the time of the latest allocation that was kept. */
 static int64_t latest_began(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -71,7 +71,7 @@ static int64_t latest_began(struct oom_words *w)
     return f->row->time_ns - (f->row->time_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
 }
 
-/* What frees all that grew before the step in progress. */
+/* Advice that frees all growth before the step in progress. */
 static void measure_drop(struct oom_words *w, const struct result_site *line, int enough,
                          enum result_certainty certainty, const char *refuted_by, const char *text)
 {
@@ -97,7 +97,7 @@ static const char *share_text(struct oom_words *w, int64_t bytes)
                 100 * (double)bytes / (double)w->f->live);
 }
 
-/* What the advice begins with: the statement that seems to keep it, or that none is known. */
+/* The start of the advice: the statement that seems to keep the memory, or that none is known. */
 static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
     const struct result_oom_verdict *v = w->v;
@@ -110,13 +110,14 @@ static void explain_graph(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->growing = f->growth->newest;
-    w->v->verdict = TEXT(w,
-                         "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward "
-                         "pass, about %s: %s. "
-                         "Evidence: %s",
-                         site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), share_text(w, f->growing),
-                         f->graph_freed ? "backward passes freed earlier blocks of these call paths"
-                                        : "the inputs of these passes stay alive with what the modules made");
+    w->v->verdict =
+        TEXT(w,
+             "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward "
+             "pass, about %s: %s. "
+             "Evidence: %s",
+             site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), share_text(w, f->growing),
+             f->graph_freed ? "backward passes freed earlier blocks of these call paths"
+                            : "the inputs of these passes stay alive with the tensors that the modules created");
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
         measure_drop(
@@ -128,7 +129,7 @@ static void explain_graph(struct oom_words *w)
                       w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", line_of(w))));
 }
 
-/* Several modules' outputs stay, and nothing shows that a graph keeps them. */
+/* The outputs of several modules stay live, and nothing shows that a graph keeps them. */
 static void explain_outputs(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -146,7 +147,7 @@ static void explain_outputs(struct oom_words *w)
     }
 }
 
-/* Made anew each time, larger than before, by concatenation. */
+/* A buffer that concatenation reallocates, larger each time. */
 static void explain_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -165,14 +166,14 @@ static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
         TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), share_text(w, f->growing));
     if (holder->share >= 1) {
         measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
-                     "if something else keeps it as well", holder->advice);
+                     "if something else also keeps it", holder->advice);
     } else {
         measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
-                "if something else keeps it as well", holder->advice);
+                "if something else also keeps it", holder->advice);
     }
 }
 
-/* Objects that refer to each other are freed by the collector alone. Whether these do is not recorded. */
+/* Objects that refer to each other are freed only by the collector. Whether these objects do is not recorded. */
 static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
@@ -184,7 +185,7 @@ static void explain_collector(struct oom_words *w)
     }
 }
 
-/* Allocations of many sizes, and not in each step. */
+/* Allocations of many sizes that do not occur in every step. */
 static bool is_memoised(const facts *f)
 {
     static const double most = 0.9;
@@ -202,7 +203,7 @@ void oom_explain_leak(struct oom_words *w)
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by =
-            "if the program needs all of it at once: hardly any memory was freed, so the end of no step is known";
+            "if the program needs all of it at once: hardly any memory was freed, so where a step ends is unknown";
     }
     if (holder) {
         explain_holder(w, holder);
@@ -246,7 +247,7 @@ void oom_explain_leak(struct oom_words *w)
                       holder_text(w, "the line that keeps them is not recorded")));
 }
 
-/* Forward passes that wait for a backward pass: needed, so no leak. */
+/* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
 void oom_explain_pending(struct oom_words *w)
 {
     const facts *f = w->f;

@@ -273,7 +273,7 @@ static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_
         struct result_held_part *part = part_add(v, RESULT_HELD_TENSORS, taken);
         part->category = (enum result_category)most;
         part->text = most == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
-                     : most == RESULT_CATEGORY_UNKNOWN       ? "tensors of no known use"
+                     : most == RESULT_CATEGORY_UNKNOWN       ? "tensors of unknown category"
                                                              : result_category_word(part->category);
         for (size_t i = 0; i < c->lines_n; i++) {
             if (c->lines[i].category == part->category) {
@@ -315,7 +315,7 @@ static void cached(struct site_builder *b, const struct result_oom_verdict *v, s
         line_text(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
     }
     if (private) {
-        line_text(&lines, "in private pools (CUDA graphs, torch.cuda.MemPool), only for these", private, 0);
+        line_text(&lines, "in private pools, which only CUDA graphs or torch.cuda.MemPool can use", private, 0);
     }
     if (m->segments && m->free_bytes > 0 && rest > 0) {
         line_text(&lines,

@@ -1,5 +1,5 @@
-/* Why a category differs from its estimate: what follows from the figures, and where nothing does,
- * that. For each category the first rule that has something to say. */
+/* Why a category differs from its estimate, as far as the figures explain it. For each category, the first rule that
+ * applies gives the reason. */
 #include "analyzer/question/question.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #define TEXT(f, ...) arena_printf((f)->b->arena, __VA_ARGS__)
 #define BYTES(f, x) site_bytes_text((f)->b, (double)(x))
 
-/* "" says: as estimated; NULL: the next rule. */
+/* A rule returns a reason, "" (as estimated, nothing to explain), or NULL (the next rule decides). */
 typedef const char *rule_fn(const struct question_budget_facts *f, const struct result_budget_row *row);
 
 /* Blocks are rounded up, and small models have many small ones. */
@@ -27,20 +27,20 @@ static const char *as_estimated(const struct question_budget_facts *f, const str
     return near((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
 }
 
-/* Of what has an interval. */
+/* For rows whose estimate is an interval. */
 static const char *as_expected(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->inside == 1 && row->estimate_bytes > 0 ? "" : NULL;
 }
 
 /* Gradients, activations and temporaries are judged together. */
-static const char *made_up_for(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *within_pass_sum(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->inside == 0 && f->pass_inside == 1 ? "" : NULL;
 }
 
-/* Of a pass, at a moment at which the estimate has no line for it. */
-static const char *elsewhere(const struct question_budget_facts *f, const struct result_budget_row *row)
+/* A category of passes at a moment for which the estimate has no line of it. */
+static const char *without_line(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     bool here = !f->budget->planned || row->estimate_bytes >= 0; /* not NAN */
     return here                                           ? NULL
@@ -49,10 +49,10 @@ static const char *elsewhere(const struct question_budget_facts *f, const struct
 }
 
 /* Gradients at a moment at which zero_grad() should have freed them. */
-static const char *in_forward(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *left_from_last_step(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->expected.high <= 0 && row->peak_bytes > row->most_bytes / 2
-               ? TEXT(f, "of the step before, there in forward still: zero_grad() before forward frees %s then",
+               ? TEXT(f, "from the previous step, still live in forward: zero_grad() before forward frees %s",
                       BYTES(f, row->peak_bytes))
                : NULL;
 }
@@ -64,9 +64,9 @@ static const char *none_yet(const struct question_budget_facts *f, const struct 
                : NULL;
 }
 
-static const char *of_the_likely(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *times_expected(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    return row->peak_bytes > 0 ? TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes)
+    return row->peak_bytes > 0 ? TEXT(f, "%.2g times the expected", (double)row->peak_bytes / row->estimate_bytes)
                                : "none at that moment";
 }
 
@@ -76,16 +76,16 @@ static const char *more_or_less_kept(const struct question_budget_facts *f, cons
         return NULL;
     }
     return TEXT(
-        f, "%s: %s", of_the_likely(f, row),
+        f, "%s: %s", times_expected(f, row),
         (double)row->peak_bytes > row->expected.high
-            ? "a larger batch than stated, outputs kept too long, or layers that save more than the formula knows"
+            ? "a larger batch than stated, outputs kept too long, or layers that save more than the formula assumes"
         : f->failed ? "memory ran out before all of them existed"
                     : "a smaller batch than stated, checkpointing, or fused layers that save less");
 }
 
 static const char *more_or_less(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    return f->budget->planned && row->inside == 0 ? of_the_likely(f, row) : NULL;
+    return f->budget->planned && row->inside == 0 ? times_expected(f, row) : NULL;
 }
 
 static const char *not_estimated(const struct question_budget_facts *f, const struct result_budget_row *row)
@@ -117,21 +117,21 @@ static bool is_part(const struct question_budget_facts *f, enum result_category 
     return f->ranks > 1 && near((double)row->peak_bytes * (double)f->ranks, row->estimate_bytes);
 }
 
-/* A part of the weights is a shard. A part of the rest may as well be that of frozen parameters, unless
- * what it is made for is a shard, too, or all there. */
-static const char *spread(const struct question_budget_facts *f, const struct result_budget_row *row)
+/* If parameters are a part of their estimate, they are sharded. Gradients or states that are a part may instead belong
+ * to a model with frozen parameters, unless the parameters are sharded, too, or (for states) the gradients complete. */
+static const char *sharded_over_ranks(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     const struct result_budget_row *gradients = f->of[RESULT_CATEGORY_GRADIENTS];
     bool sharded =
         is_part(f, RESULT_CATEGORY_PARAMETERS) || (row->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
                                                    near((double)gradients->peak_bytes, gradients->estimate_bytes));
     return sharded && is_part(f, row->category)
-               ? TEXT(f, "one part in %zu: spread over the run's %zu processes", f->ranks, f->ranks)
+               ? TEXT(f, "one of %zu parts: sharded over the run's %zu processes", f->ranks, f->ranks)
                : NULL;
 }
 
-/* At the peak where both are there then, else the most of each. */
-static double beside(const struct question_budget_facts *f, enum result_category one, enum result_category other)
+/* The ratio at the peak if both are live then, else the ratio of their maxima. */
+static double ratio_to(const struct question_budget_facts *f, enum result_category one, enum result_category other)
 {
     const struct result_budget_row *a = f->of[one], *b = f->of[other];
     bool then = a->peak_bytes > 0 && b->peak_bytes > 0;
@@ -139,13 +139,13 @@ static double beside(const struct question_budget_facts *f, enum result_category
     return to > 0 ? (then ? (double)a->peak_bytes : most_of_row(a)) / to : 0;
 }
 
-static const char *at_other_times(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *live_at_other_times(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     if (row->most_bytes == RUN_UNKNOWN || (double)row->peak_bytes > 0.98 * (double)row->most_bytes ||
         row->most_bytes < (int64_t)(row->estimate_bytes / 100)) {
         return NULL;
     }
-    return TEXT(f, "%s at the peak: up to %s were there %s", row->peak_bytes ? "not all" : "none",
+    return TEXT(f, "%s at the peak: up to %s were live %s", row->peak_bytes ? "not all" : "none",
                 BYTES(f, row->most_bytes), f->later[row->category] ? "later" : "before, and freed again");
 }
 
@@ -157,7 +157,7 @@ static const char *none_recognised(const struct question_budget_facts *f, const 
     return most_of_row(row) > 0 ? NULL : "not explained: no block has this category";
 }
 
-/* Bytes a parameter, if there are as many as said. */
+/* Bytes per parameter, if the model has as many parameters as stated. */
 static const char *element(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     static const struct {
@@ -190,15 +190,15 @@ static const char *count(const struct question_budget_facts *f, double n)
                       : TEXT(f, "%.0f", n);
 }
 
-static const char *a_little_more(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *rounded_up(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     double over = most_of_row(row) - row->estimate_bytes;
     uint64_t blocks = f->blocks[row->category];
     const char *too = row->category == RESULT_CATEGORY_PARAMETERS ? "; buffers count, too" : "";
     if (row->estimate_bytes <= 0) return NULL;
-    /* Of what the allocator has in one piece, up to 1 MiB more than was asked for is not split off. */
+    /* The allocator does not split a block that is up to 1 MiB larger than the request. */
     if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20)) {
-        return TEXT(f, "%s more: blocks are up to 1 MiB larger than what they were made for%s", BYTES(f, over), too);
+        return TEXT(f, "%s more: blocks are up to 1 MiB larger than their requests%s", BYTES(f, over), too);
     }
     return over > 0 && over <= 512.0 * (double)blocks
                ? TEXT(f, "up to %s of it is the rounding of %llu blocks to 512 bytes%s",
@@ -217,25 +217,25 @@ static const char *other_count(const struct question_budget_facts *f, const stru
 static const char *no_gradients(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return most_of_row(row) > 0 ? NULL
-           : f->failed          ? "none: memory ran out before a backward pass left any"
-                                : "none: no backward pass left any";
+           : f->failed          ? "none: memory ran out before a backward pass kept any"
+                                : "none: no backward pass kept any";
 }
 
-static const char *with_buckets(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *ddp_buckets(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->buckets > 0 && (double)row->peak_bytes > row->estimate_bytes
                ? TEXT(f,
                       "%s of it are DistributedDataParallel's buckets; "
-                      "gradient_as_bucket_view=True makes them the gradients",
+                      "with gradient_as_bucket_view=True they are the gradients",
                       BYTES(f, f->buckets))
                : NULL;
 }
 
-static const char *gradients_beside(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *gradient_share(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    double share = beside(f, row->category, RESULT_CATEGORY_PARAMETERS);
+    double share = ratio_to(f, row->category, RESULT_CATEGORY_PARAMETERS);
     if (near(share, 1)) {
-        return "as large as the parameters, one for each";
+        return "as large as the parameters: one gradient per parameter";
     }
     return share > 0 && share < 1 ? TEXT(f,
                                          "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
@@ -252,18 +252,18 @@ static const char *no_states(const struct question_budget_facts *f, const struct
     if (most_of_row(row) > 0) {
         return NULL;
     }
-    return f->stepped  ? "none: the optimizer's steps kept nothing, as SGD without momentum"
+    return f->stepped  ? "none: the optimizer's steps kept nothing, as with SGD without momentum"
            : f->failed ? "none: memory ran out before the first optimizer step"
                        : "none: no optimizer step created any";
 }
 
-static const char *states_beside(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *state_ratio(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     static const struct {
         double times;
         const char *reason;
     } known[] = {
-        {0.508, "half of the gradients' bytes: two states of 8 bit for float32 parameters, or one of 16"},
+        {0.508, "half of the gradients' bytes: two 8-bit states for float32 parameters, or one 16-bit state"},
         {1, "as large as the gradients: one state per parameter, such as a momentum"},
         {2, "twice the gradients' bytes: two states per parameter, as Adam keeps"},
         {3, "3 times the gradients' bytes: three states per parameter (amsgrad), or two and a copy of the weights"},
@@ -271,7 +271,7 @@ static const char *states_beside(const struct question_budget_facts *f, const st
         {6, "6 times the gradients' bytes: two float32 states and a float32 copy of 16-bit weights"},
     };
     bool gradients = most_of_row(f->of[RESULT_CATEGORY_GRADIENTS]) > 0;
-    double times = beside(f, row->category, gradients ? RESULT_CATEGORY_GRADIENTS : RESULT_CATEGORY_PARAMETERS);
+    double times = ratio_to(f, row->category, gradients ? RESULT_CATEGORY_GRADIENTS : RESULT_CATEGORY_PARAMETERS);
     for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
         if (near(times, known[i].times)) {
             return known[i].reason;
@@ -283,8 +283,8 @@ static const char *states_beside(const struct question_budget_facts *f, const st
 
 /* --- the rest -------------------------------------------------------------------------------------- */
 
-/* Of many blocks: those of foreach. A single one may be as large in a model of one large matrix. */
-static const char *in_the_step(const struct question_budget_facts *f, const struct result_budget_row *row)
+/* Many blocks are those of foreach. A single one can be as large in a model with one large matrix. */
+static const char *optimizer_temporaries(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)row;
     double then = (double)f->of[RESULT_CATEGORY_PARAMETERS]->peak_bytes;
@@ -294,11 +294,11 @@ static const char *in_the_step(const struct question_budget_facts *f, const stru
                ? TEXT(f, "%s of it in the optimizer's step", BYTES(f, f->in_step))
                : TEXT(f,
                       "%s of it in the optimizer's step, %.3g %% of the parameters' bytes: it works "
-                      "on many tensors at once (foreach); fused=True takes no such copies",
+                      "on many tensors at once (foreach); fused=True makes no such copies",
                       BYTES(f, f->in_step), 100 * share);
 }
 
-static const char *with_casts(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *autocast_copies(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)row;
     return f->budget->estimate.cast_copies > 0
@@ -311,15 +311,17 @@ static const char *with_casts(const struct question_budget_facts *f, const struc
 
 enum { RULES = 10 };
 static rule_fn *const rules[RESULT_CATEGORIES_N][RULES] = {
-    [RESULT_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element, a_little_more,
-                                    other_count},
-    [RESULT_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets,
-                                   at_other_times, gradients_beside, not_explained},
-    [RESULT_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, a_little_more, states_beside,
-                                         not_explained},
-    [RESULT_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, elsewhere, more_or_less_kept, with_casts, not_estimated},
+    [RESULT_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, sharded_over_ranks, live_at_other_times, element,
+                                    rounded_up, other_count},
+    [RESULT_CATEGORY_GRADIENTS] = {none_yet, left_from_last_step, as_estimated, no_gradients, within_pass_sum,
+                                   sharded_over_ranks, ddp_buckets, live_at_other_times, gradient_share, not_explained},
+    [RESULT_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, sharded_over_ranks, live_at_other_times, rounded_up,
+                                         state_ratio, not_explained},
+    [RESULT_CATEGORY_ACTIVATIONS] = {as_expected, within_pass_sum, without_line, more_or_less_kept, autocast_copies,
+                                     not_estimated},
     [RESULT_CATEGORY_INPUTS] = {not_estimated},
-    [RESULT_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},
+    [RESULT_CATEGORY_TEMPORARIES] = {as_expected, within_pass_sum, optimizer_temporaries, without_line, more_or_less,
+                                     not_estimated},
     [RESULT_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
     [RESULT_CATEGORY_KV_CACHE] = {as_expected, more_or_less, not_estimated},
     [RESULT_CATEGORY_UNKNOWN] = {not_estimated},

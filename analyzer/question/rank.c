@@ -295,7 +295,7 @@ static int64_t context_bytes(const struct question_ranks *r, uint32_t process, i
 /* "has up to 2.00 MiB and a context (512.00 MiB)" */
 static const char *holds(struct site_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
 {
-    const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "a context each" : "a context";
+    const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "one context each" : "a context";
     if (contexts > 0) {
         context = arena_printf(b->arena, "%s (%s%s)", context, site_bytes_text(b, (double)contexts),
                                ranks > 1 ? " in all" : "");
@@ -452,12 +452,11 @@ static void report_imbalance(struct question_ranks *r)
         question_rank_add_finding(r, RESULT_RANK_IMBALANCE, most, most->device, more, RUN_NONE);
     f->ranks = 1;
     f->site = at ? at->site : f->site;
-    f->text =
-        arena_printf(r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", question_rank_label(r->b, most),
-                     site_bytes_text(r->b, (double)more), 100 * (double)more / (double)(usual > 0 ? usual : 1),
-                     tensors ? "in tensors " : "", n > 2 ? "the rank in the middle" : question_rank_label(r->b, middle),
-                     at ? ", most of it " : "", at ? site_bytes_text(r->b, (double)beyond) : "",
-                     at ? arena_printf(r->b->arena, " at %s", site_text_with_caller(r->b, &at->site)) : "");
+    f->text = arena_printf(r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", question_rank_label(r->b, most),
+                           site_bytes_text(r->b, (double)more), 100 * (double)more / (double)(usual > 0 ? usual : 1),
+                           tensors ? "in tensors " : "", n > 2 ? "the median rank" : question_rank_label(r->b, middle),
+                           at ? ", most of it " : "", at ? site_bytes_text(r->b, (double)beyond) : "",
+                           at ? arena_printf(r->b->arena, " at %s", site_text_with_caller(r->b, &at->site)) : "");
 }
 
 void question_ranks_finish(struct question_ranks *r)

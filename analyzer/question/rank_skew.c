@@ -71,7 +71,7 @@ static void report_restart(struct question_ranks *r, struct site_builder *b)
         f->ranks = n;
         f->text = arena_printf(b->arena, "%s %s: ranks are compared by their last process",
                                question_rank_labels(b, report->ranks, marked, report->ranks_n),
-                               at_once ? "stand for several processes that ran at the same time"
+                               at_once ? "are shared by several processes that ran at the same time"
                                : n > 1 ? "were started more than once"
                                        : "was started more than once");
         f->advice = at_once ? "if these are recordings of several jobs, put each into its own folder" : NULL;

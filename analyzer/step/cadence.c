@@ -222,7 +222,7 @@ char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT])
     double n = round(p->calls_per_step * 10) / 10;
     *out = 0;
     if (p->phase == RESULT_PHASE_STEP) {
-        snprintf(out, STEP_PACE_TEXT, "%.*f a step", n == floor(n) ? 0 : 1, n);
+        snprintf(out, STEP_PACE_TEXT, "%.*f per step", n == floor(n) ? 0 : 1, n);
     } else if (p->phase == RESULT_PHASE_LOGGING && p->every) {
         snprintf(out, STEP_PACE_TEXT, "every %u steps", p->every);
     } else if (p->phase != RESULT_PHASE_UNKNOWN) {

@@ -8,7 +8,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 
-enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30 };
+enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 6 };
 
 /* A table whose numbers line up; the last cell takes what is left of the line. */
 struct line {
@@ -60,17 +60,70 @@ static void print_head(const struct view_diff *v, const struct grid *g, const in
             terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-/* What a line is of: where it has no room beside the figures, on a line of its own. */
+static const char *arrow(const struct view_diff *v)
+{
+    return v->term.utf8 ? "→" : "->";
+}
+
+/* "folder/train.py:41" without its folder, if it is wider than `room`. */
+static void fit_place(const struct view_diff *v, char *out, size_t size, const char *place, int room)
+{
+    const char *slash = strrchr(place, '/');
+    char name[LINE];
+    text_put(name, sizeof name, "%s%s", v->term.utf8 ? "…" : "...", slash ? slash : "");
+    const char *fitting = !slash || terminal_columns(place) <= room ? place
+                          : terminal_columns(name) <= room          ? name
+                                                                    : slash + 1;
+    text_put(out, size, "%s", fitting);
+}
+
+/* Shortens "train.py:41 → folder/train_2.py:47  step" to `room` columns: first the function, then the folder; a second
+ * place goes to the next line. A file and its line stay whole unless they are wider than the terminal. */
+static void fit_location(const struct view_diff *v, char *out, size_t size, const char *text, int room)
+{
+    char location[LINE], place[LINE], moved[16];
+    const char *gap = strstr(text, "  ");
+    text_put(moved, sizeof moved, " %s ", arrow(v));
+    text_put(location, sizeof location, "%.*s", gap ? (int)(gap - text) : LINE - 1, text);
+    char *second = strstr(location, moved), *last = second ? second + strlen(moved) : location;
+    const int before = terminal_columns(location) - terminal_columns(last);
+    fit_place(v, place, sizeof place, last, room - before);
+    const bool broken = second && before + terminal_columns(place) > room;
+    if (broken) fit_place(v, place, sizeof place, last, room);
+    text_put(out, size, "%.*s", broken ? (int)(last - location) - 1 : (int)(last - location), location);
+    if (broken) text_put(out + strlen(out), size - strlen(out), "\n%*s", 2 * INDENT, "");
+    const int left = room - (broken ? 0 : before) - terminal_columns(place);
+    char function[LINE] = "";
+    if (gap && left >= LEAST_FUNCTION + GAP) text_elide(function, sizeof function, gap + 2, left - 2, v->term.utf8);
+    text_put(out + strlen(out), size - strlen(out), "%s%s%s", place, *function ? "  " : "", function);
+}
+
+/* The columns of the places in "train.py:41 → folder/train_2.py:47  step", without folder and function. */
+static int least_columns(const char *text)
+{
+    char location[LINE];
+    const char *gap = strstr(text, "  ");
+    text_put(location, sizeof location, "%.*s", gap ? (int)(gap - text) : LINE - 1, text);
+    const char *slash = strrchr(location, '/'), *space = strrchr(location, ' ');
+    const int folder = slash && (!space || slash > space) ? (int)(slash - (space ? space : location)) : 0;
+    return terminal_columns(location) - folder;
+}
+
+/* The last cell: if it has no room beside the figures, it gets a line of its own. */
 static void print_last(const struct view_diff *v, const struct line *l, int n, int room)
 {
     char cut[LINE];
     const char *text = l->cell[n - 1];
-    bool own = room < NARROW && terminal_columns(text) > room;
+    const int least = v->diff->wish.by == DIFF_LINE ? least_columns(text) : 0;
+    bool own = terminal_columns(text) > room && (room < NARROW || least > room);
     if (own) {
         fprintf(v->out, "\n%*s", 2 * INDENT, "");
         room = v->term.width - 2 * INDENT;
     }
-    text_elide(cut, sizeof cut, text, room, v->term.utf8);
+    if (v->diff->wish.by == DIFF_LINE && terminal_columns(text) > room)
+        fit_location(v, cut, sizeof cut, text, room);
+    else
+        text_elide(cut, sizeof cut, text, room, v->term.utf8);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, l->style[n - 1]), cut,
             l->style[n - 1] == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN));
 }
@@ -150,11 +203,6 @@ static void change_text(const struct view_diff *v, char *out, size_t size, int64
 static enum terminal_style style_of(int64_t change)
 {
     return change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
-}
-
-static const char *arrow(const struct view_diff *v)
-{
-    return v->term.utf8 ? "→" : "->";
 }
 
 static void path_text(const struct view_diff *v, int side, char *out, size_t size, const char *path)
@@ -358,7 +406,7 @@ static void view_rows(const struct view_diff *v)
     struct line *l = sum_line(v, &g, &d->total);
     l->rule = true;
     l->style[1] = l->style[2] = TERMINAL_BOLD;
-    text_put(last_of(v, l, category), LINE, "in all");
+    text_put(last_of(v, l, category), LINE, "total");
     if (with) {
         counts_text(v, &d->total, l->cell[3], LINE);
     }

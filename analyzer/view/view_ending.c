@@ -25,15 +25,14 @@ static enum ending ending_of(const struct result_report *r)
 static const struct {
     const char *title, *more;
 } endings[] = {
-    [ENDING_NOT_YET] = {"Live now", ": the program is still recording, and what it holds is not a leak yet"},
+    [ENDING_NOT_YET] = {"Live now", ": the program is still recording, so this memory is not a leak yet"},
     [ENDING_UNSEEN] = {"Live at the end of the recording",
-                       ": whether the program freed it later is unknown; what grows is a leak"},
-    [ENDING_DIED] = {"Live when the program died",
-                     ": it could not free this memory, which alone is not a leak; what grows is a leak"},
+                       ": whether the program freed it later is unknown; memory that grows is a leak"},
+    [ENDING_DIED] = {"Live when the program died", ": it could not free this memory; only memory that grows is a leak"},
     [ENDING_AFTER_OOM] = {"Live when the program ended",
-                          ", after it had run out of memory and freed what it could ('gpuspy table --what oom' "
-                          "shows what was live then); what grows is a leak"},
-    [ENDING_ORDERLY] = {"Never freed", ": normal for a model that lives until the end; what grows is a leak"},
+                          ", after it had run out of memory and freed part of it ('gpuspy table --what oom' "
+                          "shows what was live then); memory that grows is a leak"},
+    [ENDING_ORDERLY] = {"Never freed", ": normal for a model that lives until the end; memory that grows is a leak"},
 };
 
 const char *view_end_words(const struct result_report *r)

@@ -55,7 +55,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     for (size_t i = 0; i < r->devices_n; i++) simulated = simulated || run_device_is_simulated(r->devices[i].name);
     snprintf(more, sizeof more, "%s%s", *left_out ? "also: " : "all sections", left_out);
     if (v->brief) view_add_command(&c, "report --full", more);
-    view_add_command(&c, "report --html out.html", "a page to look at and to send");
+    view_add_command(&c, "report --html out.html", "a page to view and to share");
     if (memory && fatal)
         view_add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
     else if (memory)
@@ -67,7 +67,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     view_next_budget(v, params, sizeof params);
     if (*params) {
         snprintf(words, sizeof words, "report %s", params);
-        view_add_command(&c, words, "compare with the least that such a model needs");
+        view_add_command(&c, words, "compare with the minimum for such a model");
     }
     view_add_command(&c, "report --json", "for scripts");
     view_print_commands(v, &c);

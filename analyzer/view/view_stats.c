@@ -110,8 +110,8 @@ static void totals(const struct draw_text *t, const struct view_stats *x)
     if (!t->report->no_history) {
         total_row(x, &table, "frees", figure_frees);
         total_row(x, &table, "not freed", figure_kept);
-        if (!t->report->no_times) total_row(x, &table, "a second", figure_rate);
-        if (x->steps) total_row(x, &table, "a step", figure_step);
+        if (!t->report->no_times) total_row(x, &table, "per second", figure_rate);
+        if (x->steps) total_row(x, &table, "per step", figure_step);
     }
     total_row(x, &table, "bytes in all", figure_allocated);
     if (!t->report->no_history) {

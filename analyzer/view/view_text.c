@@ -163,11 +163,12 @@ static void lost(const struct draw_text *v)
 
     units_format_plural(count, v->report->lost_events, "event was", "events were");
     if (isnan(v->report->lost_first_s))
-        snprintf(line, sizeof line, "%s lost: totals and peaks can be wrong, and memory can seem never freed", count);
+        snprintf(line, sizeof line,
+                 "%s lost: totals and peaks can be wrong, and freed memory can appear as never freed", count);
     else
         snprintf(line, sizeof line,
-                 "%s lost, from %s on: after that totals and peaks can be wrong, and memory "
-                 "can seem never freed",
+                 "%s lost, from %s on: after that totals and peaks can be wrong, and freed memory "
+                 "can appear as never freed",
                  count, units_format_seconds(at, v->report->lost_first_s));
     warn(v, line);
 }

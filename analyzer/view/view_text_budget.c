@@ -252,7 +252,7 @@ void view_text_budget(const struct draw_text *v)
     if (!b->present) return;
     draw_heading(v, TERMINAL_BOLD, "Budget",
                  b->planned ? ": estimated, measured, and why they differ"
-                            : ": the least that the model needs, what was measured, and why they differ");
+                            : ": the model's minimum, the measured value, and why they differ");
     whose(v, b);
     t = b->rows_n ? four : t;
     if (b->rows_n)
@@ -262,11 +262,11 @@ void view_text_budget(const struct draw_text *v)
     snprintf(line, sizeof line, "measured at the peak (%s)", draw_layer_word(b->measured_layer));
     if (b->rows_n) {
         if (!b->planned)
-            row(&t, "the least that it needs, and the peak", b->estimate.total,
+            row(&t, "the minimum, and the peak", b->estimate.total,
                 &(struct measured){b->measured_bytes, b->difference_bytes});
         levels(&t, b);
     } else {
-        row(&t, "the least that it needs", b->estimate.total, NULL);
+        row(&t, "the model's minimum", b->estimate.total, NULL);
         if (b->measured_bytes != RUN_UNKNOWN) row(&t, line, (double)b->measured_bytes, NULL);
     }
     text_table_print(&t, &v->term, INDENT, v->out);

@@ -60,7 +60,7 @@ static void wait_rows(const struct draw_text *v, size_t shown)
 {
     bool narrow = v->term.width < NARROW;
     struct text_table t = {SITES(v),
-                           .head = {"waited", "share", steps_known(v->report) ? "a step" : "times",
+                           .head = {"waited", "share", steps_known(v->report) ? "per step" : "times",
                                     narrow ? "for" : "each", narrow ? "line" : "for", narrow ? NULL : "line"},
                            .left = {false, false, false, narrow, true, true}};
 
@@ -155,7 +155,7 @@ void view_text_transfers(const struct draw_text *v)
     const struct result_report *r = v->report;
     bool narrow = v->term.width < NARROW;
     struct text_table t = {SITES(v),
-                           .head = {"bytes", steps_known(r) ? "a step" : "times", narrow ? "copied" : "rate",
+                           .head = {"bytes", steps_known(r) ? "per step" : "times", narrow ? "copied" : "rate",
                                     narrow ? "memory" : "copied", narrow ? "line" : "memory", narrow ? NULL : "line"},
                            .left = {false, false, narrow, true, true, true}};
     size_t shown = r->transfer_lines_n < v->top ? r->transfer_lines_n : v->top;

@@ -41,7 +41,7 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
 void view_text_growth(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"grew by", "a step", "steps", "of", "line"},
+    struct text_table t = {SITES(v), .head = {"grew by", "per step", "steps", "of", "line"},
                            .left = {false, false, false, true, true}};
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
     bool by_steps = true;

@@ -59,7 +59,7 @@ static void asked(const struct draw_text *v, const struct result_oom_verdict *o)
                  o->total_bytes == RUN_UNKNOWN ? "" : " of ",
                  o->total_bytes == RUN_UNKNOWN ? "" : draw_bytes(total, o->total_bytes), s->known ? ", at " : "",
                  s->known ? site : "");
-    draw_label(v, TERMINAL_BOLD, "Asked", line);
+    draw_label(v, TERMINAL_BOLD, "Request", line);
 }
 
 static void share_of(char *line, size_t size, int64_t bytes, const char *what)
@@ -238,15 +238,22 @@ static bool ended_unseen(const struct result_report *r)
     return r->processes_n == 1 && !r->processes[0].complete && !r->processes[0].recording;
 }
 
+/* The first letter of a sentence that follows a semicolon; abbreviations such as CUDA stay. */
+static char first_in_clause(const char *sentence)
+{
+    const bool abbreviation = sentence[1] >= 'A' && sentence[1] <= 'Z';
+    return (char)(abbreviation ? sentence[0] : sentence[0] - 'A' + 'a');
+}
+
 static void no_oom(const struct draw_text *v)
 {
     bool handled = v->report->ooms_n && v->report->ooms[0].handled;
     const char *none = v->report->loop                                 ? "Stopped in a loop"
                        : v->report->failed_unknown                     ? "CUDA ran out of memory; the amount is unknown"
                        : v->report->no_history || v->report->no_memory ? "Whether memory ran out is unknown"
-                       : handled                                       ? "No fatal out of memory"
+                       : handled                                       ? "Memory ran out, and the program handled it"
                        : hands_out_itself(v->report)                   ? "No CUDA call ran out of memory"
-                                                                       : "No out of memory";
+                                                                       : "Memory did not run out";
     int64_t total;
     const struct result_peak *p = fullest(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[RUN_FAILURE_TEXT + 64],
@@ -257,11 +264,12 @@ static void no_oom(const struct draw_text *v)
     if (failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
         terminal_clean(why, sizeof why, raw, v->term.utf8); /* what an exception says is the program's */
-        snprintf(crash, sizeof crash, "%c%s; n%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, none + 1);
+        snprintf(crash, sizeof crash, "%c%s; %c%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, first_in_clause(none),
+                 none + 1);
         none = crash;
         colour = TERMINAL_RED;
     } else if (ended_unseen(v->report)) {
-        snprintf(crash, sizeof crash, "Killed, crashed or called _exit; n%s", none + 1);
+        snprintf(crash, sizeof crash, "Killed, crashed or called _exit; %c%s", first_in_clause(none), none + 1);
         none = crash;
         colour = TERMINAL_YELLOW;
     }

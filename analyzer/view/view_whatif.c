@@ -18,7 +18,7 @@ static void failure_text(const struct view_whatif *w, const struct whatif_failur
     const struct result_site site = site_of(w->run, f->stack, NULL);
     if (f->step) text_put(step, sizeof step, " in step %llu", (unsigned long long)f->step);
     units_format_seconds(when, (double)f->time_ns / 1e9);
-    text_put(out, size, "out of memory at %s%s: %s asks for %s", when, step, site_text(&site, place, sizeof place),
+    text_put(out, size, "out of memory at %s%s: %s requests %s", when, step, site_text(&site, place, sizeof place),
              draw_bytes(bytes, f->requested_bytes));
 }
 

@@ -88,7 +88,7 @@ struct view_profile_settings {
      PROFILE_WHATS,                                                                                        \
      0,                                                                                                    \
      0,                                                                                                    \
-     "what was live at the peak (the default), at the last out of memory or at the "                       \
+     "what was live at the peak (the default), at the last out-of-memory error or at the "                 \
      "end; what was never freed; all allocations; waits; or what was copied"},                             \
         {"at",                                                                                             \
          0,                                                                                                \

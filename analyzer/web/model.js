@@ -154,7 +154,7 @@ function gpuspyModel(data) {
     const list = m.frames(stack);
     const python = list.filter((f) => !f.native);
     const at = python.length ? python : list;
-    return at.length ? m.frameText(at[at.length - 1]) : "unknown place";
+    return at.length ? m.frameText(at[at.length - 1]) : "unknown call site";
   };
 
   // ---- series
@@ -162,7 +162,7 @@ function gpuspyModel(data) {
     const word = m.categories[category];
     const label = place ? place
       : stack >= 0 ? m.site(stack)
-      : merged ? merged + (merged === 1 ? " smaller place" : " smaller places") : "unknown place";
+      : merged ? merged + (merged === 1 ? " smaller call site" : " smaller call sites") : "unknown call site";
     return { index: index, series: s.index, stack: stack, category: word, label: label, site: label,
       merged: merged, place: place };
   }
@@ -412,7 +412,7 @@ function gpuspyModel(data) {
       blocked = numbers(d.blocked), sizes = numbers(d.sizes);
     const c = { kind: d.kind, process: d.process, device: d.device, what: d.what, pattern: d.pattern,
       host_memory: d.host_memory, others: d.others, stack: d.stack,
-      site: d.others ? "other places" : text(d.site) || "unknown place",
+      site: d.others ? "other call sites" : text(d.site) || "unknown call site",
       count: d.count, seconds: d.ns / 1e9, bytes: d.bytes, points: [] };
     for (let i = 0; i < first.length; i++) {
       c.points.push({ time: first[i], end: first[i] + length[i] / 1e9, count: counts[i],

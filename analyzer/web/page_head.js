@@ -78,7 +78,7 @@
             ],
             title: page.whole(page.clean(oom.verdict, 2000)),
             more: [
-                "Asked for " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "",
+                "Requested " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "",
                 oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."
             ],
         };
@@ -117,7 +117,7 @@
                 failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
                 once
                     ? make("span", {class: "tag warn"}, "Whether memory ran out is unknown")
-                    : make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "No out of memory"),
+                    : make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "Memory did not run out"),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
             title: page.whole(once ? page.bytes(peak.bytes) + of + " live" + place

@@ -139,8 +139,8 @@
         c.strokeRect(x + 0.5, y + 0.5, Math.max(0, wide - 1), BAR - 1);
     }
     const placeOf = block => (block.stack >= 0 ? page.clean(page.model.site(block.stack))
-            : block.merged                     ? page.plural(block.merged, "block") + " of smaller places"
-                                               : "unknown place");
+            : block.merged                     ? page.plural(block.merged, "block") + " of smaller call sites"
+                                               : "unknown call site");
     const toneOf = block => page.tone(block.category, block.stack >= 0 ? page.model.site(block.stack) : "");
     const matches = (block, query) => page.matches(placeOf(block) + " " + page.categoryName(block.category));
 
@@ -174,9 +174,9 @@
             " in holes, the largest " + page.bytes(m.largest);
         if (map.at === "oom" && oom) {
             text += oom.requested_bytes > m.largest
-                ? ": too small for the " + page.bytes(oom.requested_bytes) + " that were asked for"
-                : ": enough for the " + page.bytes(oom.requested_bytes) +
-                    " asked for, were it in the right pool and stream";
+                ? ": too small for the request of " + page.bytes(oom.requested_bytes)
+                : ": large enough for the request of " + page.bytes(oom.requested_bytes) +
+                    ", but not in the right pool or stream";
         }
         return text + ". A row is " + page.bytes(heap.rowBytes) + "; at " + page.seconds(map.time) + "." +
             (map.note ? " " + page.clean(map.note, 1000) : "") +
@@ -222,7 +222,7 @@
             : page.categories.filter(c => present.has(c));
         page.fill(page.byId("heap-legend"),
             tones.slice(0, 12).map(t => make("span", {class: "cats"},
-                make("span", null, page.swatch(page.categoryColour(t)), page.categoryName(t) || "unknown place"))),
+                make("span", null, page.swatch(page.categoryColour(t)), page.categoryName(t) || "unknown call site"))),
             present.has("pending") ? make("span", {class: "note"}, "hatched: freed, but a stream may still use it")
                                    : null);
         pins(map);

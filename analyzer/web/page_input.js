@@ -344,8 +344,8 @@
         }, {passive: true});
         brushOverview(page.byId("overview").querySelector("canvas"));
         page.byId("plot-help").textContent = matchMedia("(pointer: coarse)").matches
-            ? "Tap a band to see its lines at that moment, or above it for all. Pinch to zoom, or drag in the strip below."
-            : "Click a band to see its lines at that moment, or above it for all; Shift-click a second moment to compare. " +
+            ? "Tap a band to see its lines at that moment, or above the bands to see all lines. Pinch to zoom, or drag in the strip below."
+            : "Click a band to see its lines at that moment, or above the bands to see all lines; Shift-click a second moment to compare. " +
               "Wheel or drag zooms, double click shows all.";
     });
     page.view(["place", "layer"], () => {

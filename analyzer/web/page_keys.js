@@ -40,7 +40,7 @@
                 }
             }
         },
-        {keys: ["o"], show: "o", words: "the out of memory", act: () => page.showOom()},
+        {keys: ["o"], show: "o", words: "the out-of-memory error", act: () => page.showOom()},
         {
             keys: ["m"],
             show: "m",

@@ -186,7 +186,7 @@
             .map(mark => mark.name);
     lanes.words = function (e) {
         const more = [];
-        if (e.bytes) more.push((e.kind === "oom" || e.kind === "retry" ? "asked for " : "") + page.bytes(e.bytes));
+        if (e.bytes) more.push((e.kind === "oom" || e.kind === "retry" ? "requested " : "") + page.bytes(e.bytes));
         if (e.seconds > 0) more.push("took " + page.seconds(e.seconds));
         return (e.kind === "sync" ? "waits: " : "") + page.clean(e.text || kindOf(e).words) +
             (more.length ? " (" + more.join(", ") + ")" : "");

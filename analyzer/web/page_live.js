@@ -6,7 +6,7 @@
 
     const roots = [["top", "Root on top"], ["bottom", "at the bottom"]];
     const frameChoices = [
-        ["yours", "Your code", "what PyTorch and Python do by themselves is folded"],
+        ["yours", "Your code", "frames of PyTorch and Python are folded"],
         ["python", "Python", "all Python frames"], ["native", "With native", "C and C++ frames, too"]
     ];
     const fromModel = list => list.map(e => ({
@@ -48,9 +48,9 @@
         return {
             bytes,
             count,
-            words: "smaller places, not listed",
+            words: "smaller call sites, not listed",
             said: "Of " + page.bytes(peak.end_bytes) + " the report lists the " +
-                page.plural(leaks.length, "largest place") + "; " + page.bytes(bytes) + " in " +
+                page.plural(leaks.length, "largest call site") + "; " + page.bytes(bytes) + " in " +
                 page.plural(count, "block") + (count === 1 ? " lies" : " lie") + " in smaller ones.",
         };
     };
@@ -81,7 +81,7 @@
     const makers = {
         peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
         oom: (series, place) =>
-            atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out of memory"),
+            atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out-of-memory error"),
         moment: function (series) {
             const list = atIndex(series, page.indexAt(series, page.state.moment), "live");
             if (page.model.maps.length) live.about += " Single allocations are listed at the peak and at a failure.";
@@ -90,8 +90,8 @@
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
-                (page.report.run.imported ? ": whether the program freed it later is unknown; what grows is a leak."
-                                          : ": normal for a model that lives until the end; what grows is a leak.");
+                (page.report.run.imported ? ": whether the program freed it later is unknown; memory that grows is a leak."
+                                          : ": normal for a model that lives until the end; memory that grows is a leak.");
             live.title = live.endWords().toLowerCase();
             const listed = leaks.map(l => {
                 const label = page.siteText(l.site);

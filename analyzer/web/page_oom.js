@@ -70,7 +70,7 @@
         bar.style.width = Math.min(100, (100 * oom.requested_bytes) / total) + "%";
         bar.style.right = "0";
         bar.style.background = page.ink.bad;
-        rows.push(make("div", {class: "fall-row request"}, make("strong", null, "asked for"),
+        rows.push(make("div", {class: "fall-row request"}, make("strong", null, "request"),
             make("div", {class: "track", "aria-hidden": "true"}, bar),
             make("strong", {class: "n"}, page.bytes(oom.requested_bytes)),
             make("span", {class: "n soft pct"}, page.share(oom.requested_bytes / total))));
@@ -95,7 +95,7 @@
                             make("td", null,
                                 m.enough === null ? "unknown"
                                     : m.enough    ? "yes"
-                                                  : "not alone"),
+                                                  : "not by itself"),
                             make("td", m.refuted_by ? {title: "refuted " + page.clean(m.refuted_by)} : null,
                                 m.certainty))))));
     }
@@ -113,7 +113,7 @@
         const pairs = Object.entries(oom.evidence).filter(([, v]) => v !== null);
         const list = some => make("dl", {class: "pairs"},
             some.map(([key, v]) => [make("dt", null, words(key)), make("dd", null, value(key, v))]));
-        return make("div", null, make("h3", null, "What that rests on"), list(pairs.slice(0, FIRST)),
+        return make("div", null, make("h3", null, "Evidence"), list(pairs.slice(0, FIRST)),
             pairs.length > FIRST
                 ? make("details", null,
                       make("summary", null, "and " + page.count(pairs.length - FIRST) + " more figures"),
@@ -130,7 +130,7 @@
     }
 
     function one(oom, number) {
-        const facts = ["Asked for " + page.bytes(oom.requested_bytes) + " on " + page.where(oom) + " at " +
+        const facts = ["Requested " + page.bytes(oom.requested_bytes) + " on " + page.where(oom) + " at " +
             page.seconds(oom.time_s)];
         if (oom.failures > 1) facts.push(page.plural(oom.failures, "failed call") + " in all");
         facts.push("cause: " + page.causeName(oom.cause) + " (" + oom.certainty +

@@ -64,9 +64,9 @@
         words: "of",
         class: "short",
         value: row => row.layer,
-        cell: row => ({tensor: "tensors", device: "from CUDA"}[row.layer] || page.layerWords(row.layer).toLowerCase())
+        cell: row => ({tensor: "tensors", device: "CUDA allocations"}[row.layer] || page.layerWords(row.layer).toLowerCase())
     };
-    const pace = numeric("calls_per_step", "a step",
+    const pace = numeric("calls_per_step", "per step",
         (v, row) => (v === null || v === undefined ? (row.phase ? page.clean(row.phase) : "")
                 : v >= 9.95                        ? v.toFixed(0)
                                                    : String(Number(v.toFixed(1)))));
@@ -114,7 +114,7 @@
         const planned = budget.estimate.peak_bytes !== undefined;
         const sum = (what, row) => Object.assign({category: null, what, most_bytes: null, why: ""}, row);
         return [...budget.categories,
-            ...(planned || budget.measured.peak_bytes === null ? [] : [sum("the least that it needs, and the peak",
+            ...(planned || budget.measured.peak_bytes === null ? [] : [sum("the minimum, and the peak",
                 {estimate_bytes: budget.estimate.total_bytes, estimate_low_bytes: budget.estimate.total_bytes,
                     estimate_high_bytes: budget.estimate.total_bytes, measured_bytes: budget.measured.peak_bytes,
                     difference_bytes: budget.difference.bytes})]),
@@ -159,8 +159,8 @@
             sort: "bytes",
             columns: () => [bytes("bytes"), count("count"), layer,
                 word("growing", "", row => (row.growing ? "grows" : "")), ...where(), site()],
-            about: "At the end of the process, not at an out of memory. This is normal for a model that lives until the end; " +
-                "what grows is a leak.",
+            about: "At the end of the process, not at an out-of-memory error. This is normal for a model that lives until the end; " +
+                "memory that grows is a leak.",
             more: () => {
                 const left = page.places
                     .flatMap(place => page.layersOf(place).map(l => [place, page.live.unlisted(place, l)]))
@@ -211,7 +211,7 @@
             words: "Retries",
             rows: () => page.report.retries,
             sort: "time_s",
-            columns: () => [seconds("time_s", "at"), bytes("requested_bytes", "asked for"),
+            columns: () => [seconds("time_s", "at"), bytes("requested_bytes", "requested"),
                 bytes("freed_bytes", "freed"), count("failures"), seconds("blocked_s", "took"), ...where(),
                 site()],
             about: "An allocation failed, the allocator freed its cache, and the allocation then succeeded."

@@ -89,7 +89,7 @@ static bool proof_take_one(struct beside *b, int64_t bytes, bool page, uint64_t 
         b->proof->w->proof.segments_same++;
         return true;
     }
-    part(b, c ? "the replay asks CUDA for a segment of another size" : "the replay asks CUDA for one segment more");
+    part(b, c ? "the replay requests a segment of another size" : "the replay requests one more segment");
     b->from += c != NULL;
     if (!page) *address = add_area(b);
     return true;
@@ -102,7 +102,7 @@ static bool proof_take(void *self, int64_t bytes, int64_t page, uint64_t *addres
     if (!page) return proof_take_one(b, bytes, false, address);
     for (int64_t done = 0; done < bytes; done += page) {
         if (b->from == b->calls_n && !b->fails) {
-            part(b, "the replay asks CUDA for one segment more");
+            part(b, "the replay requests one more segment");
             return true;
         }
         if (!proof_take_one(b, page, true, address)) {
@@ -215,9 +215,8 @@ static void settle(struct beside *b, bool requests)
 static void finish_calls(struct beside *b)
 {
     if (b->from < b->calls_n) {
-        part(b, b->calls[b->from].free
-                    ? "the recorded allocator freed a segment that the replay kept"
-                    : "the recorded allocator asked CUDA for a segment that the replay did not need");
+        part(b, b->calls[b->from].free ? "the recorded allocator freed a segment that the replay kept"
+                                       : "the recorded allocator requested a segment that the replay did not need");
     }
     b->from = b->calls_n = 0;
 }

@@ -169,23 +169,23 @@ class Limits:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
 
-    def broken(self, said):
+    def broken(self, reported):
         """What does not hold, in paragraphs with the lines."""
-        if self.memory is not None and said["peak"] > self.memory:
-            yield (f"The test had {format_bytes(said['peak'])} of GPU memory at once, {format_bytes(said['peak'] - self.memory)} "
-                   f"over its limit of {format_bytes(self.memory)}" + on_gpu(said) + ". Held then:",
-                   said.get("peak_lines", ()), True)
-        if self.leaks is not None and said["left"] > self.leaks:
-            yield (f"{format_bytes(said['left'])} of the GPU memory that the test allocated is left, "
-                   f"{format_bytes(said['left'] - self.leaks)} over its limit of {format_bytes(self.leaks)}:",
-                   said.get("left_lines", ()), True)
-        if self.waits is not None and said["waits"] > self.waits:
-            yield (f"The test waited for the GPU {said['waits']} times, {said['waits'] - self.waits} more than its limit of "
-                   f"{self.waits}:", said.get("wait_lines", ()), False)
+        if self.memory is not None and reported["peak"] > self.memory:
+            yield (f"The test had {format_bytes(reported['peak'])} of GPU memory at once, {format_bytes(reported['peak'] - self.memory)} "
+                   f"over its limit of {format_bytes(self.memory)}" + on_gpu(reported) + ". Held then:",
+                   reported.get("peak_lines", ()), True)
+        if self.leaks is not None and reported["left"] > self.leaks:
+            yield (f"{format_bytes(reported['left'])} of the GPU memory that the test allocated is left, "
+                   f"{format_bytes(reported['left'] - self.leaks)} over its limit of {format_bytes(self.leaks)}:",
+                   reported.get("left_lines", ()), True)
+        if self.waits is not None and reported["waits"] > self.waits:
+            yield (f"The test waited for the GPU {reported['waits']} times, {reported['waits'] - self.waits} more than its limit of "
+                   f"{self.waits}:", reported.get("wait_lines", ()), False)
 
 
-def on_gpu(said):
-    return f" (GPU {said['device']})" if said.get("device") else ""
+def on_gpu(reported):
+    return f" (GPU {reported['device']})" if reported.get("device") else ""
 
 
 def shown_place(place, root):
@@ -277,14 +277,14 @@ class Session:
         if not self.recorder.flush():
             stopped = self.database_exists() and self.ask(request).get("found")
             return {**nothing, "error": "the recording has stopped"} if stopped else nothing
-        said, until = self.ask(request), time.monotonic() + PATIENCE_S
-        while said.get("late") and time.monotonic() < until:  # another thread is in the middle of a record
+        reported, until = self.ask(request), time.monotonic() + PATIENCE_S
+        while reported.get("late") and time.monotonic() < until:  # another thread is in the middle of a record
             time.sleep(0.005)
             self.recorder.flush()
-            said = self.ask(request)
-        if said.get("late"):
-            said["error"] = "the end of the test does not come into the recording"
-        return said if said.get("found") else {**nothing, "error": said.get("error", "the recording was not found")}
+            reported = self.ask(request)
+        if reported.get("late"):
+            reported["error"] = "the end of the test does not come into the recording"
+        return reported if reported.get("found") else {**nothing, "error": reported.get("error", "the recording was not found")}
 
     def database_exists(self):
         try:
@@ -297,10 +297,10 @@ class Session:
         self.number += 1
         name = f"{PREFIX}look {self.name(item)}"
         self.recorder.mark(name)
-        said = self.measured(item, self.now.get(item.nodeid), name)
-        if said.get("error"):
-            raise RuntimeError(f"gpuspy: {said['error']}")
-        return said
+        reported = self.measured(item, self.now.get(item.nodeid), name)
+        if reported.get("error"):
+            raise RuntimeError(f"gpuspy: {reported['error']}")
+        return reported
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item):
@@ -325,12 +325,12 @@ class Session:
         elif os.getpid() != self.pid:  # a child that was forked for this test leaves without an end
             self.recorder.flush()
 
-    def judge(self, item, limits, said):
-        if said.get("error"):
-            self.broken[item.nodeid] = f"gpuspy cannot tell what the test used: {said['error']}"
+    def judge(self, item, limits, reported):
+        if reported.get("error"):
+            self.broken[item.nodeid] = f"gpuspy could not measure what the test used: {reported['error']}"
             return
         root = getattr(self.config, "rootpath", None) or self.config.rootdir
-        texts = [paragraph(*broken, root) for broken in limits.broken(said)]
+        texts = [paragraph(*broken, root) for broken in limits.broken(reported)]
         if texts:
             self.broken[item.nodeid] = "\n\n".join(texts)
 
@@ -363,10 +363,10 @@ class Session:
         top = self.config.getoption("gpuspy_top")
         if hasattr(self.config, "workerinput") or top <= 0:
             return
-        said = self.ask({"all": PREFIX, "pid": self.pid, "since": self.since}) if self.database_exists() else {}
-        tests = sorted(said.get("tests", ()), key=lambda test: (-test["peak"], -test["waits"], test["name"]))
-        if said.get("error"):
-            terminalreporter.write_line(f"gpuspy: {said['error']}")
+        reported = self.ask({"all": PREFIX, "pid": self.pid, "since": self.since}) if self.database_exists() else {}
+        tests = sorted(reported.get("tests", ()), key=lambda test: (-test["peak"], -test["waits"], test["name"]))
+        if reported.get("error"):
+            terminalreporter.write_line(f"gpuspy: {reported['error']}")
         if not tests:
             return
         terminalreporter.section("GPU memory of tests (gpuspy)")

@@ -231,13 +231,13 @@ class Database:
         return (since or 0), to
 
     def measure(self, since, to, lines):
-        said = self.memory(since, to, not lines)
-        said["waits"], wait_lines = self.waits(since, to)
+        reported = self.memory(since, to, not lines)
+        reported["waits"], wait_lines = self.waits(since, to)
         if lines:
-            said["peak_lines"] = self.lines(since, said["peak_at"], said["device"]) if said["peak_at"] is not None else []
-            said["left_lines"] = self.lines(since, to)
-            said["wait_lines"] = wait_lines
-        return said
+            reported["peak_lines"] = self.lines(since, reported["peak_at"], reported["device"]) if reported["peak_at"] is not None else []
+            reported["left_lines"] = self.lines(since, to)
+            reported["wait_lines"] = wait_lines
+        return reported
 
     def tests(self, prefix):
         """Marks of tests: "PREFIXstart N NAME", "PREFIXend N NAME", in order of time."""
@@ -286,9 +286,9 @@ class Reader:
             if db.pid != request["pid"] and (db.began or 0) < request["since"]:  # of an earlier session
                 continue
             for name, since, to in db.tests(request["all"]):
-                said = db.measure(since, to, False)
-                if said["peak"] or said["waits"]:
-                    tests.append({"name": name, "pid": db.pid, **said})
+                reported = db.measure(since, to, False)
+                if reported["peak"] or reported["waits"]:
+                    tests.append({"name": name, "pid": db.pid, **reported})
         return {"tests": tests}
 
     def answer(self, request):

@@ -1,4 +1,4 @@
-"""A page in Chromium, driven as a person would, and what the browser said of it: errors, requests, violations."""
+"""A page in Chromium, driven as a person would, and what the browser reported: errors, requests, violations."""
 import json
 import shutil
 import time
@@ -147,11 +147,11 @@ class Page:
 
     def complaints(self):
         """Errors, violations of the policy and requests for anything but the file."""
-        said = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        reported = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = message["params"]["request"]["url"]
                 if not url.startswith((f"file://{self.path}", "about:", "data:")):
-                    said.append(f"asked for {url}")
-        return said
+                    reported.append(f"asked for {url}")
+        return reported

@@ -103,6 +103,24 @@ for step in range(12):
 kept.clear()
 """
 
+# few lines that allocate, reached by thousands of call paths
+PATHS = """from minicuda import Runtime, Tensor
+runtime, kept = Runtime(), []
+def a(path): leave(path) if len(path) == 6 else (a, b, c, d)[path[-1]](path + [(path[-1] * 5 + len(path)) % 4])
+def b(path): leave(path) if len(path) == 6 else [f(path + [n]) for n, f in enumerate((a, b, c, d))]
+def c(path): leave(path) if len(path) == 6 else [f(path + [n]) for n, f in enumerate((a, b, c, d))]
+def d(path): leave(path) if len(path) == 6 else [f(path + [n]) for n, f in enumerate((a, b, c, d))]
+def leave(path):
+    if path[0] == 0: kept.append(Tensor(runtime, 1 << 12))
+    elif path[0] == 1: kept.append(Tensor(runtime, 2 << 12))
+    elif path[0] == 2: kept.append(Tensor(runtime, 3 << 12))
+    else: kept.append(Tensor(runtime, 4 << 12))
+for n in range(4):
+    for f in (a, b, c, d):
+        f([n])
+        kept[:len(kept) // 2] = []
+"""
+
 # out of memory by a leak; waits and copies at every step
 leak = made("leak", lambda run: run.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False))
 # an ordinary training loop of PyTorch: tensors, with their categories
@@ -117,5 +135,7 @@ two = made("two", lambda run: run.python(TWO, SIMCUDA_DEVICES=2))
 early = made("early", lambda run: run.python("import time\nfrom minicuda import Runtime, Tensor\nruntime = Runtime()\n"
                                              "kept = [Tensor(runtime, 1 << 20) for _ in range(20)]\ntime.sleep(0.6)\n"
                                              "Tensor.__del__ = lambda self: None\n"))
+# many call paths, few lines
+paths = made("paths", lambda run: run.python(PATHS))
 # no stacks at all
 bare = made("bare", lambda run: run.python("train_leak.py", 20, GPUSPY_STACKS="none"))

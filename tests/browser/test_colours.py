@@ -1,4 +1,4 @@
-"""Categories are told apart by people of every colour vision, in light and dark."""
+"""People with every kind of colour vision can distinguish the categories, in light and dark."""
 import itertools
 import math
 import re
@@ -56,6 +56,6 @@ def contrast(a, b):
 @pytest.mark.parametrize("name", THEMES)
 def test_text_can_be_read(name):
     colours = THEMES[name]
-    for ink, back, least in (("ink", "card", 7), ("soft", "card", 4.5), ("soft", "sunk", 4.5), ("faint", "card", 3), ("accent", "card", 4.5),
+    for ink, back, least in (("ink", "card", 7), ("soft", "card", 4.5), ("soft", "sunk", 4.5), ("faint", "card", 4.5), ("accent", "card", 4.5),
                              ("bad", "bad-back", 4.5), ("warn", "warn-back", 4.5), ("more", "card", 4.5), ("less", "card", 4.5)):
         assert contrast(colours[ink], colours[back]) >= least, (ink, back, contrast(colours[ink], colours[back]))

@@ -38,9 +38,9 @@ def test_names_are_text(leak, page, kind):
     assert p.js("return document.querySelectorAll('img, iframe, object, embed, link, [onerror], [onload], [onmouseover]').length") == 0
     assert p.js("return Array.from(document.scripts).filter(s => !s.closest('body')).length") == 0
     assert p.js("return document.documentElement.scrollWidth") <= 1280
-    said = texts(p)
-    assert not set(said) & set("\x00\x07\x1b\u202e\u2066\u200b\ufeff")
-    assert len(said) < 400_000  # not a name of a megabyte, again and again
+    reported = texts(p)
+    assert not set(reported) & set("\x00\x07\x1b\u202e\u2066\u200b\ufeff")
+    assert len(reported) < 400_000  # not a name of a megabyte, again and again
     if kind in ("markup", "attribute", "comment"):
         assert name[:20] in p.text("#facts .facts")
 
@@ -71,7 +71,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing_else(leak, page):
     # what is not in the policy does not run: the test of the test above
     p.js("const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s)")
     assert p.js("return window.broken") is None
-    assert any("Content Security Policy" in said for said in p.complaints())
+    assert any("Content Security Policy" in reported for reported in p.complaints())
 
 
 DAMAGE = {

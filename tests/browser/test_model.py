@@ -71,13 +71,13 @@ def test_the_peak_is_the_reports(run, ask):
 
 def test_the_report_is_whole(run, page, tmp_path):
     p = page(run.changed(f"whole-{tmp_path.name}").html("--top", "1000"))
-    said = p.js(MODEL + "return JSON.stringify(m.report)")
+    reported = p.js(MODEL + "return JSON.stringify(m.report)")
     import json
-    said, wanted = json.loads(said), dict(run.report_)
-    for report in (said, wanted):  # the copy lies elsewhere
+    reported, wanted = json.loads(reported), dict(run.report_)
+    for report in (reported, wanted):  # the copy lies elsewhere
         for process in report["run"]["processes"]:
             process.pop("database")
-    assert said == wanted
+    assert reported == wanted
 
 
 def test_a_moment_is_found_by_its_time(ask):
@@ -99,7 +99,7 @@ def test_what_is_too_small_for_a_line_does_not_jump_at_the_peak(leak, page):
     keys, whole, others = page(leak.page).js("""
         const data = JSON.parse(document.getElementById('gpuspy-data').textContent), m = gpuspyModel(data);
         const s = m.series.find((s) => s.lines.length > 2 && s.lines.every((l) => l.stack >= 0)), before = m.stacked(s, "site", 0);
-        for (const l of s.lines) if (l.site !== before.keys[0]) { l.stack = -1; l.merged = 1 + l.index; l.site = l.label = l.merged + " smaller places"; }
+        for (const l of s.lines) if (l.site !== before.keys[0]) { l.stack = -1; l.merged = 1 + l.index; l.site = l.label = l.merged + " smaller call sites"; }
         const after = m.stacked(s, "site", 5);
         return [after.keys, Array.from(s.high), Array.from(after.values[0]).map((v, i) => v + (after.values[1] ? after.values[1][i] : 0))];""")
     assert len(keys) == 2 and keys[1] == "others" and whole == others

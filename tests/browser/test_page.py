@@ -32,11 +32,11 @@ def test_the_verdict_stands_first(leak, page):
     p, oom = page(leak.page), leak.report_["oom"][0]
     assert p.text("#verdict h1").lower() == oom["verdict"].lower()
     assert p.text("#verdict .tag") == "Out of memory" and f"cause: {oom['cause']}" in p.text("#verdict .kicker")
-    said = p.texts("#verdict .todo li")
-    assert said[0].endswith(oom["measures"][0]["text"])
+    reported = p.texts("#verdict .todo li")
+    assert reported[0].endswith(oom["measures"][0]["text"])
     for advice in leak.report_["advice"][:4]:
-        assert any(advice["text"] in text for text in said), (advice, said)
-    assert near(p.text("#verdict p").split("Asked for ")[1], oom["requested_bytes"])
+        assert any(advice["text"] in text for text in reported), (advice, reported)
+    assert near(p.text("#verdict p").split("Requested ")[1], oom["requested_bytes"])
     assert "simulated GPU" in p.text("#warnings")
     assert p.driver.title == "OOM: run.db · gpuspy"
 
@@ -69,7 +69,7 @@ def test_the_peak_is_the_reports(leak, train, page):
 
 def test_a_click_shows_what_was_live_then(leak, page):
     p = page(leak.page)
-    p.point(OVER, 0.5)
+    p.point(OVER, 0.5, 0.2)  # above the bands, which reach half as high at that time: a click on one shows only its lines
     assert p.state("source") == "moment"
     i, high = p.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.state.moment); return [i, s.high[i]]")
     whole, count = p.js("return [gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0), gpuspyPage.live.entries.length]")
@@ -425,9 +425,9 @@ def test_what_the_list_of_what_was_never_freed_leaves_out(kept, page):
     p.js("gpuspyPage.set({source: 'end', table: 'leaks'})")
     p.settle()
     rest = peak["end_bytes"] - largest["bytes"]
-    assert near(p.text("#live-about").split("largest place; ")[1], rest)
+    assert near(p.text("#live-about").split("largest call site; ")[1], rest)
     assert p.js("return gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0)") == peak["end_bytes"]
-    assert "the report lists the 1 largest place" in p.text("#table")
+    assert "the report lists the 1 largest call site" in p.text("#table")
     p = page(kept.html())  # all of them
     p.js("gpuspyPage.set({source: 'end', table: 'leaks'})")
     p.settle()
@@ -489,8 +489,8 @@ def test_every_moment_can_be_linked_to(leak, page):
     assert p.js("""const s = gpuspyPage.series(), wrong = [];
         for (let i = 0; i < s.n; i++) {
             gpuspyPage.state.moment = s.time[i];
-            const said = new URLSearchParams(gpuspyPage.link().slice(1)).get("t");
-            if (gpuspyPage.indexAt(s, Number(said)) !== i) wrong.push(i);
+            const reported = new URLSearchParams(gpuspyPage.link().slice(1)).get("t");
+            if (gpuspyPage.indexAt(s, Number(reported)) !== i) wrong.push(i);
         }
         return s.n > 50 ? wrong : "few";""") == []
 
@@ -554,7 +554,7 @@ def test_the_budget_has_its_sums(train, page, plan):
     p = page(out)
     p.click("#tab-budget")
     rows = p.rows("budget")
-    sums = budget["levels"] if planned else [{"what": "the least that it needs, and the peak",
+    sums = budget["levels"] if planned else [{"what": "the minimum, and the peak",
                                               "estimate_bytes": budget["estimate"]["total_bytes"]}]
     assert len(rows) == len(budget["categories"]) + len(sums) + (0 if planned else len(budget["levels"]))
     for row, level in zip(rows[len(budget["categories"]):], sums):
@@ -603,6 +603,19 @@ def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):
     view.click("#band button")
     view.settle()
     assert view.js("return document.querySelectorAll('#live-table tbody tr').length") > 1
+
+
+def test_by_line_merges_the_call_paths_of_a_line(paths, page):
+    """Each line is one band, however many call paths it has, and none is hidden in "others"."""
+    view = page(paths.page)
+    view.click("#by button:last-child")
+    stacks, bands = view.js("""const s = gpuspyPage.series(), chart = gpuspyPage.chart;
+        return [new Set(s.lines.map((l) => l.stack)).size,
+                chart.shown.map((l) => [l.words, Boolean(l.other), l.values[gpuspyPage.peakIndex(s)]])];""")
+    assert stacks > 500 and 3 <= len(bands) <= 4 and not any(other for _, other, _ in bands), bands
+    assert len({words for words, _, _ in bands}) == len(bands) and all(words.startswith("script.py:") for words, _, _ in bands)
+    peak = next(p for p in paths.report_["peak"] if p["layer"] == "device" and p["device"] == 0)
+    assert sum(size for _, _, size in bands) == peak["bytes"]
 
 
 def test_the_chart_is_saved_as_svg_and_png(leak, page):

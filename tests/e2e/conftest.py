@@ -146,6 +146,6 @@ def once(tmp_path_factory):
                 result = record(Recording(place))
                 done.write_text(getattr(result, "stderr", ""))
         recording = Recording(place)
-        recording.said = done.read_text()
+        recording.reported = done.read_text()
         return recording
     return get

@@ -18,7 +18,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 # What each counter counts, as parts of an estimate that it does not.
 ALLOCATED = ("context", "communication", "allocator")  # torch.cuda.max_memory_allocated, active bytes
-RESERVED = ("context", "communication")  # NVML, less what it said before the model was there
+RESERVED = ("context", "communication")  # NVML's figure, minus its figure before the model was loaded
 # PyTorch's reserved bytes are cached for each stream apart, and FSDP2 makes the shards of gradients on the one of its
 # reduce-scatters: those of the step before are there, cached, whatever the moment at which the other streams need most.
 STREAMS = "reserved"

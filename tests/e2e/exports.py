@@ -90,7 +90,7 @@ def export(recording, form, *options, out="out", code=0):
     done = recording.gpuspy("export", "--format", form, "--output", path, *options, recording.database)
     assert done.returncode == code, done.stderr
     assert not done.stdout
-    recording.said = done.stderr
+    recording.reported = done.stderr
     return path
 
 

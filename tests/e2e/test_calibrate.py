@@ -100,8 +100,8 @@ def test_the_next_estimate_uses_it_and_says_so(tmp_path, kept):
     gpuspy("calibrate", record(tmp_path / "run.db"), GPUSPY_CALIBRATION=kept)
     words = ("estimate", "--model", "gpt2", "--batch", 4, "--seq", 256, "--gpu", "a100-80g")
     with_it, without = gpuspy(*words, GPUSPY_CALIBRATION=kept), gpuspy(*words, "--no-calibration", GPUSPY_CALIBRATION=kept)
-    said = " ".join(with_it.stdout.split())
-    assert "alibrated with your own recordings" in said and "fragmentation (1 run)" in said
+    reported = " ".join(with_it.stdout.split())
+    assert "alibrated with your own recordings" in reported and "fragmentation (1 run)" in reported
     assert "alibrated" not in without.stdout
     plain = json.loads(gpuspy(*words, "--json").stdout)  # as without any file
     assert json.loads(gpuspy(*words, "--json", "--no-calibration", GPUSPY_CALIBRATION=kept).stdout)["lines"] == plain["lines"]

@@ -65,14 +65,14 @@ class Checked(Recording):
     def json(self, *words, code=None, **more):
         done = self.check("--json", *words, **more)
         assert not done.stderr, done.stderr
-        said = json.loads(done.stdout)
-        assert done.returncode == (0 if said["ok"] else 1)
+        reported = json.loads(done.stdout)
+        assert done.returncode == (0 if reported["ok"] else 1)
         assert code is None or done.returncode == code, done.stdout
-        for one in said["checks"]:
+        for one in reported["checks"]:
             if one["status"] == "failed":
                 assert one["value"] > one["limit"] and one["over"] == pytest.approx(one["value"] - one["limit"])
         first = {}
-        for one in said["checks"]:  # what is not ok comes first
+        for one in reported["checks"]:  # what is not ok comes first
             first.setdefault(one["check"], one)
         return first
 
@@ -158,33 +158,33 @@ def test_blocked_share_is_not_known_on_a_simulated_gpu(recorded):
 
 
 def test_tensors_and_budget_are_not_known_without_pytorch(recorded):
-    said = recorded().json("--max-tensor-peak", "1GiB", "--max-fragmentation", "5%", "--budget", "params=1e6", code=1)
-    assert {said[gate]["status"] for gate in ("max-tensor-peak", "max-fragmentation", "budget")} == {"unknown"}
+    reported = recorded().json("--max-tensor-peak", "1GiB", "--max-fragmentation", "5%", "--budget", "params=1e6", code=1)
+    assert {reported[gate]["status"] for gate in ("max-tensor-peak", "max-fragmentation", "budget")} == {"unknown"}
 
 
-# ---------------------------------------------------------------- what cannot be told is no yes
+# ---------------------------------------------------------------- unknown counts as failure
 
 def test_without_steps_nothing_is_said_of_a_step(recording):
     one = Checked(recording.folder)
     one.python("from minicuda import *\nr = Runtime()\nt = Tensor(r, 1 << 20)\nt.item()\n")
-    said = one.json("--max-growth", "1GiB/step", "--max-syncs-per-step", "9", "--no-leaks", "--max-peak", "1GiB", code=1)
+    reported = one.json("--max-growth", "1GiB/step", "--max-syncs-per-step", "9", "--no-leaks", "--max-peak", "1GiB", code=1)
     for gate in ("max-growth", "max-syncs-per-step", "no-leaks"):
-        assert said[gate]["status"] == "unknown" and "steps" in said[gate]["why"]
-    assert said["max-peak"]["status"] == "ok"
+        assert reported[gate]["status"] == "unknown" and "steps" in reported[gate]["why"]
+    assert reported["max-peak"]["status"] == "ok"
 
 
 def test_few_steps_do_not_tell_growth(recorded):
-    said = recorded(steps=7).json("--no-leaks", code=1)["no-leaks"]
-    assert said["status"] == "unknown" and "10 are enough" in said["why"]
+    reported = recorded(steps=7).json("--no-leaks", code=1)["no-leaks"]
+    assert reported["status"] == "unknown" and "10 are enough" in reported["why"]
 
 
 def test_a_killed_program_cannot_say_yes_but_no(recorded):
     one = recorded("die")
-    said = one.json("--max-peak", "1GiB", code=1)
-    assert said["complete"]["status"] == "failed" and said["max-peak"]["status"] == "unknown"
+    reported = one.json("--max-peak", "1GiB", code=1)
+    assert reported["complete"]["status"] == "failed" and reported["max-peak"]["status"] == "unknown"
     assert one.json("--max-peak", "1MiB", code=1)["max-peak"]["status"] == "failed"
-    said = one.json("--max-peak", "1GiB", "--allow-incomplete", code=0)
-    assert "complete" not in said and said["max-peak"]["status"] == "ok"
+    reported = one.json("--max-peak", "1GiB", "--allow-incomplete", code=0)
+    assert "complete" not in reported and reported["max-peak"]["status"] == "ok"
     assert one.json("--max-leak", "1GiB", "--allow-incomplete", code=1)["max-leak"]["status"] == "unknown"
 
 
@@ -195,8 +195,8 @@ def test_lost_events(recorded, tmp_path):
         db.execute("UPDATE process SET lost_events = 3")
     db.close()
     one = recorded()
-    said = one.json("--max-peak", "1GiB", database=path, code=1)
-    assert said["max-lost-events"]["value"] == 3 and said["max-peak"]["status"] == "unknown"
+    reported = one.json("--max-peak", "1GiB", database=path, code=1)
+    assert reported["max-lost-events"]["value"] == 3 and reported["max-peak"]["status"] == "unknown"
     one.json("--max-peak", "1GiB", "--max-lost-events", "3", database=path, code=0)
     one.json("--max-peak", "1GiB", "--max-lost-events", "2", "--allow-incomplete", database=path, code=1)
     one.json("--max-peak", "1GiB", "--allow-incomplete", database=path, code=0)
@@ -231,9 +231,9 @@ def test_a_program_without_python_is_to_free_all(native, tmp_path):
     two = Checked(tmp_path / "two")
     two.folder.mkdir()
     two.run(native, "leave")
-    said = two.json("--no-leaks", "--max-leak", "3MiB", code=1)
-    assert said["max-leak"]["status"] == "ok" and said["no-leaks"]["value"] == 3 * MIB
-    (line,) = said["no-leaks"]["lines"]
+    reported = two.json("--no-leaks", "--max-leak", "3MiB", code=1)
+    assert reported["max-leak"]["status"] == "ok" and reported["no-leaks"]["value"] == 3 * MIB
+    (line,) = reported["no-leaks"]["lines"]
     assert (line["file"].rsplit("/")[-1], line["line"]) == ("native.c", 8)
 
 
@@ -266,7 +266,7 @@ def test_each_process_is_judged_alone_and_the_worst_counts(recording):
     done = one.check("--max-peak", "20MiB", "--max-syncs-per-step", "3")
     assert done.returncode == 1 and "of all 2 processes are complete" in done.stdout
     assert done.stdout.count("FAILED") == 2 and "rank 1" in done.stdout and "26.00 MiB" in done.stdout
-    assert "5 a step in rank 1" in " ".join(done.stdout.split())
+    assert "5 per step in rank 1" in " ".join(done.stdout.split())
     alone = one.json("--alone", "--max-peak", "20MiB", "--max-syncs-per-step", "3", code=0)
     assert alone["max-peak"]["value"] == 10 * MIB
     folder = one.json("--max-peak", "20MiB", database=one.folder, code=1)
@@ -274,23 +274,23 @@ def test_each_process_is_judged_alone_and_the_worst_counts(recording):
     # both on one GPU: 10 MiB and 26 MiB
     shared = one.json("--per", "device", "--max-peak", "36MiB", code=0)["max-peak"]
     assert shared["value"] == 36 * MIB and [line["amount"] for line in shared["lines"]] == [10 * MIB, 26 * MIB]
-    said = one.json("--per", "device", "--max-peak", "30MiB", code=1)["max-peak"]
-    assert said["status"] == "unknown" and "2 processes" in said["why"]
+    reported = one.json("--per", "device", "--max-peak", "30MiB", code=1)["max-peak"]
+    assert reported["status"] == "unknown" and "2 processes" in reported["why"]
     assert one.json("--per", "device", "--max-peak", "20MiB", code=1)["max-peak"]["status"] == "failed"
 
 
 # ---------------------------------------------------------------- words
 
-@pytest.mark.parametrize("words, said", [
+@pytest.mark.parametrize("words, reported", [
     (["--max-peek", "1GiB"], "did you mean '--max-peak'?"), (["--max-peak", "lots"], "--max-peak: 'lots'"),
     ([], "no limits; give one"), (["--max-peak", "+5%"], "add --baseline"), (["--max-growth", "1MiB/epoch"], "1MiB/epoch"),
     (["--budget", "parms=1e9"], "did you mean 'params'?"), (["--config", "a", "--no-config"], "not both"),
     (["--budget", "params=1e9,optimizer=adamm"], "did you mean"), (["--max-blocked-share", "5"], "percentage"),
 ])
-def test_wrong_words_are_usage(recorded, words, said):
+def test_wrong_words_are_usage(recorded, words, reported):
     done = recorded().check(*words)
     assert done.returncode == 2 and not done.stdout
-    assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr) and said in done.stderr, done.stderr
+    assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr) and reported in done.stderr, done.stderr
 
 
 def test_budget_of_a_models_file(recorded, tmp_path):

@@ -435,7 +435,7 @@ def test_run_completes_what_was_killed(tmp_path):
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
     assert text.startswith("! the program did not end normally (killed by SIGKILL), at ")
-    assert "\nKilled by SIGKILL; no out of memory; peak " in text
+    assert "\nKilled by SIGKILL; memory did not run out; peak " in text
 
 
 # ---------------------------------------------------------------- report
@@ -502,7 +502,7 @@ def test_report_has_colour_on_a_terminal_only_if_wanted(recorded):
 
 def test_report_with_a_budget(recorded):
     text = gpuspy("report", "--params", "10M", "--optimizer", "sgd", "run.db", cwd=recorded).stdout
-    assert "Budget: the least that the model needs" in text and "76.29 MiB  the least that it needs" in text
+    assert "Budget: the model's minimum" in text and "76.29 MiB  the model's minimum" in text
     budget = json.loads(gpuspy("report", "--json", "--params", "10M", "run.db", cwd=recorded).stdout)["budget"]
     assert budget["estimate"]["total_bytes"] == 16e7
 

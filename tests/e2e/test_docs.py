@@ -1,4 +1,4 @@
-"""What the documentation, --help and the man pages tell people to type works as it is written: each line is run, by
+"""The commands in the documentation, --help and the man pages work as written: each line is run, by
 a shell, in a folder that has the files it names. A stand-in starts the program where a launcher is not here; what
 cannot run is listed in NOT_HERE, with the reason."""
 import gzip

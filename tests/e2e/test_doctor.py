@@ -15,7 +15,7 @@ GPUSPY = str(BUILD / "gpuspy")
 SIM = str(BUILD / "sim")
 STATES = ["ok", "warning", "problem"]
 
-# A driver that does what it is told.
+# A driver whose results the test chooses.
 DRIVER = r"""
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +27,10 @@ static int hidden(void)
 }
 int cuInit(unsigned flags)
 {
-    const char *said = getenv("FAKE_INIT");
-    if (said && !strcmp(said, "hang")) sleep(1000);
-    if (said && !strcmp(said, "crash")) abort();
-    return said ? atoi(said) : hidden() ? 100 : 0;
+    const char *reported = getenv("FAKE_INIT");
+    if (reported && !strcmp(reported, "hang")) sleep(1000);
+    if (reported && !strcmp(reported, "crash")) abort();
+    return reported ? atoi(reported) : hidden() ? 100 : 0;
 }
 int cuDriverGetVersion(int *v) { *v = 12020; return 0; }
 int cuDeviceGetCount(int *n) { *n = hidden() ? 0 : 2; return 0; }
@@ -131,12 +131,12 @@ def test_a_driver_whose_names_are_hostile(driver, tmp_path):
     assert "\x1b" not in done.stdout and "Fake <b>" in done.stdout
 
 
-@pytest.mark.parametrize("said, name, words", [
+@pytest.mark.parametrize("reported, name, words", [
     (803, "init", "different versions"), (999, "init", "unknown reason"), (34, "init", "stub"),
     (802, "init", "not ready"), (12345, "init", "12345"), ("crash", "crashes", "ended the program"),
 ])
-def test_a_driver_that_refuses(driver, tmp_path, said, name, words):
-    checks = findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=driver, FAKE_INIT=said)
+def test_a_driver_that_refuses(driver, tmp_path, reported, name, words):
+    checks = findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=driver, FAKE_INIT=reported)
     found = one(checks, name)
     assert found["state"] == "problem" and words in found["text"] and found["fix"]
 
@@ -148,8 +148,8 @@ def test_a_driver_that_hangs_does_not_hang_us(driver, tmp_path):
     assert "on the simulated GPU was recorded" in one(checks, "test")["text"]
 
 
-@pytest.mark.parametrize("said, name, state", [(0, "nvml", "ok"), (18, "mismatch", "problem"), (9, "nvml", "warning")])
-def test_what_nvml_says(driver, tmp_path, said, name, state):
+@pytest.mark.parametrize("reported, name, state", [(0, "nvml", "ok"), (18, "mismatch", "problem"), (9, "nvml", "warning")])
+def test_what_nvml_says(driver, tmp_path, reported, name, state):
     (driver / "nvml.c").write_text("""
 #include <string.h>
 int nvmlInit_v2(void) { return %d; }
@@ -157,11 +157,11 @@ int nvmlSystemGetDriverVersion(char *s, unsigned n) { strncpy(s, "550.54.15", n)
 int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1L); return 0; }
 int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *pending) { *now = (long)d == 2; return 0; }
-""" % said)
+""" % reported)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libnvidia-ml.so.1", "nvml.c"], cwd=driver, check=True)
     checks = findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=driver)
     assert one(checks, name)["state"] == state
-    if said == 0:
+    if reported == 0:
         assert "driver 550.54.15" in one(checks, name)["text"] and one(checks, "mig")["text"].startswith("GPU 1 is divided")
 
 

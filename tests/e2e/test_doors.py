@@ -210,8 +210,8 @@ def test_disabled_hands_out_cudas_own(recording):
 @DEEPBIND
 def test_deepbind_is_taken_out_and_said_once(recording):
     command = plugin("deepbind", "rt12.so", "rt13.so")("legacy", 1)
-    said = recording.run(*command).stderr.splitlines()
-    assert [line for line in said if "RTLD_DEEPBIND" in line] == said[:1] and "rt12.so" in said[0]
+    reported = recording.run(*command).stderr.splitlines()
+    assert [line for line in reported if "RTLD_DEEPBIND" in line] == reported[:1] and "rt12.so" in reported[0]
     assert recording.run(*command, GPUSPY_QUIET=1, GPUSPY_DB="q.db").stderr == ""
     kept = recording.run(*command, GPUSPY_DEEPBIND="keep", GPUSPY_DB=recording.folder / "keep.db")
     assert "RTLD_DEEPBIND" not in kept.stderr

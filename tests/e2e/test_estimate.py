@@ -114,14 +114,14 @@ def test_the_text_says_what_the_json_says(words):
     text = gpuspy("estimate", *words, env={"COLUMNS": 200}).stdout
     assert f"{e['params']:,} parameters" in text
     for phase in e["phases"].values():
-        assert said(phase["bytes"]) in text
+        assert size_text(phase["bytes"]) in text
     explained = gpuspy("estimate", *words, "--explain", env={"COLUMNS": 300}).stdout
     plain = " ".join(explained.split())
     for line in e["lines"]:
         assert line["name"] in plain and " ".join((line["formula"] or "").split()) in plain, line
 
 
-def said(n):
+def size_text(n):
     units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     value, unit = n, 0
     while value >= (1023.995 if unit else 1024):
@@ -289,9 +289,9 @@ VERDICTS = {"fits": "even the high end fits", "tight": "the expected need fits, 
 def test_sharding_by_the_words_of_pytorch(torch, zero):
     """FSDP's FULL_SHARD and SHARD_GRAD_OP, which most people call it."""
     for view in ["--json"], ["--csv"]:
-        said, meant = (gpuspy("estimate", *LLAMA, "--gpus", "8", "--sharding", word, *view).stdout for word in (torch, zero))
-        said = said.replace(f"--sharding {torch}", f"--sharding {zero}").replace('"fsdp": true', '"fsdp": false')
-        assert said and said == meant
+        reported, meant = (gpuspy("estimate", *LLAMA, "--gpus", "8", "--sharding", word, *view).stdout for word in (torch, zero))
+        reported = reported.replace(f"--sharding {torch}", f"--sharding {zero}").replace('"fsdp": true', '"fsdp": false')
+        assert reported and reported == meant
 
 
 def line(e, *words):
@@ -377,9 +377,9 @@ def test_verdicts_are_the_same_everywhere(gib, word, code):
     said_so = e["verdicts"][gpu["verdict"]]
     assert said_so == {"words": word, "meaning": VERDICTS[word]} and e["memory"]["fits"] == (code == 0)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("--memory: ")]
-    assert said(abs(gpu["margin_bytes"])) + (" too much" if code else " to spare") in line
+    assert size_text(abs(gpu["margin_bytes"])) + (" too much" if code else " to spare") in line
     if code and gpu["margin_high_bytes"] > 0:
-        assert said(gpu["margin_high_bytes"]) + " to spare at the low end" in line
+        assert size_text(gpu["margin_high_bytes"]) + " to spare at the low end" in line
     else:
         assert "at the low end" not in line
 
@@ -413,7 +413,7 @@ def test_the_way_is_said_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
-    assert f"Cheapest change that makes it fit: {way}: then {said(e['way'][-1]['peak']['bytes'])}, fits." in gpuspy(
+    assert f"Cheapest change that makes it fit: {way}: then {size_text(e['way'][-1]['peak']['bytes'])}, fits." in gpuspy(
         "estimate", *words, env={"COLUMNS": 200}).stdout
 
 
@@ -634,7 +634,7 @@ def test_every_view_in_every_form(view, tmp_path):
     words = VIEWS[view]
     e = answer(*words)
     text, rows = gpuspy("estimate", *words, env={"COLUMNS": 200}).stdout, table(*words)
-    assert said(e["peak"]["bytes"]) in text and ("exp_avg" in text) == ("--explain" in words)
+    assert size_text(e["peak"]["bytes"]) in text and ("exp_avg" in text) == ("--explain" in words)
     if e["solve"]:
         assert e["solve"]["surely"]["option"] in text
         assert [(row["fits"], int(row["value"]), int(row["bytes"])) for row in rows] == [
@@ -670,7 +670,7 @@ def test_the_answer_stands_on_the_first_screen(words, gpus):
         return
     for gpu in e["gpus"]:
         assert f"{gpu['key']}: {e['verdicts'][gpu['verdict']]['words']}. Peak " in screen
-        assert said(gpu["peak"]["bytes"]) in screen and said(gpu["total_bytes"]) in screen
+        assert size_text(gpu["peak"]["bytes"]) in screen and size_text(gpu["total_bytes"]) in screen
     for change in e["way"]:
         assert f" {change['option']}: {' '.join(change['what'].split())};" in screen, change
 
@@ -715,7 +715,7 @@ def test_of_many_gpus_the_smallest_is_the_next():
 
 
 def test_a_solved_length_is_held_against_the_context():
-    assert "the model was made for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
+    assert "the model was trained for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
 
 
 def test_the_page_holds_the_answer(tmp_path):

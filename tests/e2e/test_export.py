@@ -185,8 +185,8 @@ def test_memory_viz_can_read_it(plain):
     snapshot = export(plain, "--at", "end")
     data = (plain.folder / "out.pickle").read_bytes()
     assert {op.name for op, _, _ in pickletools.genops(data)} <= OPCODES and data[:2] == b"\x80\x04"
-    told = {e["category"] for t in snapshot["device_traces"] for e in t if "category" in e}
-    assert "unknown" in told, "memory_viz stumbles where categories are told and this one is not"
+    categories = {e["category"] for t in snapshot["device_traces"] for e in t if "category" in e}
+    assert "unknown" in categories, "memory_viz fails if events have categories and this one is missing"
 
 
 def test_without_categories(plain):
@@ -400,7 +400,7 @@ def grow(database, copies):
 
 @sanitized("it is about time and memory")
 def test_a_long_run_is_bounded(plain, tmp_path):
-    """The trace is cut, said so, and memory does not grow with the run."""
+    """The trace is cut, a message states that, and memory does not grow with the run."""
     big = tmp_path / "run.db"
     shutil.copy(plain.database, big)
     with sqlite3.connect(big) as db:

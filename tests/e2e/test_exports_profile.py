@@ -70,7 +70,7 @@ def test_there_is_nothing(tmp_path_factory):
     recording = one("ranks", tmp_path_factory)
     for form in "folded", "speedscope", "pprof":
         path = export(recording, form, "--what", "oom", code=1)
-        assert not path.exists() and recording.said.count("\n") == 1, recording.said
+        assert not path.exists() and recording.reported.count("\n") == 1, recording.reported
 
 
 @pytest.mark.parametrize("words", [["--what", "peak"], ["-f", "folded", "--what", "x"], ["-f", "csv", "--what", "peak"],

@@ -104,7 +104,7 @@ def test_a_long_run_is_bounded(long, tmp_path):
     path = export(long, "chrome-trace")
     trace = json.loads(path.read_text())
     resolution = trace["otherData"]["resolution"]
-    assert path.stat().st_size < 30 << 20 and resolution in long.said and "waits and copies" in resolution
+    assert path.stat().st_size < 30 << 20 and resolution in long.reported and "waits and copies" in resolution
     waits = [e for e in trace["traceEvents"] if e.get("cat") == "wait"]
     all_ns = long.sql("select blocked_ns from sync order by blocked_ns desc")
     assert 50_000 < len(waits) <= 100_000  # the longest ones, all of them

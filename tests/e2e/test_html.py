@@ -171,7 +171,7 @@ def test_refusals(recording):
         r.device()
         r.block(.1, MIB)
     before = recording.database.read_bytes()
-    for arguments, code, said in [
+    for arguments, code, reported in [
             (("--html", recording.database), 3, "is the recording itself"),
             (("--html", recording.folder / "none" / "x.html"), 3, "cannot write"),
             (("--html", recording.folder), 3, "cannot write"),
@@ -179,7 +179,7 @@ def test_refusals(recording):
             (("--html", "x.html", "--only", "peak"), 2, "holds all of it"),
             (("--html", ""), 2, "--html")]:
         done = recording.gpuspy("report", *arguments, recording.database)
-        assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert done.returncode == code and reported in done.stderr and done.stderr.count("\n") == 1, done.stderr
         assert not done.stdout
     assert recording.database.read_bytes() == before
     assert [p.name for p in recording.folder.iterdir()] == ["run.db"]
@@ -197,14 +197,14 @@ def test_a_terminal_gets_no_page(recording):
     if pid == 0:
         from conftest import BUILD
         os.execv(str(BUILD / "gpuspy"), ["gpuspy", "report", "--html", "-", str(recording.database)])
-    said = b""
+    reported = b""
     try:
         while part := os.read(fd, 4096):
-            said += part
+            reported += part
     except OSError:
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
-    assert b"not for a terminal" in said and b"<html" not in said
+    assert b"not for a terminal" in reported and b"<html" not in reported
 
 
 def test_names_cannot_leave_the_data(recording):
@@ -235,21 +235,21 @@ def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
                 r.oom(i * 1e-4, 8 * GIB, GIB, 24 * GIB, stack=at)
     data = page_of(recording).data()
     assert (recording.folder / "out.html").stat().st_size < 10_000_000
-    said = data["resolution"]["text"]
-    assert " long texts are cut." in said if depth == 2 else "only the innermost call is shown." in said
-    assert len(set(data["strings"])) == len(data["strings"]) > 1000  # what tells them apart is still there
+    reported = data["resolution"]["text"]
+    assert " long texts are cut." in reported if depth == 2 else "only the innermost call is shown." in reported
+    assert len(set(data["strings"])) == len(data["strings"]) > 1000  # the parts that distinguish them are kept
     agrees(recording.report("--top", "200"), data, each_sums(data))
 
 
-@pytest.mark.parametrize("blocks, said", [(0, None), (1, "1 allocation, each drawn as a separate moment."),
+@pytest.mark.parametrize("blocks, reported", [(0, None), (1, "1 allocation, each drawn as a separate moment."),
                                           (2, "2 allocations and frees, each drawn as a separate moment.")])
-def test_the_resolution_can_count(recording, blocks, said):
+def test_the_resolution_can_count(recording, blocks, reported):
     with Rows(recording.database) as r:
         r.device()
         for i in range(blocks):
             r.block(i * .1 + .1, MIB, None, r.stack(f"/y.py:2 {'A' * 3000}" if blocks == 2 else "/y.py:2 f"))
     text = page_of(recording).data()["resolution"]["text"]
-    assert said is None or text.startswith(said)
+    assert reported is None or text.startswith(reported)
     assert blocks != 2 or not re.search(r"\b1 long", text)
 
 

@@ -549,7 +549,7 @@ def test_one_event_that_tells_nothing_is_no_history(tmp_path, action):
     snapshot = usual_run().snapshot()
     snapshot["device_traces"] = [[{"action": action, "addr": 0x7f0000000000, "size": 512, "stream": 0, "frames": [], "time_us": 5}]]
     text = gpuspy("report", "--full", write(tmp_path / "s.pickle", snapshot)).stdout
-    assert "Whether memory ran out is unknown" in text and "peak unknown" in text and "No out of memory" not in text
+    assert "Whether memory ran out is unknown" in text and "peak unknown" in text and "Memory did not run out" not in text
 
 
 def test_a_recording_that_ends_is_not_a_program_that_ends(tmp_path):
@@ -624,9 +624,9 @@ def test_a_part_of_it(tmp_path):
             "SELECT alloc_ns, alloc_ns / 1000 + ? - 1, free_ns / 1000 + ? - 1, address, bytes FROM allocation WHERE layer = 1 AND "
             "device = ?", (first, first, device)))
         assert sorted(map(repr, got)) == sorted(map(repr, want))
-    for words, said in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--from", "900"), "no event is in that range")):
+    for words, reported in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--from", "900"), "no event is in that range")):
         done = subprocess.run([TOOL, "import", *words, file, "-o", tmp_path / "no.db"], capture_output=True, text=True)
-        assert done.returncode in (2, 3) and said in done.stderr and len(done.stderr.splitlines()) == 1
+        assert done.returncode in (2, 3) and reported in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "no.db").exists()
 
 
@@ -752,8 +752,8 @@ def test_what_real_gpus_gave(tmp_path, file):
     assert {d: {k: v for k, v in f.items() if not k.startswith("reserved_")} for d, f in got.items()} == \
         {d: {k: v for k, v in f.items() if not k.startswith("reserved_")} for d, f in want.items()}
     assert {d: f["reserved_most"] for d, f in got.items()} == {d: f["reserved_most"] for d, f in want.items()}
-    said = sum(s["allocated_size"] for s in snapshot["segments"])
-    assert sum(f["end"] for f in got.values()) == said
+    reported = sum(s["allocated_size"] for s in snapshot["segments"])
+    assert sum(f["end"] for f in got.values()) == reported
 
 
 @pytest.mark.skipif(not REAL, reason="no recordings of real GPUs here")

@@ -208,7 +208,7 @@ def test_the_parts_sum_to_the_device(run):
 
 def test_one_number_of_events(run):
     """The line at exit, meta, the text and the JSON; and it is what the rows hold."""
-    said = int(re.search(r"gpuspy: ([\d,]+) events", run.said)[1].replace(",", ""))
+    reported = int(re.search(r"gpuspy: ([\d,]+) events", run.reported)[1].replace(",", ""))
     (meta,), = run.sql("SELECT value FROM meta WHERE key = 'events'")
     rows = sum(run.sql(f"SELECT count(*) FROM {t}")[0][0] for t in (
         "copy", "memset", "sync", "oom", "sample WHERE source <> 2", "mark", "mark WHERE life_ns > 0"))
@@ -216,8 +216,8 @@ def test_one_number_of_events(run):
         "SELECT (SELECT count(*) FROM allocation), (SELECT count(life_ns) FROM allocation), "
         "(SELECT count(*) FROM handle), (SELECT count(destroy_ns) FROM handle)")
     text = run.gpuspy("report", run.database).stdout
-    assert said == meta == run.json["run"]["events"] == rows + allocs + frees + handles + gone
-    assert f"{said:,} events" in text
+    assert reported == meta == run.json["run"]["events"] == rows + allocs + frees + handles + gone
+    assert f"{reported:,} events" in text
 
 
 def test_the_verdict_and_the_oom_agree(run):

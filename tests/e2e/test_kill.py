@@ -95,7 +95,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def test_a_kill_after_the_first_thread_has_ended(recording):
-    """/proc/self tells nothing of such a process: its spool must be found, and its program named, all the same."""
+    """/proc/self has no data about such a process: its spool must still be found, and its program named."""
     assert recording.python(MAIN_LEAVES, check=False).returncode == -signal.SIGKILL
     report = recording.report()
     assert report["run"]["lost_events"] == 0

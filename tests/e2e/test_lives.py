@@ -418,14 +418,14 @@ GONE = "gpuspy: recording stopped here: the database's files were deleted"
 @pytest.mark.parametrize("seconds", [0, 1.5])
 @pytest.mark.parametrize("what", ["database", "log", "all"])
 def test_files_deleted_while_recording(recording, what, seconds):
-    """Before and after the first commit: said once, and what is left is the truth or is refused."""
+    """Before and after the first commit: one message, and the remaining recording is correct or is refused."""
     def delete():
         time.sleep(seconds)
         for path in recording.folder.iterdir():
             if what == "all" or path.name == {"database": "run.db", "log": "run.db-wal"}[what]:
                 path.unlink()
-    lines, said = halves(recording, delete)
-    assert said == [GONE]
+    lines, reported = halves(recording, delete)
+    assert reported == [GONE]
     done = recording.gpuspy("report", "--json", recording.database)
     if what == "all" or (what == "database" and done.returncode):
         assert done.returncode == 3 and not list(recording.folder.glob("*.spool"))
@@ -440,7 +440,7 @@ def test_files_deleted_while_recording(recording, what, seconds):
 def test_a_spool_deleted_while_recording(recording):
     """What is mapped stays; only a death would lose what is in it, and the report says that."""
     spool = recording.folder / "run.db.spool"
-    lines, said = halves(recording, spool.unlink)
+    lines, reported = halves(recording, spool.unlink)
     assert_same(completed(recording), lines)
     recording.database.unlink()
     child = subprocess.Popen([LIVES, "halves", "1000"], env=recording.environment(), cwd=recording.folder,
@@ -474,8 +474,8 @@ def test_another_run_in_the_place_of_a_deleted_one(recording):
 def test_a_folder_moved_while_recording(recording):
     recording.database = recording.folder / "here" / "run.db"
     (recording.folder / "here").mkdir()
-    lines, said = halves(recording, lambda: (recording.folder / "here").rename(recording.folder / "there"))
-    assert len(said) == 1 and said[0].endswith("here/run.db (not there any more: it was moved)")
+    lines, reported = halves(recording, lambda: (recording.folder / "here").rename(recording.folder / "there"))
+    assert len(reported) == 1 and reported[0].endswith("here/run.db (moved or deleted since)")
     recording.folder /= "there"
     assert_same(completed(recording), lines)
 
@@ -498,9 +498,9 @@ def test_a_folder_that_becomes_unwritable(recording, tmp_path_factory):
         recording.folder = type(recording.folder)(folder)
         recording.database = recording.folder / "run.db"
         who = unprivileged(recording)
-        lines, said = halves(recording, lambda: os.chmod(folder, 0o555), **who)
+        lines, reported = halves(recording, lambda: os.chmod(folder, 0o555), **who)
         os.chmod(folder, 0o777)
-        assert len(said) == 1 and "next: gpuspy report" in said[0]
+        assert len(reported) == 1 and "next: gpuspy report" in reported[0]
         assert_same(completed(recording), lines)
 
 

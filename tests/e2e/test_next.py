@@ -1,4 +1,4 @@
-"""What gpuspy tells the user to type can be typed, whatever the recording's file is called."""
+"""The commands that gpuspy suggests work as printed, whatever the recording's file is called."""
 import os
 import re
 import subprocess

@@ -102,7 +102,7 @@ def test_lists_of_other_drivers(recording, stride):
 
 def test_process_ids_of_another_namespace(recording):
     """In a container NVML may list the host's ids: the only process there is must be this one; of several
-    nobody can tell which."""
+    it is unknown which one."""
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no pid namespace can be made here")

@@ -344,7 +344,7 @@ def two_paths(path):
 
 
 def lists_of_lines(report):
-    """By name: the rows by line, the rows by call path, and what tells rows at one line apart."""
+    """By name: the rows by line, the rows by call path, and what distinguishes rows of one line."""
     for peak in report["peak"]:
         yield f"peak {peak['layer']}", peak["by_line"], peak["by_site"], ()
     for oom in report["oom"]:

@@ -13,7 +13,7 @@ for word in sys.argv[1:]:
     print(call, rc)
 """
 
-pytestmark = thread_sanitized("whose it is, native frames tell, and they are off there")
+pytestmark = thread_sanitized("owners follow from native frames, which are off there")
 
 
 @pytest.fixture(scope="module")

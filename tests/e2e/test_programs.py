@@ -34,7 +34,7 @@ def test_disabled_does_nothing(recording):
 
 
 def test_no_context_is_made(recording):
-    """A pool can be asked and told before there is a context, which costs hundreds of megabytes."""
+    """A pool's attributes can be read and set before a context exists, which takes hundreds of megabytes."""
     done = recording.python("""import ctypes
 runtime, driver = ctypes.CDLL("libcudart.so.13"), ctypes.CDLL("libcuda.so.1")
 pool, threshold = ctypes.c_void_p(), ctypes.c_uint64(1 << 30)

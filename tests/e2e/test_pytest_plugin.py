@@ -1,4 +1,4 @@
-"""pytest --gpuspy: limits, the lines, the table, workers and forks, what is said where it cannot work."""
+"""pytest --gpuspy: limits, the lines, the table, workers and forks, and the message if it cannot work."""
 import os
 import re
 import shutil
@@ -106,12 +106,12 @@ def test_limits(session, how):
     done = session("--gpuspy", *how)
     assert done.returncode == 1 and not done.stderr, done.stdout + done.stderr
     assert outcomes(done) == EXPECTED, done.stdout
-    said = re.sub(r"\s+", " ", done.stdout)
-    assert "3.00 MiB of GPU memory at once, 1.00 MiB over its limit of 2.00 MiB" in said
-    assert "3.00 MiB of the GPU memory that the test allocated is left" in said
-    assert re.search(r"waited for the GPU \d+ times, \d+ more than its limit of 2", said)
+    reported = re.sub(r"\s+", " ", done.stdout)
+    assert "3.00 MiB of GPU memory at once, 1.00 MiB over its limit of 2.00 MiB" in reported
+    assert "3.00 MiB of the GPU memory that the test allocated is left" in reported
+    assert re.search(r"waited for the GPU \d+ times, \d+ more than its limit of 2", reported)
     for comment, name in (("one", "needs_more"), ("two", "needs_more"), ("kept", "keeps"), ("waits", "waits")):
-        assert f"test_it.py:{line_of(comment)} in test_{name}" in said
+        assert f"test_it.py:{line_of(comment)} in test_{name}" in reported
     # the table: what each test had at its most
     table = {name: size for size, name in re.findall(r"^ *([\d.]+ \w+) .* test_it\.py::(\w+)$", done.stdout, re.M)}
     assert table == {"test_fits": "2.00 MiB", "test_needs_more": "3.00 MiB", "test_keeps": "3.00 MiB",
@@ -176,14 +176,14 @@ def test_n(runtime, n):
 MIB_ = 1 << 20
 
 
-@pytest.mark.parametrize("mark, said", [
+@pytest.mark.parametrize("mark, reported", [
     ('limit_gpu_memory("lots")', "is not a size"), ("limit_gpu_syncs('a')", "whole number"), ("limit_gpu_memory(1, 2)", "one value"),
     ("limit_gpu_memory()", "is not a size"), ("limit_gpu_syncs()", "whole number"), ("limit_gpu_memory(limit=1)", "one value"),
 ])
 @pytest.mark.parametrize("option", [["--gpuspy"], []], ids=["recorded", "not"])
-def test_a_wrong_mark_is_a_usage_error(session, mark, said, option):
+def test_a_wrong_mark_is_a_usage_error(session, mark, reported, option):
     done = session(*option, source=f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if reported in line]
     assert done.returncode == 4 and len(lines) == 1 and "test_it.py::test_it: " + mark.partition("(")[0] in lines[0]
     assert "Traceback" not in done.stdout + done.stderr
 

@@ -181,8 +181,8 @@ def test_a_configuration_is_these_options(tmp_path, tool, name, text, options, u
     assert config["tools"] == tool
     assert config["options"] == options.split()
     assert len(config["not_considered"]) == len(unused)
-    for said, part in zip(sorted(config["not_considered"]), sorted(unused)):
-        assert said.startswith(part)
+    for reported, part in zip(sorted(config["not_considered"]), sorted(unused)):
+        assert reported.startswith(part)
     plain = json.loads(gpuspy(tmp_path, "--json", *options.split(), *gpu).stdout)
     assert answer["peak"] == plain["peak"] and answer["lines"] == plain["lines"]
 

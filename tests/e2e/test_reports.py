@@ -156,7 +156,7 @@ def test_no_event(recording):
         r.device()
     report = recording.report()
     assert report["run"]["events"] == 0 and report["peak"] == [] and report["advice"] == []
-    assert "No out of memory; no GPU memory was allocated" in text(recording, recording.database)
+    assert "Memory did not run out; no GPU memory was allocated" in text(recording, recording.database)
 
 
 def test_the_last_device(recording):

@@ -64,7 +64,7 @@ def test_links_of_a_gpu_and_across_machines():
     ("--gpus 60 --gpu h100", "m = 8 machines of g = 7 GPUs or one more"), ("--gpus 16 --gpus-per-node 1", "A ring of 16"),
     ("--gpus 12 --gpus-per-node 8 --bandwidth 300GB/s", "m = 2 machines of g = 6 GPUs,")])
 def test_what_a_pass_is_and_what_a_ring_takes(words, says):
-    """One pass over the network can take longer than what is done: how the two hang together is said."""
+    """One pass over the network can take longer than the collective: the output explains why."""
     shown = text("transfer", "--params", "7e9", *words.split())
     assert "One pass is S/B" in shown and says in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= 80

@@ -106,8 +106,8 @@ def test_a_nearly_full_disk(recording, small, tmp_path_factory, free, kill):
 
 
 def test_a_spool_truncated_while_recording(recording):
-    lines, said = halves(recording, lambda: os.truncate(recording.folder / "run.db.spool", 0))
-    assert not said or all("recording stopped" not in line for line in said)
+    lines, reported = halves(recording, lambda: os.truncate(recording.folder / "run.db.spool", 0))
+    assert not reported or all("recording stopped" not in line for line in reported)
     assert recording.sql("select complete, lost_events from process") == [(1, 0)]
     (recording.folder / "run.db.spool").unlink(missing_ok=True)
     assert_same(completed(recording), lines)

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import BUILD, Recording
 
-# Where a line is said, its number is looked up in this text.
+# Expected line numbers are looked up in this text.
 SOURCE = r"""
 #include <cstddef>
 #include <vector>

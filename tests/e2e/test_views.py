@@ -226,12 +226,12 @@ def test_leaks_are_the_reports(run):
     assert "Never freed" in text and re.search(r"500\.00 MiB +50 +tensors .*grows +train.py:48", text)
 
 
-@pytest.mark.parametrize("more, said", [({"complete": 0}, "when the program died"),
+@pytest.mark.parametrize("more, reported", [({"complete": 0}, "when the program died"),
                                         ({"oom": True}, "after it had run out of memory")])
-def test_what_a_dead_program_held_is_no_leak(tmp_path, more, said):
+def test_what_a_dead_program_held_is_no_leak(tmp_path, more, reported):
     train(tmp_path / "run.db", **more)
     text = gpuspy("leaks", tmp_path / "run.db")
-    assert said in text.replace("\n", " ") and "Never freed" not in text
+    assert reported in text.replace("\n", " ") and "Never freed" not in text
     assert data("leaks", tmp_path / "run.db")["at_orderly_end"] is False
 
 
@@ -282,7 +282,7 @@ def test_moments_and_limits(run):
     assert gpuspy("tree", "--depth", "1", run).count("\n") == 3
 
 
-@pytest.mark.parametrize("words, said, code", [
+@pytest.mark.parametrize("words, reported, code", [
     (["tree", "--what", "oom"], "memory did not run out", 1), (["table", "--what", "copies"], "nothing was copied", 1),
     (["tree", "--at", "x"], "not a number of seconds", 2), (["table", "--at", "oom"], "use --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "not both", 2),
     (["tree", "--min", "5x%"], "not a share", 2), (["flame", "--min", "blah"], "is not a", 2),
@@ -290,9 +290,9 @@ def test_moments_and_limits(run):
     (["tree", "--rank", "3"], "no such process", 1), (["leaks", "--process", "7"], "its processes are 100", 1),
     (["report", "--only", "oom,peek"], "did you mean 'peak'", 2), (["stats", "--color", "alway"], "'always'", 2),
 ])
-def test_wrong_words(run, words, said, code):
+def test_wrong_words(run, words, reported, code):
     line = gpuspy(*words, run, code=code)
-    assert said in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
+    assert reported in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
 
 
 def test_processes_are_chosen(tmp_path):
@@ -311,13 +311,13 @@ def test_each_command_chooses_alike(tmp_path, command):
     train(tmp_path / "run.db", rank=0, pid=100)
     train(tmp_path / "run.200.db", rank=1, pid=200)
     for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
-        told = data(command, *words, tmp_path)
-        told = told["run"] if command == "report" else told
-        assert [p["pid"] for p in told["processes"]] == [200]
+        answer = data(command, *words, tmp_path)
+        answer = answer["run"] if command == "report" else answer
+        assert [p["pid"] for p in answer["processes"]] == [200]
     assert data(command, "-d", "0", tmp_path)
-    for words, said in [(["--rank", "2"], "its processes are 100 (rank 0), 200 (rank 1)"), (["-d", "5"], "this run has no GPU 5; it has GPU 0")]:
+    for words, reported in [(["--rank", "2"], "its processes are 100 (rank 0), 200 (rank 1)"), (["-d", "5"], "this run has no GPU 5; it has GPU 0")]:
         line = gpuspy(command, *words, tmp_path, code=1)
-        assert said in line or "its processes are 200 (rank 1), 100 (rank 0)" in line
+        assert reported in line or "its processes are 200 (rank 1), 100 (rank 0)" in line
         assert re.fullmatch(r"gpuspy: [^\n]+\n", line)
 
 
@@ -326,21 +326,21 @@ def test_each_command_chooses_alike(tmp_path, command):
     train(tmp_path / "run.db", rank=0, pid=100)
     train(tmp_path / "run.200.db", rank=1, pid=200)
     for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
-        told = data(command, *words, tmp_path)
-        told = told["run"] if command == "report" else told
-        assert [p["pid"] for p in told["processes"]] == [200]
+        answer = data(command, *words, tmp_path)
+        answer = answer["run"] if command == "report" else answer
+        assert [p["pid"] for p in answer["processes"]] == [200]
     assert data(command, "-d", "0", tmp_path)
-    for words, said in [(["--rank", "2"], "this run has no such process; its processes are "),
+    for words, reported in [(["--rank", "2"], "this run has no such process; its processes are "),
                         (["-d", "5"], "this run has no GPU 5; it has GPU 0")]:
         line = gpuspy(command, *words, tmp_path, code=1)
-        assert said in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
+        assert reported in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
 
 
 @pytest.mark.parametrize("words", [*([view] for view in VIEWS), ["diff", "{db}"], ["check", "--max-peak", "1TiB"], ["top"]])
 def test_a_view_says_which_it_is_and_of_what(run, words):
-    told = data(*(word.format(db=run) for word in words), run)
-    assert told["view"] == words[0]
-    assert told["command"] == data("report", run)["run"]["command"]
+    answer = data(*(word.format(db=run) for word in words), run)
+    assert answer["view"] == words[0]
+    assert answer["command"] == data("report", run)["run"]["command"]
 
 
 # ---------------------------------------------------------------- sections of the report

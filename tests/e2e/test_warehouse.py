@@ -76,8 +76,8 @@ def answers(warehouse, kind, module):
 
 def test_the_page_names_the_columns():
     tables = re.findall(r'^TABLE\((\w+), ((?:\s*"[^"]*")+),', (ROOT / "analyzer" / "export" / "tables.def").read_text(), re.M)
-    told = {name: columns.split(", ") for name, columns in re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.M)}
-    assert told == {name: "".join(re.findall(r'"([^"]*)"', columns)).split(",") for name, columns in tables}
+    documented = {name: columns.split(", ") for name, columns in re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.M)}
+    assert documented == {name: "".join(re.findall(r'"([^"]*)"', columns)).split(",") for name, columns in tables}
 
 
 def test_a_file_for_each_process_of_each_run(warehouse):

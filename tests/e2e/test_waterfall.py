@@ -15,7 +15,7 @@ def parts(oom):
 
 
 def test_a_pool_holds_more_than_is_in_use(recording):
-    """The pool was told to keep what is freed, and gives back what it can before it fails."""
+    """The pool is configured to keep freed memory, and frees as much as it can before it fails."""
     recording.python(HOLD + """
 pool, most = ctypes.c_void_p(), ctypes.c_uint64(1 << 62)
 assert lib.cudaDeviceGetDefaultMemPool(ctypes.byref(pool), 0) == 0

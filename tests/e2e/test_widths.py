@@ -42,28 +42,36 @@ def read_back_to_host(cuda, pointer, size):
     host = ctypes.create_string_buffer(size)
     cuda.cudaMemcpy(host, pointer, ctypes.c_size_t(size), 2)
 """
+MORE = TRAIN.replace("3 + step", "6 + step").replace("5 << 20", "9 << 20").replace("first_stage", "opening_stage")
 VIEWS = [["report", "--full"], ["leaks"], ["table"], ["tree"], ["tree", "--what", "waits"], ["stats"], ["timeline"],
          ["check", "--max-peak", "1MiB", "--max-leak", "1KiB", "--max-copies-per-step", "1"]]
 WIDTHS = [60, 80, 100, 132, 200]
 PLACE = re.compile(r"[\w.]+\.py:\d+")
 
 
+def project(name, script, text=TRAIN):
+    def record(recording):
+        folder = recording.folder / "a_folder_with_a_long_name" / "experiments" / name
+        (folder / "helpers_of_the_project").mkdir(parents=True)
+        (folder / "helpers_of_the_project" / "allocation_helpers.py").write_text(HELPERS)
+        (folder / script).write_text(text)
+        recording.run("python3", folder / script)
+    return record
+
+
 @pytest.fixture(scope="module")
 def recorded(once):
-    def record(recording):
-        project = recording.folder / "a_folder_with_a_long_name" / "experiments" / "run_of_november"
-        (project / "helpers_of_the_project").mkdir(parents=True)
-        (project / "helpers_of_the_project" / "allocation_helpers.py").write_text(HELPERS)
-        script = project / "train_the_model_with_a_long_name.py"
-        script.write_text(TRAIN)
-        recording.run("python3", script)
+    return once("widths", project("run_of_november", "train_the_model_with_a_long_name.py"))
 
-    return once("widths", record)
+
+@pytest.fixture(scope="module")
+def another(once):
+    return once("other_widths", project("run_of_december", "fine_tune_the_model.py", MORE))
 
 
 def printed(recording, view, width, terminal):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))} | {"COLUMNS": str(width), "LC_ALL": "C.UTF-8"}
-    command = [str(BUILD / "gpuspy"), view[0], *view[1:], str(recording.database)]
+    command = [str(BUILD / "gpuspy"), view[0], *map(str, view[1:]), str(recording.database)]
     if not terminal:
         return subprocess.run(command, env=env | {"NO_COLOR": "1"}, text=True, stdout=subprocess.PIPE, timeout=SECONDS).stdout
     main, other = pty.openpty()
@@ -96,6 +104,11 @@ def test_no_width_cuts_a_place(recorded, view, terminal):
     for width in WIDTHS:
         text = printed(recorded, view, width, terminal)
         assert whole <= first_places(text), f"{width} columns\n{text}"
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
+def test_no_width_cuts_a_place_of_a_comparison(recorded, another, terminal):
+    test_no_width_cuts_a_place(recorded, ["diff", "--min", "1B", another.database], terminal)
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])

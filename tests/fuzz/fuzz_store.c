@@ -90,7 +90,7 @@ static void same_rows(sqlite3 *a, sqlite3 *b, const char *sql)
     sqlite3_finalize(y);
 }
 
-/* Every row of every table. What NVML said and what was asked in calls share a table, and are written
+/* Every row of every table. NVML's samples and those taken in calls share a table, and are written
  * one after the other at each commit: their numbers say nothing. */
 static void same_databases(void)
 {

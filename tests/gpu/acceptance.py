@@ -95,7 +95,7 @@ def workload(run, name, *flags):
     done = run.record(name, run.build(name, *flags))
     assert done.code == 0, done.stderr
     nothing_lost(done)
-    said, figures = done.said(), {}
+    reported, figures = done.reported(), {}
     rows = {
         "alloc": done.one("SELECT count(*) FROM allocations"),
         "copy": done.one("SELECT count(*) FROM copy"),
@@ -104,7 +104,7 @@ def workload(run, name, *flags):
         "sample": done.one("SELECT count(*) FROM sample WHERE source = 0"),
         "launch": done.one("SELECT coalesce(sum(count), 0) FROM calls WHERE api LIKE '%LaunchKernel%'"),
     }
-    for kind, count in said.items():
+    for kind, count in reported.items():
         assert rows[kind] == count, f"{kind}: {rows[kind]} rows, {count} calls made"
     assert done.one("SELECT count(*) FROM allocation WHERE free_ns IS NULL") == 0, "what was freed is not live"
     assert done.one("SELECT count(*) FROM oom") == 2, "two refused allocations"
@@ -183,19 +183,19 @@ SEGMENTS = "layer = 'device' AND api LIKE 'cudaMalloc%' AND space = 'device'"
 
 def torch_figures(done, segments=SEGMENTS, exact_segments=True):
     nothing_lost(done)
-    said = done.said()
-    figures = dict(said)
+    reported = done.reported()
+    figures = dict(reported)
     figures["gpuspy_tensor_peak"] = done.peak("layer = 'tensor' AND device = 0")
     figures["gpuspy_segment_peak"] = done.peak(segments)
     figures["tensor_events"], figures["tensor_mismatches"] = done.tensor_mismatches()
     figures["seconds"] = round(done.seconds, 2)
     assert figures["tensor_mismatches"] == 0, f"gpuspy's total differs from PyTorch's {figures['tensor_mismatches']} times"
     assert figures["tensor_events"] > 0, "PyTorch reported nothing"
-    assert figures["gpuspy_tensor_peak"] == said["max_memory_allocated"], \
-        f"tensor peak {figures['gpuspy_tensor_peak']}, PyTorch says {said['max_memory_allocated']}"
+    assert figures["gpuspy_tensor_peak"] == reported["max_memory_allocated"], \
+        f"tensor peak {figures['gpuspy_tensor_peak']}, PyTorch says {reported['max_memory_allocated']}"
     if exact_segments:
-        assert figures["gpuspy_segment_peak"] == said["max_memory_reserved"], \
-            f"segment peak {figures['gpuspy_segment_peak']}, PyTorch says {said['max_memory_reserved']}"
+        assert figures["gpuspy_segment_peak"] == reported["max_memory_reserved"], \
+            f"segment peak {figures['gpuspy_segment_peak']}, PyTorch says {reported['max_memory_reserved']}"
     return figures
 
 
@@ -233,7 +233,7 @@ def torch_expandable_segments(run):
 def torch_async_backend(run):
     done = run.torch("torch_async", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     nothing_lost(done)
-    figures = dict(done.said(), gpuspy_pool_peak=done.peak("space = 'pool'"))
+    figures = dict(done.reported(), gpuspy_pool_peak=done.peak("space = 'pool'"))
     assert figures["backend"] == "cudaMallocAsync" and figures["gpuspy_pool_peak"] > 0
     figures["difference"] = figures["gpuspy_pool_peak"] - figures["max_memory_allocated"]
     return figures
@@ -296,13 +296,13 @@ def torch_simulated_beside_real(run):
         alike = {"SIMCUDA_CAPABILITY": "9.0", "SIMCUDA_SMS": "132"}
         scripts = {name: (scripts[name][0], {**scripts[name][1], **alike}) for name in ("plain", "expandable")}
     for name, (command, env) in scripts.items():
-        said = []
+        reported = []
         for simulate in (None, "h200-141g"):
             done = Recorded(run.out, f"beside_{name}_{'simulated' if simulate else 'real'}", [run.python, *command],
                             simulate=simulate, **env)
             assert done.code == 0, done.stderr[-2000:]
-            said.append(done.said())
-        real, simulated = said
+            reported.append(done.reported())
+        real, simulated = reported
         figures[name] = {what: {"real": real[f"max_memory_{what}"], "simulated": simulated[f"max_memory_{what}"],
                                 "error": round(simulated[f"max_memory_{what}"] / real[f"max_memory_{what}"] - 1, 5)}
                          for what in ("allocated", "reserved")}
@@ -341,7 +341,7 @@ def other(run, name, **more):
 @check()
 def jax_with_preallocation(run):
     done = other(run, "jax")
-    figures = dict(done.said(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
+    figures = dict(done.reported(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
     assert figures["device_peak"] > 0, "no allocation seen"
     return figures
 
@@ -349,27 +349,27 @@ def jax_with_preallocation(run):
 @check()
 def cupy_pool(run):
     done = other(run, "cupy")
-    said = done.said()
+    reported = done.reported()
     live = done.one("SELECT time_ns FROM sample WHERE source = 0 ORDER BY time_ns DESC LIMIT 1")
     # every segment of the pool is an allocation of CUDA's: the pool's total is what lived when it was asked
     at_end = done.live_at(live, "layer = 'device' AND space = 'device'")
-    assert at_end == said["total_bytes"], f"gpuspy {at_end}, CuPy says {said['total_bytes']}"
-    return dict(said, gpuspy=at_end)
+    assert at_end == reported["total_bytes"], f"gpuspy {at_end}, CuPy says {reported['total_bytes']}"
+    return dict(reported, gpuspy=at_end)
 
 
 @check()
 def triton_launches(run):
     done = other(run, "triton")
-    said = done.said()
+    reported = done.reported()
     launches = done.one("SELECT coalesce(sum(count), 0) FROM calls WHERE api LIKE 'cuLaunchKernel%'")
-    assert launches >= said["launches"], f"{launches} driver launches seen, {said['launches']} made by Triton"
-    return dict(said, seen=launches)
+    assert launches >= reported["launches"], f"{launches} driver launches seen, {reported['launches']} made by Triton"
+    return dict(reported, seen=launches)
 
 
 @check()
 def numba_memory(run):
     done = other(run, "numba")
-    return dict(done.said(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
+    return dict(done.reported(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
 
 
 @check(needs_gpu=False)
@@ -378,11 +378,11 @@ def two_ranks_one_run(run):
     folder = run.out / "ranks"
     done = Recorded(folder, "ranks", [run.python, HERE / "ranks.py"])
     assert done.code == 0, done.stderr[-3000:]
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    reported = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     answer = done.json()
     ranks = {p.get("rank") for p in answer["run"]["processes"]}
     assert {0, 1} <= ranks, f"ranks {ranks}"
-    return {"ranks": sorted(r for r in ranks if r is not None), "said": said,
+    return {"ranks": sorted(r for r in ranks if r is not None), "said": reported,
             "peaks": [p["bytes"] for p in answer["peak"]]}
 
 
@@ -396,7 +396,7 @@ def nvml_agrees(run):
     kept.name, kept.database = "torch_plain", path
     rows = kept.sql("SELECT time_ns, own_bytes FROM sample WHERE source = 2 AND own_bytes IS NOT NULL ORDER BY time_ns")
     if not rows:
-        raise Skip("NVML does not tell processes apart here (containers often hide them)")
+        raise Skip("NVML does not distinguish processes here (containers often hide them)")
     rest = [own - kept.live_at(at, f"layer = 'device' AND space IN {OWN}") for at, own in rows]
     return {"samples": len(rows), "context_bytes": [min(rest), max(rest)]}
 

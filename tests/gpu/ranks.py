@@ -20,9 +20,9 @@ def worker():
     total = torch.ones(1, device="cuda" if backend == "nccl" else "cpu")
     dist.all_reduce(total)
     torch.cuda.synchronize()
-    said = {"rank": rank, "backend": backend, "sum": float(total), "pid": os.getpid(),
+    reported = {"rank": rank, "backend": backend, "sum": float(total), "pid": os.getpid(),
             "max_memory_allocated": torch.cuda.max_memory_allocated()}
-    os.write(1, f"{json.dumps(said)}\n".encode())  # at once: the ranks share the pipe
+    os.write(1, f"{json.dumps(reported)}\n".encode())  # at once: the ranks share the pipe
     dist.destroy_process_group()
     del held
 

@@ -39,12 +39,12 @@ class Recorded:
         self.seconds = time.monotonic() - start
         self.stdout, self.stderr, self.code = done.stdout, done.stderr, done.returncode
 
-    def said(self):
+    def reported(self):
         """The last line of stdout that is JSON: what the program says of itself."""
         for line in reversed(self.stdout.splitlines()):
             if line.startswith("{"):
                 return json.loads(line)
-        raise AssertionError(f"{self.name} said nothing (exit {self.code}): {self.stderr[-2000:]}")
+        raise AssertionError(f"{self.name} printed nothing (exit {self.code}): {self.stderr[-2000:]}")
 
     def sql(self, query, *arguments):
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as db:

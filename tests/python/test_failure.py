@@ -1,4 +1,4 @@
-"""The exception that ends a program is told, in every CPython of this machine, and nothing of the program's runs for it."""
+"""The exception that ends a program is recorded, in every CPython of this machine, without running any of the program's code."""
 import json
 import os
 import subprocess
@@ -22,7 +22,7 @@ def raises(error):
 """ % str(ROOT / "fixtures" / "python")
 LINE = next(n for n, line in enumerate(BEGIN.splitlines(), 1) if "# here" in line)
 
-ENDINGS = [  # what the program does, the exception that is told of it
+ENDINGS = [  # what the program does, the exception that is recorded
     ("raises(ValueError('no such shape'))", "ValueError: no such shape"),
     ("raises(KeyError('lr'))", "KeyError: 'lr'"),
     ("raises(OSError(2, 'No such file', 'a.yaml'))", "FileNotFoundError: [Errno 2] No such file: 'a.yaml'"),
@@ -72,7 +72,7 @@ def test_the_exception_that_ends_a_program(ended, python):
         assert (code, process["exit_status"], process["exception"]) == (1, 1, says), program
         assert process["exception_place"].endswith("/program.py:%d" % (LINE - 1)), program
         if len(says) < 100:
-            assert "%s at program.py:%d, exited with status 1; no out of memory" % (says, LINE - 1) in text
+            assert "%s at program.py:%d, exited with status 1; memory did not run out" % (says, LINE - 1) in text
 
 
 @pytest.mark.parametrize("python", found(INTERPRETERS[:1]))

@@ -146,7 +146,7 @@ static const char *expected;
 static void complains(void)
 {
     int pipe_fds[2];
-    char said[1024];
+    char reported[1024];
     size_t free, total;
     CHECK_EQ(pipe(pipe_fds), 0);
     int saved = dup(2);
@@ -154,12 +154,12 @@ static void complains(void)
     OK(cudaMemGetInfo(&free, &total));
     dup2(saved, 2);
     close(pipe_fds[1]);
-    ssize_t length = read(pipe_fds[0], said, sizeof said - 1);
+    ssize_t length = read(pipe_fds[0], reported, sizeof reported - 1);
     CHECK(length > 0);
-    said[length] = '\0';
-    CHECK(strstr(said, expected) != NULL);
-    CHECK(strchr(said, '\n') == said + length - 1); /* one line */
-    CHECK_EQ(total, 24 * GIB);                      /* the default holds */
+    reported[length] = '\0';
+    CHECK(strstr(reported, expected) != NULL);
+    CHECK(strchr(reported, '\n') == reported + length - 1); /* one line */
+    CHECK_EQ(total, 24 * GIB);                              /* the default holds */
     CHECK_EQ(total - free, 512 * MIB);
 }
 

@@ -32,7 +32,8 @@ static int run(const char *environment, const char *folder, const char *program)
 static void expect(const char *program, const char *environment, const char *folder, const char *line)
 {
     int status = run(environment, folder, program);
-    if (status != 0 || strstr(output, line) == NULL) print_error("%s: status %d, said: %s\n", program, status, output);
+    if (status != 0 || strstr(output, line) == NULL)
+        print_error("%s: status %d, printed: %s\n", program, status, output);
     assert_int_equal(status, 0);
     assert_non_null(strstr(output, line));
 }
@@ -191,7 +192,7 @@ static void nvml(void)
     CHECK(processes[0].pid == (unsigned)getpid() && processes[0].usedGpuMemory == 110 * MIB);
     CHECK(processes[1].pid == 4242 && processes[1].usedGpuMemory == GIB);
     size_t free, total;
-    OK(cudaMemGetInfo(&free, &total)); /* both tell the same */
+    OK(cudaMemGetInfo(&free, &total)); /* both report the same */
     CHECK_EQ(free, memory_v2.free);
     int type;
     CHECK_EQ(nvmlDeviceGetNvLinkRemoteDeviceType(device, 0, &type), NVML_ERROR_NOT_SUPPORTED);

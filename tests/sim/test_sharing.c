@@ -36,7 +36,7 @@ static void say(const void *data, size_t size)
     CHECK_EQ(write(peer, data, size), size);
 }
 
-static void hear(void *data, size_t size)
+static void receive(void *data, size_t size)
 {
     CHECK_EQ(recv(peer, data, size, MSG_WAITALL), size);
 }
@@ -108,7 +108,7 @@ static void ipc_exporter(void)
     OK(cudaMallocHost(&pinned, 100));
     CHECK_EQ(cudaIpcGetMemHandle(&inside, pinned), cudaErrorInvalidValue);
     say(&handle, sizeof handle);
-    hear(&byte, 1);
+    receive(&byte, 1);
     expect(memory, "of the second");
     OK(cudaFree(memory));
     OK(cudaMalloc(&again, 1000));
@@ -123,7 +123,7 @@ static void ipc_importer(void)
     CUdeviceptr base;
     size_t size;
     void *memory, *again;
-    hear(&handle, sizeof handle);
+    receive(&handle, sizeof handle);
     CHECK_EQ(cudaIpcOpenMemHandle(&memory, none, cudaIpcMemLazyEnablePeerAccess), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaIpcOpenMemHandle(&memory, handle, 0), cudaErrorInvalidValue);
     OK(cudaFree(NULL));
@@ -179,12 +179,12 @@ static void event_exporter(void)
     CHECK_EQ(cudaIpcGetEventHandle(&handle, timed), cudaErrorInvalidResourceHandle);
     OK(cudaIpcGetEventHandle(&handle, event));
     say(&handle, sizeof handle);
-    hear(&byte, 1);
+    receive(&byte, 1);
     OK(cudaStreamCreate(&stream));
     OK(simcudaLaunchBusy(stream, 300000));
     OK(cudaEventRecord(event, stream));
     say("r", 1);
-    hear(&byte, 1); /* recorded there */
+    receive(&byte, 1); /* recorded there */
     OK(cudaEventSynchronize(event));
     OK(cudaEventQuery(event));
     OK(cudaDeviceSynchronize());
@@ -196,12 +196,12 @@ static void event_importer(void)
     cudaEvent_t event, after;
     cudaStream_t stream;
     char byte;
-    hear(&handle, sizeof handle);
+    receive(&handle, sizeof handle);
     CHECK_EQ(cudaIpcOpenEventHandle(&event, none), cudaErrorInvalidResourceHandle);
     OK(cudaIpcOpenEventHandle(&event, handle));
     OK(cudaEventQuery(event)); /* never recorded */
     say("o", 1);
-    hear(&byte, 1);
+    receive(&byte, 1);
     CHECK_EQ(cudaEventQuery(event), cudaErrorNotReady);
     OK(cudaStreamCreate(&stream));
     OK(cudaStreamWaitEvent(stream, event, 0));
@@ -262,7 +262,7 @@ static void pool_exporter(void)
              cudaErrorInvalidValue);
     OK(cudaMallocAsync(&other, 100, NULL));
     CHECK_EQ(cudaMemPoolExportPointer(&data, other), cudaErrorInvalidValue);
-    hear(&byte, 1);
+    receive(&byte, 1);
     expect(memory, "into the pool");
     OK(cudaFreeAsync(memory, NULL));
     OK(cudaMemPoolDestroy(pool));
@@ -276,7 +276,7 @@ static void pool_importer(void)
     OK(cudaFree(NULL));
     size_t before = used();
     int fd = receive_fd();
-    hear(&data, sizeof data);
+    receive(&data, sizeof data);
     OK(cudaMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, cudaMemHandleTypePosixFileDescriptor, 0));
     OK(cudaMemPoolImportPointer(&memory, pool, &data));
     expect(memory, "from the pool");

@@ -1,4 +1,4 @@
-"""What the database of a run says at the moments that moment.py made, held against what PyTorch said there."""
+"""The database of a run compared with PyTorch's own counters, at the moments that moment.py recorded."""
 import json
 import os
 import sqlite3
@@ -30,7 +30,7 @@ class Compared:
             if r.space == "device" and not r.api.startswith("cudaMalloc"):
                 r.space = LIBRARY
         self.mapped = self.sql("SELECT device, address, bytes, map_ns, unmap_ns FROM mappings ORDER BY map_ns, id")
-        self.said = [json.loads(line) for line in open(moments)]
+        self.reported = [json.loads(line) for line in open(moments)]
         self.times = dict(self.sql("SELECT name, start_ns FROM marks WHERE name LIKE 'moment %'"))
 
     def sql(self, query, *arguments):
@@ -41,8 +41,8 @@ class Compared:
 
     # ------------------------------------------------------------ gpuspy's side
 
-    def at(self, said):
-        return self.times[f"moment {said['moment']}"]
+    def at(self, reported):
+        return self.times[f"moment {reported['moment']}"]
 
     def live(self, at, device, layer, spaces=None):
         return [r for r in self.rows if r.layer == layer and r.device == device and (spaces is None or r.space in spaces)
@@ -71,7 +71,7 @@ class Compared:
         return self.one("SELECT count(*) FROM ooms WHERE layer = 'device' AND device = ? AND time_ns > ? AND time_ns <= ?",
                         device, since, at)
 
-    def told_by_pool(self, at, device):
+    def reserved_by_pool(self, at, device):
         """What the pool holds by its last word, where nothing was taken from it or given to it since."""
         last = self.sql("SELECT reserved_bytes, time_ns FROM pool WHERE pool <> 0 AND device = ? AND time_ns <= ? "
                         "ORDER BY time_ns DESC LIMIT 1", device, at)
@@ -104,14 +104,14 @@ def differences(run, expandable=False, asynchronous=False):
     """Every disagreement of a run: [(situation, moment's name, device, what, gpuspy's, PyTorch's)]."""
     wrong = []
     since = -1
-    for said in run.said:
-        at = run.at(said)
+    for reported in run.reported:
+        at = run.at(reported)
         samples = run.sql("SELECT device, time_ns, free_bytes, total_bytes FROM sample WHERE source = 0 AND time_ns >= ? "
                           "ORDER BY time_ns, id LIMIT 64", at)
-        for device, theirs in enumerate(said["devices"]):
+        for device, theirs in enumerate(reported["devices"]):
             def hold(what, ours, wanted):
                 if ours != wanted:
-                    wrong.append((said["situation"], said["name"], device, what, ours, wanted))
+                    wrong.append((reported["situation"], reported["name"], device, what, ours, wanted))
 
             if asynchronous:  # each tensor is an allocation of the pool's, and what PyTorch says is the pool's word
                 pools = run.live(at, device, "device", ("pool",))
@@ -127,7 +127,7 @@ def differences(run, expandable=False, asynchronous=False):
                 hold("most blocks", most, theirs["allocation"]["peak"])
                 blocks = [(r.address, r.bytes) for r in tensors]
                 if sorted(blocks) != [tuple(b) for b in theirs["blocks"]]:
-                    wrong.append((said["situation"], said["name"], device, "block map", difference(blocks, theirs["blocks"]), ""))
+                    wrong.append((reported["situation"], reported["name"], device, "block map", difference(blocks, theirs["blocks"]), ""))
                 space = ("vmm",) if expandable else ("device",)
                 segments = run.live(at, device, "device", space)
                 hold("reserved", sum(r.bytes for r in segments), theirs["reserved_bytes"]["current"])
@@ -140,7 +140,7 @@ def differences(run, expandable=False, asynchronous=False):
                 else:
                     ours, wanted = sorted((r.address, r.bytes) for r in segments), [tuple(s) for s in theirs["segments"]]
                 if ours != wanted:
-                    wrong.append((said["situation"], said["name"], device, "segment map", difference(ours, wanted), ""))
+                    wrong.append((reported["situation"], reported["name"], device, "segment map", difference(ours, wanted), ""))
                 hold("made", sum(r.layer == "tensor" and r.device == device and r.start <= at for r in run.rows), theirs["made"])
                 if theirs["mallocs"] and not expandable:
                     own = [r for r in run.rows if r.layer == "device" and r.device == device and r.space == "device"]
@@ -150,14 +150,14 @@ def differences(run, expandable=False, asynchronous=False):
                  theirs["ooms"])
             sample = next((s for s in samples if s[0] == device), None)
             if sample is None:
-                wrong.append((said["situation"], said["name"], device, "sample", None, "one"))
+                wrong.append((reported["situation"], reported["name"], device, "sample", None, "one"))
                 continue
             hold("free", sample[2], theirs["free"])
             hold("total", sample[3], theirs["total"])
             if asynchronous:
-                told = run.told_by_pool(at, device)
-                if told is not None:
-                    hold("reserved", told, theirs["reserved_bytes"]["current"])
+                reserved = run.reserved_by_pool(at, device)
+                if reserved is not None:
+                    hold("reserved", reserved, theirs["reserved_bytes"]["current"])
             else:
                 own = sum(r.bytes for r in run.live(at, device, "device", OWN))
                 if not REAL:  # where it grows with every module that is loaded, and other processes may be on the GPU

@@ -38,7 +38,7 @@ def work(rank, how, folder):
         optimizer.zero_grad()
         dist.all_reduce(loss.detach())
     dist.barrier()
-    with open(f"{folder}/said.{rank}", "w") as out:
+    with open(f"{folder}/reported.{rank}", "w") as out:
         json.dump({"rank": rank, "allocated": torch.cuda.max_memory_allocated(),
                    "reserved": torch.cuda.max_memory_reserved()}, out)
     dist.destroy_process_group()

@@ -217,26 +217,26 @@ def train(wrapped=lambda model: model, cast=a.precision.startswith("amp")):
     model = wrapped(model)
     optimizer = {"adamw": lambda p: torch.optim.AdamW(p, lr=1e-4), "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
                  "fused": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True)}[a.optimizer](model.parameters())
-    said = dict(parameters=parameters, loaded=cuda.memory_allocated(), torch=torch.__version__)
+    reported = dict(parameters=parameters, loaded=cuda.memory_allocated(), torch=torch.__version__)
     ids = torch.zeros(a.batch, a.seq, dtype=torch.long, device="cuda")
     for _ in range(a.steps):
-        said["begin"] = cuda.memory_allocated()
+        reported["begin"] = cuda.memory_allocated()
         cuda.reset_peak_memory_stats()
         with torch.autocast("cuda", torch.bfloat16) if cast else contextlib.nullcontext():
             loss, logits = loss_of(model, ids)
-        said["forward_end"], said["forward_peak"] = cuda.memory_allocated(), cuda.max_memory_allocated()
+        reported["forward_end"], reported["forward_peak"] = cuda.memory_allocated(), cuda.max_memory_allocated()
         cuda.reset_peak_memory_stats()
         loss.backward()
-        said["backward_end"], said["backward_peak"] = cuda.memory_allocated(), cuda.max_memory_allocated()
+        reported["backward_end"], reported["backward_peak"] = cuda.memory_allocated(), cuda.max_memory_allocated()
         del loss, logits
         cuda.reset_peak_memory_stats()
         optimizer.step()
-        said["step_peak"] = cuda.max_memory_allocated()
+        reported["step_peak"] = cuda.max_memory_allocated()
         optimizer.zero_grad(set_to_none=True)
     if not a.hf:
         with open("config.json", "w") as out:
             json.dump(CONFIG[a.family], out)
-    return said
+    return reported
 
 
 if __name__ == "__main__":

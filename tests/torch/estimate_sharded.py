@@ -2,7 +2,7 @@
 
   estimate_sharded.py --how ddp|ddp_view|fsdp|grad_op|fully_shard --ranks N [estimate_measure.py's options]
 
-Leaves said.RANK, one JSON object each, in the working folder.
+Leaves reported.RANK, one JSON object each, in the working folder.
 """
 import gc
 import json
@@ -49,9 +49,9 @@ def work(rank):
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", init_method=f"file://{os.getcwd()}/meeting", rank=rank,
                             world_size=a.ranks)
-    said = train(wrapped(rank), cast=a.precision == "amp-bf16" and a.how.startswith("ddp"))
+    reported = train(wrapped(rank), cast=a.precision == "amp-bf16" and a.how.startswith("ddp"))
     with open(f"said.{rank}", "w") as out:
-        json.dump(said, out)
+        json.dump(reported, out)
     dist.destroy_process_group()
 
 

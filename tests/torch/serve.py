@@ -104,17 +104,17 @@ class Decoder(nn.Module):
 torch.set_default_dtype(DTYPE)
 with torch.device("cuda"), torch.no_grad():
     model = Decoder().eval()
-    said = {"params": sum(p.numel() for p in model.parameters())}
+    reported = {"params": sum(p.numel() for p in model.parameters())}
     torch.cuda.synchronize()
-    said["weights"] = torch.cuda.memory_allocated()
+    reported["weights"] = torch.cuda.memory_allocated()
     prompt = a["seq"] - a["new"]
     ids = torch.zeros(a["batch"], prompt, dtype=torch.long)
     logits = model(ids, 0)
-    said["prefill_peak"] = torch.cuda.max_memory_allocated()
+    reported["prefill_peak"] = torch.cuda.max_memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     for i in range(a["new"]):
         token = logits[:, -1].float().argmax(-1, keepdim=True)
         logits = model(token, prompt + i)
-    said["decode_peak"] = torch.cuda.max_memory_allocated()
-    said["cache"] = sum(t.untyped_storage().nbytes() for layer in model.layers for t in (layer.keys, layer.values))
-print(json.dumps(said))
+    reported["decode_peak"] = torch.cuda.max_memory_allocated()
+    reported["cache"] = sum(t.untyped_storage().nbytes() for layer in model.layers for t in (layer.keys, layer.values))
+print(json.dumps(reported))

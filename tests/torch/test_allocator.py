@@ -57,12 +57,12 @@ def ours(shares, key, merge):
     return {k: v for k, v in found.items() if any(v)}
 
 
-def compare(said, theirs, own):
+def compare(reported, theirs, own):
     """What differs, as text."""
     wrong = []
     def hold(what, a, b):
         if a != b:
-            wrong.append(f"{said['situation']}, {said['name']}: {what}: {a} for {b}")
+            wrong.append(f"{reported['situation']}, {reported['name']}: {what}: {a} for {b}")
     active = theirs["active_bytes"]["current"]
     hold("allocated", own["allocated_bytes"], theirs["allocated_bytes"]["current"])
     hold("reserved", own["reserved_bytes"], theirs["reserved_bytes"]["current"])
@@ -70,8 +70,8 @@ def compare(said, theirs, own):
     hold("cached", own["cached_bytes"], theirs["reserved_bytes"]["current"] - active)
     hold("pending", own["pending_bytes"], active - theirs["allocated_bytes"]["current"])
     hold("inactive_split", own["inactive_split_bytes"], theirs["inactive_split_bytes"]["current"])
-    # a MemPool cannot be told from the pool that is always there
-    pooled = said["situation"] == "memory_pool"
+    # a MemPool cannot be distinguished from the default pool
+    pooled = reported["situation"] == "memory_pool"
     word = lambda name: name.replace("private ", "") if pooled else name
     hold("by pool", ours(own["by_pool"], "pool", word),
          sums(theirs["layers"], lambda l: ("private " if l["private"] and not pooled else "") + l["type"]))
@@ -86,9 +86,9 @@ SEEN = {"plain": {"pending", "streams"}, "graphs": {"private", "streams"}, "expa
 MOST = 24
 
 
-def chosen(said):
+def chosen(reported):
     """A report for each moment takes its time: the first of each name in a situation, then evenly."""
-    first = {(s["situation"], s["name"]): s for s in reversed(said)}
+    first = {(s["situation"], s["name"]): s for s in reversed(reported)}
     names = sorted(first.values(), key=lambda s: s["moment"])
     by_interest = [s for s in names if s["situation"] in ("other_streams", "graphs", "graphed_callables", "memory_pool", "emptied")]
     rest = [s for s in names if s not in by_interest]
@@ -99,14 +99,14 @@ def chosen(said):
 @pytest.mark.parametrize("run", [r for r in RUNS if r not in OTHERS], indirect=True)
 def test_every_kind_of_moment(run, request, tmp_path):  # noqa: F811
     wrong, compared, kinds = [], 0, set()
-    for said in chosen(run.compared.said):
-        answer = said_by_gpuspy(cut(run.database, run.compared.at(said), tmp_path / "cut.db"))
-        for device, theirs in enumerate(said["devices"]):
+    for reported in chosen(run.compared.reported):
+        answer = said_by_gpuspy(cut(run.database, run.compared.at(reported), tmp_path / "cut.db"))
+        for device, theirs in enumerate(reported["devices"]):
             own = answer.get(device)
             if own is None:
                 assert theirs["allocated_bytes"]["current"] == 0
                 continue
-            wrong += compare(said, theirs, own)
+            wrong += compare(reported, theirs, own)
             compared += 1
             kinds |= {"pending"} if own["pending_bytes"] else set()
             kinds |= {"streams"} if len(own["by_stream"]) > 1 else set()
@@ -118,13 +118,13 @@ def test_every_kind_of_moment(run, request, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize("run", ["asynchronous"], indirect=True)
 def test_cudas_own_pool(run, tmp_path):  # noqa: F811
-    """What it caches it does not tell; what was taken, and for which stream, it does."""
+    """It does not report its cache, only each allocation and its stream."""
     seen = 0
-    for said in chosen(run.compared.said):
-        own = said_by_gpuspy(cut(run.database, run.compared.at(said), tmp_path / "cut.db")).get(0)
+    for reported in chosen(run.compared.reported):
+        own = said_by_gpuspy(cut(run.database, run.compared.at(reported), tmp_path / "cut.db")).get(0)
         if own is None:
             continue
-        rows = run.compared.live(run.compared.at(said), 0, "device", ("pool",))
+        rows = run.compared.live(run.compared.at(reported), 0, "device", ("pool",))
         assert own["backend"] == "cudaMallocAsync" and own["reserved_bytes"] is own["active_bytes"] is None
         assert own["allocated_bytes"] == sum(r.bytes for r in rows)
         assert sum(s["allocated_bytes"] for s in own["by_stream"]) == own["allocated_bytes"]

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BUILD, HERE
 
-# What the script is called with → what the report is told, besides the model.
+# Arguments of the script → options of the report, besides the model.
 KINDS = {
     "plain": ("", ""),
     "eager": ("--attention eager --step fused", "--attention eager --step fused"),
@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-def told(words, database, *more):
+def read_json(words, database, *more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
     done = subprocess.run([BUILD / "gpuspy", *words, "--model", database.parent / "config.json", *more, database], env=env,
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
@@ -44,7 +44,7 @@ def measured(request, once):
 
 def test_each_category_is_where_it_is_expected(measured):
     kind, run, own = measured
-    budget = told(["report", "--json"], run.database, *settings(kind))["budget"]
+    budget = read_json(["report", "--json"], run.database, *settings(kind))["budget"]
     rows = {row["category"]: row for row in budget["categories"]}
     levels = {row["level"]: row for row in budget["levels"]}
     assert levels["tensors"]["measured_bytes"] == pytest.approx(own["allocated"], rel=0.02)
@@ -61,7 +61,7 @@ def test_each_category_is_where_it_is_expected(measured):
 def test_the_next_estimate_is_nearer(measured, tmp_path):
     kind, run, own = measured
     words, kept = settings(kind), tmp_path / "calibration.json"
-    [learned] = told(["calibrate", "--json", "--output", kept], run.database, *words)["learned"]
+    [learned] = read_json(["calibrate", "--json", "--output", kept], run.database, *words)["learned"]
     assert learned["activations_bytes"] > 0 and learned["not_learned"] == {"context": "the GPU is simulated"}
 
     def peak(**more):

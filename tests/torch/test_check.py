@@ -18,10 +18,10 @@ def check(recorded, *words, code=None):
     done = subprocess.run([BUILD / "gpuspy", "check", "--json", "--no-config", *words, recorded.database], env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
     assert done.returncode in (0, 1), done.stderr
-    said = json.loads(done.stdout)
-    assert code is None or done.returncode == code, [c["text"] for c in said["checks"] if c["status"] != "ok"]
+    reported = json.loads(done.stdout)
+    assert code is None or done.returncode == code, [c["text"] for c in reported["checks"] if c["status"] != "ok"]
     first = {}
-    for one in said["checks"]:
+    for one in reported["checks"]:
         first.setdefault(one["check"], one)
     return first
 
@@ -49,9 +49,9 @@ def test_innocent_training_passes(once, name):
 def test_a_leak_is_found_with_its_line(once, name, steps):
     done = once(f"check-{name}-{steps}", SCRIPT, name, steps)
     assert done.code == 0, done.stderr
-    said = check(done, "--no-leaks", "--max-growth", "0/step", code=1)
-    lines = [line["line"] for line in said["no-leaks"]["lines"]]
-    assert said["no-leaks"]["status"] == said["max-growth"]["status"] == "failed"
+    reported = check(done, "--no-leaks", "--max-growth", "0/step", code=1)
+    lines = [line["line"] for line in reported["no-leaks"]["lines"]]
+    assert reported["no-leaks"]["status"] == reported["max-growth"]["status"] == "failed"
     if name != "outputs":  # what is kept of an output was made where the model was called
         assert LEAKS[name] in lines
 
@@ -62,15 +62,15 @@ def test_the_figures_are_pytorchs(once):
     assert check(done, "--max-tensor-peak", f"{peak}B", code=0)["max-tensor-peak"]["value"] == peak
     failed = check(done, "--max-tensor-peak", f"{peak - 512}B", code=1)["max-tensor-peak"]
     assert failed["over"] == 512 and failed["lines"]
-    said = check(done, "--max-syncs-per-step", "0", "--max-copies-per-step", "0", "--max-h2d-per-step", "0", code=0)
-    assert said["max-syncs-per-step"]["why"].startswith("over ")
+    reported = check(done, "--max-syncs-per-step", "0", "--max-copies-per-step", "0", "--max-h2d-per-step", "0", code=0)
+    assert reported["max-syncs-per-step"]["why"].startswith("over ")
 
 
 def test_the_budget(once):
     done = once("check-clean-40", SCRIPT, "clean", 40)
     params = 2 * (256 * 256 + 256) + 256 * 8 + 8
-    said = check(done, "--budget", f"params={params},optimizer=adamw,tolerance=10%", code=0)
-    assert said["budget"]["status"] == "ok"
+    reported = check(done, "--budget", f"params={params},optimizer=adamw,tolerance=10%", code=0)
+    assert reported["budget"]["status"] == "ok"
     check(done, "--budget", f"params={params},optimizer=adamw,activations=64MiB", code=0)
     failed = check(done, "--budget", f"params={params},optimizer=sgd,tolerance=10%", code=1)["budget"]
     assert failed["status"] == "failed" and failed["what"] in ("optimizer state", "all of the three")

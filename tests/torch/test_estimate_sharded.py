@@ -30,8 +30,8 @@ def measured(run, record):
     return done, [json.loads((done.folder / f"said.{rank}").read_text()) for rank in range(run["ranks"])]
 
 
-def peak(said):
-    return max(said[moment] for moment in ("forward_peak", "backward_peak", "step_peak"))
+def peak(reported):
+    return max(reported[moment] for moment in ("forward_peak", "backward_peak", "step_peak"))
 
 
 def asked(command, run, config, *more):
@@ -60,14 +60,14 @@ def test_each_rank_is_as_estimated(case):
     assert ranks[0]["parameters"] == estimate["params"]
     passes = [max(both) for both in zip(sums(estimate, "forward_end"), sums(estimate, "backward_end"))]
     step = sums(estimate, "step")
-    for said in ranks:
-        pass_peak = max(said["forward_peak"], said["backward_peak"])
+    for reported in ranks:
+        pass_peak = max(reported["forward_peak"], reported["backward_peak"])
         assert passes[0] * 0.98 <= pass_peak <= passes[2] * 1.02 + BLOCKS, [x / pass_peak for x in passes]
         # the layers of FSDP's MixedPrecision work in 16 bits where autocast's do in 32
         near = 0.25 if "MixedPrecision" in run["name"] else 0.08
         assert abs(passes[1] - pass_peak) <= near * pass_peak + BLOCKS, [x / pass_peak for x in passes]
-        assert step[0] * 0.98 <= said["step_peak"] <= step[2] * 1.02 + BLOCKS, [x / said["step_peak"] for x in step]
-        assert abs(step[1] - said["step_peak"]) <= 0.03 * said["step_peak"] + BLOCKS
+        assert step[0] * 0.98 <= reported["step_peak"] <= step[2] * 1.02 + BLOCKS, [x / reported["step_peak"] for x in step]
+        assert abs(step[1] - reported["step_peak"]) <= 0.03 * reported["step_peak"] + BLOCKS
 
 
 def test_the_docs_have_this_peak(case):
@@ -82,9 +82,9 @@ def test_the_report_of_each_rank(case):
     budget = asked("report", run, done.folder / "config.json", done.database)["budget"]
     assert budget["gpus"] == run["ranks"] and budget["measured"]["peak_bytes"] == pytest.approx(max(map(peak, ranks)), rel=NEAR)
     assert [b["rank"] for b in budget["ranks"]] == list(range(run["ranks"]))
-    for rank, said in zip(budget["ranks"], ranks):
+    for rank, reported in zip(budget["ranks"], ranks):
         rows = {row["category"]: row for row in rank["categories"]}
-        assert rank["measured"]["peak_bytes"] == pytest.approx(peak(said), rel=NEAR)
+        assert rank["measured"]["peak_bytes"] == pytest.approx(peak(reported), rel=NEAR)
         for category in ("parameters", "optimizer_state"):
             assert abs(rows[category]["difference_bytes"]) <= 0.02 * rows[category]["estimate_bytes"] + BLOCKS, rows[category]
         inside = {level["level"]: level["inside"] for level in rank["levels"]}

@@ -60,9 +60,9 @@ def shape(snapshot):
 @pytest.mark.parametrize("run", RUNS, indirect=True)
 def test_segments_and_blocks_are_pytorchs(run):
     wrong, streams, private, waiting = [], set(), 0, 0
-    said = run.compared.said
-    sides = any(moment["situation"] == "other_streams" for moment in said)
-    for moment in said[:24] if sides else said[::max(1, len(said) // 8)]:
+    reported = run.compared.reported
+    sides = any(moment["situation"] == "other_streams" for moment in reported)
+    for moment in reported[:24] if sides else reported[::max(1, len(reported) // 8)]:
         at = run.compared.at(moment)
         theirs = pickle.loads((run.snapshots / str(moment["moment"])).read_bytes())
         ours = export(run.database, "--at", f"{at / 1e9:.9f}")
@@ -77,7 +77,7 @@ def test_segments_and_blocks_are_pytorchs(run):
             wrong.append((moment["situation"], moment["name"], [m for m in mine if m not in wanted][:2],
                           [w for w in wanted if w not in mine][:2]))
     assert wrong == []
-    assert len(run.compared.said) > 1
+    assert len(run.compared.reported) > 1
     assert not sides or (len(streams) > 1 and private and waiting), "nothing was compared"
 
 

@@ -46,7 +46,7 @@ def run(once, request):
 @pytest.mark.parametrize("run,situation", [(r, s) for r, (names, _, _) in RUNS.items() for s in names], indirect=["run"])
 def test_every_moment(run, situation):
     assert f"failed {situation}\n" not in run.stdout, run.stderr[-3000:]
-    assert any(s["situation"] == situation for s in run.compared.said), run.stderr[-3000:]
+    assert any(s["situation"] == situation for s in run.compared.reported), run.stderr[-3000:]
     assert [d for d in run.differences if d[0] == situation] == []
 
 
@@ -61,8 +61,8 @@ def test_nothing_is_lost(run):
 def test_the_report_says_the_same(run):
     answer = run.report()
     peaks = {(p["device"], p["layer"]): p["bytes"] for p in answer["peak"]}
-    for device in range(len(run.compared.said[0]["devices"])):
-        theirs = [s["devices"][device] for s in run.compared.said]
+    for device in range(len(run.compared.reported[0]["devices"])):
+        theirs = [s["devices"][device] for s in run.compared.reported]
         assert peaks[device, "tensor"] == max(t["allocated_bytes"]["peak"] for t in theirs)
         reserved = max(t["reserved_bytes"]["peak"] for t in theirs)
         assert peaks[device, "device"] >= reserved if REAL else peaks[device, "device"] == reserved
@@ -73,14 +73,14 @@ def test_the_report_says_the_same(run):
 
 @pytest.mark.parametrize("run", ["little memory", "little expandable memory"], indirect=True)
 def test_retries_that_were_served(run):
-    last = run.compared.said[-1]["devices"][0]
+    last = run.compared.reported[-1]["devices"][0]
     assert last["retries"] >= last["ooms"] > 0
     assert len(run.report()["retries"]) == last["retries"] - last["ooms"]
 
 
 @pytest.mark.parametrize("run", ["little memory", "tuned", "little expandable memory"], indirect=True)
 def test_backward_fails_in_its_own_thread(run):
-    failed = [s for s in run.compared.said if s["situation"] == "fails_in_backward" and s["name"] == "failed"]
+    failed = [s for s in run.compared.reported if s["situation"] == "fails_in_backward" and s["name"] == "failed"]
     if REAL and not failed:
         pytest.skip("with a real context beside it this pass does not fail")
     assert len(failed) == 1

@@ -16,10 +16,10 @@ GIB = 1 << 30
 def end(once, script, size, capped, *arguments, **more):
     memory = dict(SIMCUDA_MEMORY="80GiB", GPUSPY_LIMIT=size) if capped else dict(SIMCUDA_MEMORY=size)
     done = once(f"limit {script} {size} {capped} {arguments} {more}", script, *arguments, **memory, **more)
-    return done, said(done.stdout), said("\n".join(line for line in done.stderr.splitlines() if not line.startswith("gpuspy:")))
+    return done, reported(done.stdout), reported("\n".join(line for line in done.stderr.splitlines() if not line.startswith("gpuspy:")))
 
 
-def said(text):
+def reported(text):
     text = re.sub(r'  File "<frozen runpy>".*\n', "", text)  # of a run in a fork
     text = re.sub(r"Process \d+ has [^.]*\.\d+ [GM]iB memory in use\. ", "", text)
     return re.sub(r"(Free \(according to CUDA\):) .*", r"\1 …", text)

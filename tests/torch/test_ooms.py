@@ -1,5 +1,5 @@
-"""What is said of an OOM (ooms.py), and what of it is not said once it has been done. Where a thing is said to be enough,
-it is done, and the run comes to its end."""
+"""The advice after an OOM (ooms.py). Advice that was followed is not given again, and if advice states that it is enough,
+the run completes once it is followed."""
 from pathlib import Path
 
 import pytest

@@ -33,9 +33,9 @@ def test_every_optimizer_is_as_estimated(measured):
     model, rows = measured
     assert len({row["optimizer"] for row in rows}) == 17 and {row["way"] for row in rows} == {"foreach", "fused", "loop"}
     for row in rows:
-        said, slack = estimate(model, row), SCALARS * row["tensors"]
-        for key, (low, high) in said.items():
-            assert low - slack <= row[key] <= high + slack, (row, key, said)
+        reported, slack = estimate(model, row), SCALARS * row["tensors"]
+        for key, (low, high) in reported.items():
+            assert low - slack <= row[key] <= high + slack, (row, key, reported)
 
 
 def test_most_are_exact(measured):

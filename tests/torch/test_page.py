@@ -26,15 +26,15 @@ def run(once, request):
     if not hasattr(done, "data"):
         out = done.folder / "run.html"
         subprocess.run([BUILD / "gpuspy", "report", "--html", out, "--top", "1000", done.database], check=True)
-        done.data, done.said = Page(out.read_text()).data(), done.report()
+        done.data, done.reported = Page(out.read_text()).data(), done.report()
     return done
 
 
 def test_moments(run):
     serieses = each_sums(run.data)
-    agrees(run.said, run.data, serieses)
+    agrees(run.reported, run.data, serieses)
     assert any(s.given["layer"] == "tensor" for s in serieses)
-    for oom in run.said["oom"]:
+    for oom in run.reported["oom"]:
         if oom["fatal"]:  # what was live then, by category
             (s,) = [s for s in serieses if s.given["device"] == oom["device"] and s.given["layer"] == oom["live_layer"]]
             at = s.time.index(round(oom["time_s"] * 1e9))
@@ -43,7 +43,7 @@ def test_moments(run):
 
 def test_maps(run):
     maps = {(m["device"], m["at"]): m for m in run.data["maps"]}
-    states = [s for s in run.said["allocator"] if s["moment"] == "peak" and s["backend"] == "native"]
+    states = [s for s in run.reported["allocator"] if s["moment"] == "peak" and s["backend"] == "native"]
     assert states
     for state in states:
         given = maps[state["device"], "peak"]
@@ -55,10 +55,10 @@ def test_maps(run):
         for b in held:
             if not b[4]:
                 by[b[3]] = by.get(b[3], 0) + b[1]
-        assert by == run.said["peak"][given["index"]]["by_category"]
+        assert by == run.reported["peak"][given["index"]]["by_category"]
 
 
 def test_the_report(run):
-    inside, said = restored(run.data), dict(run.said)
+    inside, reported = restored(run.data), dict(run.reported)
     if "texts are cut" not in run.data["resolution"]["text"]:
-        assert inside == said
+        assert inside == reported

@@ -34,7 +34,7 @@ def died(once):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
     for output in (["--html", run.html], ["--json", "--top", "1000"]):
         done = subprocess.run([BUILD / "gpuspy", "report", *output, run.database], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
-    run.said = json.loads(done.stdout)
+    run.reported = json.loads(done.stdout)
     return run
 
 
@@ -46,7 +46,7 @@ def page(driver, died):
 
 
 def test_categories_over_time(page, died):
-    peak = next(p for p in died.said["peak"] if p["layer"] == "tensor")
+    peak = next(p for p in died.reported["peak"] if p["layer"] == "tensor")
     assert page.js("return gpuspyPage.state.layer") == "tensor"
     shown = page.js("const s = gpuspyPage.series(); return Object.fromEntries(gpuspyPage.chart.layers.map(l => [l.name, l.values[s.peak]]).filter(e => e[1]))")
     assert shown == peak["by_category"] and sum(shown.values()) == peak["bytes"]
@@ -64,16 +64,16 @@ def test_categories_over_time(page, died):
 
 def test_the_address_map(page, died):
     assert page.texts("#heap-at button") == ["At the peak", "At the OOM"]
-    states = {s["moment"]: s for s in died.said["allocator"]}
+    states = {s["moment"]: s for s in died.reported["allocator"]}
     for number, at in enumerate(("peak", "oom")):
         page.click(f"#heap-at button[data-value='{number}']")
-        said = states[at]
+        reported = states[at]
         maps = page.js("const m = gpuspyPage.heap.maps()[arguments[0]]; return [m.segments.length, m.segments.reduce((n, s) => n + s.bytes, 0),"
                        " m.segments.reduce((n, s) => n + s.blocks.reduce((k, b) => k + (b.pending ? 0 : b.bytes), 0), 0)]", number)
-        assert maps == [said["segments"], said["reserved_bytes"], said["allocated_bytes"]]
+        assert maps == [reported["segments"], reported["reserved_bytes"], reported["allocated_bytes"]]
         largest = page.js("return Math.max(0, ...gpuspyPage.heap.maps()[arguments[0]].segments.flatMap(s => gpuspyPage.heap.holes(s).map(h => h.bytes)))", number)
-        assert largest == said["largest_free_bytes"]
-        assert page.text("#heap-about").startswith(f"{said['segments']} segments of ")
+        assert largest == reported["largest_free_bytes"]
+        assert page.text("#heap-about").startswith(f"{reported['segments']} segments of ")
     # what is under the pointer is what is drawn there
     box = page.js("""
         const map = document.querySelector('#map canvas').getBoundingClientRect();
@@ -92,10 +92,10 @@ def test_the_address_map(page, died):
 
 
 def test_the_failure(page, died):
-    oom = died.said["oom"][0]
+    oom = died.reported["oom"][0]
     shown = page.js("return Array.from(document.querySelectorAll('#oom .fall-row[data-what]'), r => Number(r.dataset.bytes))")
     assert sum(shown) == oom["total_bytes"]
     page.keys("o")
     time, size = page.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.state.moment); return [s.time[i], s.high[i]]")
     held = sum(part["bytes"] for part in oom["waterfall"] if part["what"] == "tensors")
-    assert abs(time - oom["time_s"]) < 0.05 * died.said["run"]["duration_s"] and abs(size - held) <= 0.02 * held
+    assert abs(time - oom["time_s"]) < 0.05 * died.reported["run"]["duration_s"] and abs(size - held) <= 0.02 * held

@@ -18,11 +18,11 @@ def test_allocator_of_its_own(record, tmp_path):
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, HERE / "pluggable.c"], check=True)
     done = record(HERE / "pluggable.py", library)
     assert done.code == 0, done.stderr[-3000:]
-    said = [(what, int(n)) for what, n in (line.split()[1:] for line in done.stdout.splitlines() if line.startswith("held"))]
+    reported = [(what, int(n)) for what, n in (line.split()[1:] for line in done.stdout.splitlines() if line.startswith("held"))]
     run = Compared.__new__(Compared)
     run.db = sqlite3.connect(f"file:{done.database}?mode=ro", uri=True)
-    assert len(said) == 3
-    for what, expected in said:
+    assert len(reported) == 3
+    for what, expected in reported:
         at = run.one("SELECT start_ns FROM marks WHERE name = ?", what)
         assert run.one("SELECT sum(bytes) FROM allocations WHERE layer = 'device' AND alloc_ns <= ? "
                        "AND (free_ns IS NULL OR free_ns > ?)", at, at) == expected, what
@@ -36,7 +36,7 @@ def test_a_tensor_that_is_sent(record):
     child = Compared(done.folder / f"run.{pid}.db", f"{done.moments}.child")
     sender = Compared(done.database, done.moments)
     for run, moments in ((sender, 3), (child, 3)):
-        assert len(run.said) == moments and differences(run) == []
+        assert len(run.reported) == moments and differences(run) == []
     shared = child.sql("SELECT bytes, alloc_ns, free_ns FROM allocations WHERE space = 'shared'")
     assert len(shared) == 1 and shared[0][0] >= size and shared[0][2] is not None, shared
     answer = done.report()

@@ -22,15 +22,15 @@ def tensor_peak(report):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[s.stem for s in SCRIPTS])
 def test_the_advice_does_what_it_promises(record, script):
-    said = header(script)
+    reported = header(script)
     first = record(script, SIMCUDA_MEMORY="4GiB")
     (oom, *_) = [o for o in first.report()["oom"] if o["fatal"]]
-    (measure, *_) = [m for m in oom["measures"] if re.search(said["measure"], m["text"])] or [None]
+    (measure, *_) = [m for m in oom["measures"] if re.search(reported["measure"], m["text"])] or [None]
     assert measure, [m["text"] for m in oom["measures"]]
     assert measure["certainty"] in ("recorded", "inferred")
-    assert measure["enough"] is (None if said.get("enough") == "unknown" else True), measure["text"]
+    assert measure["enough"] is (None if reported.get("enough") == "unknown" else True), measure["text"]
     second = record(script, FOLLOW=1, SIMCUDA_MEMORY="4GiB")
     assert second.code == 0, second.stderr[-2000:]
-    if said.get("falls") != "no":
+    if reported.get("falls") != "no":
         left = oom["evidence"]["live_bytes"] - measure["frees_bytes"] + oom["requested_bytes"]
         assert tensor_peak(second.report()) <= left + 0.1 * measure["frees_bytes"], (measure["text"], left)

@@ -55,7 +55,7 @@ def test_one_holds_more(job):
 
 
 def test_spawned(job):
-    """mp.spawn tells no rank: the processes are told apart by their ids."""
+    """mp.spawn sets no rank: the processes are distinguished by their ids."""
     answer = job("spawn", "stray")
     assert [r["rank"] for r in answer["ranks"]] == [None, None]
     finding = found(answer, "stray")

@@ -25,8 +25,8 @@ def estimate(shape):
     return json.loads(done.stdout)
 
 
-def phase(said, word, parts):
-    return {end: sum(line[end] for line in said["lines"] if word in line["phases"] and line["part"] in parts)
+def phase(reported, word, parts):
+    return {end: sum(line[end] for line in reported["lines"] if word in line["phases"] and line["part"] in parts)
             for end in ("low_bytes", "bytes", "high_bytes")}
 
 
@@ -39,14 +39,14 @@ def test_what_is_said_is_what_pytorch_counts(once, name):
     run = once("serve " + name, HERE / "serve.py", json.dumps({**shape, "new": 8}), SIMCUDA_MEMORY="200GiB",
                GPUSPY_DISABLE="1")
     assert run.code == 0, run.stderr
-    counted, said = json.loads(run.stdout), estimate(shape)
-    assert said["params"] == counted["params"]
+    counted, reported = json.loads(run.stdout), estimate(shape)
+    assert reported["params"] == counted["params"]
     # the caching allocator gives blocks whose rest is too small to use: up to 1 MiB of each
-    assert 0 <= counted["weights"] - phase(said, "prefill", ("weights",))["bytes"] <= 0.002 * counted["weights"] + 4 * MIB
-    assert phase(said, "prefill", ("kv_cache",))["bytes"] == counted["cache"]
+    assert 0 <= counted["weights"] - phase(reported, "prefill", ("weights",))["bytes"] <= 0.002 * counted["weights"] + 4 * MIB
+    assert phase(reported, "prefill", ("kv_cache",))["bytes"] == counted["cache"]
     for word in ("prefill", "decode"):
-        peak, measured = phase(said, word, TENSORS), counted[word + "_peak"]
-        print(f"{name}: {word}: said {peak['bytes'] / MIB:.0f} MiB, counted {measured / MIB:.0f} MiB")
+        peak, measured = phase(reported, word, TENSORS), counted[word + "_peak"]
+        print(f"{name}: {word}: estimated {peak['bytes'] / MIB:.0f} MiB, counted {measured / MIB:.0f} MiB")
         assert abs(peak["bytes"] - measured) <= 0.02 * measured, word
         working = measured - counted["weights"] - counted["cache"]
         if word == "prefill":

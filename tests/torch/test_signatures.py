@@ -6,11 +6,11 @@ from conftest import HERE
 
 SCRIPT, INNOCENT = HERE / "signatures.py", HERE / "innocent.py"
 LINES = dict(enumerate(SCRIPT.read_text().splitlines(), 1))
-SAID = {n: found[0] for n, line in LINES.items() if line.startswith("    ") and (found := re.findall(r"# (?:says|names) (.*)$", line))}
+KINDS = {n: found[0] for n, line in LINES.items() if line.startswith("    ") and (found := re.findall(r"# (?:says|names) (.*)$", line))}
 TIME = ("sync", "transfer", "churn")
 
 
-def said(comment):
+def kind_of(comment):
     return sorted(re.findall(r"(.+?) × (\d+)(?:, |$)", comment))
 
 
@@ -35,20 +35,20 @@ def test_patterns_and_calls(seen):
     found = {n: sorted((s["pattern"], f"{s['calls_per_step']:g}") for s in here) for n, here in lines.items()
              if any(s["phase"] == "step" for s in here)}
     if stacks == "both":
-        assert found == {n: said(comment) for n, comment in SAID.items()}
+        assert found == {n: kind_of(comment) for n, comment in KINDS.items()}
     else: # by the calls alone: how often is known, and what Python's own frames say
         times = {n: sum(int(c) for _, c in here) for n, here in found.items()}
-        assert times == {n: sum(int(c) for _, c in said(comment)) for n, comment in SAID.items()}
+        assert times == {n: sum(int(c) for _, c in kind_of(comment)) for n, comment in KINDS.items()}
         frames = ("print", "torch.cuda.synchronize()", "stream.synchronize()", "clip_grad", "GradScaler")
-        for n, comment in SAID.items():
+        for n, comment in KINDS.items():
             if comment.startswith(frames):
-                assert found[n] == said(comment)
+                assert found[n] == kind_of(comment)
 
 
 def test_what_is_accused(seen):
     stacks, report = seen
     accused = {n for n, here in by_line(report, SCRIPT).items() if any(s["matters"] for s in here)}
-    wanted = {n for n in SAID if "# says" in LINES[n]}
+    wanted = {n for n in KINDS if "# says" in LINES[n]}
     assert accused == wanted if stacks == "both" else accused <= wanted
     for s in report["sync"]:
         assert (s["advice"] is not None) == s["matters"] and (s["phase"] == "step" or not s["matters"]), s
@@ -58,12 +58,12 @@ def test_one_thing_to_do_each(seen):
     stacks, report = seen
     if stacks == "both":
         todo = {s["site"]["line"]: s["advice"] for s in report["sync"] if s["advice"]}
-        line = {text: next(n for n in SAID if text in LINES[n]) for text in ("value.to(dev)", "for v in losses", "if flag", "x[mask]  #", "pinned.to(dev)  #")}
+        line = {text: next(n for n in KINDS if text in LINES[n]) for text in ("value.to(dev)", "for v in losses", "if flag", "x[mask]  #", "pinned.to(dev)  #")}
         assert "one buffer" in todo[line["value.to(dev)"]] and "torch.stack" in todo[line["for v in losses"]]
         assert "torch.where" in todo[line["if flag"]] and "torch.where(mask" in todo[line["x[mask]  #"]]
         assert todo[line["pinned.to(dev)  #"]].startswith("the memory is pinned already")
     for a in report["advice"]:
-        assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*a step", a["text"]), a["text"]
+        assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*per step", a["text"]), a["text"]
 
 
 @pytest.mark.parametrize("what", ["epochs", "warmup", "amp", "later", "once"])

@@ -520,9 +520,9 @@ def try_case(items, needs_raw):
             return ["(bare) " + p for p in bare.problems], bare.seconds, 0
         recorded = run(places[1], True, bare.seconds)
         problems = compare(places[0], bare, places[1], recorded)
-        said = [line for line in recorded.err.splitlines() if line.startswith("gpuspy: ") and "next:" not in line]
-        if problems and said:
-            problems.append("(gpuspy said: " + " | ".join(said[:3]) + ")")
+        reported = [line for line in recorded.err.splitlines() if line.startswith("gpuspy: ") and "next:" not in line]
+        if problems and reported:
+            problems.append("(gpuspy reported: " + " | ".join(reported[:3]) + ")")
         return problems, bare.seconds, recorded.seconds
     finally:
         for place in places:

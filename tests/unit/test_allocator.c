@@ -96,7 +96,7 @@ static void pools_and_streams(void **state_)
     block(&w, BASE, 8 * SYN_MIB, 11, SYN_LIVE, 0);
     block(&w, BASE + 10 * SYN_MIB, 3 * SYN_MIB, 12, SYN_LIVE, 0);
     segment(&w, BASE + (1 << 30), 2 * SYN_MIB, 20, SYN_LIVE);
-    block(&w, BASE + (1 << 30), 512, 21, 5, 0xaa); /* tells whose the segment is, and goes */
+    block(&w, BASE + (1 << 30), 512, 21, 5, 0xaa); /* shows whose the segment is, and is freed */
     segment(&w, BASE + (2LL << 30), 20 * SYN_MIB, 30, SYN_LIVE);
     row(&w, GS_LAYER_TENSOR, GS_SPACE_POOL, BASE + (2LL << 30), 4 * SYN_MIB, 31, SYN_LIVE, 0xaa, w.block);
     row(&w, GS_LAYER_DEVICE, GS_SPACE_DEVICE, BASE + (3LL << 30), 64 * SYN_MIB, 40, SYN_LIVE, 0,

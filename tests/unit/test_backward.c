@@ -1,4 +1,4 @@
-/* Who called backward() for what autograd's own threads did: where it can be told, and where not. */
+/* Attribution of autograd's threads to the caller of backward(), and the cases in which it is unknown. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +111,7 @@ static void test_after_an_exception(void **state)
     struct calls c = start(&s);
     block(&s, MAIN, 2, 500, 512, c.ones[0]);
     block(&s, AUTOGRAD, 3, -1, 64, 0);
-    block(&s, OTHER, 4, -1, 2048, c.main); /* another thread's tells nothing */
+    block(&s, OTHER, 4, -1, 2048, c.main); /* another thread's is no evidence */
     block(&s, AUTOGRAD, 5, -1, 64, 0);
     block(&s, MAIN, 10, -1, 2048, c.main);
     block(&s, AUTOGRAD, 12, -1, 7, 0);
@@ -155,7 +155,7 @@ static bool symbol(void *data, const char *module, const char *build_id, uint64_
     return offset < 4;
 }
 
-/* Native frames name the operation; they tell autograd's threads where no name does, too. */
+/* Native frames name the operation, and identify autograd's threads even if no name does. */
 static void test_the_operation(void **state)
 {
     (void)state;

@@ -76,47 +76,49 @@ static const struct {
     {{.peak = {4 * MB}, .per_parameter = 2}, P, "4 bytes per parameter, not 2: float32"},
     {{.peak = {6 * MB}, .per_parameter = 2}, P, "a float32 copy"},
     {{.peak = {8 * MB}}, P, "the weights twice"},
-    {{.peak = {1 * MB}, .ranks = 4}, P, "one part in 4: spread over the run's 4 processes"},
+    {{.peak = {1 * MB}, .ranks = 4}, P, "one of 4 parts: sharded over the run's 4 processes"},
     {{.peak = {1 * MB}}, P, "as much as 250k parameters of 4 bytes, or 500k of 2"},
     {{.peak = {5 * MB}}, P, "as much as 1.25M parameters of 4 bytes, or 2.5M of 2"},
     {{.peak = {5 * MB}, .blocks = 2000}, P, "the rounding of 2000 blocks to 512 bytes"},
     {{.peak = {0}}, P, "not explained: no block has this category"},
-    {{.peak = {0}, .most = {4 * MB}, .later = true}, P, "none at the peak: up to 3.81 MiB were there later"},
+    {{.peak = {0}, .most = {4 * MB}, .later = true}, P, "none at the peak: up to 3.81 MiB were live later"},
     {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}},
      G,
-     "none at the peak: up to 3.81 MiB were there before, and freed"},
+     "none at the peak: up to 3.81 MiB were live before, and freed"},
     {{.peak = {4 * MB, 1 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak"},
     {{.peak = {4 * MB, 3 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak: up to 3.81 MiB"},
     {{.peak = {4 * MB, 4 * MB, 6 * MB}, .most = {0, 0, 8 * MB}, .later = true},
      O,
      "not all at the peak: up to 7.63 MiB"},
-    {{.peak = {4 * MB, 0}}, G, "none: no backward pass left any"},
-    {{.peak = {4 * MB, 0}, .failed = true}, G, "none: memory ran out before a backward pass left any"},
-    {{.peak = {2 * MB, 2 * MB}}, G, "as large as the parameters, one for each"},
+    {{.peak = {4 * MB, 0}}, G, "none: no backward pass kept any"},
+    {{.peak = {4 * MB, 0}, .failed = true}, G, "none: memory ran out before a backward pass kept any"},
+    {{.peak = {2 * MB, 2 * MB}}, G, "as large as the parameters: one gradient per parameter"},
     {{.peak = {4 * MB, 1 * MB}}, G, "25 % of the parameters' bytes: the other parameters have none"},
     {{.peak = {4 * MB, 8 * MB}}, G, "twice the parameters' bytes"},
-    {{.peak = {4 * MB, 8 * MB}, .buckets = 4 * MB}, G, "DistributedDataParallel's buckets; gradient_as_bucket_view"},
+    {{.peak = {4 * MB, 8 * MB}, .buckets = 4 * MB},
+     G,
+     "DistributedDataParallel's buckets; with gradient_as_bucket_view"},
     {{.peak = {4 * MB, 6 * MB}}, G, "not explained"},
     {{.peak = {0, 6 * MB}}, G, "not explained"},
     {{.peak = {4 * MB, 4 * MB, 0}}, O, "none: no optimizer step created any"},
     {{.peak = {4 * MB, 4 * MB, 0}, .failed = true}, O, "none: memory ran out before the first optimizer step"},
-    {{.peak = {4 * MB, 4 * MB, 0}, .failed = true, .stepped = true}, O, "kept nothing, as SGD without momentum"},
+    {{.peak = {4 * MB, 4 * MB, 0}, .failed = true, .stepped = true}, O, "kept nothing, as with SGD without momentum"},
     {{.peak = {4 * MB, 4 * MB, 0}, .most = {4 * MB, 4 * MB, 8 * MB}, .later = true},
      O,
-     "up to 7.63 MiB were there later"},
+     "up to 7.63 MiB were live later"},
     {{.peak = {4 * MB, 4 * MB, 4 * MB}}, O, "one state per parameter"},
     {{.peak = {4 * MB, 2 * MB, 4 * MB}}, O, "twice the gradients' bytes: two states per parameter"},
-    {{.peak = {4 * MB, 4 * MB, 2031250}}, O, "two states of 8 bit"},
+    {{.peak = {4 * MB, 4 * MB, 2031250}}, O, "two 8-bit states"},
     {{.peak = {4 * MB, 4 * MB, 12 * MB}}, O, "three states per parameter"},
     {{.peak = {2 * MB, 2 * MB, 12 * MB}, .per_parameter = 2}, O, "a float32 copy of 16-bit weights"},
     {{.peak = {4 * MB, 4 * MB, 8 * MB + MB / 4}, .blocks = 10}, O, "244.14 KiB more: blocks are up to 1 MiB larger"},
     {{.peak = {4 * MB, 4 * MB, 8 * MB + MB / 4}, .blocks = 2000}, O, "the rounding of 2000 blocks to 512 bytes"},
     {{.peak = {4 * MB, 4 * MB, 5 * MB}}, O, "not explained: 1.25 times the gradients' bytes"},
     {{.peak = {4 * MB, 0, 4 * MB}}, O, "not explained: 1 times the parameters' bytes"},
-    {{.peak = {4 * MB, 4 * MB, 2 * MB}, .ranks = 4}, O, "one part in 4"},
-    {{.peak = {2 * MB, 2 * MB, 4 * MB}, .most = {4 * MB, 3 * MB, 4 * MB}, .ranks = 2}, P, "one part in 2"},
-    {{.peak = {2 * MB, 2 * MB, 4 * MB}, .most = {4 * MB, 3 * MB, 4 * MB}, .ranks = 2}, G, "one part in 2"},
-    {{.peak = {2 * MB, 2 * MB, 4 * MB}, .most = {4 * MB, 3 * MB, 4 * MB}, .ranks = 2}, O, "one part in 2"},
+    {{.peak = {4 * MB, 4 * MB, 2 * MB}, .ranks = 4}, O, "one of 4 parts"},
+    {{.peak = {2 * MB, 2 * MB, 4 * MB}, .most = {4 * MB, 3 * MB, 4 * MB}, .ranks = 2}, P, "one of 2 parts"},
+    {{.peak = {2 * MB, 2 * MB, 4 * MB}, .most = {4 * MB, 3 * MB, 4 * MB}, .ranks = 2}, G, "one of 2 parts"},
+    {{.peak = {2 * MB, 2 * MB, 4 * MB}, .most = {4 * MB, 3 * MB, 4 * MB}, .ranks = 2}, O, "one of 2 parts"},
     {{.peak = {4 * MB, 2 * MB, 4 * MB}, .ranks = 2}, G, "50 % of the parameters' bytes"},
     {{.peak = {4 * MB, 2 * MB, 4 * MB}, .ranks = 2}, O, "twice the gradients' bytes"},
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 30}, T, "fused=True"},
@@ -129,11 +131,13 @@ static const struct {
     {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true},
      G,
      "none at that moment, as expected; at most 3.81 MiB"},
-    {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB then"},
+    {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB"},
     {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6},
      A,
-     "0.5 times the likely: a smaller batch than stated"},
-    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 2e6}, A, "2.5 times the likely: a larger batch than stated"},
+     "0.5 times the expected: a smaller batch than stated"},
+    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 2e6},
+     A,
+     "2.5 times the expected: a larger batch than stated"},
     {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6, .failed = true},
      A,
      "memory ran out before all of them existed"},
@@ -212,7 +216,7 @@ static void test_rows_of_a_report(void **state)
     assert_int_equal(row_of(b, G)->peak_bytes, 0);
     assert_int_equal(row_of(b, G)->most_bytes, 4 * MB);
     assert_true(row_of(b, G)->difference_bytes == -4e6);
-    assert_non_null(strstr(row_of(b, G)->why, "none at the peak: up to 3.81 MiB were there before"));
+    assert_non_null(strstr(row_of(b, G)->why, "none at the peak: up to 3.81 MiB were live before"));
     assert_int_equal(row_of(b, A)->peak_bytes, 20 * MB);
     assert_true(isnan(row_of(b, A)->difference_bytes));
     int64_t sum = 0;
@@ -224,7 +228,7 @@ static void test_rows_of_a_report(void **state)
     syn_end(&s);
 }
 
-/* No call paths: nothing is recognised, and nothing is said to be missing. */
+/* Without call paths no category is recognised, and none is reported as missing. */
 static void test_nothing_recognised(void **state)
 {
     (void)state;
@@ -300,7 +304,7 @@ static void test_each_rank(void **state)
         assert_true((row_of(k, O)->why != NULL) == (i == 1));
     }
     syn_close(r);
-    options.plan_gpus = 0; /* an estimate of one GPU: ranks are not told apart */
+    options.plan_gpus = 0; /* an estimate of one GPU: ranks are not compared */
     r = syn_report(&s, &options);
     assert_int_equal(r->budget.gpus, 1);
     assert_int_equal(r->budget.ranks_n, 0);

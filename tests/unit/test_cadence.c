@@ -151,14 +151,14 @@ static void test_by_count(void **state)
     assert_true(at_line(r, 12)->matters && at_line(r, 13)->matters);
     assert_false(at_line(r, 14)->matters || at_line(r, 15)->matters || at_line(r, 20)->matters ||
                  at_line(r, 30)->matters || at_line(r, 40)->matters);
-    size_t said = 0;
+    size_t reported = 0;
     for (size_t i = 0; i < r->advice_n; i++) {
         if (strcmp(r->advice[i].topic, "sync") == 0) {
-            said++;
-            assert_non_null(strstr(r->advice[i].text, "train.py:12, train.py:13: print, 1 a step: "));
+            reported++;
+            assert_non_null(strstr(r->advice[i].text, "train.py:12, train.py:13: print, 1 per step: "));
         }
     }
-    assert_int_equal(said, 1);
+    assert_int_equal(reported, 1);
     syn_close(r);
     syn_end(&s);
 }

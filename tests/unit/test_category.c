@@ -112,7 +112,7 @@ static void test_each_rule(void **state)
     for (size_t i = 0; i < n; i++) {
         const struct result_category_share *share = share_of(peak, cases[i].evidence);
         if (!share) {
-            fail_msg("nobody was told: %s", cases[i].evidence);
+            fail_msg("no category has this evidence: %s", cases[i].evidence);
         }
         assert_int_equal(share->bytes, (int64_t)1 << (20 + i));
         assert_int_equal(share->category, cases[i].category);
@@ -237,7 +237,7 @@ static int64_t at_failure(const struct result_report *r, enum result_category ca
     return r->ooms[0].by_category.bytes[category];
 }
 
-/* The first pass, so that nothing tells what would have become of its blocks: as many gradients as
+/* The first pass, so that no earlier one shows when its blocks would be freed: as many gradients as
  * there are parameters of the size. PyTorch's large blocks may be a little larger than asked for. */
 static void test_a_first_backward_that_failed(void **state)
 {
@@ -283,17 +283,17 @@ static void test_a_later_backward_that_failed(void **state)
     }
     block(&s, 110, 4096, p.backward, 500, 0);
     block(&s, 111, 4096, other, 500, 0);
-    block(&s, 112, 64, p.backward, 500, 0); /* of another size: its call path alone tells */
+    block(&s, 112, 64, p.backward, 500, 0); /* of another size: only its call path shows it */
     failure(&s, 300, p.forward);
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(at_failure(r, RESULT_CATEGORY_GRADIENTS), 4096 + 4096 + 64);
     assert_int_equal(at_failure(r, RESULT_CATEGORY_TEMPORARIES), 4096);
-    bool told = false;
+    bool found = false;
     for (size_t i = 0; i < r->ooms[0].by_category.shares_n; i++) {
-        told = told || strcmp(r->ooms[0].by_category.shares[i].evidence,
-                              "as earlier ones of its call path: made in backward, freed by zero_grad") == 0;
+        found = found || strcmp(r->ooms[0].by_category.shares[i].evidence,
+                                "as earlier ones of its call path: made in backward, freed by zero_grad") == 0;
     }
-    assert_true(told);
+    assert_true(found);
     syn_close(r);
     syn_end(&s);
 }
@@ -317,7 +317,7 @@ static void test_an_optimizer_step_that_failed(void **state)
     }
 }
 
-/* One that the program got over tells nothing of what came later. */
+/* A failure that the program handled is no evidence for what came later. */
 static void test_a_failure_that_was_no_end(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static void test_kept_from_forward_for_several_steps(void **state)
     syn_end(&s);
 }
 
-/* Without Python stacks nothing is said, and what CUDA calls took is no tensor. */
+/* Without Python stacks no category is inferred, and CUDA allocations are not tensors. */
 static void test_nothing_known_is_unknown(void **state)
 {
     (void)state;

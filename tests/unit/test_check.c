@@ -21,15 +21,15 @@ static struct check_limit good(enum check_gate_id gate, const char *text)
     return l;
 }
 
-static void bad(enum check_gate_id gate, const char *text, const char *said)
+static void bad(enum check_gate_id gate, const char *text, const char *reported)
 {
     struct check_limit l;
     char why[LIMIT_WHY] = "";
     if (check_limit_parse(&check_gates[gate], text, &l, why)) {
         fail_msg("%s: '%s' was taken", check_gates[gate].option, text);
     }
-    if (!strstr(why, said)) {
-        fail_msg("%s: '%s': \"%s\" is not in \"%s\"", check_gates[gate].option, text, said, why);
+    if (!strstr(why, reported)) {
+        fail_msg("%s: '%s': \"%s\" is not in \"%s\"", check_gates[gate].option, text, reported, why);
     }
 }
 
@@ -160,7 +160,7 @@ static void test_file(void **state)
 static void test_file_errors(void **state)
 {
     static const struct {
-        const char *text, *said;
+        const char *text, *reported;
     } cases[] = {
         {"\nmax-peek = 1GiB", "f:2: 'max-peek' is unknown; did you mean 'max-peak'?"},
         {"max-peak = lots", "f:1: max-peak: 'lots'"},
@@ -178,7 +178,7 @@ static void test_file_errors(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_false(read_text(cases[i].text));
-        if (strncmp(error, cases[i].said, strlen(cases[i].said)) != 0) {
+        if (strncmp(error, cases[i].reported, strlen(cases[i].reported)) != 0) {
             fail_msg("'%s': %s", cases[i].text, error);
         }
     }
@@ -191,9 +191,9 @@ static void test_values(void **state)
     char text[GATE_VALUE];
     (void)state;
     assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], 1.5 * (1 << 30), text), "1.50 GiB");
-    assert_string_equal(check_gate_value(&check_gates[GATE_GROWTH], 1536, text), "1.50 KiB a step");
-    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2, text), "2 a step");
-    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2.104, text), "2.10 a step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_GROWTH], 1536, text), "1.50 KiB per step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2, text), "2 per step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2.104, text), "2.10 per step");
     assert_string_equal(check_gate_value(&check_gates[GATE_BLOCKED], 0.37, text), "37 %");
     assert_string_equal(check_gate_value(&check_gates[GATE_RETRIES], 3, text), "3");
     assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], NAN, text), "?");

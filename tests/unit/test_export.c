@@ -22,7 +22,7 @@ static void see(void *self, const struct export_trace_event *e)
 }
 
 /* "segment_alloc 0+2097152, alloc 0+512, …": addresses from BASE. */
-static const char *told(const struct seen *s)
+static const char *events_text(const struct seen *s)
 {
     static char out[4096];
     size_t at = 0;
@@ -84,7 +84,7 @@ static void test_segments_are_those_with_blocks(void **state)
     TENSOR(20, -1, 8, 4);
     SEGMENT(30, 40, 20 * MIB2, 3); /* too small to be one */
     trace(&s, true, 60, &seen, &now);
-    assert_string_equal(told(&seen),
+    assert_string_equal(events_text(&seen),
                         "segment_alloc 0+4096, alloc 0+2, alloc 8+4, free_requested 0+2, free_completed 0+2");
     assert_int_equal(now.segments_n, 1);
     assert_int_equal(now.segments[0].n, 1);
@@ -105,7 +105,7 @@ static void test_it_ends_at_the_moment(void **state)
     TENSOR(20, 30, 0, 2);
     TENSOR(30, 40, 4, 2);
     trace(&s, true, 30, &seen, &now); /* what is freed then is gone, what is made then is there */
-    assert_string_equal(told(&seen),
+    assert_string_equal(events_text(&seen),
                         "segment_alloc 0+4096, alloc 0+2, free_requested 0+2, free_completed 0+2, alloc 4+2");
     assert_int_equal(now.blocks_n, 1);
     assert_int_equal(now.blocks[0].address, BASE + 4 * 512);
@@ -115,7 +115,7 @@ static void test_it_ends_at_the_moment(void **state)
     assert_int_equal(now.segments_n, 0);
     export_trace_state_free(&now);
     trace(&s, true, 1000, &seen, &now);
-    assert_non_null(strstr(told(&seen), "free_completed 4+2, segment_free 0+4096"));
+    assert_non_null(strstr(events_text(&seen), "free_completed 4+2, segment_free 0+4096"));
     assert_int_equal(now.segments_n + now.blocks_n, 0);
     export_trace_state_free(&now);
     syn_end(&s);
@@ -145,14 +145,14 @@ static void test_expandable_segments(void **state)
     TENSOR(21, -1, 2 * MIB2 - 2, 10);
     map(&s, 9 * MIB2, MIB2, 30, -1); /* not PyTorch's */
     trace(&s, true, 60, &seen, &now);
-    assert_string_equal(told(&seen), "segment_map 0+8192, alloc 0+8190, segment_map 8192+4096, alloc 8190+10");
+    assert_string_equal(events_text(&seen), "segment_map 0+8192, alloc 0+8190, segment_map 8192+4096, alloc 8190+10");
     assert_int_equal(now.segments_n, 1);
     assert_int_equal(now.segments[0].bytes, 3 * MIB2 * 512);
     assert_int_equal(now.segments[0].n, 2);
     assert_true(now.segments[0].mapped);
     export_trace_state_free(&now);
     trace(&s, true, 90, &seen, &now);
-    assert_non_null(strstr(told(&seen), "free_completed 0+8190, segment_unmap 0+4096"));
+    assert_non_null(strstr(events_text(&seen), "free_completed 0+8190, segment_unmap 0+4096"));
     assert_int_equal(now.segments[0].address, BASE + 512 * MIB2);
     export_trace_state_free(&now);
     syn_end(&s);
@@ -183,7 +183,7 @@ static void test_a_free_that_waits(void **state)
             (long long)wrong, 31 * SYN_MS, (long long)other, (long long)freed);
     TENSOR(70, -1, 0, 2);
     trace(&s, true, 55, &seen, &now);
-    assert_string_equal(told(&seen),
+    assert_string_equal(events_text(&seen),
                         "segment_alloc 0+4096, alloc 0+2, alloc 4+2, free_requested 0+2, free_requested 4+2, "
                         "free_completed 4+2");
     assert_int_equal(now.blocks_n, 1);
@@ -192,7 +192,7 @@ static void test_a_free_that_waits(void **state)
     assert_int_equal(now.segments[0].pending_bytes, 2 * 512);
     export_trace_state_free(&now);
     trace(&s, true, 80, &seen, &now);
-    assert_non_null(strstr(told(&seen), "free_completed 4+2, free_completed 0+2, alloc 0+2"));
+    assert_non_null(strstr(events_text(&seen), "free_completed 4+2, free_completed 0+2, alloc 0+2"));
     assert_int_equal(seen.events[6].time_ns, 60 * SYN_MS);
     assert_false(now.blocks[0].pending);
     export_trace_state_free(&now);
@@ -212,7 +212,7 @@ static void test_without_pytorch(void **state)
     row(&s, GS_LAYER_DEVICE, GS_SPACE_VMM, 13, -1, 300, 7); /* its address is a handle */
     map(&s, 400, 7, 14, -1);
     trace(&s, false, 60, &seen, &now);
-    assert_string_equal(told(&seen),
+    assert_string_equal(events_text(&seen),
                         "segment_alloc 0+3, alloc 0+3, segment_alloc 200+5, alloc 200+5, segment_alloc 400+7, "
                         "alloc 400+7, free_requested 0+3, free_completed 0+3, segment_free 0+3");
     assert_int_equal(now.segments_n, 2);

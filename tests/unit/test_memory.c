@@ -122,7 +122,7 @@ static void test_the_nearest_look(void **state)
     syn_end(&s);
 }
 
-/* PyTorch tells of the block just after the segment that was taken for it. */
+/* PyTorch reports the block just after the segment that was allocated for it. */
 static void test_tensors_cache_and_the_rest(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void test_events_are_the_recorders(void **state)
     assert_int_equal(r->events, 77);
     syn_close(r);
     syn_end(&s);
-    start(&s, 1536 * SYN_MIB); /* never written: what the rows tell */
+    start(&s, 1536 * SYN_MIB); /* never written: only the rows have it */
     block(&s, GS_LAYER_DEVICE, 1, 1 * SYN_S, SYN_S);
     r = syn_report(&s, NULL);
     assert_int_equal(r->events, 2);

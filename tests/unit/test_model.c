@@ -751,10 +751,10 @@ static void no_number_overflows(void **state)
 #undef AT
     };
     const size_t n = sizeof at / sizeof *at, each = sizeof values / sizeof *values;
-    int said = dup(2), nowhere = open("/dev/null", O_WRONLY); /* hundreds of thousands of refusals */
+    int stderr_copy = dup(2), nowhere = open("/dev/null", O_WRONLY); /* hundreds of thousands of refusals */
 
     (void)state;
-    assert_true(said >= 0 && nowhere >= 0 && dup2(nowhere, 2) == 2);
+    assert_true(stderr_copy >= 0 && nowhere >= 0 && dup2(nowhere, 2) == 2);
     for (int family = MODEL_GPT; family < MODEL_FAMILIES_N; family++) {
         for (size_t i = 0; i < n * each * n * each; i++) {
             struct model_shape s = small((enum model_family)family);
@@ -770,8 +770,8 @@ static void no_number_overflows(void **state)
             model_free(&m);
         }
     }
-    dup2(said, 2);
-    close(said);
+    dup2(stderr_copy, 2);
+    close(stderr_copy);
     close(nowhere);
 }
 

@@ -1,4 +1,4 @@
-/* Readers of models' files: the JSON scanner, and what names of tensors tell. */
+/* Readers of models' files: the JSON scanner, and shapes from the names of tensors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

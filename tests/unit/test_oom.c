@@ -91,7 +91,7 @@ static void test_leak(void **state)
     assert_true(r->growth[0].fit > 0.99);
     assert_true(r->leaks[0].growing || r->leaks[1].growing);
     assert_false(r->leaks_at_end);
-    for (size_t i = 0; i < r->advice_n; i++) { /* the verdict has said it */
+    for (size_t i = 0; i < r->advice_n; i++) { /* the verdict states it already */
         assert_string_not_equal(r->advice[i].topic, "leak");
     }
     finish(&s, r);
@@ -340,7 +340,8 @@ static void test_a_retry_is_no_part_of_the_next_failure(void **state)
     }
 }
 
-/* Of very many failures only the last are looked into: of the others nothing is said that was not seen. */
+/* Only the last of very many failures are examined: the report claims nothing about the others that was not recorded.
+ */
 static void test_what_was_not_looked_into_is_not_known(void **state)
 {
     (void)state;
@@ -367,7 +368,7 @@ static void test_what_was_not_looked_into_is_not_known(void **state)
     finish(&s, r);
 }
 
-/* Refused and never granted: the end, or not, as what came after tells. */
+/* Refused and never granted: later events show whether that ended the program. */
 static void test_a_program_that_goes_on_has_handled_it(void **state)
 {
     (void)state;
@@ -517,18 +518,19 @@ static void test_what_does_not_fit_does_not(void **state)
                                      .allocated = live + 512,
                                      .reserved = live + cached + 512});
         struct result_report *r = syn_report(&s, NULL);
-        const char *said = r->ooms[0].verdict;
-        if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strncmp(said, "what is live does not fit", 25) == 0) {
+        const char *reported = r->ooms[0].verdict;
+        if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strncmp(reported, "the live memory does not fit", 28) == 0) {
             alone++;
             assert_true(live + 512 + asked + 500 * mib > total);
-        } else if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strstr(said, " beside ")) {
+        } else if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strstr(reported, " beside ")) {
             beside++;
-            int64_t sum = gib_in(said, "what is live,") + asked + gib_in(said, " beside") + gib_in(said, " and");
-            const char *comma = strstr(strstr(said, " beside "), ",");
+            int64_t sum =
+                gib_in(reported, "the live memory,") + asked + gib_in(reported, " beside") + gib_in(reported, " and");
+            const char *comma = strstr(strstr(reported, " beside "), ",");
             sum += comma ? gib_in(comma, ",") : 0;
             if (sum <= total - total / 1000 || live + 512 + asked + 500 * mib > total) {
                 fail_msg("%lld MiB live, %lld cached, %lld asked: %s", (long long)(live / mib),
-                         (long long)(cached / mib), (long long)(asked / mib), said);
+                         (long long)(cached / mib), (long long)(asked / mib), reported);
             }
         }
         finish(&s, r);

@@ -39,9 +39,9 @@ static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &
 static const struct command program = {"test", GROUP_READ,         "",  "", OPERAND_PROGRAM, &text_program,
                                        NULL,   command_print_help, NULL};
 
-static char said[4096];
+static char reported[4096];
 
-/* Parses words separated by '|', with what is said on stderr in `said`. */
+/* Parses words separated by '|'; `reported` is what stderr got. */
 static int parse(const struct command *c, const char *line, struct settings *s, char **operands)
 {
     static char copy[512];
@@ -62,7 +62,7 @@ static int parse(const struct command *c, const char *line, struct settings *s, 
     dup2(saved, 2);
     close(saved);
     rewind(file);
-    said[fread(said, 1, sizeof said - 1, file)] = 0;
+    reported[fread(reported, 1, sizeof reported - 1, file)] = 0;
     fclose(file);
     for (int i = 0; operands && i < n; i++) operands[i] = argv[i];
     return n;
@@ -169,7 +169,7 @@ static void mistakes_get_one_line(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         assert_int_equal(parse(&plain, lines[i][0], &s, NULL), OPTIONS_BAD);
-        assert_string_equal(said, lines[i][1]);
+        assert_string_equal(reported, lines[i][1]);
     }
 }
 

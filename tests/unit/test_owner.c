@@ -1,5 +1,5 @@
 /* Which library took device memory: by the frames that made the allocation; and by PyTorch's own totals
- * where the frames do not tell. */
+ * if the frames do not show it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -232,7 +232,7 @@ static void test_sums(void **state)
     syn_end(&s);
 }
 
-/* Without native frames PyTorch's total tells its segments: it rises by what they take. */
+/* Without native frames PyTorch's total shows its segments: it rises by their sizes. */
 static void test_by_totals(void **state)
 {
     (void)state;

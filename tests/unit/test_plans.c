@@ -132,8 +132,8 @@ static const struct plan *odd_plan(struct random_plans *r)
     return &r->plan;
 }
 
-/* What failed, so that it can be asked for again. */
-static void told(const struct plan *p, char *out, size_t size)
+/* The options of a plan, so that a failed one can be repeated. */
+static void print_options(const struct plan *p, char *out, size_t size)
 {
     const struct model_shape *s = &p->model->shape;
 
@@ -196,7 +196,7 @@ static void lines_and_sums(void **state)
         const char *wrong = estimate_make(p, &one) ? wrong_with(p, &one) : "too much";
         char text[1024];
         if (wrong && bad++ < 12) {
-            told(p, text, sizeof text);
+            print_options(p, text, sizeof text);
             print_error("plan %d: %s: %s\n", i, wrong, text);
         }
     }
@@ -275,7 +275,7 @@ static struct estimate_interval peak_of(const struct estimate_result *r)
 }
 
 /* Within what comes of lines that are largest at different moments, or are rounded. Of pipeline stages the one
- * that is likely fullest is told of, whose low and high need not be the largest. */
+ * with the largest expected need is reported, whose low and high need not be the largest. */
 static bool at_least(const struct plan *p, struct estimate_interval a, struct estimate_interval b)
 {
     if (p->pp > 1) return a.likely >= b.likely * 0.9;
@@ -302,7 +302,7 @@ static void more_needs_more(void **state)
             if (at_least(p, now, less)) continue;
             all++;
             if (bad[m]++ < 3) {
-                told(p, text, sizeof text);
+                print_options(p, text, sizeof text);
                 print_error("plan %d, %s: from %.0f %.0f %.0f to %.0f %.0f %.0f: %s\n", i, moves[m].name, less.low,
                             less.likely, less.high, now.low, now.likely, now.high, text);
             }

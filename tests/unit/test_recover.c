@@ -141,7 +141,7 @@ static void check_complete(void)
                  " FROM copy WHERE thread_id=%d",
                  t);
         assert_int_equal(db_number(db, sql), 1);
-        /* the innermost line tells which definitions were in force */
+        /* the innermost line shows which definitions were in force */
         snprintf(sql, sizeof sql,
                  "SELECT count(*) FROM copy c LEFT JOIN stack s ON s.id=c.stack_id LEFT JOIN frame f ON "
                  "f.id=s.frame_id WHERE thread_id=%d AND line IS NOT (bytes-1)/50%%100+1",

@@ -1,4 +1,4 @@
-/* PyTorch's settings: what was asked for, what was seen, and what neither tells. */
+/* PyTorch's settings: as requested, as observed, and unknown. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -238,7 +238,7 @@ static void longest_sequences(void **state)
     a.plan.seq = 8193;
     assert_true(estimate_make(&a.plan, &a.r));
     assert_int_equal(a.r.notes_n, 1);
-    assert_string_equal(a.r.notes[0], "--seq 8193 is longer than the 8192 tokens that the model was made for");
+    assert_string_equal(a.r.notes[0], "--seq 8193 is longer than the 8192 tokens that the model was trained for");
     a.plan.seq = 8192;
     assert_true(estimate_make(&a.plan, &a.r));
     assert_int_equal(a.r.notes_n, 0);

@@ -73,7 +73,7 @@ static void test_the_users_line(void **state)
     syn_end(&s);
 }
 
-/* A model from a package: the user's line is where everything began, the package's tells what it was. */
+/* A model from a package: the user's line made the call, the package's line names the operation. */
 static void test_a_packages_line(void **state)
 {
     (void)state;

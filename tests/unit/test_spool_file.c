@@ -145,7 +145,7 @@ static enum gs_spool_state state_now(void)
     return gs_spool_state(&c);
 }
 
-/* Runs fn in a child that then stays until told to go; returns its pid. */
+/* Runs fn in a child that then waits for a signal to exit; returns its pid. */
 static pid_t child(void (*fn)(void), int *leave)
 {
     int ready[2], go[2];

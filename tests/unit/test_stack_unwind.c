@@ -582,7 +582,7 @@ static void loaded_anew(void **state)
     assert_alike();
 }
 
-/* The loader's trampoline keeps the CFA in a register that only its callees' entries tell. */
+/* The loader's trampoline keeps the CFA in a register that only its callees' unwind entries describe. */
 static void during_lazy_binding(void **state)
 {
     static const char text[] =

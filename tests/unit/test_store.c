@@ -43,7 +43,7 @@ static void end(struct bench *b)
 
 /* ---------------------------------------------------------------- what becomes of an event */
 
-/* A row a range; a domain, a thread and a level tell which end belongs to which beginning. */
+/* One row per range; domain, thread and level show which end belongs to which beginning. */
 static void ranges(void **state)
 {
     struct bench b;

@@ -101,7 +101,7 @@ static void check(struct bench *b)
     assert_int_equal(s->state, TOP_RECORDING);
     assert_non_null(series);
     assert_int_equal(series->known, sum);                    /* the recorder says it … */
-    assert_int_equal(series->bytes - s->unfound_bytes, sum); /* … and what differs is said */
+    assert_int_equal(series->bytes - s->unfound_bytes, sum); /* … and the difference is reported */
     assert_true(s->unfound_bytes >= 0);
     assert_int_equal(s->alive_n, series->count);
     int64_t places = 0;

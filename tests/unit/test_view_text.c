@@ -277,7 +277,7 @@ static struct result_report full(void)
                                                        .estimate_bytes = 4e8,
                                                        .most_bytes = 200000000,
                                                        .difference_bytes = -4e8,
-                                                       .why = "none at the peak: up to 190.73 MiB were there later"},
+                                                       .why = "none at the peak: up to 190.73 MiB were live later"},
                                                       {.category = RESULT_CATEGORY_UNKNOWN,
                                                        .estimate_bytes = NAN,
                                                        .peak_bytes = 5 * MIB,
@@ -377,7 +377,7 @@ static void a_budget_stands_category_by_category(void **state)
     assert_non_null(strstr(budget, "  381.47 MiB   381.47 MiB          0 B  parameters\n"));
     assert_non_null(strstr(budget, "  381.47 MiB          0 B  -381.47 MiB  gradients: none at the peak: up to"));
     assert_non_null(strstr(budget, "                5.00 MiB               unknown: not explained\n"));
-    assert_non_null(strstr(budget, "the least that it needs, and the peak"));
+    assert_non_null(strstr(budget, "the minimum, and the peak"));
     free(text);
     r.budget.rows_n = 0;
     text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
@@ -448,8 +448,8 @@ static void says_what_matters_first(void **state)
 
     (void)state;
     assert_non_null(oom_at);
-    assert_null(strstr(text, "No out of memory"));
-    assert_non_null(strstr(oom_at, "Asked   64.00 MiB, with 48.00 MiB of 2.00 GiB free, at train_leak.py:46 in train"));
+    assert_null(strstr(text, "Memory did not run out"));
+    assert_non_null(strstr(oom_at, "Request 64.00 MiB, with 48.00 MiB of 2.00 GiB free, at train_leak.py:46 in train"));
     assert_non_null(strstr(oom_at, "train_leak.py:46  train"));
     assert_non_null(strstr(oom_at, "1.74 GiB in tensors + 120.00 MiB cached by PyTorch + 100.00 MiB outside"));
     assert_non_null(strstr(oom_at, " + 48.00 MiB free = 2.00 GiB"));
@@ -530,9 +530,31 @@ static void an_empty_report_prints(void **state)
     char *text = print(&r, (struct terminal){.utf8 = false, .width = 80}, false);
 
     (void)state;
-    assert_non_null(strstr(text, "No out of memory; no GPU memory was allocated"));
+    assert_non_null(strstr(text, "Memory did not run out; no GPU memory was allocated"));
     assert_non_null(strstr(text, "Waiting for the GPU: no call waited"));
     free(text);
+}
+
+/* How the program ended and what is known of its memory are one sentence. */
+static void a_killed_run_of_unknown_memory(void **state)
+{
+    struct run_process dead = process;
+    struct result_report r = {.lost_first_s = NAN,
+                              .devices = &device,
+                              .devices_n = 1,
+                              .processes = &dead,
+                              .processes_n = 1,
+                              .failed_unknown = true};
+
+    (void)state;
+    dead.complete = false;
+    for (int i = 0; i < 2; i++, r.failed_unknown = false, r.no_history = "no history") {
+        char *text = print(&r, (struct terminal){.utf8 = false, .width = 80}, false);
+        const char *known = i ? "whether memory ran out is unknown" : "CUDA ran out of memory; the amount is unknown";
+        if (!strstr(text, known)) fail_msg("%s", text);
+        assert_null(strstr(text, "; nUDA"));
+        free(text);
+    }
 }
 
 static void many_ranks_are_one_line_each(void **state)
@@ -574,6 +596,7 @@ int main(void)
         cmocka_unit_test(names_cannot_drive_the_terminal),
         cmocka_unit_test(colour_only_where_asked),
         cmocka_unit_test(an_empty_report_prints),
+        cmocka_unit_test(a_killed_run_of_unknown_memory),
         cmocka_unit_test(many_ranks_are_one_line_each),
     };
 

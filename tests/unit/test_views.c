@@ -169,7 +169,7 @@ static void small_branches_are_summed_up(void **state)
     assert_int_equal(rest, 7);
     assert_int_equal(view_branch_shown(&b, &(struct view_branch_limits){.top = 1}, &rest), 1);
     assert_int_equal(rest, 37);
-    b.n = 3; /* one more is shown rather than said to be there */
+    b.n = 3; /* one more row is shown instead of "and 1 more" */
     assert_int_equal(view_branch_shown(&b, &(struct view_branch_limits){.least = 5, .top = 9}, &rest), 3);
     assert_int_equal(rest, 0);
 }

@@ -37,7 +37,7 @@ static int64_t sum_of(const int64_t *parts)
 static void test_any_facts_sum_to_the_total(void **state)
 {
     (void)state;
-    int told = 0;
+    int attributed = 0;
     for (int i = 0; i < 200000; i++) {
         struct oom_waterfall_facts f = {.total = 1 + any(1 << 20)};
         int64_t most = f.total / 2 + 2;
@@ -48,12 +48,12 @@ static void test_any_facts_sum_to_the_total(void **state)
         f.nvml_own = some(most), f.nvml_others = some(most);
         int64_t parts[RESULT_HELD_N];
         if (oom_waterfall_parts(&f, parts)) {
-            told++;
+            attributed++;
             assert_int_equal(sum_of(parts), f.total);
             assert_int_equal(parts[RESULT_HELD_FREE], f.free);
         }
     }
-    assert_true(told > 20000);
+    assert_true(attributed > 20000);
 }
 
 static void test_who_holds_what(void **state)
@@ -81,7 +81,7 @@ static void test_who_holds_what(void **state)
     assert_int_equal(p[RESULT_HELD_GRAPHS], 20);
     assert_int_equal(p[RESULT_HELD_OTHERS], 240);
     assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it owned, 10 the driver's */
-    assert_int_equal(p[RESULT_HELD_CONTEXT], 80);     /* 330 in use beside ours, 250 of it told */
+    assert_int_equal(p[RESULT_HELD_CONTEXT], 80);     /* 330 in use besides ours, 250 of it attributed */
     f.nvml_own = f.nvml_others = RUN_UNKNOWN;
     assert_true(oom_waterfall_parts(&f, p));
     assert_int_equal(p[RESULT_HELD_FIRST], 60);
