@@ -110,7 +110,8 @@ static void *attach(void *unused)
     const bool rerouted = gs_reroute(false);
     gs_reroute(false); /* what a first call has bound meanwhile, over the wrapper's address */
     if (!rerouted) gs_reroute_later();
-    finish(GS_ATTACH_DONE, db);
+    snprintf(answer.text, sizeof answer.text, "%s%s%s", db, line[0] ? "\n" : "", line);
+    finish(GS_ATTACH_DONE, answer.text);
     return NULL;
 }
 
