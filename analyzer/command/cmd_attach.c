@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "analyzer/attach/attach.h"
 #include "analyzer/base/term.h"
+#include "analyzer/command/attached.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/launch/launch.h"
 #include "analyzer/launch/recording.h"
@@ -249,6 +250,33 @@ int command_attach(const struct command *self, int argc, char **argv)
     }
     struct job job = {.library = library, .given = &given, .quiet = s.quiet, .tree = s.tree};
     return attach_all(&job, argv, operands);
+}
+
+bool command_attach_process(pid_t pid, char *database, char *line, size_t size)
+{
+    const struct settings s = {.tree = false};
+    struct text given = {.used = 0};
+    struct attach_process p;
+    char library[PATH_MAX], text[ATTACH_WHY] = "";
+    bool done = false;
+
+    *database = 0;
+    if (!describe(&given, &s))
+        snprintf(text, sizeof text, "the path of the recording or a setting is too long or has a line break");
+    else if (launch_library(library, text, sizeof text) && attach_process_read(&p, pid, library, text)) {
+        if (p.has_cuda)
+            done = attach_begin(&p, library, given.at, text) == ATTACH_DONE;
+        else
+            snprintf(text, sizeof text, "process %d has not loaded CUDA", (int)pid);
+    }
+    const size_t end = strcspn(text, "\n");
+    if (done)
+        snprintf(line, size, "process %d is now recorded to %.*s%s%s", (int)pid, (int)end, text, text[end] ? "; " : "",
+                 text[end] ? text + end + 1 : "");
+    else
+        snprintf(line, size, "not attached: %s", text);
+    if (done) snprintf(database, PATH_MAX, "%.*s", (int)end, text);
+    return done;
 }
 
 int command_detach(const struct command *self, int argc, char **argv)
