@@ -235,6 +235,7 @@ struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
     int64_t running, first_ns, first_difference, last_difference;
     int64_t inherited; /* of PyTorch's total: what a parent had when it forked, or what was allocated before gpuspy
                           attached */
+    uint64_t listed;   /* of that, what has a row, because PyTorch listed it when gpuspy attached */
     bool dirty;
 };
 
@@ -308,7 +309,8 @@ struct gs_store {
     bool finished;
     uint32_t exit_status; /* plus 1; 0 unknown */
     char exception[GS_EXCEPTION_BYTES], exception_place[GS_PLACE_BYTES];
-    bool attached; /* to a process that ran already */
+    bool attached;      /* to a process that ran already */
+    uint64_t listed_ns; /* when PyTorch listed its blocks; 0: it did not */
     bool collector_off;
     struct {
         bool stored;
