@@ -1,6 +1,7 @@
 /* The program itself could make the same calls at the same place (memory_snapshot takes the allocator's lock with the
- * GIL held, as each allocation from Python does), so that they cannot wait for what waits for them. Nothing is imported,
- * no CUDA function is called, and a list that would carry the allocator's history, which takes long, is not asked for.
+ * GIL held, as each allocation from Python does), so that they cannot wait for what waits for them. Nothing is
+ * imported, no CUDA function is called, and a list that would carry the allocator's history, which takes long, is not
+ * asked for.
  *
  * The records have the time from before the list was made. A block that is freed after that time is in the list, and
  * its free has a later time; one that is freed before is not in it. One that is allocated in between is in the list and
@@ -27,7 +28,7 @@ typedef struct _object PyObject;
 static struct {
     int (*is_initialized)(void);
     int (*call_soon)(int (*function)(void *), void *argument);
-    PyObject *(*of_sys)(const char *name); /* borrowed */
+    PyObject *(*of_sys)(const char *name);               /* borrowed */
     PyObject *(*item)(PyObject *dict, const char *name); /* borrowed */
     PyObject *(*get)(PyObject *o, const char *name);
     PyObject *(*call)(PyObject *function, PyObject *arguments);
@@ -44,12 +45,18 @@ static const struct {
     const char *name;
     void *slot;
 } names[] = {
-    {"Py_IsInitialized", &py.is_initialized}, {"Py_AddPendingCall", &py.call_soon},
-    {"PySys_GetObject", &py.of_sys},          {"PyDict_GetItemString", &py.item},
-    {"PyObject_GetAttrString", &py.get},      {"PyObject_CallObject", &py.call},
-    {"PyObject_IsTrue", &py.is_true},         {"PyList_Size", &py.length},
-    {"PyList_GetItem", &py.at},               {"PyLong_AsLongLong", &py.number},
-    {"PyUnicode_AsUTF8", &py.utf8},           {"PyErr_Clear", &py.clear},
+    {"Py_IsInitialized", &py.is_initialized},
+    {"Py_AddPendingCall", &py.call_soon},
+    {"PySys_GetObject", &py.of_sys},
+    {"PyDict_GetItemString", &py.item},
+    {"PyObject_GetAttrString", &py.get},
+    {"PyObject_CallObject", &py.call},
+    {"PyObject_IsTrue", &py.is_true},
+    {"PyList_Size", &py.length},
+    {"PyList_GetItem", &py.at},
+    {"PyLong_AsLongLong", &py.number},
+    {"PyUnicode_AsUTF8", &py.utf8},
+    {"PyErr_Clear", &py.clear},
     {"Py_DecRef", &py.release},
 };
 

@@ -1,4 +1,5 @@
-/* What PyTorch's allocator held before gpuspy attached: its own list of blocks, recorded as allocations of that moment. */
+/* What PyTorch's allocator held before gpuspy attached: its own list of blocks, recorded as allocations of that moment.
+ */
 #ifndef GPUSPY_ATTACHED_BLOCKS_H
 #define GPUSPY_ATTACHED_BLOCKS_H
 

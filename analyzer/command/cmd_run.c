@@ -18,6 +18,7 @@
 #include "analyzer/launch/recording.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
+#include "analyzer/launch/simulate_settings.h"
 #include "analyzer/base/term.h"
 #include "schema/store.h"
 
@@ -34,7 +35,8 @@ static const struct option_row options[] = {
      "record to FILE; default run.db. If FILE exists, gpuspy takes and prints the next free name"},
     LAUNCH_RECORDING_ROWS(struct settings),
     {"inside-pools", 0, OPTION_FLAG, offsetof(struct settings, inside_pools), NULL, NULL, 0, 0,
-     "start JAX and TensorFlow without their memory pools, so that each array is a CUDA allocation with its line; the "
+     "start JAX, TensorFlow and CuPy without their memory pools, so that each array is a CUDA allocation with its "
+     "line; the "
      "program is slower, and memory less fragmented than with the pools"},
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
      "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
@@ -160,6 +162,22 @@ static const struct {
              {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
              {"TF_GPU_ALLOCATOR", "cuda_malloc_async"}};
 
+/* CuPy has no such variable: a setting in Python. */
+static void set_pools(const struct settings *s, struct launch *l)
+{
+    static char folder[PATH_MAX];
+    char why[2 * PATH_MAX];
+
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+        if (!getenv(pools[i].name)) launch_set(l, pools[i].name, pools[i].value);
+    launch_set(l, "GPUSPY_INSIDE_POOLS", "1");
+    if (s->simulate) return; /* which sets the path */
+    if (launch_simulate_folder(folder, sizeof folder, why, sizeof why))
+        launch_python_path(l, folder);
+    else
+        complain("run: --inside-pools: CuPy keeps its pool: gpuspy %s", why);
+}
+
 static void set_variable(void *launch, const char *name, const char *value)
 {
     launch_set(launch, name, value);
@@ -172,8 +190,7 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
     launch_recording_set(&s->recording, set_variable, l);
     if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
     if (s->on_oom) launch_set(l, LAUNCH_ON_OOM, s->on_oom);
-    for (size_t i = 0; s->inside_pools && i < sizeof pools / sizeof *pools; i++)
-        if (!getenv(pools[i].name)) launch_set(l, pools[i].name, pools[i].value);
+    if (s->inside_pools) set_pools(s, l);
     /* One summary is enough: ours, which sees all processes, or none. */
     launch_set(l, "GPUSPY_QUIET", "1");
 }
