@@ -110,9 +110,11 @@ def workload(run, name, *flags):
     assert done.one("SELECT count(*) FROM oom") == 2, "two refused allocations"
     moved = done.movements()
     moved = moved[len(moved) // 2 + 1:]  # the second round
-    figures.update(rows, movements=len(moved), unequal=sum(a != b for a, b in moved),
-                   largest_difference=max(abs(a - b) for a, b in moved))
+    equal = [a == b for a, b in moved if b]
+    figures.update(rows, movements=len(moved), unequal=len(equal) - sum(equal), drivers_own=[a for a, b in moved if not b])
     assert figures["unequal"] == 0, f"device and gpuspy moved by different amounts: {moved}"
+    # Where nothing of the program's is left over, the driver's own memory moves: for streams and graphs, 2 to 4 MiB on an H200.
+    assert all(abs(a) <= 8 * MIB for a in figures["drivers_own"]), moved
     return figures
 
 
@@ -327,7 +329,10 @@ def torch_overhead(run):
 
 def other(run, name, **more):
     run.package(name)
-    done = run.record(name, run.python, HERE / "others.py", name, **more)
+    command = run.python, HERE / "others.py", name
+    done = run.record(name, *command, **more)
+    if done.code and run.record(name, *command, bare=True, **more).code:
+        raise Skip(f"{name} fails without gpuspy, too: {done.stderr.strip().splitlines()[-2]}")
     assert done.code == 0, done.stderr[-3000:]
     nothing_lost(done)
     return done
