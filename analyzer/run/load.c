@@ -751,6 +751,7 @@ static void add_marks(struct run *run)
 void run_load_finish(struct run *run)
 {
     run_note_removed(run);
+    run_note_levels(run);
     if (run->unblocked) {
         run_add_note(
             run,

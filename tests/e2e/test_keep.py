@@ -104,6 +104,18 @@ def test_the_timeline_is_of_the_whole_run(pair):
     assert len(b) > 500
 
 
+def test_a_growth_that_only_the_whole_run_shows_is_stated(pair, recording):
+    """64 KiB every few seconds, among blocks that come and go: the rows that are left are too few for it."""
+    full, kept, _ = pair
+    rose = [note for note in kept.report()["run"]["notes"] if "rose in each eighth" in note]
+    assert len(rose) == 1 and "CUDA allocations on GPU 0" in rose[0] and "per hour" in rose[0]
+    assert not any("rose in each eighth" in note for note in full.report()["run"]["notes"])
+    recording.run(PROGRAMS / "storm", 1200000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB")
+    report = recording.report()
+    assert report["run"]["processes"][0]["kept_from_s"] > 0
+    assert not any("rose in each eighth" in note for note in report["run"]["notes"])
+
+
 def test_the_reader_learns_what_is_exact(pair):
     kept = pair[1]
     text = kept.gpuspy("report", kept.database).stdout
