@@ -10,18 +10,23 @@ static inline bool is_below(const struct whatif_set *set, const struct whatif_bl
     return equal ? b->address <= key.address : b->address < key.address;
 }
 
-/* The subtree below the key, and the rest. */
+/* What is below the new block becomes its left subtree, and the rest its right one. */
 static void split(struct whatif_block *blocks, const struct whatif_set *set, uint32_t tree, struct whatif_key key,
-                  uint32_t *low, uint32_t *high)
+                  uint32_t block)
 {
+    uint32_t *low = &blocks[block].left, *high = &blocks[block].right, below = block, above = block;
     while (tree != WHATIF_NONE) {
         struct whatif_block *b = &blocks[tree];
         if (is_below(set, b, key, false)) {
             *low = tree;
+            b->up = below;
+            below = tree;
             low = &b->right;
             tree = b->right;
         } else {
             *high = tree;
+            b->up = above;
+            above = tree;
             high = &b->left;
             tree = b->left;
         }
@@ -33,34 +38,38 @@ void whatif_set_insert(struct whatif_block *blocks, struct whatif_set *set, uint
 {
     struct whatif_block *b = &blocks[block];
     const struct whatif_key key = whatif_key_of(b);
-    uint32_t *at = &set->root;
+    uint32_t *at = &set->root, up = WHATIF_NONE;
     while (*at != WHATIF_NONE && blocks[*at].priority >= b->priority) {
-        at = is_below(set, &blocks[*at], key, false) ? &blocks[*at].right : &blocks[*at].left;
+        up = *at;
+        at = is_below(set, &blocks[up], key, false) ? &blocks[up].right : &blocks[up].left;
     }
-    split(blocks, set, *at, key, &b->left, &b->right);
+    split(blocks, set, *at, key, block);
+    b->up = up;
     *at = block;
 }
 
 void whatif_set_erase(struct whatif_block *blocks, struct whatif_set *set, uint32_t block)
 {
-    const struct whatif_key key = whatif_key_of(&blocks[block]);
-    uint32_t *at = &set->root, low = blocks[block].left, high = blocks[block].right;
-    while (*at != block && *at != WHATIF_NONE) {
-        at = is_below(set, &blocks[*at], key, false) ? &blocks[*at].right : &blocks[*at].left;
-    }
-    if (*at == WHATIF_NONE) return;
+    struct whatif_block *b = &blocks[block];
+    uint32_t up = b->up, low = b->left, high = b->right;
+    uint32_t *at = up == WHATIF_NONE ? &set->root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
+    if (*at != block) return; /* it is not there */
     while (low != WHATIF_NONE && high != WHATIF_NONE) {
-        if (blocks[low].priority >= blocks[high].priority) {
-            *at = low;
-            at = &blocks[low].right;
+        const bool lower = blocks[low].priority >= blocks[high].priority;
+        const uint32_t first = lower ? low : high;
+        *at = first;
+        blocks[first].up = up;
+        up = first;
+        at = lower ? &blocks[first].right : &blocks[first].left;
+        if (lower) {
             low = *at;
         } else {
-            *at = high;
-            at = &blocks[high].left;
             high = *at;
         }
     }
     *at = low != WHATIF_NONE ? low : high;
+    if (*at != WHATIF_NONE) blocks[*at].up = up;
+    b->left = b->right = b->up = WHATIF_NONE;
 }
 
 uint32_t whatif_set_find(const struct whatif_block *blocks, const struct whatif_set *set, struct whatif_key key,

@@ -126,7 +126,7 @@ static uint32_t add_block(struct whatif_allocator *a, struct whatif_block block)
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->blocks_n;
     if (at == a->blocks_n) (void)ARENA_PUSH(a->blocks, a->blocks_n, a->blocks_cap);
-    block.left = block.right = WHATIF_NONE;
+    block.left = block.right = block.up = WHATIF_NONE;
     block.priority = (uint32_t)map_hash(at + 1);
     a->blocks[at] = block;
     return at;
@@ -134,7 +134,8 @@ static uint32_t add_block(struct whatif_allocator *a, struct whatif_block block)
 
 static void drop_block(struct whatif_allocator *a, uint32_t at)
 {
-    a->blocks[at] = (struct whatif_block){.prev = WHATIF_NONE, .next = WHATIF_NONE};
+    a->blocks[at] = (struct whatif_block){
+        .prev = WHATIF_NONE, .next = WHATIF_NONE, .left = WHATIF_NONE, .right = WHATIF_NONE, .up = WHATIF_NONE};
     *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
 }
 

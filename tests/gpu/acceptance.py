@@ -153,7 +153,7 @@ def killed_at_random(run):
     """kill -9 in the middle: the report is complete and nothing is called lost."""
     program = run.build("workload_killed", "-cudart", "shared")
     seen = []
-    for round_ in range(5):
+    for round_ in range(8):
         database = run.out / f"killed{round_}.db"
         database.unlink(missing_ok=True)
         child = subprocess.Popen([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=run.out,
@@ -162,7 +162,7 @@ def killed_at_random(run):
         deadline = time.monotonic() + 30
         while not database.exists() and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
-        time.sleep(0.02 * round_)
+        time.sleep(0.03 * round_)  # CUDA starts in 140 ms on an H200, and the program allocates for the next 50
         child.send_signal(signal.SIGKILL)
         child.wait()
         if not database.exists():
@@ -172,7 +172,7 @@ def killed_at_random(run):
         answer = kept.json()
         assert answer["run"]["lost_events"] == 0
         seen.append(kept.one("SELECT count(*) FROM allocation"))
-    assert seen, "the program ended before it could be killed"
+    assert any(seen), f"killed before it allocated, or after its end: {seen}"
     return {"rounds": len(seen), "rows": seen}
 
 

@@ -109,6 +109,7 @@ class Recorded:
         self.reports = {}
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
         env.update(CUDA, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
+                   GPUSPY_MIN_FREE=0,  # how full the disk is decides no test
                    PYTHONDONTWRITEBYTECODE=1, OMP_NUM_THREADS=1)  # a busy machine spends its time on threads that wait for one another
         if "newest" in os.environ["TORCH_PYTHON"]:  # may import what the simulated CUDA lacks, as with --simulate
             env.update(LD_AUDIT=BUILD / "sim" / "libsimcuda-redirect.so", SIMCUDA_LIBRARIES=env.pop("LD_LIBRARY_PATH"))
