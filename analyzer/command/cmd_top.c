@@ -409,6 +409,16 @@ static void scroll(struct top_view *v, int rows)
     v->scroll = v->scroll + rows < 0 ? 0 : v->scroll + rows;
 }
 
+static void next_layer(struct top_view *v)
+{
+    static const int layers[] = {TOP_LAYER_AUTO, TOP_DEVICE, TOP_PINNED, TOP_HOST};
+    size_t i = 0;
+    while (i < 3 && layers[i] != v->choice.layer) {
+        i++;
+    }
+    v->choice.layer = layers[(i + 1) % 4];
+}
+
 static void draw(struct top_view *v);
 
 /* The recording is shown as soon as there is one. */
@@ -447,7 +457,6 @@ static bool press_in_list(struct top_view *v, int key)
 /* False: quit. */
 static bool press(struct top_view *v, int key)
 {
-    static const int layers[] = {TOP_LAYER_AUTO, TOP_DEVICE, TOP_PINNED, TOP_HOST};
     if (key == KEY_QUIT) {
         return false;
     }
@@ -480,14 +489,7 @@ static bool press(struct top_view *v, int key)
     case 'r': set_sort(v, TOP_BY_RATE); break;
     case 'l': set_sort(v, TOP_BY_LAST); break;
     case 'n': v->choice.native = !v->choice.native; break;
-    case 'm':
-        for (size_t i = 0; i < 4; i++) {
-            if (layers[i] == v->choice.layer) {
-                v->choice.layer = layers[(i + 1) % 4];
-                break;
-            }
-        }
-        break;
+    case 'm': next_layer(v); break;
     case '/': v->typing = true; break;
     case 'a': v->lists_users = true; break;
     case KEY_ESCAPE:
