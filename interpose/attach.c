@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/attached_blocks.h"
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/fork.h"
@@ -110,7 +111,9 @@ static void *attach(void *unused)
     const bool rerouted = gs_reroute(false);
     gs_reroute(false); /* what a first call has bound meanwhile, over the wrapper's address */
     if (!rerouted) gs_reroute_later();
-    finish(GS_ATTACH_DONE, db);
+    gs_attached_blocks_ask();
+    snprintf(answer.text, sizeof answer.text, "%s%s%s", db, line[0] ? "\n" : "", line);
+    finish(GS_ATTACH_DONE, answer.text);
     return NULL;
 }
 
@@ -121,6 +124,7 @@ static void *detach(void *unused)
     const char *db = gpuspy_database();
     snprintf(answer.text, sizeof answer.text, "%s", db ? db : "");
     gs_dormant = true;
+    gs_attached_blocks_drop();
     gs_reroute(true);
     if (gs_session_detach())
         finish(GS_ATTACH_DONE, answer.text);

@@ -33,6 +33,7 @@
 #define COMMIT_ROWS 50000 /* a transaction: this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or this old … */
 #define COMMIT_FILL 0.25 /* … or the spool this full, for only a commit gives chunks back */
+#define HOLD_FILL 0.5    /* while others hold the log, rows wait in the spool until it is this full */
 #define BATCH 20000      /* records between two looks at who else wants the lock */
 #define STUCK_MS 5000    /* without any progress the end is given up */
 #define BURY_FILL 0.5    /* so many chunks in use: perhaps by threads that are no more … */
@@ -144,12 +145,20 @@ static void bury(uint64_t now_ns)
     gs_reader_bury(drain.reader);
 }
 
+/* Rows wait: readers would let the log grow beyond GPUSPY_KEEP. */
+static bool holds_back(void)
+{
+    return !drain.stop && drain.flush_asked == drain.flush_done && gs_reader_fill(drain.reader) < HOLD_FILL &&
+           gs_store_held(drain.store);
+}
+
 /* Everything that can be read now. Returns the number of records, -1 on failure. */
 static int read_all(bool final)
 {
     int total = 0, n;
     bury(gs_now());
     gs_reader_poll(drain.reader, gs_now(), final);
+    if (!final && holds_back()) return 0;
     while ((n = read_batch()) > 0) {
         total += n;
         if (final) continue;
@@ -227,7 +236,7 @@ static void wait_ms(unsigned ms)
 
 static unsigned next_wait(unsigned ms, int records)
 {
-    if (gs_reader_fill(drain.reader) > 0.05) return WAIT_MIN_MS;
+    if (records && gs_reader_fill(drain.reader) > 0.05) return WAIT_MIN_MS;
     if (!records) return ms * 2 < WAIT_MAX_MS ? ms * 2 : WAIT_MAX_MS;
     return records > 1000 ? WAIT_MIN_MS : ms;
 }

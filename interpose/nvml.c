@@ -24,7 +24,7 @@
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/limit.h"
-#include "interpose/nvml_abi.h"
+#include "schema/nvml_abi.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/session.h"
@@ -41,7 +41,6 @@
 #define LOADER_MS 20     /* the same for the loader: its lock may be held by a thread that waits for this one */
 #define DEVICES 64
 #define PROCESSES 512
-#define PROCESS_BYTES_MOST 32
 
 enum state { CLOSED, OPEN, OFF };
 enum stage { NO_THREAD, STARTED, LOADER_PASSED, OPENED, ENDED };
@@ -114,23 +113,13 @@ static bool find_functions(void *library)
     return call.init && call.by_bus && call.memory;
 }
 
-/* In a container NVML may speak of the host's process ids, which mean nothing here. */
-static bool in_first_namespace(void)
-{
-    char text[64];
-    const ssize_t len = readlink("/proc/self/ns/pid", text, sizeof text - 1);
-    if (len <= 0) return false;
-    text[len] = 0;
-    return strcmp(text, "pid:[4026531836]") == 0; /* the kernel's fixed number of the first one */
-}
-
 static void open_library(void)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
     const bool found = library && find_functions(library);
     pthread_mutex_lock(&nvml.lock);
     nvml.state = found && call.init() == NVML_ABI_SUCCESS ? OPEN : OFF;
-    nvml.listed_whole = in_first_namespace();
+    nvml.listed_whole = nvml_abi_ids_are_ours();
     pthread_mutex_unlock(&nvml.lock);
 }
 
@@ -161,27 +150,16 @@ static void add_holder(struct holders *h, const struct nvml_abi_process *p)
         h->at[i].bytes = p->bytes;
 }
 
-/* How many bytes a process takes in the list: drivers disagree under one name, so what they have
- * written is measured. 0: no telling. */
-#define PATTERN 0xa5
-static size_t stride_of(const uint8_t *list, size_t room, unsigned n)
-{
-    size_t end = room;
-    while (end && list[end - 1] == PATTERN) end--;
-    const size_t stride = ((end + n - 1) / n + 7) & ~(size_t)7;
-    return stride == 16 || stride == 24 || stride == 32 ? stride : 0;
-}
-
 static void read_list(struct holders *h, list_function *list, nvml_abi_device device)
 {
-    static uint8_t room[PROCESSES * PROCESS_BYTES_MOST] __attribute__((aligned(8)));
+    static uint8_t room[PROCESSES * NVML_ABI_PROCESS_MOST] __attribute__((aligned(8)));
     unsigned int n = PROCESSES;
-    memset(room, PATTERN, sizeof room);
+    memset(room, NVML_ABI_PATTERN, sizeof room);
     if (list(device, &n, room) != NVML_ABI_SUCCESS) {
         h->known = false;
         return;
     }
-    const size_t stride = n && n <= PROCESSES ? stride_of(room, sizeof room, n) : 0;
+    const size_t stride = n && n <= PROCESSES ? nvml_abi_stride(room, sizeof room, n) : 0;
     if (n && !stride) h->known = false;
     for (unsigned i = 0; stride && i < n; i++)
         add_holder(h, (const struct nvml_abi_process *)(const void *)(room + i * stride));

@@ -13,7 +13,7 @@ enum gs_attach_step { GS_ATTACH_IDLE, GS_ATTACH_AT_WORK, GS_ATTACH_DONE, GS_ATTA
 struct gs_attach_answer {
     char magic[16]; /* GS_ATTACH_MAGIC */
     _Atomic uint32_t step;
-    char text[4096]; /* DONE: the recording's path. Else one line: why not */
+    char text[4096]; /* DONE: the recording's path, perhaps a second line of what is wrong. Else one line: why not */
 };
 #define GS_ATTACH_MAGIC "gpuspy attach 1"
 

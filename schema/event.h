@@ -119,6 +119,7 @@ enum {
     GS_FLAG_ASYNC = 1,             /* an ...Async call */
     GS_FLAG_DESTROYED = 2,         /* gs_rec_handle: destroyed rather than created */
     GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
+    GS_FLAG_BEFORE = 2,            /* gs_rec_tensor: it was live when gpuspy attached, or soon after */
     GS_FLAG_GRAPH = 8,             /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
                                       memory only while the graph runs (gs_rec_pool says how much) */
     GS_FLAG_CAPTURED = 32,         /* gs_rec_tensor: made while its stream was being captured into a graph: in a
@@ -130,9 +131,10 @@ enum {
                                       not happen */
 };
 
-/* Facts of a process that gpuspy attached to: how long it had run; with a device's number, what PyTorch had allocated
- * there before. */
+/* Facts of a process that gpuspy attached to: how long it had run; how many blocks PyTorch listed then; with a device's
+ * number, what PyTorch had allocated there before. */
 #define GS_FACT_ATTACHED "attached_after_s"
+#define GS_FACT_ATTACHED_BLOCKS "attached_blocks"
 #define GS_FACT_ATTACHED_TENSORS "attached_tensor_bytes."
 
 struct gs_rec {

@@ -14,6 +14,7 @@ CREATE TABLE meta (
                             -- python_gc: 0 if Python's garbage collector was off at that exception;
                             -- torch_version: the version of the loaded PyTorch, such as 2.6.0+cu124;
                             -- attached_after_s: how long the process had run when gpuspy attached to it;
+                            -- attached_blocks: how many blocks PyTorch listed then, each with a row in allocation;
                             -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before;
                             -- stopped: "detach" if gpuspy detach ended the recording, "disk" if the recording ended before the program because its disk
                             -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it; keep: the bytes of

@@ -237,6 +237,8 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s);
  * no malloc; system calls only when the spool is full. NULL from a writer that is not open, too. */
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes);
 void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
+/* An event that others with the same time follow: the writer stays busy. */
+void gs_writer_commit_more(struct gs_writer *w, uint32_t bytes);
 /* Marks busy before a time is taken that a later reserve will carry. The commit of an event clears it
  * (the commit of a definition does not, so that a stack can be captured in between), and so does
  * idle, for the case where no event came of it. */

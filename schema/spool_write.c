@@ -199,13 +199,18 @@ void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
     return (uint8_t *)(c + 1) + w->used;
 }
 
+void gs_writer_commit_more(struct gs_writer *w, uint32_t bytes)
+{
+    w->used += bytes;
+    atomic_store_explicit(&w->chunk->used, w->used, memory_order_release);
+}
+
 void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
 {
     struct gs_chunk *c = w->chunk;
     const struct gs_rec *rec = (const struct gs_rec *)((uint8_t *)(c + 1) + w->used);
     bool definition = rec->type < GS_REC_ALLOC;
-    w->used += bytes;
-    atomic_store_explicit(&c->used, w->used, memory_order_release);
+    gs_writer_commit_more(w, bytes);
     if (w->held && definition) return;
     w->held = false;
     atomic_store_explicit(&c->busy, 0, memory_order_release);

@@ -21,13 +21,6 @@ static const char schema_sql[] =
 #define PRAGMAS                                                               \
     "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;" \
     "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
-#define BUSY_MS 5000
-#define LOG_PAGES \
-    1000 /* of the log, from which on its content goes into the database after each commit; SQLite's default */
-#define LOG_PAGES_MAX 2000 /* from here on it has to: readers that overlap would let it grow for ever */
-#define READERS_MS 200     /* that it waits for readers to end … */
-#define LOG_COMMITS 4      /* … at most once in so many commits */
-
 const char *gs_store_error(const struct gs_store *s)
 {
     return s->error;
@@ -54,18 +47,6 @@ static struct gs_store *new_store(char *error, size_t error_size)
     return s;
 }
 
-/* SQLite starts the log anew only at a moment when nobody reads it. */
-static int fold_log(void *store, sqlite3 *db, const char *name, int pages)
-{
-    struct gs_store *s = store;
-    if (pages < LOG_PAGES) return SQLITE_OK;
-    const bool wait = pages >= LOG_PAGES_MAX && ++s->long_logs % LOG_COMMITS == 0;
-    if (wait) sqlite3_busy_timeout(db, READERS_MS);
-    (void)sqlite3_wal_checkpoint_v2(db, name, wait ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-    if (wait) sqlite3_busy_timeout(db, BUSY_MS);
-    return SQLITE_OK;
-}
-
 static int open_database(struct gs_store *s, const char *path)
 {
     gs_store_files_init();
@@ -73,8 +54,7 @@ static int open_database(struct gs_store *s, const char *path)
         if (!s->db) return gs_store_no_memory(s);
         return gs_store_fail(s, "open");
     }
-    sqlite3_busy_timeout(s->db, BUSY_MS);
-    sqlite3_wal_hook(s->db, fold_log, s);
+    gs_store_log_start(s);
     return gs_store_open_feeds(s);
 }
 
@@ -256,7 +236,9 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
     }
     if (r && gs_store_read_counters(s, r)) return -1;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
-    if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
+    const bool tight = gs_keep_is_tight(s);
+    if ((tight ? gs_keep_write_coarse(s, r) : gs_store_write_rows(s, r)) || gs_store_sql(s, "COMMIT"))
+        return gs_store_abandon(s);
     gs_store_forget_rows(s, r);
     return 0;
 }

@@ -93,6 +93,10 @@ bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r);
 #define GS_KEEP_MIN (32ull << 20)
 #define GS_KEEP_SIZE 0
 int gs_store_keep(struct gs_store *s, uint64_t bytes);
+/* Of a bounded recording: the log or the database is nearly full, and the log cannot start anew because other programs
+ * read the database. Rows should wait in the spool. A commit that does not wait stores them as totals where the log has
+ * no room for them. */
+bool gs_store_held(struct gs_store *s);
 /* After a commit, with nothing pending: removes a part of the old rows where the database has grown to its bound, in a
  * transaction of its own of some 50 ms; in several until there is room for more rows. What it removes and what of it
  * remains: table removed in gpuspy.sql. */

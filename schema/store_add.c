@@ -121,7 +121,8 @@ static void note_inherited(struct gs_store *s, struct gs_check *check, const str
     if (rec->layer != GS_LAYER_HOST && !s->attached) return;
     if (!check->events) {
         check->inherited = (int64_t)(rec->total_allocated - (uint64_t)check->running);
-        if (rec->layer != GS_LAYER_HOST) (void)gs_store_note_attached(s, rec->device, (uint64_t)check->inherited);
+        if (rec->layer != GS_LAYER_HOST)
+            (void)gs_store_note_attached(s, rec->device, (uint64_t)check->inherited + check->listed);
     } else if (unknown && check->inherited) {
         check->inherited = (int64_t)((uint64_t)check->inherited + (uint64_t)rec->bytes);
     }
@@ -163,9 +164,36 @@ static bool is_shared(const struct gs_rec_tensor *rec, uint8_t layer)
            rec->total_reserved == (uint64_t)rec->bytes;
 }
 
+/* A block that PyTorch listed when gpuspy attached. False: it is recorded already. What PyTorch had allocated before
+ * is inherited or has a row, and is counted once. */
+static bool is_new_block(struct gs_store *s, const struct gs_rec_tensor *rec)
+{
+    struct gs_check *check = gs_store_check(s, rec->layer, rec->device);
+    if (!check || rec->bytes <= 0 || gs_live_find(&s->live, GS_LAYER_TENSOR, rec->address)) return false;
+    check->listed += (uint64_t)rec->bytes;
+    if (check->events) check->inherited = (int64_t)((uint64_t)check->inherited - (uint64_t)rec->bytes);
+    s->listed_ns = (uint64_t)gs_whole(rec->rec.time_ns);
+    return true;
+}
+
+/* It was listed, and its allocation comes only now: it was made in between. */
+static void count_once(struct gs_store *s, const struct gs_rec_tensor *rec)
+{
+    const struct gs_live *live = s->listed_ns ? gs_live_find(&s->live, GS_LAYER_TENSOR, rec->address) : NULL;
+    struct gs_check *check = gs_store_check(s, rec->layer, rec->device);
+    if (!live || !check || live->alloc_ns != s->listed_ns) return;
+    check->listed -= live->bytes;
+    if (check->events) check->inherited = (int64_t)((uint64_t)check->inherited + live->bytes);
+}
+
 static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_tensor *rec)
 {
     int rc = 0;
+    if (rec->rec.flags & GS_FLAG_BEFORE) {
+        if (!is_new_block(s, rec)) return 0;
+    } else if (rec->bytes > 0) {
+        count_once(s, rec);
+    }
     uint8_t layer = rec->layer == GS_LAYER_HOST ? GS_LAYER_HOST : GS_LAYER_TENSOR;
     bool shared = is_shared(rec, layer), unknown = false;
     if (rec->address && rec->bytes > 0) {

@@ -6,7 +6,15 @@
 #include <stddef.h>
 #include <string.h>
 
-enum how { WHOLE, KNOWN /* negative: NULL */, ID /* 0: NULL */, SIGNED_16, UNSIGNED_16, BYTE };
+enum how {
+    NEXT /* first_allocation + index */,
+    WHOLE,
+    KNOWN /* negative: NULL */,
+    ID /* 0: NULL */,
+    SIGNED_16,
+    UNSIGNED_16,
+    BYTE
+};
 
 struct column { /* of a row in memory */
     uint16_t at;
@@ -18,9 +26,15 @@ struct column { /* of a row in memory */
     }
 
 static const struct column allocation[] = {
-    AT(allocation, kind, WHOLE),     AT(allocation, address, WHOLE), AT(allocation, bytes, WHOLE),
-    AT(allocation, alloc_ns, WHOLE), AT(allocation, life_ns, KNOWN), AT(allocation, stream, WHOLE),
-    AT(allocation, alloc_stack, ID), AT(allocation, free_stack, ID),
+    {0, NEXT},
+    AT(allocation, kind, WHOLE),
+    AT(allocation, address, WHOLE),
+    AT(allocation, bytes, WHOLE),
+    AT(allocation, alloc_ns, WHOLE),
+    AT(allocation, life_ns, KNOWN),
+    AT(allocation, stream, WHOLE),
+    AT(allocation, alloc_stack, ID),
+    AT(allocation, free_stack, ID),
 };
 static const struct column copy[] = {
     AT(copy, kind, WHOLE),       AT(copy, bytes, WHOLE),  AT(copy, start_ns, WHOLE),
@@ -46,7 +60,7 @@ static const struct feed {
     const struct column *columns;
     size_t array, row_bytes; /* where in the store; of one row */
 } feeds[] = {
-    {"feed_allocation", "CREATE TABLE x(kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)", allocation,
+    {"feed_allocation", "CREATE TABLE x(id,kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)", allocation,
      offsetof(struct gs_store, allocations), sizeof(struct gs_row_allocation)},
     {"feed_copy", "CREATE TABLE x(kind,bytes,start_ns,blocked_ns,stream,stack)", copy,
      offsetof(struct gs_store, copies), sizeof(struct gs_row_copy)},
@@ -72,6 +86,7 @@ struct cursor {
     sqlite3_vtab_cursor base;
     const char *row, *end;
     size_t row_bytes;
+    int64_t id;
 };
 
 static int feed_connect(sqlite3 *db, void *source, int argc, const char *const *argv, sqlite3_vtab **out, char **error)
@@ -117,6 +132,7 @@ static int feed_begin(sqlite3_vtab_cursor *cursor, int plan, const char *plan_te
     GS_ARRAY(char) rows; /* every GS_ARRAY looks like this */
     memcpy(&rows, (const char *)from->store + from->feed->array, sizeof rows);
     c->row_bytes = from->feed->row_bytes;
+    c->id = from->store->first_allocation;
     c->row = rows.at;
     c->end = rows.at + rows.count * c->row_bytes;
     return SQLITE_OK;
@@ -126,6 +142,7 @@ static int feed_next(sqlite3_vtab_cursor *cursor)
 {
     struct cursor *c = (struct cursor *)cursor;
     c->row += c->row_bytes;
+    c->id++;
     return SQLITE_OK;
 }
 
@@ -142,6 +159,7 @@ static int feed_column(sqlite3_vtab_cursor *cursor, sqlite3_context *out, int i)
     const void *at = c->row + column->at;
     int64_t n;
     switch ((enum how)column->how) {
+    case NEXT: n = c->id; break;
     case WHOLE:
     case KNOWN: n = *(const int64_t *)at; break;
     case ID: n = *(const uint32_t *)at; break;

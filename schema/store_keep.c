@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BESIDE_BYTES (12ull << 20) /* of GPUSPY_KEEP, for the log: its limit (PRAGMAS) and a commit */
+#define BESIDE_BYTES (12ull << 20) /* of GPUSPY_KEEP, for the log: its limit (PRAGMAS) and a commit … */
+#define BESIDE_SHARE 8             /* … or such a part of it, for what comes while others read … */
+#define BESIDE_MAX (64ull << 20)   /* … at most */
+#define COMMIT_BYTES (2ull << 20)  /* of the log, for a commit of the drain */
 #define PIECE 50000                /* rows that a transaction visits */
 #define ROWS_MIN 2000              /* so few young rows are not worth another removal */
 #define FAILURES_FIRST 16          /* failures whose live sets are kept: the first … */
@@ -32,21 +35,13 @@ static const char words_sql[] = GS_REMOVED_KINDS(REMOVED_ROW) GS_SERIES(SERIES_R
 static const struct {
     const char *name, *time, *remove; /* ?1, ?2: the piece's first and last id */
 } tables[GS_KEEP_TABLES] = {
-#define BETWEEN " WHERE id BETWEEN ?1 AND ?2 AND "
+#define FROM(table) "DELETE FROM " table " WHERE id BETWEEN ?1 AND ?2 AND "
     [GS_REMOVED_ALLOCATION] = {"allocation_row", "alloc_ns",
-                               "DELETE FROM allocation_row" BETWEEN
-                               "gs_remove(0,id,kind&8388607,alloc_stack_id,bytes,alloc_ns,life_ns)"},
-    [GS_REMOVED_COPY] =
-        {"copy_row", "start_ns",
-         "DELETE FROM copy_row" BETWEEN
-         "gs_remove(1,id,(kind&16777215)+((bytes>16)+(bytes>65536)<<24),stack_id,bytes,start_ns,blocked_ns)"},
-    [GS_REMOVED_SYNC] = {"sync", "start_ns",
-                         "DELETE FROM sync" BETWEEN "gs_remove(2,id,kind+((coalesce(device,-1)+1)&127)*8+"
-                         "coalesce(api,0)*1024,stack_id,0,start_ns,blocked_ns)"},
-    [GS_REMOVED_MEMSET] = {"memset", "start_ns",
-                           "DELETE FROM memset" BETWEEN "gs_remove(3,id,async+((coalesce(device,-1)+1)&127)*2+"
-                           "coalesce(api,0)*256,stack_id,bytes,start_ns,blocked_ns)"},
-    [GS_REMOVED_MARK] = {"mark", "start_ns", "DELETE FROM mark" BETWEEN "gs_remove(4,id,kind,0,0,start_ns,life_ns)"},
+                               FROM("allocation_row") GS_KEEP_ALLOCATION("id", "alloc_stack_id")},
+    [GS_REMOVED_COPY] = {"copy_row", "start_ns", FROM("copy_row") GS_KEEP_COPY("id", "stack_id")},
+    [GS_REMOVED_SYNC] = {"sync", "start_ns", FROM("sync") GS_KEEP_SYNC("id", "stack_id")},
+    [GS_REMOVED_MEMSET] = {"memset", "start_ns", FROM("memset") GS_KEEP_MEMSET("id", "stack_id")},
+    [GS_REMOVED_MARK] = {"mark", "start_ns", FROM("mark") "gs_remove(4,id,kind,0,0,start_ns,life_ns)"},
 };
 
 /* ---------------------------------------------------------------- moments */
@@ -185,13 +180,14 @@ static bool add_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t sta
 
 enum { A_WHAT, A_ID, A_KIND, A_STACK, A_BYTES, A_START, A_LIFE, ARGUMENTS };
 
-/* gs_remove(what, id, kind, stack, bytes, start, life): 1, and it is in the totals; 0: the row stays. */
+/* gs_remove(what, id, kind, stack, bytes, start, life): 1, and it is in the totals; 0: the row stays. id 0: it has
+ * none yet. */
 static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct gs_keep *k = &((struct gs_store *)sqlite3_user_data(context))->keep;
     const int what = sqlite3_value_int(v[A_WHAT]);
     const int64_t id = sqlite3_value_int64(v[A_ID]), start = sqlite3_value_int64(v[A_START]);
-    if (start >= k->from_ns && id < k->stop_id) k->stop_id = id; /* all that follow began later */
+    if (start >= k->from_ns && id && id < k->stop_id) k->stop_id = id; /* all that follow began later */
     sqlite3_result_int(context, 0);
     k->left[what] += id < k->stop_id;
     k->visited[what] += id < k->stop_id && !k->again;
@@ -295,15 +291,23 @@ static void enter_table(struct gs_store *s, unsigned table)
     k->stop_id = last_id(s, table); /* the last one stays: the next number follows from it */
 }
 
-static int begin_pass(struct gs_store *s)
+/* T is another one now. */
+static int begin_time(struct gs_store *s)
 {
     char sql[160];
+    s->keep.totals.count = 0;
+    gs_id_free(&s->keep.index);
     if (find_moments(s) || find_undoable(s)) return -1;
-    s->keep.passing = true;
-    enter_table(s, 0);
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
              (long long)s->keep.from_ns, s->keep.squeezed ? 0 : (long long)s->keep.bytes);
     return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
+}
+
+static int begin_pass(struct gs_store *s)
+{
+    s->keep.passing = true;
+    enter_table(s, 0);
+    return begin_time(s);
 }
 
 /* After its young rows, those that earlier removals left; then the next table. The rows that were left are looked at
@@ -323,11 +327,24 @@ static void leave_part(struct gs_store *s)
     k->stop_id = k->young[table];
 }
 
+/* Of the rows from next_id to `last` those that may go, of the table that the removal is at. */
+static int remove_rows(struct gs_store *s, int64_t last)
+{
+    const struct gs_keep *k = &s->keep;
+    sqlite3_stmt *st;
+    if (sqlite3_prepare_v2(s->db, tables[k->table].remove, -1, &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "prepare");
+    sqlite3_bind_int64(st, 1, k->next_id);
+    sqlite3_bind_int64(st, 2, last < k->stop_id ? last : k->stop_id - 1);
+    const int rc = sqlite3_step(st);
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
+}
+
 static int remove_piece(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
     char sql[160];
-    sqlite3_stmt *st;
     snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
              tables[k->table].name, PIECE);
     const int64_t last = number_at(s, sql, k->next_id, -1);
@@ -335,13 +352,7 @@ static int remove_piece(struct gs_store *s)
         leave_part(s);
         return 0;
     }
-    if (sqlite3_prepare_v2(s->db, tables[k->table].remove, -1, &st, NULL) != SQLITE_OK)
-        return gs_store_fail(s, "prepare");
-    sqlite3_bind_int64(st, 1, k->next_id);
-    sqlite3_bind_int64(st, 2, last < k->stop_id ? last : k->stop_id - 1);
-    const int rc = sqlite3_step(st);
-    sqlite3_finalize(st);
-    if (rc != SQLITE_DONE) return gs_store_fail(s, "write");
+    if (remove_rows(s, last)) return -1;
     k->next_id = last + 1;
     if (k->next_id >= k->stop_id) leave_part(s);
     return write_totals(s);
@@ -389,9 +400,9 @@ static int remove_others(struct gs_store *s)
 static int step(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
+    if (!k->passing) return begin_pass(s);
     k->totals.count = 0;
     gs_id_free(&k->index);
-    if (!k->passing) return begin_pass(s);
     if (k->table < GS_KEEP_TABLES) return remove_piece(s);
     if (remove_others(s)) return -1;
     k->passing = false;
@@ -402,6 +413,7 @@ static enum gs_trim trim_once(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
     if (!k->passing && used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
+    if (gs_store_log_is_held(s)) return GS_TRIM_DONE; /* each removed row costs room in it */
     if (!k->passing && !choose_time(s)) return used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return GS_TRIM_FAILED;
     if (step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
@@ -426,6 +438,50 @@ enum gs_trim gs_store_trim(struct gs_store *s)
     const enum gs_trim rc = trim(s);
     gs_file_guard_end(&guard);
     return rc;
+}
+
+/* ---------------------------------------------------------------- a log that cannot start anew */
+
+static uint64_t log_bytes(struct gs_store *s)
+{
+    return (uint64_t)s->log_pages * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
+}
+
+bool gs_store_held(struct gs_store *s)
+{
+    const struct gs_keep *k = &s->keep;
+    struct gs_file_guard guard;
+    if (!k->limit || !gs_store_files_ours()) return false;
+    gs_file_guard_begin(&guard);
+    const bool held =
+        (log_bytes(s) > (k->bytes - k->limit) / 2 || used_bytes(s) >= k->limit) && gs_store_log_is_held(s);
+    gs_file_guard_end(&guard);
+    return held;
+}
+
+bool gs_keep_is_tight(struct gs_store *s)
+{
+    const struct gs_keep *k = &s->keep;
+    return gs_store_held(s) && (log_bytes(s) + COMMIT_BYTES >= k->bytes - k->limit || used_bytes(s) >= k->limit);
+}
+
+/* T becomes now; of a removal that is under way only the rest goes by it. */
+int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r)
+{
+    struct gs_keep *k = &s->keep;
+    const int64_t stop_id = k->stop_id;
+    uint64_t left[GS_KEEP_TABLES], visited[GS_KEEP_TABLES];
+    memcpy(left, k->left, sizeof left);
+    memcpy(visited, k->visited, sizeof visited);
+    k->from_ns = gs_whole(s->last_ns);
+    k->stop_id = s->first_allocation + (int64_t)s->allocations.count - 1; /* stays: the next number follows from it */
+    k->coarse = true;
+    const int failed = begin_time(s) || gs_store_write_rows(s, r) || write_totals(s);
+    k->coarse = false;
+    k->stop_id = stop_id;
+    memcpy(k->left, left, sizeof left);
+    memcpy(k->visited, visited, sizeof visited);
+    return failed ? -1 : 0;
 }
 
 /* ---------------------------------------------------------------- */
@@ -456,12 +512,14 @@ static int keep(struct gs_store *s, uint64_t bytes)
             (uint64_t)number_at(s, "PRAGMA page_count", 0, 0) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096) +
             BESIDE_BYTES;
     if (bytes < GS_KEEP_MIN) bytes = GS_KEEP_MIN;
+    uint64_t beside = squeezed ? 0 : bytes / BESIDE_SHARE;
+    beside = beside < BESIDE_BYTES ? BESIDE_BYTES : beside > BESIDE_MAX ? BESIDE_MAX : beside;
     if (k->bytes && k->bytes <= bytes) return 0;
     if (!k->bytes && (make_schema(s) || register_functions(s))) return -1;
     for (size_t t = 0; !k->bytes && t < GS_KEEP_TABLES; t++) k->young[t] = 1;
     k->bytes = bytes;
     k->squeezed = squeezed;
-    k->limit = bytes - BESIDE_BYTES;
+    k->limit = bytes - beside;
     return 0;
 }
 

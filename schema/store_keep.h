@@ -73,6 +73,7 @@ struct gs_keep {
     uint64_t bytes, limit;            /* GPUSPY_KEEP, and what of it the database may fill; 0: not bounded */
     bool squeezed;                    /* the disk set the limit, not GPUSPY_KEEP */
     int64_t from_ns;                  /* what ended before may be gone; 0: nothing is */
+    bool coarse;                      /* rows that wait for the commit become totals at once */
     bool passing;                     /* a removal is under way: */
     unsigned table;                   /* … the table that it is at */
     bool again;                       /* … at the rows that an earlier removal left */

@@ -7,9 +7,8 @@
 #define P "1," /* process_id: a database holds one process */
 
 static const char *const statements[GS_SQL_COUNT] = {
-    /* From feed_…: see store_feed.c. The ids are those that come next: an allocation's is known to
-     * be first_allocation + its index, as no other writes here and no row is ever deleted. */
-    [GS_SQL_ALLOCATION] = "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,"
+    /* From feed_…: see store_feed.c. The ids are those that come next, as no other writes here. */
+    [GS_SQL_ALLOCATION] = "INSERT INTO allocation_row(id,kind,address,bytes,alloc_ns,life_ns,stream,"
                           "alloc_stack_id,free_stack_id) SELECT * FROM feed_allocation",
     [GS_SQL_ALLOCATION_END] = "UPDATE allocation_row SET life_ns=?,free_stack_id=? WHERE id=?",
     [GS_SQL_COPY] = "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
@@ -87,6 +86,14 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
 };
 
+/* Of the rows of a feed those that do not become totals at once. */
+static const char *const coarse[GS_SQL_COUNT] = {
+    [GS_SQL_ALLOCATION] = " WHERE NOT " GS_KEEP_ALLOCATION("id", "alloc"),
+    [GS_SQL_COPY] = " WHERE NOT " GS_KEEP_COPY("0", "stack"),
+    [GS_SQL_SYNC] = " WHERE NOT " GS_KEEP_SYNC("0", "stack"),
+    [GS_SQL_MEMSET] = " WHERE NOT " GS_KEEP_MEMSET("0", "stack"),
+};
+
 const char *const gs_count_names[GS_COUNTS] = {
     [GS_COUNT_EVENTS] = "events",
     [GS_COUNT_UNKNOWN_FREES] = "unknown_frees",
@@ -162,8 +169,16 @@ int gs_store_run(struct gs_store *s, sqlite3_stmt *st)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
 }
 
+static int take_coarse(struct gs_store *s, enum gs_statement which)
+{
+    char sql[512];
+    snprintf(sql, sizeof sql, "%s%s", statements[which], coarse[which]);
+    return gs_store_sql(s, sql);
+}
+
 int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count)
 {
+    if (count && s->keep.coarse && coarse[which]) return take_coarse(s, which);
     sqlite3_stmt *st = count ? gs_store_statement(s, which) : NULL;
     if (!st) return count ? -1 : 0;
     return gs_store_run(s, st);

@@ -235,6 +235,7 @@ struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
     int64_t running, first_ns, first_difference, last_difference;
     int64_t inherited; /* of PyTorch's total: what a parent had when it forked, or what was allocated before gpuspy
                           attached */
+    uint64_t listed;   /* of that, what has a row, because PyTorch listed it when gpuspy attached */
     bool dirty;
 };
 
@@ -308,7 +309,8 @@ struct gs_store {
     bool finished;
     uint32_t exit_status; /* plus 1; 0 unknown */
     char exception[GS_EXCEPTION_BYTES], exception_place[GS_PLACE_BYTES];
-    bool attached; /* to a process that ran already */
+    bool attached;      /* to a process that ran already */
+    uint64_t listed_ns; /* when PyTorch listed its blocks; 0: it did not */
     bool collector_off;
     struct {
         bool stored;
@@ -375,6 +377,7 @@ struct gs_store {
     uint64_t host_now, pinned_now;
     int64_t last_reserved[GS_DEVICES_MAX]; /* -1 unknown */
     struct gs_check checks[GS_DEVICES_MAX + 1];
+    unsigned log_pages; /* in the log; 0 once nobody reads it and it can start anew */
     unsigned long_logs; /* commits after which the log was long */
     struct gs_levels levels;
     struct gs_keep keep;
@@ -386,6 +389,25 @@ struct gs_store {
 
 /* store.c: opens an existing database; `finished` where its recording is complete. */
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
+
+/* store_log.c */
+void gs_store_log_start(struct gs_store *s);
+/* Is the log long, and cannot start anew because somebody reads it? */
+bool gs_store_log_is_held(struct gs_store *s);
+
+/* store_keep.c: whether the log has hardly room for more rows, and cannot start anew. */
+bool gs_keep_is_tight(struct gs_store *s);
+/* gs_store_write_rows, of which only totals remain of what has ended. */
+int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r);
+/* What gs_remove (store_keep.c) is given of a row: of the table, or of those that wait for a commit. */
+#define GS_KEEP_ALLOCATION(id, stack) "gs_remove(0," id ",kind&8388607," stack ",bytes,alloc_ns,life_ns)"
+#define GS_KEEP_COPY(id, stack) \
+    "gs_remove(1," id ",(kind&16777215)+((bytes>16)+(bytes>65536)<<24)," stack ",bytes,start_ns,blocked_ns)"
+#define GS_KEEP_SYNC(id, stack) \
+    "gs_remove(2," id ",kind+((coalesce(device,-1)+1)&127)*8+coalesce(api,0)*1024," stack ",0,start_ns,blocked_ns)"
+#define GS_KEEP_MEMSET(id, stack)                                                                   \
+    "gs_remove(3," id ",async+((coalesce(device,-1)+1)&127)*2+coalesce(api,0)*256," stack ",bytes," \
+    "start_ns,blocked_ns)"
 
 /* store_sql.c */
 extern const char *const gs_count_names[GS_COUNTS];

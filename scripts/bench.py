@@ -178,6 +178,25 @@ def torch_cost(folder, times, steps):
     row("database", f"{size / events:.1f}", "B/event", "≤ 20", size / events <= 20)
 
 
+def bounded_cost(folder, times, steps):
+    """Long enough to reach the bound, where each removal rewrites old rows while new ones come."""
+    print("\nThe same loop in a recording of bounded size (GPUSPY_KEEP=32MiB), five times as long")
+    if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+        print("  left out: no PyTorch for", PYTHON)
+        return
+    script, database = [PYTHON, "fixtures/python/micro_torch.py", 5 * steps], folder / "kept.db"
+    settings = {"full": {}, "bounded": {"GPUSPY_KEEP": "32MiB"}}
+    contestants = {"bare": lambda: last_numbers(run(script), 1)}
+    for name, more in settings.items():
+        contestants[name] = lambda more=more: last_numbers(recorded(script, database, GPUSPY_TORCH_CPU="1", **more), 1)
+    results = turns(contestants, times)
+    with sqlite3.connect(database) as db:  # the last one
+        removed = db.execute("select total(count) from removed").fetchone()[0]
+    row("full / bare", f"{ratio(results, 'full', 'bare'):.2f}", "×")
+    share = ratio(results, "bounded", "bare")
+    row("bounded / bare", f"{share:.2f}", "×", f"≤ 1.15; {removed:,.0f} rows became totals", share <= 1.15)
+
+
 def report_speed(folder, lifetimes):
     print("\nA long run, faster than the drain, and its report")
     database = folder / "big.db"
@@ -338,6 +357,33 @@ def watching(folder, seconds):
         old.unlink()
 
 
+def drain_seconds(pid):
+    """CPU time of its thread that writes the database."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name, _, rest = (task / "stat").read_text().rpartition(")")
+        if name.endswith("(gpuspy-drain"):
+            return sum(map(int, rest.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    sys.exit("bench: the program has no drain")
+
+
+def draining(folder, seconds):
+    """What the drain takes of a core, in full and in a recording that is at its bound, where old rows go as new ones come."""
+    print("\nThe drain at 50,000 events a second")
+    for label, settings, start in (("in full", {}, 2), ("at its bound (GPUSPY_KEEP=32MiB)", {"GPUSPY_KEEP": "32MiB"}, 30)):
+        database = folder / "drain.db"
+        program = subprocess.Popen([str(BENCH / "bench_run"), "cuda", "2000000000", "25000"], stdout=subprocess.DEVNULL,
+                                   env=dict(os.environ, LD_PRELOAD=str(LIBRARY), GPUSPY_DB=str(database), GPUSPY_QUIET="1", **settings))
+        time.sleep(start)
+        before, begun = drain_seconds(program.pid), time.perf_counter()
+        time.sleep(seconds)
+        share = (drain_seconds(program.pid) - before) / (time.perf_counter() - begun)
+        program.kill()
+        program.wait()
+        row(label, f"{share * 100:.1f}", "% of a core", "≤ 3", share <= 0.03)
+        for old in folder.glob("drain*"):
+            old.unlink()
+
+
 def disk_writer(folder):
     """Another process that writes to the same disk and waits for it, again and again."""
     script = ("import os, sys\nfile = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\nblock = os.urandom(1 << 20)\n"
@@ -397,11 +443,13 @@ def main():
         call_cost(folder, times, 200_000 // scale)
         python_cost(folder, times, 200_000 // scale)
         torch_cost(folder, times, 400 // scale)
+        bounded_cost(folder, max(times // 2, 1), 400 // scale)
         tail_of_calls(10_000_000 // scale, 1 if options.quick else 3)
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
         whatif_speed(folder, 2_000_000 // scale)
         watching(folder, 5 if options.quick else 20)
+        draining(folder, 5 if options.quick else 30)
         importing(folder, 1_000_000 // scale)
         for events in (1_000_000, 10_000_000, 50_000_000):
             reading(folder, events // scale)

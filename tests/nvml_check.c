@@ -1,4 +1,4 @@
-/* Compiled with NVML's own nvml.h where one stands, else with the simulator's: interpose/nvml_abi.h
+/* Compiled with NVML's own nvml.h where one stands, else with the simulator's: schema/nvml_abi.h
  * against it. */
 #if __has_include(<nvml.h>)
 #include <nvml.h>
@@ -6,7 +6,7 @@
 #include "fixtures/simcuda/include/simnvml.h"
 #endif
 
-#include "interpose/nvml_abi.h"
+#include "schema/nvml_abi.h"
 
 #define SAME(a, b) _Static_assert((long long)(a) == (long long)(b), #a " is " #b)
 

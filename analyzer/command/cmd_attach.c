@@ -5,36 +5,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 #include "analyzer/attach/attach.h"
 #include "analyzer/base/term.h"
+#include "analyzer/command/attached.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/launch/launch.h"
+#include "analyzer/launch/recording.h"
 #include "analyzer/top/find.h"
 #include "schema/attach.h"
 #include "schema/shell_word.h"
 #include "schema/store.h"
 
 struct settings {
-    const char *db, *stacks;
-    int native_depth; /* 0: the recorder's default */
-    uint64_t keep;    /* bytes; 0: not given */
-    bool torch_cpu, tree, quiet;
+    struct launch_recording recording;
+    const char *db;
+    bool tree, quiet;
 };
 
 static const struct option_row options[] = {
     {"db", 'o', OPTION_FILE, offsetof(struct settings, db), "FILE", NULL, 0, 0,
      "record to FILE; default run.db in this folder. If FILE exists, gpuspy takes and prints the next free name"},
-    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both|none", 0, 0,
-     "call stacks to record; default both"},
-    {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
-     "record at most N native frames per stack"},
-    {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
-     "also record PyTorch's CPU tensors"},
-    {"keep", 0, OPTION_BYTES, offsetof(struct settings, keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,
-     "bound each process's recording to SIZE (at least 32MiB)"},
+    LAUNCH_RECORDING_ROWS(struct settings),
     {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
      "also the processes that PID has started, those of them that use CUDA"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
@@ -85,8 +77,9 @@ struct text {
     bool cut;
 };
 
-static void add(struct text *t, const char *name, const char *value)
+static void add(void *text, const char *name, const char *value)
 {
+    struct text *t = text;
     const size_t room = sizeof t->at - t->used;
     const int n = strchr(value, '\n') ? -1 : snprintf(t->at + t->used, room, "%s=%s\n", name, value);
 
@@ -96,12 +89,17 @@ static void add(struct text *t, const char *name, const char *value)
         t->at[t->used] = 0, t->cut = true;
 }
 
-/* Settings of the environment that have no option here: GPUSPY_NVML, GPUSPY_MIN_FREE. */
+static bool has(const struct text *t, const char *variable, size_t n)
+{
+    for (const char *line = t->at; *line; line += strcspn(line, "\n") + 1)
+        if (strncmp(line, variable, n) == 0 && line[n] == '=') return true;
+    return false;
+}
+
+/* Settings of the environment that no option replaces. */
 static void add_environment(struct text *t)
 {
-    static const char *const others[] = {"GPUSPY_DB",        "GPUSPY_RUN_ID",       "GPUSPY_QUIET", "GPUSPY_LIB",
-                                         "GPUSPY_DISABLE",   "GPUSPY_ON_OOM",       "GPUSPY_LIMIT", "GPUSPY_STACKS",
-                                         "GPUSPY_TORCH_CPU", "GPUSPY_NATIVE_DEPTH", "GPUSPY_KEEP"};
+    static const char *const others[] = {"GPUSPY_LIB", "GPUSPY_DISABLE", "GPUSPY_ON_OOM", "GPUSPY_LIMIT"};
     extern char **environ;
 
     for (char **e = environ; *e; e++) {
@@ -111,44 +109,23 @@ static void add_environment(struct text *t)
         if (other) continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(name, others[i]) == 0;
-        if (!other) add(t, name, equals + 1);
+        if (!other && !has(t, name, strlen(name))) add(t, name, equals + 1);
     }
-}
-
-static const char *or_environment(const char *option, const char *name)
-{
-    return option ? option : getenv(name);
-}
-
-static void add_run_id(struct text *t)
-{
-    char id[40];
-    uint64_t random[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
-
-    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[1] ^= (uint64_t)clock();
-    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
-    add(t, "GPUSPY_RUN_ID", id);
 }
 
 /* Absolute: the process is elsewhere. */
 static bool describe(struct text *t, const struct settings *s)
 {
-    char cwd[PATH_MAX], db[2 * PATH_MAX], depth[16], keep[24];
-    const char *file = or_environment(s->db, "GPUSPY_DB"), *value;
+    char cwd[PATH_MAX], db[2 * PATH_MAX];
+    const char *file = s->db ? s->db : getenv("GPUSPY_DB");
 
     if (!file || !*file) file = "run.db";
     if (file[0] != '/' && !getcwd(cwd, sizeof cwd)) return false;
     snprintf(db, sizeof db, "%s%s%s", file[0] == '/' ? "" : cwd, file[0] == '/' ? "" : "/", file);
     add(t, "GPUSPY_DB", db);
     add(t, "GPUSPY_QUIET", "1");
-    add_run_id(t);
-    if ((value = or_environment(s->stacks, "GPUSPY_STACKS"))) add(t, "GPUSPY_STACKS", value);
-    snprintf(depth, sizeof depth, "%d", s->native_depth);
-    if ((value = or_environment(s->native_depth ? depth : NULL, "GPUSPY_NATIVE_DEPTH")))
-        add(t, "GPUSPY_NATIVE_DEPTH", value);
-    if ((value = or_environment(s->torch_cpu ? "1" : NULL, "GPUSPY_TORCH_CPU"))) add(t, "GPUSPY_TORCH_CPU", value);
-    snprintf(keep, sizeof keep, "%lluB", (unsigned long long)s->keep);
-    if ((value = or_environment(s->keep ? keep : NULL, "GPUSPY_KEEP"))) add(t, "GPUSPY_KEEP", value);
+    add(t, "GPUSPY_RUN_ID", launch_run_id());
+    launch_recording_set(&s->recording, add, t);
     add_environment(t);
     return !t->cut && strlen(db) < PATH_MAX;
 }
@@ -198,6 +175,8 @@ static int attach_one(struct job *j, pid_t pid, bool started)
     if (!matches) return readable && !begin ? EXIT_NO : EXIT_INPUT;
     j->matches++;
     const enum attach_result result = begin ? attach_begin(&p, j->library, j->given->at, text) : attach_end(&p, text);
+    char *const wrong = strchr(text, '\n');
+    if (wrong) *wrong = 0;
     gs_shell_path(word, sizeof word, text);
     if (result != ATTACH_DONE)
         complain("%s: %s", name, text);
@@ -205,6 +184,7 @@ static int attach_one(struct job *j, pid_t pid, bool started)
         complain("process %d is now recorded to %s; to end that: gpuspy detach %d", (int)pid, word, (int)pid);
     else if (!j->quiet)
         complain("process %d was recorded to %s; next: gpuspy report %s", (int)pid, word, word);
+    if (wrong) complain("%s: %s", name, wrong + 1);
     return exit_code_of(result);
 }
 
@@ -270,6 +250,33 @@ int command_attach(const struct command *self, int argc, char **argv)
     }
     struct job job = {.library = library, .given = &given, .quiet = s.quiet, .tree = s.tree};
     return attach_all(&job, argv, operands);
+}
+
+bool command_attach_process(pid_t pid, char *database, char *line, size_t size)
+{
+    const struct settings s = {.tree = false};
+    struct text given = {.used = 0};
+    struct attach_process p;
+    char library[PATH_MAX], text[ATTACH_WHY] = "";
+    bool done = false;
+
+    *database = 0;
+    if (!describe(&given, &s))
+        snprintf(text, sizeof text, "the path of the recording or a setting is too long or has a line break");
+    else if (launch_library(library, text, sizeof text) && attach_process_read(&p, pid, library, text)) {
+        if (p.has_cuda)
+            done = attach_begin(&p, library, given.at, text) == ATTACH_DONE;
+        else
+            snprintf(text, sizeof text, "process %d has not loaded CUDA", (int)pid);
+    }
+    const size_t end = strcspn(text, "\n");
+    if (done)
+        snprintf(line, size, "process %d is now recorded to %.*s%s%s", (int)pid, (int)end, text, text[end] ? "; " : "",
+                 text[end] ? text + end + 1 : "");
+    else
+        snprintf(line, size, "not attached: %s", text);
+    if (done) snprintf(database, PATH_MAX, "%.*s", (int)end, text);
+    return done;
 }
 
 int command_detach(const struct command *self, int argc, char **argv)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,31 +15,28 @@
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/launch/limit.h"
 #include "analyzer/launch/on_oom.h"
+#include "analyzer/launch/recording.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
+#include "analyzer/launch/simulate_settings.h"
 #include "analyzer/base/term.h"
 #include "schema/store.h"
 
 struct settings {
-    const char *output, *stacks, *simulate, *limit, *on_oom;
-    int native_depth; /* 0: the recorder's default */
-    int gpus;         /* simulated ones; 0: one */
-    int loops;        /* -1: not given */
-    uint64_t keep;    /* bytes; 0: not given */
-    bool torch_cpu, inside_pools, quiet, no_summary;
+    struct launch_recording recording;
+    const char *output, *simulate, *limit, *on_oom;
+    int gpus;  /* simulated ones; 0: one */
+    int loops; /* -1: not given */
+    bool inside_pools, quiet, no_summary;
 };
 
 static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
      "record to FILE; default run.db. If FILE exists, gpuspy takes and prints the next free name"},
-    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both|none", 0, 0,
-     "call stacks to record; default both"},
-    {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
-     "record at most N native frames per stack"},
-    {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
-     "also record PyTorch's CPU tensors"},
+    LAUNCH_RECORDING_ROWS(struct settings),
     {"inside-pools", 0, OPTION_FLAG, offsetof(struct settings, inside_pools), NULL, NULL, 0, 0,
-     "start JAX and TensorFlow without their memory pools, so that each array is a CUDA allocation with its line; the "
+     "start JAX, TensorFlow and CuPy without their memory pools, so that each array is a CUDA allocation with its "
+     "line; the "
      "program is slower, and memory less fragmented than with the pools"},
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
      "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
@@ -56,10 +52,6 @@ static const struct option_row options[] = {
      "run this shell command after an out-of-memory error that the program did not handle, and after the first that it "
      "did; "
      "{} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
-    {"keep", 0, OPTION_BYTES, offsetof(struct settings, keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,
-     "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: the last part stays "
-     "complete; "
-     "of the time before, peaks, failures, live memory, totals by call path and a coarse timeline stay"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
      "print no summary at the end"},
@@ -164,19 +156,6 @@ static bool can_record(const char *db)
     return false;
 }
 
-/* What ties the processes of the run together; an outer one (a run that spans machines) stays. */
-static const char *run_id(void)
-{
-    static char id[40];
-    const char *outer = getenv("GPUSPY_RUN_ID");
-    uint64_t random[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
-
-    if (outer && *outer) return outer;
-    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[1] ^= (uint64_t)clock();
-    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
-    return id;
-}
-
 /* What makes a framework ask CUDA for each array: JAX's "GPU memory allocation", TensorFlow's gpu_process_state.cc. */
 static const struct {
     const char *name, *value;
@@ -184,26 +163,35 @@ static const struct {
              {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
              {"TF_GPU_ALLOCATOR", "cuda_malloc_async"}};
 
+/* CuPy has no such variable: a setting in Python. */
+static void set_pools(const struct settings *s, struct launch *l)
+{
+    static char folder[PATH_MAX];
+    char why[2 * PATH_MAX];
+
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+        if (!getenv(pools[i].name)) launch_set(l, pools[i].name, pools[i].value);
+    launch_set(l, "GPUSPY_INSIDE_POOLS", "1");
+    if (s->simulate) return; /* which sets the path */
+    if (launch_simulate_folder(folder, sizeof folder, why, sizeof why))
+        launch_python_path(l, folder);
+    else
+        complain("run: --inside-pools: CuPy keeps its pool: gpuspy %s", why);
+}
+
+static void set_variable(void *launch, const char *name, const char *value)
+{
+    launch_set(launch, name, value);
+}
+
 static void set_environment(const struct settings *s, struct launch *l, const char *db, const char *id)
 {
-    static char depth[16], keep[24];
-
     launch_set(l, "GPUSPY_DB", db);
     launch_set(l, "GPUSPY_RUN_ID", id);
-    if (s->stacks) launch_set(l, "GPUSPY_STACKS", s->stacks);
-    if (s->native_depth) {
-        snprintf(depth, sizeof depth, "%d", s->native_depth);
-        launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
-    }
-    if (s->keep) {
-        snprintf(keep, sizeof keep, "%lluB", (unsigned long long)s->keep);
-        launch_set(l, "GPUSPY_KEEP", keep);
-    }
+    launch_recording_set(&s->recording, set_variable, l);
     if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
     if (s->on_oom) launch_set(l, LAUNCH_ON_OOM, s->on_oom);
-    if (s->torch_cpu) launch_set(l, "GPUSPY_TORCH_CPU", "1");
-    for (size_t i = 0; s->inside_pools && i < sizeof pools / sizeof *pools; i++)
-        if (!getenv(pools[i].name)) launch_set(l, pools[i].name, pools[i].value);
+    if (s->inside_pools) set_pools(s, l);
     /* One summary is enough: ours, which sees all processes, or none. */
     launch_set(l, "GPUSPY_QUIET", "1");
 }
@@ -212,10 +200,10 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
 static int record(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
 {
     struct command_recorded r = {.db = on_this_host,
-                                 .run_id = run_id(),
+                                 .run_id = launch_run_id(),
                                  .started = time(NULL),
                                  .program = l->argv[0],
-                                 .torch_cpu = s->torch_cpu,
+                                 .torch_cpu = s->recording.torch_cpu,
                                  .quiet = s->quiet,
                                  .what_if = s->simulate || s->limit};
     int code;

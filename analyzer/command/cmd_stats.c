@@ -68,8 +68,8 @@ static bool collect_stats(struct view_stats *x, struct run *run, const struct se
     if (!view_stats_has_layer(x, (int)x->layer)) return true;
     x->profile = profile_build(run, &wish, error, error_size);
     if (!x->profile) return false;
-    x->lines = profile_tally_build(run, x->profile, TALLY_LINE, false);
-    x->categories = profile_tally_build(run, x->profile, TALLY_CATEGORY, false);
+    x->lines = profile_tally_build(run, x->profile, TALLY_LINE, false, false);
+    x->categories = profile_tally_build(run, x->profile, TALLY_CATEGORY, false, false);
     profile_tally_sort(x->categories, TALLY_BY_OWN);
     return true;
 }

@@ -179,7 +179,7 @@ static int show(struct viewing *v, const struct settings *s, const struct profil
 {
     enum profile_tally_by by = (enum profile_tally_by)index_of(s->by, by_words);
     enum profile_tally_sort sort = (enum profile_tally_sort)index_of(s->sort, sort_words);
-    struct profile_tally *t = profile_tally_build(v->run, p, by, s->profile.native);
+    struct profile_tally *t = profile_tally_build(v->run, p, by, s->profile.native, true);
     int code = EXIT_YES;
 
     profile_tally_sort(t, sort);

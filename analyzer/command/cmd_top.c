@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/command/attached.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
 #include "analyzer/symbol/symbol.h"
@@ -19,6 +20,7 @@
 #include "schema/store.h"
 
 #define ROWS_JSON 50
+#define USERS_MS 1000 /* that the first look waits for NVML */
 
 struct settings {
     bool once, json, native;
@@ -63,7 +65,10 @@ const struct command_text command_text_top = {
              "and others use; per line of code what it holds, what grew in the last minute, and what allocates, copies "
              "and waits. A curve shows the last five minutes; if memory grows steadily, top states when the GPU is "
              "full at that "
-             "growth. Utilization and temperature are NVML's. Press ? for the keys.\n\ntop only reads: the recording "
+             "growth. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt also lists processes that "
+             "use a GPU and "
+             "are not recorded, as NVML reports them; the key a attaches to the selected one, as gpuspy attach "
+             "does.\n\ntop only reads: the recording "
              "neither waits for it nor changes, and "
              "it works with any recording at any time. The last second may be missing; the first line shows the age of "
              "the data.\n\nWithout an operand, gpuspy looks for running recordings in /proc and lists them if there "
@@ -123,11 +128,9 @@ static int find_only(struct top_model *m)
     } else if (n) {
         complain("top: several programs are being recorded; give the process or the file of one:");
         print_found(found, n);
-    } else {
-        complain("top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a recording");
     }
     top_found_free(found, n);
-    return one ? EXIT_YES : n ? EXIT_USAGE : EXIT_NO;
+    return one || n == 0 ? EXIT_YES : EXIT_USAGE;
 }
 
 static int find_pid(struct top_model *m, uint32_t pid)
@@ -275,8 +278,15 @@ static int64_t budget(double interval_s)
     return (int64_t)(interval_s * 1e9 * 0.012);
 }
 
-static int unreadable(const struct top_model *m)
+static int unreadable(const struct top_view *v)
 {
+    const struct top_model *m = v->tables->model;
+    if (m->sources_n == 0) {
+        complain(v->users.n ? "top: no program is being recorded; record one that runs already with: gpuspy attach PID"
+                            : "top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a "
+                              "recording");
+        return EXIT_NO;
+    }
     const struct top_source *s = &m->sources[0];
     if (s->loaded || s->state == TOP_WAITING) {
         return EXIT_YES;
@@ -293,7 +303,7 @@ static int unreadable(const struct top_model *m)
 static void print(struct top_view *v, const struct settings *s)
 {
     if (s->json) {
-        top_view_json(v->tables, &v->choice, s->top ? (size_t)s->top : ROWS_JSON, stdout);
+        top_view_json(v, s->top ? (size_t)s->top : ROWS_JSON, stdout);
     } else {
         top_view_print(v, stdout);
     }
@@ -318,11 +328,12 @@ static int print_reads(struct top_view *v, const struct settings *s)
             next += (int64_t)(v->interval_s * 1e9);
             wait_until(next);
             going = top_model_update(m, budget(v->interval_s));
+            top_users_update(&v->users, 0);
             if (!s->json) {
                 putchar('\n');
             }
         } else {
-            going = m->sources[0].state == TOP_RECORDING || m->sources[0].state == TOP_WAITING;
+            going = m->sources_n && (m->sources[0].state == TOP_RECORDING || m->sources[0].state == TOP_WAITING);
             for (size_t i = 1; i < m->sources_n; i++) {
                 going = going || m->sources[i].state == TOP_RECORDING;
             }
@@ -398,16 +409,66 @@ static void scroll(struct top_view *v, int rows)
     v->scroll = v->scroll + rows < 0 ? 0 : v->scroll + rows;
 }
 
+static void next_layer(struct top_view *v)
+{
+    static const int layers[] = {TOP_LAYER_AUTO, TOP_DEVICE, TOP_PINNED, TOP_HOST};
+    size_t i = 0;
+    while (i < 3 && layers[i] != v->choice.layer) {
+        i++;
+    }
+    v->choice.layer = layers[(i + 1) % 4];
+}
+
+static void draw(struct top_view *v);
+
+/* The recording is shown as soon as there is one. */
+static void attach_chosen(struct top_view *v)
+{
+    char database[PATH_MAX];
+    const pid_t pid = (pid_t)v->users.at[v->chosen].pid;
+    snprintf(v->notice, sizeof v->notice, "attaching to process %d …", (int)pid);
+    draw(v);
+    if (command_attach_process(pid, database, v->notice, sizeof v->notice)) {
+        add_once(v->tables->model, database);
+        top_model_update(v->tables->model, 0);
+        v->lists_users = false;
+    }
+}
+
+/* False: the key is none of the list's. */
+static bool press_in_list(struct top_view *v, int key)
+{
+    switch (key) {
+    case 'a':
+        if (v->chosen < v->users.n) {
+            attach_chosen(v);
+        }
+        break;
+    case KEY_UP:
+    case 'k': v->chosen -= v->chosen > 0; break;
+    case KEY_DOWN:
+    case 'j': v->chosen += v->chosen + 1 < v->users.n; break;
+    case KEY_ESCAPE: v->lists_users = v->tables->model->sources_n == 0; break;
+    default: return false;
+    }
+    return true;
+}
+
 /* False: quit. */
 static bool press(struct top_view *v, int key)
 {
-    static const int layers[] = {TOP_LAYER_AUTO, TOP_DEVICE, TOP_PINNED, TOP_HOST};
     if (key == KEY_QUIT) {
         return false;
+    }
+    if (key != KEY_NONE && key != KEY_RESIZE) {
+        v->notice[0] = 0;
     }
     if (v->typing) {
         type(v, key);
         v->scroll = 0;
+        return true;
+    }
+    if (v->lists_users && press_in_list(v, key)) {
         return true;
     }
     switch (key) {
@@ -428,15 +489,9 @@ static bool press(struct top_view *v, int key)
     case 'r': set_sort(v, TOP_BY_RATE); break;
     case 'l': set_sort(v, TOP_BY_LAST); break;
     case 'n': v->choice.native = !v->choice.native; break;
-    case 'm':
-        for (size_t i = 0; i < 4; i++) {
-            if (layers[i] == v->choice.layer) {
-                v->choice.layer = layers[(i + 1) % 4];
-                break;
-            }
-        }
-        break;
+    case 'm': next_layer(v); break;
     case '/': v->typing = true; break;
+    case 'a': v->lists_users = true; break;
     case KEY_ESCAPE:
         v->choice.filter[0] = 0;
         v->help = false;
@@ -475,7 +530,10 @@ static int watch(struct top_view *v, const struct settings *s)
     int left = s->count ? s->count - 1 : -1;
     int64_t next = now_ns();
     v->live = true;
+    v->lists_users = m->sources_n == 0;
     for (bool on = true; on;) {
+        top_users_update(&v->users, 0);
+        v->chosen = v->chosen < v->users.n ? v->chosen : 0;
         draw(v);
         next += (int64_t)(v->interval_s * 1e9);
         next = next < now_ns() ? now_ns() : next;
@@ -527,11 +585,13 @@ static int run(struct top_view *v, const struct settings *s)
     bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
     top_model_sort(v->tables->model);
     top_model_update(v->tables->model, 0);
-    int code = unreadable(v->tables->model);
-    if (code != EXIT_YES) {
-        return code;
+    top_users_update(&v->users, USERS_MS);
+    const int code = screen && v->users.n ? EXIT_YES : unreadable(v);
+    if (code == EXIT_YES && screen && top_screen_open()) {
+        return watch(v, s);
     }
-    return screen && top_screen_open() ? watch(v, s) : print_reads(v, s);
+    const int printed = code == EXIT_YES || (code == EXIT_NO && v->users.n) ? print_reads(v, s) : EXIT_YES;
+    return printed > code ? printed : code;
 }
 
 int command_top(const struct command *self, int argc, char **argv)
@@ -558,6 +618,7 @@ int command_top(const struct command *self, int argc, char **argv)
     v.choice.table = (enum top_table)word_at(s.table, "lines|functions|syncs|copies");
     int code = operands ? add_operand(tables.model, argv[0]) : find_only(tables.model);
     if (code == EXIT_YES) code = run(&v, &s);
+    top_users_free(&v.users);
     top_tables_free(&tables);
     top_model_free(tables.model);
     symbolizer_free(symbols);

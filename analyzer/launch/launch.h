@@ -9,7 +9,7 @@
 /* As env(1), nohup(1) and timeout(1) have them. */
 enum { LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNCH_NOT_FOUND = 127 };
 
-#define LAUNCH_VARIABLES 24
+#define LAUNCH_VARIABLES 40
 
 struct launch {
     char **argv;                                                  /* the program and its arguments, ends with NULL */

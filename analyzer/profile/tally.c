@@ -18,7 +18,7 @@ struct tallying {
     struct profile_tally *t;
     struct run *run;
     enum profile_tally_by by;
-    bool native;
+    bool native, inner;
     const char *cwd;
     struct site_builder b; /* sites, owners */
     struct result_report report;
@@ -157,11 +157,26 @@ static void add_total(struct tallying *w, struct profile_tally_row *row, const s
     row->total_count += e->count;
 }
 
+/* Names are not looked up in the C library, whose calls never have something of their own but where all are its. */
+static size_t own_frames(struct tallying *w, uint32_t stack)
+{
+    size_t n = 0, places;
+
+    for (; stack != RUN_NONE; stack = run_stack_parent(w->run, stack)) {
+        if (site_module_rank(run_stack_frame(w->run, stack)->module) == 2) continue;
+        const struct run_frame *f = run_frame_places(w->run, stack, &places);
+        for (size_t i = 0; i < places && n < RUN_DEPTH_MAX; i++) w->frames[n++] = &f[i];
+    }
+    return n;
+}
+
 static void add_by_frames(struct tallying *w, const struct profile_entry *e, uint64_t number)
 {
     struct profile_tally_row *(*of)(struct tallying *, const struct run_frame *) =
         w->by == TALLY_MODULE ? module_row : frame_row;
-    size_t n = profile_frames(w->run, e->stack, w->native, w->frames, RUN_DEPTH_MAX);
+    const bool all = w->inner || run_stack_python(w->run, e->stack) != RUN_NONE;
+    const size_t n =
+        all ? profile_frames(w->run, e->stack, w->native, w->frames, RUN_DEPTH_MAX) : own_frames(w, e->stack);
     struct run_frame site;
     const struct run_frame *own =
         w->by == TALLY_MODULE ? (n ? w->frames[n - 1] : NULL) : site_frame(w, e->stack, &site);
@@ -183,7 +198,7 @@ static void add_by_word(struct tallying *w, const struct profile_entry *e, uint6
 }
 
 struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
-                                          bool native)
+                                          bool native, bool inner)
 {
     size_t n;
     struct run_observer unused;
@@ -192,7 +207,8 @@ struct profile_tally *profile_tally_build(struct run *run, const struct profile 
 
     *t = (struct profile_tally){.private = arena_realloc(NULL, 1, sizeof *t->private)};
     *t->private = (struct tally_private){0};
-    *w = (struct tallying){.t = t, .run = run, .by = by, .native = native, .cwd = run_processes(run, &n)[0].cwd};
+    *w = (struct tallying){
+        .t = t, .run = run, .by = by, .native = native, .inner = inner, .cwd = run_processes(run, &n)[0].cwd};
     w->b = (struct site_builder){.run = run, .report = &w->report, .arena = &t->private->arena};
     site_helpers(run, &w->b.helpers);
     site_owners_start(&w->b, &unused);

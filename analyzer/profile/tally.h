@@ -34,9 +34,10 @@ struct profile_tally {
     struct tally_private *private;
 };
 
-/* The profile has categories where it is by them. Names are looked up. */
+/* The profile has categories where it is by them. Names are looked up. `inner`: rows that have nothing of their own are
+ * wanted, too. */
 struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
-                                          bool native);
+                                          bool native, bool inner);
 /* Rows without anything of their own come last but where the total is asked for. */
 void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort);
 void profile_tally_free(struct profile_tally *t);

@@ -367,18 +367,24 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
 {
     const double after = sqlite3_column_double(st, 0);
     const int64_t tensors = run_bounded(sqlite3_column_int64(st, 1));
-    char run_for[UNITS_TEXT], bytes[UNITS_TEXT], had[UNITS_TEXT + 64] = "";
+    const int64_t blocks = sqlite3_column_type(st, 2) == SQLITE_NULL ? -1 : run_bounded(sqlite3_column_int64(st, 2));
+    char run_for[UNITS_TEXT], bytes[UNITS_TEXT], count[UNITS_TEXT], had[2 * UNITS_TEXT + 256] = "";
 
     for (size_t i = 0; i < l->run->processes_n; i++) {
         struct run_process *p = &l->run->processes[i];
         if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
         p->attached_after_s = after;
-        if (tensors > 0)
-            snprintf(had, sizeof had, ", such as %s of tensors", units_format_bytes(bytes, (uint64_t)tensors));
-        run_add_note(l->run,
-                     "gpuspy attached to process %u %s after it started: memory that it had allocated before is not in "
-                     "the recording%s",
-                     p->pid, units_format_seconds(run_for, after), had);
+        units_format_bytes(bytes, (uint64_t)(tensors > 0 ? tensors : 0));
+        if (blocks >= 0)
+            snprintf(had, sizeof had,
+                     "%s of tensors that PyTorch had allocated before, %s, have no call path and no earlier time, and "
+                     "other memory from before is not in the recording",
+                     units_format_plural(count, (uint64_t)blocks, "block", "blocks"), bytes);
+        else
+            snprintf(had, sizeof had, "memory that it had allocated before is not in the recording%s%s%s",
+                     tensors > 0 ? ", such as " : "", tensors > 0 ? bytes : "", tensors > 0 ? " of tensors" : "");
+        run_add_note(l->run, "gpuspy attached to process %u %s after it started: %s", p->pid,
+                     units_format_seconds(run_for, after), had);
         break;
     }
     return true;
@@ -538,7 +544,8 @@ static const struct {
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
      "'exception', 'exception_place', 'python_gc', 'torch_version', 'stopped', 'import.torch')"},
     {add_attached, false, false, "meta",
-     "SELECT value + 0.0, (SELECT sum(value + 0) FROM meta WHERE key LIKE 'attached_tensor_bytes.%') FROM meta WHERE "
+     "SELECT value + 0.0, (SELECT sum(value + 0) FROM meta WHERE key LIKE 'attached_tensor_bytes.%'), "
+     "(SELECT value FROM meta WHERE key = 'attached_blocks') FROM meta WHERE "
      "key = 'attached_after_s'"},
     {add_import, false, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
@@ -744,6 +751,7 @@ static void add_marks(struct run *run)
 void run_load_finish(struct run *run)
 {
     run_note_removed(run);
+    run_note_levels(run);
     if (run->unblocked) {
         run_add_note(
             run,

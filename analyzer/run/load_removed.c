@@ -142,3 +142,61 @@ void run_note_removed(struct run *run)
                  "memory, totals by call path, and a coarse timeline",
                  who, why, units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
 }
+
+/* ---------------------------------------------------------------- growth over the whole run */
+
+enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
+
+/* The smallest total in each eighth of the time; what comes first is starting up. False: it is not known of all. */
+static bool find_lows(const struct run_level *level, size_t n, int64_t lows[EIGHTHS])
+{
+    const int64_t end = level[n - 1].end_ns, start = level[0].start_ns + (end - level[0].start_ns) / EIGHTHS;
+    for (int i = 0; i < EIGHTHS; i++) lows[i] = INT64_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const int64_t at = level[i].start_ns - start;
+        if (at < 0 || end <= start) continue;
+        int64_t *low = &lows[(int)((double)at / (double)(end - start) * EIGHTHS)];
+        *low = level[i].low_bytes < *low ? level[i].low_bytes : *low;
+    }
+    for (int i = 0; i < EIGHTHS; i++)
+        if (lows[i] == INT64_MAX) return false;
+    return true;
+}
+
+static void note_rise(struct run *run, const struct run_level *level, size_t n)
+{
+    static const char *const words[] = {[RUN_SERIES_DEVICE] = "CUDA allocations",
+                                        [RUN_SERIES_TENSOR] = "tensors",
+                                        [RUN_SERIES_PINNED] = "pinned memory",
+                                        [RUN_SERIES_HOST] = "CPU tensors"};
+    const double share = (EIGHTHS - 1.0) / EIGHTHS, seconds = (double)(level[n - 1].end_ns - level[0].start_ns) / 1e9;
+    int64_t lows[EIGHTHS];
+    char from[UNITS_TEXT], to[UNITS_TEXT], rate[UNITS_TEXT], device[32] = "";
+    if (!find_lows(level, n, lows) || lows[EIGHTHS - 1] - lows[0] < RISE_MIN) return;
+    for (int i = 1; i < EIGHTHS; i++)
+        if (lows[i] <= lows[i - 1]) return;
+    if (level->device >= 0) snprintf(device, sizeof device, " on GPU %d", level->device);
+    run_add_note(
+        run,
+        "process %u: the smallest total of %s%s rose in each eighth of the time up to the last removed rows, "
+        "from %s to %s, %s per hour: what is still live at the end names the lines (--only leaks)",
+        run->processes[level->process].pid, words[level->layer], device, units_format_bytes(from, (uint64_t)lows[0]),
+        units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
+        units_format_bytes(rate, (uint64_t)((double)(lows[EIGHTHS - 1] - lows[0]) / (seconds * share * share) * 3600)));
+}
+
+/* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
+ * allocator's segments are left out: what grows in them is among the tensors. */
+void run_note_levels(struct run *run)
+{
+    bool tensors = false;
+    for (size_t i = 0; i < run->levels_n; i++) tensors = tensors || run->levels[i].layer == RUN_SERIES_TENSOR;
+    for (size_t i = 0, n; i < run->levels_n; i += n) {
+        const struct run_level *first = &run->levels[i];
+        for (n = 1; i + n < run->levels_n; n++) {
+            const struct run_level *next = &first[n];
+            if (next->process != first->process || next->layer != first->layer || next->device != first->device) break;
+        }
+        if (!(tensors && first->layer == RUN_SERIES_DEVICE)) note_rise(run, first, n);
+    }
+}

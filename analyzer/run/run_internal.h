@@ -182,6 +182,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size);
 /* load_removed.c */
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
 void run_note_removed(struct run *run); /* once all processes are loaded */
+void run_note_levels(struct run *run);  /* after it */
 void run_load_finish(struct run *run);  /* once all are loaded: order */
 
 /* stacks.c */

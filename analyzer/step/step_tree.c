@@ -153,18 +153,17 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
 
 static inline void visit(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)
 {
-    const uint64_t event = t->events, visits = p->visits++;
-    if (p->thread != thread || !visits) {
-        if (visits) {
-            p->visits = visits;
-            return;
-        }
+    const uint64_t event = t->events, visits = p->visits;
+    if (!visits) {
         p->thread = thread;
         p->first_ns = ns;
+    } else if (p->thread != thread) {
+        return;
     } else {
         const unsigned gap = 63 ^ (unsigned)__builtin_clzll((event - p->last_event) | 1);
         p->gaps[gap < STEP_PLACE_GAPS ? gap : STEP_PLACE_GAPS - 1]++;
     }
+    p->visits = visits + 1;
     p->last_event = event;
     p->last_ns = ns;
     if (!(visits & (((uint64_t)1 << p->shift) - 1))) {

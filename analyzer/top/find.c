@@ -55,7 +55,7 @@ bool top_descends(uint32_t pid, uint32_t ancestor)
     return false;
 }
 
-static char *command_of(uint32_t pid)
+char *top_command_of(uint32_t pid)
 {
     char path[64], text[4096], masked[4096];
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
@@ -88,7 +88,7 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
     if (c.pid != pid && c.pid != own_pid(pid)) {
         return false; /* a child that has it from its parent */
     }
-    *out = (struct top_found){.pid = pid, .parent = parent_of(pid), .command = command_of(pid)};
+    *out = (struct top_found){.pid = pid, .parent = parent_of(pid), .command = top_command_of(pid)};
     out->database = strndup(within, strlen(within) - 6);
     snprintf(out->run_id, sizeof out->run_id, "%s", c.run_id);
     return true;
@@ -124,7 +124,7 @@ static bool is_drain(uint32_t pid, const char *task)
 }
 
 /* The drain usually has a table of descriptors of its own; else the process has the database open. */
-static bool read_process(uint32_t pid, struct top_found *out)
+bool top_find_process(uint32_t pid, struct top_found *out)
 {
     char path[96];
     bool found = false;
@@ -156,7 +156,7 @@ struct top_found *top_find_all(size_t *n)
     *n = 0;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         uint32_t pid = (uint32_t)strtoul(e->d_name, NULL, 10);
-        if (pid && read_process(pid, &one)) {
+        if (pid && top_find_process(pid, &one)) {
             *ARENA_PUSH(list, *n, cap) = one;
         }
     }

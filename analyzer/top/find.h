@@ -15,6 +15,10 @@ struct top_found {
 
 /* All of them, by pid; to be freed with top_found_free. Processes of others are not looked into. */
 struct top_found *top_find_all(size_t *n);
+/* Whether this process records; `found` as in the list, to be freed with it. */
+bool top_find_process(uint32_t pid, struct top_found *found);
+/* Its words, with secrets masked; NULL unknown. */
+char *top_command_of(uint32_t pid);
 void top_found_free(struct top_found *found, size_t n);
 /* Whether `pid` is `ancestor` or was started by it, directly or not. */
 bool top_descends(uint32_t pid, uint32_t ancestor);

@@ -13,6 +13,8 @@ static const char *const help_text[] = {
     "Tab              show the next process or device; after the last, all",
     "m                show tensors or device, device, pinned, CPU tensors",
     "n                show lines of C and C++ (native frames), or of Python",
+    "a                list processes that use a GPU and are not recorded; there:",
+    "                 arrows choose one, a attaches to it, Esc shows the table",
     "arrows PgUp PgDn Home   scroll",
     "",
     "HELD       live now                + 1 MIN    change over the last minute",
@@ -34,7 +36,11 @@ static void help_lines(struct top_line *l)
 static void keys_line(struct top_line *l)
 {
     const struct top_view *v = l->v;
-    if (v->typing) {
+    if (v->notice[0]) {
+        top_put(l, TERMINAL_YELLOW, "%s", v->notice);
+    } else if (v->lists_users) {
+        top_put(l, TERMINAL_DIM, "q quit   arrows choose   a attach: record it from now on   Esc back");
+    } else if (v->typing) {
         top_put(l, TERMINAL_DIM, "type part of a row's line · Enter keeps it · Esc drops it");
     } else {
         top_put(l, TERMINAL_DIM, "q quit ? help space %s t table s sort / filter Tab process n native m memory",
@@ -68,6 +74,9 @@ void top_view_print(struct top_view *v, FILE *out)
             top_source_block(&l, (uint32_t)i, brief);
         }
     }
+    if (v->live && !v->lists_users) {
+        top_users_line(&l);
+    }
     fclose(head);
     int lines = 0, most_lines = v->rows ? v->rows - 5 : 0;
     for (const char *p = text; *p; p++) { /* a head that leaves no room for the table is cut */
@@ -84,8 +93,14 @@ void top_view_print(struct top_view *v, FILE *out)
     int room = v->rows ? v->rows - lines - 1 - (v->live ? 1 : 0) : 0;
     if (v->help) {
         help_lines(&l);
-    } else {
+    } else if (v->lists_users) {
+        top_users_part(&l, room);
+    } else if (m->sources_n) {
         top_table_part(&l, room);
+    }
+    if (!v->live && v->users.n) {
+        top_finish(&l);
+        top_users_part(&l, 0);
     }
     if (v->live) {
         keys_line(&l);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/top/table.h"
+#include "analyzer/top/users.h"
 
 struct top_view {
     struct top_tables *tables;
@@ -15,13 +16,17 @@ struct top_view {
     bool paused, help, typing; /* typing: the filter */
     double interval_s;
     struct top_choice choice;
-    int table_rows; /* out: rows of the table that fit */
+    struct top_users users; /* not recorded */
+    bool lists_users;       /* … instead of the table: */
+    uint32_t chosen;        /* … the row that a key chose */
+    char notice[1200];      /* what became of a key; "" nothing to state */
+    int table_rows;         /* out: rows of the table that fit */
 };
 
 /* Lines that end with \n and are at most `columns` wide. */
 void top_view_print(struct top_view *v, FILE *out);
 /* One object on one line; `top` entries a list. */
-void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t top, FILE *out);
+void top_view_json(const struct top_view *v, size_t top, FILE *out);
 const char *top_state_word(enum top_state state);
 /* A sentence about a recording that does not go on, or cannot be read; "" where all is well. */
 void top_state_text(const struct top_source *s, char *out, size_t size);

@@ -307,7 +307,9 @@ void top_title_line(struct top_line *l)
     localtime_r(&now, &tm);
     strftime(clock, sizeof clock, "%H:%M:%S", &tm);
     top_put(l, TERMINAL_BOLD, "gpuspy top");
-    top_put(l, TERMINAL_PLAIN, "  %s", text_path_here(path, sizeof path, m->sources[0].db.path));
+    if (m->sources_n) {
+        top_put(l, TERMINAL_PLAIN, "  %s", text_path_here(path, sizeof path, m->sources[0].db.path));
+    }
     if (m->sources_n > 1) {
         top_put(l, TERMINAL_PLAIN, " and %zu more", m->sources_n - 1);
     }

@@ -177,9 +177,25 @@ static json_t *row_json(const struct top_tables *t, enum top_table table, const 
     return o;
 }
 
-void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t top, FILE *out)
+/* NULL: unknown. */
+static json_t *users_json(const struct top_users *users)
+{
+    json_t *list = users->known ? json_array() : NULL;
+    for (size_t i = 0; i < users->n; i++) {
+        json_t *o = json_object();
+        set_count(o, "pid", users->at[i].pid);
+        set_count(o, "device", (uint64_t)users->at[i].device);
+        set_bytes(o, "bytes", users->at[i].bytes < 0 ? RUN_UNKNOWN : users->at[i].bytes);
+        set_text(o, "command", users->at[i].command);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+void top_view_json(const struct top_view *v, size_t top, FILE *out)
 {
     static const char *const names[TOP_TABLES] = {"lines", "functions", "syncs", "copies"};
+    struct top_tables *t = v->tables;
     struct top_model *m = t->model;
     json_t *o = json_object(), *processes = json_array();
     set_count(o, "schema", 1);
@@ -187,7 +203,7 @@ void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t
     set_text(o, "command", m->sources_n ? m->sources[0].command : NULL);
     set(o, "processes", processes);
     for (int table = 0; table < TOP_TABLES; table++) {
-        struct top_choice c = *choice;
+        struct top_choice c = v->choice;
         json_t *rows = json_array();
         c.table = (enum top_table)table;
         top_tables_fill(t, &c);
@@ -199,6 +215,7 @@ void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t
     for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find out what the helpers are */
         json_array_append_new(processes, source_json(t, (uint32_t)i));
     }
+    set(o, "unrecorded", users_json(&v->users));
     json_dumpf(o, out, JSON_COMPACT);
     fputc('\n', out);
     json_decref(o);

@@ -39,6 +39,9 @@ static inline int64_t top_max(int64_t a, int64_t b)
 void top_title_line(struct top_line *l);
 /* A process and its devices; brief: a line a device. */
 void top_source_block(struct top_line *l, uint32_t source, bool brief);
+/* One line if there are processes that are not recorded; all of them, in `room` lines (0: any). */
+void top_users_line(struct top_line *l);
+void top_users_part(struct top_line *l, int room);
 /* The chosen table in `room` lines; sets what of the view a table decides. */
 void top_table_part(struct top_line *l, int room);
 

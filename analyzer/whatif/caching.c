@@ -444,7 +444,8 @@ static uint32_t find_area(struct whatif_allocator *a, const struct request *r)
         if (has_room(a, from, r->bytes)) return from;
     }
     const int64_t page = pool->small ? small_segment : a->rules.large_bytes;
-    const int64_t memory = a->rules.device_bytes + a->rules.device_bytes / 8;
+    const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
+    const int64_t memory = device + device / 8;
     int64_t bytes = (memory + page - 1) / page * page;
     if (bytes < r->bytes) return WHATIF_NONE;
     return add_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);

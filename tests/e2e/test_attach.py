@@ -196,6 +196,19 @@ def test_settings_are_those_of_the_command(target):
     assert sql(target.folder / "b.db", "SELECT count(*) FROM frame")[0][0] > 0
 
 
+@pytest.mark.parametrize("name, value, says", [("GPUSPY_KEEP", "much", "is not a size of at least 32MiB, such as 512MiB; the "
+                                                "recording is not bounded"),
+                                               ("GPUSPY_STACKS", "all", "is not python, native, both or none; using the default")])
+def test_a_setting_that_makes_no_sense_is_reported(target, name, value, says):
+    """By the command: the program's own output stays as it is."""
+    done = gpuspy("attach", target.pid, folder=target.folder, **{name: value})
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[1:] == [f"gpuspy: attach: {name}={value} {says}"]
+    target.do("pairs", 2000, 5)
+    target.end()
+    assert sizes(target.folder / "run.db") == {("cudaMalloc", 2000): (15, 0)}
+
+
 def test_a_recording_that_exists_is_not_overwritten(target):
     (target.folder / "run.db").write_text("mine")
     done = gpuspy("attach", target.pid, folder=target.folder)

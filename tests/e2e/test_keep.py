@@ -1,8 +1,10 @@
 """GPUSPY_KEEP: a recording of bounded size against one of the same program in full, which is the oracle."""
+import contextlib
 import random
 import signal
 import sqlite3
 import subprocess
+import threading
 import time
 
 import pytest
@@ -28,12 +30,18 @@ def pair(tmp_path_factory):
                              env=full.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB"))
     second = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=kept.folder,
                               env=kept.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
-    largest = 0
-    while second.poll() is None:
-        largest = max(largest, sum(path.stat().st_size for path in kept.folder.glob("run.db*")))
-        time.sleep(0.02)
+    largest = watch_size(second, kept.folder)
     assert first.wait() == second.returncode == 0
     return full, kept, largest
+
+
+def watch_size(child, folder):
+    largest = 0
+    while child.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            largest = max(largest, sum(path.stat().st_size for path in folder.glob("run.db*")))
+        time.sleep(0.02)
+    return largest
 
 
 def totals(recording, table, kind):
@@ -96,6 +104,18 @@ def test_the_timeline_is_of_the_whole_run(pair):
     assert len(b) > 500
 
 
+def test_a_growth_that_only_the_whole_run_shows_is_stated(pair, recording):
+    """64 KiB every few seconds, among blocks that come and go: the rows that are left are too few for it."""
+    full, kept, _ = pair
+    rose = [note for note in kept.report()["run"]["notes"] if "rose in each eighth" in note]
+    assert len(rose) == 1 and "CUDA allocations on GPU 0" in rose[0] and "per hour" in rose[0]
+    assert not any("rose in each eighth" in note for note in full.report()["run"]["notes"])
+    recording.run(PROGRAMS / "storm", 1200000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB")
+    report = recording.report()
+    assert report["run"]["processes"][0]["kept_from_s"] > 0
+    assert not any("rose in each eighth" in note for note in report["run"]["notes"])
+
+
 def test_the_reader_learns_what_is_exact(pair):
     kept = pair[1]
     text = kept.gpuspy("report", kept.database).stdout
@@ -128,6 +148,45 @@ def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
     moment = full.sql("SELECT alloc_ns FROM allocation WHERE id=?", last)[0][0]
     then = {row[0] for row in full.sql("SELECT id FROM allocation WHERE id<=? AND (free_ns IS NULL OR free_ns>?)", last, moment)}
     assert live <= then and len(then - live) <= 1  # a free that came after the last allocation
+
+
+def read_again_and_again(child, path, seconds, wait):
+    """Transactions of so many seconds, one after the other."""
+    time.sleep(wait)
+    while child.poll() is None:
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(
+                sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as db:
+            db.execute("BEGIN")
+            db.execute("SELECT count(*) FROM meta").fetchone()
+            until = time.time() + seconds
+            while child.poll() is None and time.time() < until:
+                time.sleep(0.01)
+        time.sleep(0.001)
+
+
+@thread_sanitized("too slow for a recording of that size")
+@pytest.mark.parametrize("seconds, readers", [(0.3, 2), (1000, 1)])
+def test_readers_do_not_make_it_exceed_its_bound(pair, recording, seconds, readers):
+    """Readers that overlap never let SQLite start its log anew; nor does one that never ends. What is promised stays."""
+    full = pair[0]
+    child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=recording.folder,
+                             env=recording.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
+    others = [threading.Thread(target=read_again_and_again, args=(child, recording.database, seconds, n * seconds / readers))
+              for n in range(readers)]
+    for reader in others:
+        reader.start()
+    largest = watch_size(child, recording.folder)
+    for reader in others:
+        reader.join()
+    assert child.returncode == 0 and largest < BOUND, largest
+    for kind, table in (0, "allocation"), (1, "copy"):
+        assert totals(full, table, kind) == totals(recording, table, kind)
+    a, b = (r.report("--top", "100000") for r in (full, recording))
+    for x, y in zip(a["peak"], b["peak"], strict=True):
+        assert x["bytes"] == y["bytes"] and by_stack(x["by_stack"]) == by_stack(y["by_stack"])
+    assert by_stack([dict(x, frames=x["stack"]) for x in a["leaks"]]) == by_stack([dict(x, frames=x["stack"]) for x in b["leaks"]])
+    assert [(o["requested_bytes"], o["cause"]) for o in a["oom"]] == [(o["requested_bytes"], o["cause"]) for o in b["oom"]]
+    assert b["run"]["lost_events"] == 0 and not b.get("disagreements")
 
 
 def removed(path):

@@ -179,3 +179,29 @@ def test_the_programs_own_sitecustomize_still_runs(tmp_path):
     done = simulate(tmp_path, "--simulate", "t4-16g", "--", "/usr/bin/python3", "-c",
                     "import sys; print(any(path.endswith('sim/python') for path in sys.path))", PYTHONPATH=str(tmp_path / "own"))
     assert done.stdout == "own\nFalse\n", done.stderr
+
+
+CUPY = """
+class cuda:
+    allocator = "pool"
+
+    @classmethod
+    def set_allocator(cls, allocator):
+        cls.allocator = allocator
+"""
+
+
+@sanitized
+@pytest.mark.parametrize("options, allocator, dry", [
+    ((), "pool", False), (("--inside-pools",), None, False), (("--simulate", "t4-16g"), "pool", True),
+    (("--inside-pools", "--simulate", "t4-16g", "--gpus", "2", "--limit", "8GiB", "--keep", "64MiB", "--stacks", "python",
+      "--native-depth", "9", "--torch-cpu", "--on-oom", "true"), None, True)], ids=["", "pools", "dry", "all"])
+def test_cupy_gives_its_pool_up_inside_pools(tmp_path, options, allocator, dry):
+    """A stand-in for CuPy: the real one was tried by hand. A child of the program does the same."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "cupy.py").write_text(CUPY)
+    (tmp_path / "own" / "sitecustomize.py").write_text("print('own')\n")
+    show = "import cupy, sys; print(cupy.cuda.allocator, 'gpuspy_loops' in sys.modules)"
+    twice = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}])"
+    done = simulate(tmp_path, *options, "--", "/usr/bin/python3", "-c", twice, PYTHONPATH=str(tmp_path / "own"))
+    assert sorted(done.stdout.splitlines()) == sorted(["own", "own", f"{allocator} {dry}"]), done.stderr

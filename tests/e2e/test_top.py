@@ -14,7 +14,7 @@ import termios
 import time
 
 import pytest
-from conftest import BUILD, ROOT, thread_sanitized
+from conftest import BUILD, ROOT, sanitized, thread_sanitized
 
 pyte = pytest.importorskip("pyte")
 
@@ -484,3 +484,81 @@ def test_when_the_gpu_is_full_at_this_growth(recording, what):
     finally:
         job.kill()
         job.wait()
+
+
+# ------------------------------------------------------------------ what is not recorded
+
+UNRECORDED = """import ctypes, sys, time
+rt = ctypes.CDLL("libcudart.so.13")
+def step():
+    p = ctypes.c_void_p()
+    assert rt.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(1 << 20)) == 0
+    time.sleep(0.002)
+    assert rt.cudaFree(p) == 0
+print("ready", flush=True)
+while True:
+    step()
+"""
+
+
+@pytest.fixture
+def unrecorded(recording):
+    """A process that uses the GPU without the recorder, and NVML as it lists it."""
+    (recording.folder / "unrecorded.py").write_text(UNRECORDED)
+    process = subprocess.Popen([sys.executable, "unrecorded.py", "--token", "s3cret"], cwd=recording.folder, text=True,
+                               env=recording.environment(LD_PRELOAD="", GPUSPY_DB=""), stdout=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    nvml = {"LD_LIBRARY_PATH": str(BUILD / "sim"), "SIMCUDA_OTHER": f"2GiB@{process.pid}"}
+    yield process, nvml
+    process.kill()
+    process.communicate()
+
+
+def test_processes_that_are_not_recorded_are_listed(recording, program, unrecorded):
+    other, nvml = unrecorded
+    program.do("w")
+    settled(recording)
+    done = recording.gpuspy("top", "--json", recording.database, env=nvml)
+    (entry,) = json.loads(done.stdout)["unrecorded"]
+    assert entry == {"pid": other.pid, "device": 0, "bytes": 2 << 30, "command": entry["command"]}
+    assert "unrecorded.py" in entry["command"] and "s3cret" not in entry["command"]
+    text = recording.gpuspy("top", "--once", recording.database, env=nvml).stdout
+    assert re.search(rf"PID +GPU +HOLDS.*\n +{other.pid} +GPU 0 +2\.00 GiB +\S*python.*unrecorded\.py", text)
+    # the recorded one is not among them; nor is one of another namespace
+    recorded = recording.gpuspy("top", "--json", recording.database, env={**nvml, "SIMCUDA_OTHER": f"2GiB@{program.process.pid}"})
+    assert json.loads(recorded.stdout)["unrecorded"] == []
+    assert snapshot(recording)["unrecorded"] is None  # no NVML
+    program.end()
+
+
+def test_where_nothing_is_recorded_they_are_listed_as_well(recording, unrecorded):
+    other, nvml = unrecorded
+    done = recording.gpuspy("top", "--json", env=nvml)
+    if "several programs" in done.stderr or done.returncode == 0:
+        pytest.skip("something else is being recorded here")
+    assert done.returncode == 1 and "no program is being recorded" in done.stderr
+    assert [u["pid"] for u in json.loads(done.stdout)["unrecorded"]] == [other.pid]
+
+
+@sanitized("a sanitizer's run time has to be loaded first")
+def test_a_key_attaches_to_one(recording, program, unrecorded):
+    other, nvml = unrecorded
+    program.do("w")
+    settled(recording)
+    terminal = Terminal(recording.folder, "run.db", "--interval", "0.2", columns=120, GPUSPY_DB="late.db", **nvml)
+    terminal.until("not recorded: 1 process on a GPU")
+    terminal.key("a")
+    terminal.until(rf"> +{other.pid} +GPU 0 +2\.00 GiB.*unrecorded\.py")
+    terminal.key("\x1b")
+    terminal.until("HELD")
+    terminal.key("a")
+    terminal.until("a attach")
+    terminal.key("a")
+    text = terminal.until("(now recorded to|not attached: ).*\n?")
+    if "forbids" in text or "lets only root" in text:
+        pytest.skip(text)
+    terminal.until(rf"{other.pid} .* alloc/s")
+    terminal.key("\t")
+    terminal.key("q")
+    assert terminal.ended() == 0
+    assert (recording.folder / "late.db").exists() and other.poll() is None

@@ -35,7 +35,7 @@ static void show(struct top_tables *t, uint8_t how)
     FUZZ_CHECK(how & 4 || !memchr(text, 27, n), "an escape: %s", text);
     free(text);
     out = open_memstream(&text, &n);
-    top_view_json(t, &v.choice, 20, out);
+    top_view_json(&v, 20, out);
     fclose(out);
     json_t *json = json_loadb(text, n, JSON_ALLOW_NUL, &e);
     FUZZ_CHECK(json, "%s: %s", e.text, text);

@@ -1,4 +1,5 @@
-"""A training loop that gpuspy attaches to. For each line of input, so many steps; then what PyTorch counted."""
+"""A training loop that gpuspy attaches to. For each line of input, so many steps, or fill: until memory runs out, or
+history: record the allocator's history; then what PyTorch counted."""
 import json
 import sys
 import threading
@@ -33,12 +34,25 @@ def work(steps):
     beside.join()
 
 
+def fill():
+    try:
+        while True:
+            kept.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))
+    except torch.cuda.OutOfMemoryError:
+        pass
+
+
 work(3)
 for line in sys.stdin:
-    work(int(line))
+    if line == "fill\n":
+        fill()
+    elif line == "history\n":
+        torch.cuda.memory._record_memory_history()
+    else:
+        work(int(line))
     torch.cuda.synchronize()
     stats = torch.cuda.memory_stats()
     print(json.dumps({"made": stats["allocation.all.allocated"], "freed": stats["allocation.all.freed"],
-                      "bytes": stats["allocated_bytes.all.current"], "segments": stats["segment.all.allocated"],
+                      "bytes": stats["allocated_bytes.all.current"], "live": stats["allocation.all.current"], "segments": stats["segment.all.allocated"],
                       "mapped": stats["reserved_bytes.all.allocated"]}), flush=True)
 print("end")

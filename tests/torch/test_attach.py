@@ -39,6 +39,10 @@ def sql(path, query):
         return db.execute(query).fetchall()
 
 
+BEFORE = ("alloc_stack_id IN (SELECT s.id FROM stack s JOIN frame f ON f.id = s.frame_id "
+          "WHERE f.function = '(allocated before gpuspy attached)')")
+
+
 @pytest.mark.parametrize("settings", [{}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}], ids=["", "expandable"])
 def test_the_events_are_those_that_pytorch_counts(tmp_path, settings):
     training = Training(tmp_path, **settings)
@@ -49,10 +53,13 @@ def test_the_events_are_those_that_pytorch_counts(tmp_path, settings):
         training.gpuspy("detach")
         path = tmp_path / name
         assert sql(path, "SELECT lost_events, complete FROM process") == [(0, 1)]
-        made, live = sql(path, "SELECT count(*), sum(free_ns IS NULL) FROM allocations WHERE layer = 'tensor'")[0]
-        freed_before = sql(path, "SELECT value FROM meta WHERE key = 'unknown_frees'")[0][0]
+        made, live = sql(path, f"SELECT count(*), sum(free_ns IS NULL) FROM allocations WHERE layer = 'tensor' AND NOT {BEFORE}")[0]
+        freed_before = sql(path, f"SELECT count(free_ns) FROM allocations WHERE {BEFORE}")[0][0]
+        assert sql(path, "SELECT value FROM meta WHERE key IN ('unknown_frees', 'implied_frees')") == []
+        assert sql(path, f"SELECT count(*), sum(bytes) FROM allocations WHERE {BEFORE}") == [(before["live"], before["bytes"])]
+        assert sql(path, "SELECT value FROM meta WHERE key = 'attached_tensor_bytes.0'") == [(str(before["bytes"]),)]
         assert made == after["made"] - before["made"] > 100
-        assert made - live + int(freed_before) == after["freed"] - before["freed"]
+        assert made - live + freed_before == after["freed"] - before["freed"]
         # PyTorch's own total, at every event
         assert sql(path, "SELECT events, mismatches FROM tensor_check") == [
             (made + after["freed"] - before["freed"], 0)]
@@ -65,3 +72,30 @@ def test_the_events_are_those_that_pytorch_counts(tmp_path, settings):
     report = subprocess.run([BUILD / "gpuspy", "report", "--json", tmp_path / "first.db"], text=True, stdout=subprocess.PIPE)
     process, = json.loads(report.stdout)["run"]["processes"]
     assert process["attached_after_s"] > 0 and process["stopped"] == "detach"
+    text = subprocess.run([BUILD / "gpuspy", "report", tmp_path / "first.db"], text=True, stdout=subprocess.PIPE).stdout
+    assert "blocks of tensors that PyTorch had allocated before" in " ".join(text.split()) and "(allocated before gpuspy attached)" in text
+
+
+def test_an_out_of_memory_counts_them(tmp_path):
+    """The parts of the device still sum to it, and its tensors are PyTorch's own total."""
+    training = Training(tmp_path, SIMCUDA_MEMORY="2GiB")
+    training.steps(2)
+    training.gpuspy("attach", "--db", "run.db")
+    own = training.steps("fill")["bytes"]
+    training.end()
+    report = subprocess.run([BUILD / "gpuspy", "report", "--json", tmp_path / "run.db"], text=True, stdout=subprocess.PIPE)
+    oom = json.loads(report.stdout)["oom"][0]
+    assert sum(part["bytes"] for part in oom["waterfall"]) == 2 << 30
+    assert oom["evidence"]["live_bytes"] == own, oom["waterfall"]
+
+
+def test_a_list_that_carries_the_history_is_not_asked_for(tmp_path):
+    """PyTorch would look up the stacks of up to millions of events, in the program's main thread."""
+    training = Training(tmp_path)
+    training.steps("history")
+    training.gpuspy("attach", "--db", "run.db")
+    training.steps(2)
+    training.gpuspy("detach")
+    training.end()
+    assert sql(tmp_path / "run.db", "SELECT count(*) FROM meta WHERE key = 'attached_blocks'") == [(0,)]
+    assert sql(tmp_path / "run.db", "SELECT mismatches FROM tensor_check") == [(0,)]

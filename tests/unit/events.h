@@ -248,6 +248,27 @@ static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t addres
     ev_request(w, time, address, bytes, total, reserved, device, stack, GS_EXTRA_UNKNOWN);
 }
 
+/* PyTorch listed it when gpuspy attached. */
+static inline void ev_listed(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes)
+{
+    struct gs_rec_tensor r = {.rec = EV_REC(GS_REC_TENSOR, 0, time), .address = address, .bytes = bytes};
+    r.rec.flags = GS_FLAG_BEFORE;
+    r.layer = GS_LAYER_TENSOR;
+    EV_PUT(w, r);
+}
+
+static inline void ev_fact(struct gs_writer *w, const char *name, const char *value)
+{
+    struct {
+        struct gs_rec_setting setting;
+        char text[64];
+    } r = {.setting.rec = {.size = sizeof r, .type = GS_REC_SETTING, .flags = GS_FLAG_FACT}};
+    r.setting.name_len = (uint16_t)strlen(name);
+    r.setting.value_len = (uint16_t)strlen(value);
+    snprintf(r.text, sizeof r.text, "%s%s", name, value);
+    ev_put(w, &r, sizeof r);
+}
+
 /* A free that waits for `count` events, from `event` on; its ev_tensor comes next. */
 static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t event, uint32_t count,
                               uint32_t event_stack, uint32_t free_stack)

@@ -278,6 +278,29 @@ static void tensor_totals(void **state)
                    "host host -1 64 70 -\nhost host -1 1 80 -\n");
 }
 
+/* PyTorch's list is made while other threads go on: each block is counted once, and its totals agree all the time. */
+static void blocks_from_before_gpuspy_attached(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_fact(&b.w, GS_FACT_ATTACHED, "12.5");
+    ev_tensor(&b.w, 10, 0x1000, 512, 5612, 0, 0, 0); /* 5100 bytes were there */
+    ev_listed(&b.w, 20, 0x1000, 512);                /* recorded already */
+    ev_listed(&b.w, 20, 0x5000, 3000);
+    ev_listed(&b.w, 20, 0x6000, 2000);
+    ev_listed(&b.w, 20, 0x7000, 96); /* made in between */
+    ev_tensor(&b.w, 21, 0x7000, 96, 5708, 0, 0, 0);
+    ev_tensor(&b.w, 30, 0x5000, -3000, 2708, 0, 0, 0);
+    ev_tensor(&b.w, 40, 0x8000, 92, 2800, 0, 0, 0);
+    ev_tensor(&b.w, 50, 0x9000, -100, 2700, 0, 0, 0); /* freed before the list was made */
+    end(&b);
+    db_assert_text(db, "SELECT events,mismatches,last_difference FROM tensor_check", "5 0 0\n");
+    db_assert_text(
+        db, "SELECT address,bytes,alloc_ns,free_ns FROM allocations WHERE free_ns IS NULL OR free_ns<>alloc_ns+1",
+        "4096 512 10 -\n20480 3000 20 30\n24576 2000 20 -\n28672 96 21 -\n32768 92 40 -\n");
+    db_assert_text(db, "SELECT value FROM meta WHERE key='" GS_FACT_ATTACHED_TENSORS "0'", "5100\n");
+}
+
 static void stacks(void **state)
 {
     struct bench b;
@@ -581,6 +604,7 @@ int main(void)
         cmocka_unit_test(copies),
         cmocka_unit_test(ooms),
         cmocka_unit_test(tensor_totals),
+        cmocka_unit_test(blocks_from_before_gpuspy_attached),
         cmocka_unit_test(stacks),
         cmocka_unit_test(the_rest),
         cmocka_unit_test(ranges),

@@ -1,0 +1,46 @@
+/* How a program is recorded: the options that `gpuspy run` and `gpuspy attach` share, and what the recorder reads. */
+#ifndef GPUSPY_LAUNCH_RECORDING_H
+#define GPUSPY_LAUNCH_RECORDING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "analyzer/base/options.h"
+#include "schema/store.h"
+
+struct launch_recording {
+    const char *stacks;
+    int native_depth; /* 0: the recorder's default */
+    uint64_t keep;    /* bytes; 0: not given */
+    bool torch_cpu;
+};
+
+/* Rows of the options, for a settings type whose member `recording` it is. */
+#define LAUNCH_RECORDING_ROWS(settings)                                                                              \
+    {"stacks",                                                                                                       \
+     0,                                                                                                              \
+     OPTION_CHOICE,                                                                                                  \
+     offsetof(settings, recording.stacks),                                                                           \
+     "WHICH",                                                                                                        \
+     "python|native|both|none",                                                                                      \
+     0,                                                                                                              \
+     0,                                                                                                              \
+     "call stacks to record; default both"},                                                                         \
+        {"native-depth", 0, OPTION_NUMBER, offsetof(settings, recording.native_depth), "N",                          \
+         NULL,           1, 4096,          "record at most N native frames per stack"},                              \
+        {"torch-cpu", 0, OPTION_FLAG, offsetof(settings, recording.torch_cpu), NULL,                                 \
+         NULL,        0, 0,           "also record PyTorch's CPU tensors"},                                          \
+    {                                                                                                                \
+        "keep", 0, OPTION_BYTES, offsetof(settings, recording.keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,        \
+            "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: the last part "    \
+            "stays "                                                                                                 \
+            "complete; of the time before, peaks, failures, live memory, totals by call path and a coarse timeline " \
+            "stay"                                                                                                   \
+    }
+
+/* Calls `set` with each variable that was given an option; the values last as long as the program. */
+void launch_recording_set(const struct launch_recording *r, void (*set)(void *to, const char *name, const char *value),
+                          void *to);
+/* What ties the processes of a run together; an outer run's, where there is one. */
+const char *launch_run_id(void);
+
+#endif

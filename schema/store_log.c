@@ -1,0 +1,37 @@
+/* The database's log while recording: when its content goes into the database, so that SQLite can start it anew. */
+#include "schema/store_state.h"
+
+#define BUSY_MS 5000
+#define LOG_PAGES \
+    1000 /* of the log, from which on its content goes into the database after each commit; SQLite's default */
+#define LOG_PAGES_MAX 2000 /* from here on it has to: readers that overlap would let it grow for ever */
+#define READERS_MS 200     /* that it waits for readers to end … */
+#define LOG_COMMITS 4      /* … at most once in so many commits */
+
+/* SQLite starts the log anew only at a moment when nobody reads it. */
+static int fold_log(void *store, sqlite3 *db, const char *name, int pages)
+{
+    struct gs_store *s = store;
+    s->log_pages = (unsigned)pages;
+    if (pages < LOG_PAGES) return SQLITE_OK;
+    const bool wait = pages >= LOG_PAGES_MAX && ++s->long_logs % LOG_COMMITS == 0;
+    if (wait) sqlite3_busy_timeout(db, READERS_MS);
+    (void)sqlite3_wal_checkpoint_v2(db, name, wait ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (wait) sqlite3_busy_timeout(db, BUSY_MS);
+    return SQLITE_OK;
+}
+
+bool gs_store_log_is_held(struct gs_store *s)
+{
+    if (s->log_pages < LOG_PAGES) return false;
+    sqlite3_busy_timeout(s->db, 0);
+    if (sqlite3_wal_checkpoint_v2(s->db, "main", SQLITE_CHECKPOINT_RESTART, NULL, NULL) == SQLITE_OK) s->log_pages = 0;
+    sqlite3_busy_timeout(s->db, BUSY_MS);
+    return s->log_pages > 0;
+}
+
+void gs_store_log_start(struct gs_store *s)
+{
+    sqlite3_busy_timeout(s->db, BUSY_MS);
+    sqlite3_wal_hook(s->db, fold_log, s);
+}
