@@ -141,10 +141,10 @@ static bool known_word(const char *key, const char *value, const char *words, ch
         return true;
     }
     if (options_nearest(value, words, near, sizeof near)) {
-        refuse(why, "asks for an unknown %s '%s'; did you mean '%s'?", key, value, near);
+        refuse(why, "names an unknown %s '%s'; did you mean '%s'?", key, value, near);
     } else {
         options_list(words, list, sizeof list);
-        refuse(why, "asks for an unknown %s '%s'; one of %s", key, value, list);
+        refuse(why, "names an unknown %s '%s'; one of %s", key, value, list);
     }
     return false;
 }
@@ -269,7 +269,7 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
     }
     if (b->s.params && estimate_shaped(o->name)) {
         refuse(why,
-               "asks for the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
+               "names the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
                "params=",
                o->name, estimate_shaped(o->name));
         return false;

@@ -631,7 +631,7 @@ static void explain_retries(struct checking *c, struct check_result *r)
         const struct result_retry *t = &c->report->retries[i];
         check_line_add(
             c, r, &cap, &t->stack.site, NAN,
-            arena_printf(c->arena, "asked for %s",
+            arena_printf(c->arena, "requested %s",
                          units_format_bytes(bytes, t->requested_bytes > 0 ? (uint64_t)t->requested_bytes : 0)));
     }
 }

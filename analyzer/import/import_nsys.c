@@ -236,11 +236,12 @@ static void write_notes(struct reading *r)
                          "an Nsight Systems export without --cuda-memory-usage=true does not record it");
     }
     if (failures) {
-        import_feed_note(r->feed, "lacks.failures",
-                         "%lld allocation%s of process %u failed with out of memory; an Nsight Systems export does not "
-                         "record how much %s asked for",
-                         (long long)failures, failures == 1 ? "" : "s", (unsigned)(r->process & 0xffffff),
-                         failures == 1 ? "it" : "they");
+        import_feed_note(
+            r->feed, "lacks.failures",
+            "%lld allocation%s of process %u failed because memory ran out; an Nsight Systems export does not "
+            "record how much %s requested",
+            (long long)failures, failures == 1 ? "" : "s", (unsigned)(r->process & 0xffffff),
+            failures == 1 ? "it" : "they");
     }
 }
 

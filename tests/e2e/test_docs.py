@@ -95,7 +95,7 @@ def runnable(line, whole):
 def test_what_people_ask_for_is_answered_with_a_command():
     """Each paragraph that names a question of theirs is followed by one, which test_line runs."""
     text = (ROOT / "docs/import.md").read_text()
-    asked = text[text.index("## What people ask for"):text.index("## What a snapshot shows")]
+    asked = text[text.index("## Common requests"):text.index("## What a snapshot shows")]
     parts = re.split(r"\n(?=\*\*)", asked)[1:]
     named = [re.findall(r"/(?:issues|pull)/(\d+)", part) for part in parts]
     assert sum(named, []) == ["32101", "158364", "176290", "3628", "120245", "147660", "106606", "29554", "173049"]

@@ -264,7 +264,7 @@ def test_allocations_that_failed(tmp_path, memory):
         e.row("CUPTI_ACTIVITY_KIND_RUNTIME", start=2000, end=2100, globalTid=HOST | 7 << 24 | 7, correlationId=900 + i,
               nameId=e.string(name), returnValue=code)
     text = one_line(gpuspy("report", e.done()).stdout)
-    why = "2 allocations of process 7 failed with out of memory; an Nsight Systems export does not record how much they asked for"
+    why = "2 allocations of process 7 failed because memory ran out; an Nsight Systems export does not record how much they requested"
     assert why in text and "CUDA ran out of memory; the amount is unknown" in text
     assert why in one_line(gpuspy("check", "--no-oom", e.path, code=1).stdout)
 

@@ -1,0 +1,24 @@
+"""The texts that `make words` prints contain no phrase that a reviewer replaced once."""
+import re
+import subprocess
+import sys
+
+from conftest import ROOT
+
+REPLACED = {  # a phrase, what to write instead
+    r"\b[Aa]sk(s|ed) for\b": "request",
+    r"\b(told|hears?|heard|said)\b": "record, report, state",
+    r"\bsurely\b": "low, high",
+    r"\bwhat grows is\b": "memory that grows is",
+    r"(%s|%u|%zu|%d|\d) a (step|second)\b": "per step",
+    r"\b([Aa]n|[Tt]he|[Nn]o|[Ff]atal|last) out of memory\b": "out-of-memory error",
+    r"\b(unknown|smaller|other) places?\b": "call site",
+}
+
+
+def test_replaced_phrases_do_not_come_back():
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "words.py"], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) > 5000
+    found = [f"{line} (write: {better})" for line in done.stdout.splitlines() for phrase, better in REPLACED.items()
+             if re.search(phrase, line.split(": ", 1)[-1])]
+    assert not found, "\n".join(found)
