@@ -1,7 +1,7 @@
-#include "analyzer/whatif/block_set.h"
+#include "analyzer/caching/block_set.h"
 
 /* Whether a block comes before the key; `equal`: or is the key. */
-static inline bool is_below(const struct whatif_set *set, const struct whatif_block *b, struct whatif_key key,
+static inline bool is_below(const struct caching_set *set, const struct caching_block *b, struct caching_key key,
                             bool equal)
 {
     if (b->stream != key.stream) return b->stream < key.stream;
@@ -11,11 +11,11 @@ static inline bool is_below(const struct whatif_set *set, const struct whatif_bl
 }
 
 /* The subtree below the key, and the rest. */
-static void split(struct whatif_block *blocks, const struct whatif_set *set, uint32_t tree, struct whatif_key key,
+static void split(struct caching_block *blocks, const struct caching_set *set, uint32_t tree, struct caching_key key,
                   uint32_t *low, uint32_t *high)
 {
-    while (tree != WHATIF_NONE) {
-        struct whatif_block *b = &blocks[tree];
+    while (tree != CACHING_NONE) {
+        struct caching_block *b = &blocks[tree];
         if (is_below(set, b, key, false)) {
             *low = tree;
             low = &b->right;
@@ -26,30 +26,30 @@ static void split(struct whatif_block *blocks, const struct whatif_set *set, uin
             tree = b->left;
         }
     }
-    *low = *high = WHATIF_NONE;
+    *low = *high = CACHING_NONE;
 }
 
-void whatif_set_insert(struct whatif_block *blocks, struct whatif_set *set, uint32_t block)
+void caching_set_insert(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
-    struct whatif_block *b = &blocks[block];
-    const struct whatif_key key = whatif_key_of(b);
+    struct caching_block *b = &blocks[block];
+    const struct caching_key key = caching_key_of(b);
     uint32_t *at = &set->root;
-    while (*at != WHATIF_NONE && blocks[*at].priority >= b->priority) {
+    while (*at != CACHING_NONE && blocks[*at].priority >= b->priority) {
         at = is_below(set, &blocks[*at], key, false) ? &blocks[*at].right : &blocks[*at].left;
     }
     split(blocks, set, *at, key, &b->left, &b->right);
     *at = block;
 }
 
-void whatif_set_erase(struct whatif_block *blocks, struct whatif_set *set, uint32_t block)
+void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
-    const struct whatif_key key = whatif_key_of(&blocks[block]);
+    const struct caching_key key = caching_key_of(&blocks[block]);
     uint32_t *at = &set->root, low = blocks[block].left, high = blocks[block].right;
-    while (*at != block && *at != WHATIF_NONE) {
+    while (*at != block && *at != CACHING_NONE) {
         at = is_below(set, &blocks[*at], key, false) ? &blocks[*at].right : &blocks[*at].left;
     }
-    if (*at == WHATIF_NONE) return;
-    while (low != WHATIF_NONE && high != WHATIF_NONE) {
+    if (*at == CACHING_NONE) return;
+    while (low != CACHING_NONE && high != CACHING_NONE) {
         if (blocks[low].priority >= blocks[high].priority) {
             *at = low;
             at = &blocks[low].right;
@@ -60,14 +60,14 @@ void whatif_set_erase(struct whatif_block *blocks, struct whatif_set *set, uint3
             high = *at;
         }
     }
-    *at = low != WHATIF_NONE ? low : high;
+    *at = low != CACHING_NONE ? low : high;
 }
 
-uint32_t whatif_set_find(const struct whatif_block *blocks, const struct whatif_set *set, struct whatif_key key,
-                         bool above)
+uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,
+                          bool above)
 {
-    uint32_t found = WHATIF_NONE;
-    for (uint32_t at = set->root; at != WHATIF_NONE;) {
+    uint32_t found = CACHING_NONE;
+    for (uint32_t at = set->root; at != CACHING_NONE;) {
         if (is_below(set, &blocks[at], key, above)) {
             at = blocks[at].right;
         } else {
@@ -78,10 +78,10 @@ uint32_t whatif_set_find(const struct whatif_block *blocks, const struct whatif_
     return found;
 }
 
-uint32_t whatif_set_before(const struct whatif_block *blocks, const struct whatif_set *set, struct whatif_key key)
+uint32_t caching_set_before(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key)
 {
-    uint32_t found = WHATIF_NONE;
-    for (uint32_t at = set->root; at != WHATIF_NONE;) {
+    uint32_t found = CACHING_NONE;
+    for (uint32_t at = set->root; at != CACHING_NONE;) {
         if (is_below(set, &blocks[at], key, false)) {
             found = at;
             at = blocks[at].right;
