@@ -3,6 +3,11 @@
 errors, by source.
 
   scripts/estimate-rows.py ROWS.tsv [-v]      -v: each row; columns are named in the table's first line
+  scripts/estimate-rows.py scripts/estimate-rows/xmem-validation.tsv
+
+scripts/estimate-rows/ has runs of xMem's repository (plot/data/002-Monte Carlo/*/001, commit d61e0764). Those whose name's
+SHA-256 begins with a byte below 128 are for validation: no formula was written with them at hand. The others are for
+development, 14 of them are here. Runs that ended out of memory are left out. Other tools' estimates of a row are in its notes.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. What a row's counter counts is compared: allocated memory without CUDA's context and without
@@ -150,7 +155,7 @@ def estimated(row):
 
 def main():
     rows = list(csv.DictReader(open(sys.argv[1]), delimiter="\t", quoting=csv.QUOTE_NONE))
-    groups, skipped = defaultdict(list), defaultdict(int)
+    groups, skipped, others = defaultdict(list), defaultdict(int), defaultdict(list)
     for row in rows:
         try:
             known = measured(row)
@@ -158,6 +163,8 @@ def main():
         except Skipped as why:
             skipped[str(why)[:100]] += 1
             continue
+        for tool, bytes_ in re.findall(r"(xMem|DNNMem|SchedTune|LLMem) (\d+)", row["notes"]):
+            others[tool].append(abs(int(bytes_) / known - 1))
         several = int(row["gpus"]) > 1 and "sum over GPUs" in row["what_measure"]
         scale = int(row["gpus"]) if several else 1
         low, likely, high = low * scale, likely * scale, high * scale
@@ -166,6 +173,8 @@ def main():
             print(f"{error:+7.1%} {low / known - 1:+7.1%} {high / known - 1:+7.1%} {counter(row):9} {row['model'][:26]:26} {' '.join(command[2:])}")
         groups["all"].append((abs(error), low <= known <= high, known > high, (high - low) / likely, error))
         groups[source].append(groups["all"][-1])
+    for tool, errors in sorted(others.items()):
+        print(f"{tool} on {len(errors)} of these rows: median {statistics.median(errors):.1%}, p90 {sorted(errors)[int(0.9 * len(errors))]:.1%}")
     print(f"{'':36}{'rows':>5}{'median':>8}{'p90':>8}{'bias':>8}{'inside':>8}{'above':>8}{'width':>8}")
     for name, list_ in groups.items():
         errors = sorted(e for e, *_ in list_)

@@ -183,13 +183,14 @@ static void forward(struct pass *c, size_t i, uint32_t input)
     if (op->cast > 0) node->cast = take(c, op->cast);
     for_a_moment(c, op->passing);
     save_inputs(c, i, in);
+    if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
     if (op->flags & (REPLAY_IN_PLACE | REPLAY_PARTS))
         c->tensors[node->out = in].refs++;
     else
         node->out = make(c, op->bytes);
     c->tensors[node->out].refs += node->readers;
     if (op->flags & REPLAY_KEEPS_OUTPUT) save(c, node, node->out);
-    save_own(c, node, op->extra);
+    if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
     let_go(c, node->out); /* the readers have it */
     each_input(c, i, NOTHING, has_read);
@@ -263,22 +264,34 @@ static uint32_t joined_parts(struct pass *c, size_t i)
     return whole;
 }
 
+/* Bytes of the gradient of an input: of its part where it is divided among readers. */
+static double gradient_bytes(const struct pass *c, const struct estimate_replay_op *op, uint32_t to)
+{
+    const struct estimate_replay_op *made = &c->list.ops[to - 1];
+
+    return made->flags & REPLAY_PARTS && op->others[0] ? op->bytes : made->bytes;
+}
+
+/* All of an operation's gradients are made before they go on; of a product without a bias the weight's is the first. */
 static void of_inputs(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     const uint32_t to[] = {op->from, op->others[0], op->others[1]};
+    bool weight_first = op->flags & REPLAY_PRODUCT && !(op->parameters[1] > 0);
+    uint32_t made[3] = {NOTHING}, first = take(c, op->chain), second = take(c, op->chain);
 
-    for (size_t k = 0; k < 3; k++) {
-        if (!to[k]) continue;
-        uint32_t made = make(c, c->list.ops[to[k] - 1].flags & REPLAY_PARTS && op->others[0]
-                                    ? op->bytes /* of its part */
-                                    : c->list.ops[to[k] - 1].bytes);
-        if (k == 0) for_a_moment(c, op->work);
-        if (k == 0) of_parameters(c, i);
-        deliver(c, to[k], made);
-        let_go(c, made);
-    }
-    if (!op->from) of_parameters(c, i);
+    drop(c, &first);
+    if (weight_first) of_parameters(c, i);
+    for (size_t k = 0; k < 3; k++)
+        if (to[k]) made[k] = make(c, gradient_bytes(c, op, to[k]));
+    drop(c, &second);
+    for_a_moment(c, op->work);
+    if (!weight_first) of_parameters(c, i);
+    for (size_t k = 0; k < 3; k++)
+        if (to[k]) {
+            deliver(c, to[k], made[k]);
+            let_go(c, made[k]);
+        }
 }
 
 static void backward(struct pass *c, size_t i)
@@ -341,7 +354,7 @@ static void step(struct pass *c)
 /* In the first matrix product of a thread. */
 static void take_workspace(struct pass *c, size_t i, bool *taken)
 {
-    if (*taken || !(c->list.ops[i].parameters[0] > 0 && c->list.ops[i].flags & REPLAY_KEEPS_INPUT)) return;
+    if (*taken || !(c->list.ops[i].flags & REPLAY_PRODUCT)) return;
     take(c, c->workspace);
     *taken = true;
 }

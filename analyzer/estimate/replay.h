@@ -15,7 +15,9 @@ enum {
     REPLAY_PASSES_ON = 16, /* its gradient is that of its inputs: additions, joins */
     REPLAY_JOINS = 32,     /* it also reads what the join before it, its second input, reads */
     REPLAY_PARTS = 64,     /* its output is divided among readers, whose gradients are joined */
-    REPLAY_HELD = 128,     /* the script has its output until the next pass made another */
+    REPLAY_PRODUCT = 128,  /* by cuBLAS */
+    REPLAY_MASKS = 256,    /* makes what it keeps before its output */
+    REPLAY_HELD = 512,     /* the script has its output until the next pass made another */
 };
 
 struct estimate_replay_op {
@@ -24,6 +26,7 @@ struct estimate_replay_op {
     double bytes;                     /* of its output */
     double extra;                     /* bytes that it keeps besides: a mask, indices */
     double passing, work;             /* bytes that forward, that backward needs for a moment */
+    double chain;                     /* of each of two results that backward makes one from the other, before its own */
     double parameters[2], cast;       /* elements of its weight and bias; bytes of autocast's copy of the weight */
     double sums;                      /* bytes that the gradient of its bias needs for a moment */
     uint32_t lets_go;                 /* an operation whose output a variable has until this one is done */

@@ -10,7 +10,8 @@ static unsigned flags_of(const struct model_conv_map *map)
            (estimate_conv_keeps_output(map->op) ? REPLAY_KEEPS_OUTPUT : 0) |
            (map->op == CONV_MULTIPLY ? REPLAY_KEEPS_OTHERS : 0) |
            (map->op == CONV_ADD || map->op == CONV_JOIN ? REPLAY_PASSES_ON : 0) |
-           (map->op == CONV_JOIN ? REPLAY_JOINS : 0);
+           (map->op == CONV_JOIN ? REPLAY_JOINS : 0) | (map->op == CONV_LINEAR ? REPLAY_PRODUCT : 0) |
+           (map->op == CONV_DROPOUT ? REPLAY_MASKS : 0);
 }
 
 static struct estimate_replay_op op_of(const struct model_conv_map *map, const struct estimate_act_sizes *z, bool wide)

@@ -62,7 +62,7 @@ static uint32_t norm(struct build *b, uint32_t in, double width)
 static uint32_t linear(struct build *b, uint32_t in, double width, double out, bool bias)
 {
     in = cast(b, in, b->c, width); /* autocast's */
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
                                               .from = in,
                                               .bytes = b->tokens * out * b->c,
                                               .parameters = {width * out, bias ? out : 0},
@@ -73,7 +73,8 @@ static uint32_t linear(struct build *b, uint32_t in, double width, double out, b
 static uint32_t dropout(struct build *b, uint32_t in, double width)
 {
     if (!b->h.dropout && !b->h.opt) return in;
-    return put(b, (struct estimate_replay_op){.from = in, .bytes = bytes_of(b, in), .extra = b->tokens * width});
+    return put(b, (struct estimate_replay_op){
+                      .flags = REPLAY_MASKS, .from = in, .bytes = bytes_of(b, in), .extra = b->tokens * width});
 }
 
 static uint32_t add(struct build *b, uint32_t x, uint32_t y)
@@ -114,7 +115,8 @@ static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v)
             ? put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
             : map(b, s, REPLAY_KEEPS_OUTPUT, 0);
     if (b->h.dropout && !b->h.opt)
-        s = put(b, (struct estimate_replay_op){.from = s, .bytes = bytes, .extra = bytes / b->c});
+        s = put(b, (struct estimate_replay_op){
+                       .flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
     else if (bytes_of(b, s) > bytes)
         s = put(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
     s = put(b, (struct estimate_replay_op){
@@ -168,6 +170,7 @@ static uint32_t attention(struct build *b, uint32_t in)
                                                .from = q,
                                                .others = {k == q ? 0 : k, v == q ? 0 : v},
                                                .bytes = b->tokens * q_width * b->c,
+                                               .work = b->tokens * q_width * b->c,
                                                .extra = 4 * b->tokens * heads});
     return dropout(b, linear(b, q, q_width, width, m->out_bias), width);
 }
@@ -179,7 +182,7 @@ static uint32_t new_gelu(struct build *b, uint32_t in)
 {
     uint32_t half = map(b, in, 0, 0), cube = map(b, in, REPLAY_KEEPS_INPUT, 0), sum;
 
-    b->list->ops[cube - 1].work = bytes_of(b, in); /* 3 · x² */
+    b->list->ops[cube - 1].chain = bytes_of(b, in); /* x², 3 · x² */
     sum = add(b, in, map(b, cube, 0, 0));
     sum = map(b, map(b, sum, 0, 0), REPLAY_KEEPS_OUTPUT, 0);
     sum = map(b, sum, REPLAY_PASSES_ON, 0); /* 1 + … */
