@@ -95,6 +95,8 @@ def options(row):
         out += ["--precision", "amp-bf16"]
     else:
         out += ["--precision", "fp32" if precision == "fp32" else "bf16"]
+    if "xMem" in row["source"] and model.startswith("t5"):
+        out += ["--attention", "eager"]  # its transformers had no fused attention for T5
     if "lora" in task or "dora" in task:
         out += ["--adapter", "qlora" if "q-lora" in task or "qlora" in task else "lora"]
         rank = re.search(r"r=?(\d+)", row["notes"])

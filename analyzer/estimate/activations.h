@@ -82,7 +82,7 @@ struct estimate_act_habits {
     bool dropout;
     bool one_matrix; /* q, k and v come of one product */
     bool caches;     /* keys and values go to a KV cache also in training: use_cache is True unless a script says no */
-    bool eager_only; /* GPT-Neo has no fused attention */
+    bool eager_only; /* GPT-Neo has no fused attention; T5, at the high end: only transformers 5 has it */
     bool float_scores; /* softmax is asked for in float32 whatever the precision */
 };
 

@@ -65,7 +65,8 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     h.python_gelu = !fused && gpt && m->positions && !h.opt && !m->one_kernel_gelu;
     /* Hugging Face's ViT has three, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
-    h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
+    h.eager_only =
+        (gpt && m->positions && !m->fused_qkv && !h.opt) || (m->family == MODEL_T5 && z->variant == ACT_PADDED);
     h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
                p->checkpoint == PLAN_CHECKPOINT_NONE;
     h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt;
@@ -247,9 +248,9 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
         norm(p, z, h, k, c, t);
         t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
     }
-    if (h->caches &&
-        !cross) /* the cache joins keys and values into tensors of their own, and the queries keep the product */
-        put(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
+    /* the cache joins keys and values into tensors of their own, and the queries keep the product; without fused
+     * attention the products would copy them anyway */
+    if (h->caches && !cross && !eager) put(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
         put(t, ACT_ATTENTION, c * (q + others * (q + out)), c * (q + k + v), c * others * (q + out), 0);
     else

@@ -30,7 +30,15 @@ static unsigned phases_of(const struct plan *p)
  * GiB where an A100 has them all. */
 #define CONTEXT_LOW (2.9 * MIB)
 #define CONTEXT_LIKELY (3.9 * MIB)
+#define CONTEXT_HOPPER (5.7 * MIB) /* our own: 742 to 758 MiB on an H200 (132), PyTorch 2.11 with CUDA 13 */
 #define CONTEXT_HIGH (8 * MIB)
+
+static bool is_hopper(const struct plan *p)
+{
+    double capability = p->gpu && p->gpu->capability ? atof(p->gpu->capability) : 0;
+
+    return capability >= 9 && capability < 10;
+}
 
 static void add_context(const struct plan *p, struct estimate_result *r)
 {
@@ -50,11 +58,11 @@ static void add_context(const struct plan *p, struct estimate_result *r)
         return;
     }
     if (p->gpu && p->gpu->multiprocessors > 0 && p->gpu->simulated) {
-        const double n = p->gpu->multiprocessors;
+        const double n = p->gpu->multiprocessors, each = is_hopper(p) ? CONTEXT_HOPPER : CONTEXT_LIKELY;
         line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
-                            (struct estimate_interval){n * CONTEXT_LOW, n * CONTEXT_LIKELY, n * CONTEXT_HIGH});
-        estimate_explain(line, "published measurements of five GPUs, kernels loaded lazily",
-                         "%.0f multiprocessors · 3.9 MiB (2.9 to 8)", n);
+                            (struct estimate_interval){n * CONTEXT_LOW, n * each, n * CONTEXT_HIGH});
+        estimate_explain(line, "measurements of six GPUs, kernels loaded lazily",
+                         "%.0f multiprocessors · %.1f MiB (2.9 to 8)", n, each / MIB);
         line->why = "depends on driver and libraries; more if all kernels are loaded at once";
         return;
     }
@@ -73,9 +81,7 @@ static void add_context(const struct plan *p, struct estimate_result *r)
 
 static double workspace_of(const struct plan *p)
 {
-    double capability = p->gpu && p->gpu->capability ? atof(p->gpu->capability) : 0;
-
-    return capability >= 9 && capability < 10 ? CUBLAS_HOPPER : CUBLAS;
+    return is_hopper(p) ? CUBLAS_HOPPER : CUBLAS;
 }
 
 static void add_workspaces(const struct plan *p, struct estimate_result *r)

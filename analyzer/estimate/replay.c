@@ -22,9 +22,11 @@ struct node {
     uint32_t out, gradient, parts[PARTS]; /* tensors, from 1 */
     uint32_t saved[SAVED];                /* what backward needs */
     uint32_t saved_n, readers;
-    uint32_t held, kept; /* outputs that the script has: of the pass before, of this one */
-    uint32_t cast;            /* a block */
-    uint32_t parameter[2];    /* from 1 */
+    uint32_t outside;      /* of the readers: after the checkpointed layer */
+    uint32_t input;        /* a tensor: what a checkpointed layer read, at its first operation */
+    uint32_t held, kept;   /* outputs that the script has: of the pass before, of this one */
+    uint32_t cast;         /* a block */
+    uint32_t parameter[2]; /* from 1 */
 };
 
 struct pass {
@@ -39,7 +41,10 @@ struct pass {
     struct caching_allocator *allocator;
     double capacity, taken; /* bytes that the driver has, and has given */
     double workspace;
+    bool forward_has, backward_has; /* a workspace */
     uint64_t address;
+    bool keeps;   /* autograd does; not in forward of a checkpointed layer, which keeps its input alone */
+    size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none is */
     bool refused; /* a request found no memory, also after cached segments were freed */
 };
 
@@ -123,14 +128,17 @@ static void let_go(struct pass *c, uint32_t tensor)
 
 static void save(struct pass *c, struct node *node, uint32_t tensor)
 {
-    if (!tensor || node->saved_n == SAVED) return;
+    if (!tensor || node->saved_n == SAVED || !c->keeps) return;
     c->tensors[tensor].refs++;
     node->saved[node->saved_n++] = tensor;
 }
 
 static void save_own(struct pass *c, struct node *node, double bytes)
 {
-    if (bytes >= 1 && node->saved_n < SAVED) node->saved[node->saved_n++] = make(c, bytes);
+    if (!c->keeps)
+        for_a_moment(c, bytes);
+    else if (bytes >= 1 && node->saved_n < SAVED)
+        node->saved[node->saved_n++] = make(c, bytes);
 }
 
 /* --- operations -------------------------------------------------------------------------------- */
@@ -149,16 +157,16 @@ static void each_input(struct pass *c, size_t i, uint32_t gradient, void (*use)(
     }
 }
 
-static void count_reader(struct pass *c, uint32_t from, uint32_t gradient)
+static void count_reader(struct pass *c, uint32_t from, uint32_t reader)
 {
-    (void)gradient;
     c->nodes[from - 1].readers++;
+    if (c->list.ops[from - 1].checkpoint != c->list.ops[reader].checkpoint) c->nodes[from - 1].outside++;
 }
 
 static void has_read(struct pass *c, uint32_t from, uint32_t gradient)
 {
     (void)gradient;
-    let_go(c, c->nodes[from - 1].out);
+    if (c->again == SIZE_MAX || from > c->again) let_go(c, c->nodes[from - 1].out);
 }
 
 static void save_inputs(struct pass *c, size_t i, uint32_t in)
@@ -174,13 +182,24 @@ static void save_inputs(struct pass *c, size_t i, uint32_t in)
         if (op->others[k]) save(c, node, c->nodes[op->others[k] - 1].out);
 }
 
+/* In the first matrix product of a thread. */
+static void take_workspace(struct pass *c, size_t i, bool *taken)
+{
+    if (*taken || !(c->list.ops[i].flags & REPLAY_PRODUCT)) return;
+    take(c, c->workspace);
+    *taken = true;
+}
+
 static void forward(struct pass *c, size_t i, uint32_t input)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
     uint32_t in = op->from ? c->nodes[op->from - 1].out : input;
 
-    if (op->cast > 0) node->cast = take(c, op->cast);
+    if (op->cast > 0 && c->keeps)
+        node->cast = take(c, op->cast);
+    else
+        for_a_moment(c, op->cast);
     for_a_moment(c, op->passing);
     save_inputs(c, i, in);
     if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
@@ -193,8 +212,45 @@ static void forward(struct pass *c, size_t i, uint32_t input)
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
     let_go(c, node->out); /* the readers have it */
+    if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
+    for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) let_go(c, node->out);
     each_input(c, i, NOTHING, has_read);
     if (op->lets_go) has_read(c, op->lets_go, NOTHING);
+}
+
+static bool ends_checkpoint(const struct pass *c, size_t i)
+{
+    return c->list.ops[i].checkpoint &&
+           (i + 1 == c->list.n || c->list.ops[i + 1].checkpoint != c->list.ops[i].checkpoint);
+}
+
+static size_t checkpoint_begin(const struct pass *c, size_t i)
+{
+    while (i > 0 && c->list.ops[i - 1].checkpoint == c->list.ops[i].checkpoint) i--;
+    return i;
+}
+
+/* Forward, of which a checkpointed layer keeps its input. */
+static void forward_all(struct pass *c, uint32_t input)
+{
+    for (size_t i = 0; i < c->list.n; i++) {
+        const struct estimate_replay_op *op = &c->list.ops[i];
+        c->keeps = !op->checkpoint;
+        if (op->checkpoint && checkpoint_begin(c, i) == i && op->from)
+            c->tensors[c->nodes[i].input = c->nodes[op->from - 1].out].refs++;
+        forward(c, i, input);
+    }
+    c->keeps = true;
+}
+
+/* A checkpointed layer is computed again before its backward. */
+static void compute_again(struct pass *c, size_t end)
+{
+    c->again = checkpoint_begin(c, end);
+    for (size_t i = c->again; i <= end; i++) forward(c, i, NOTHING);
+    let_go(c, c->nodes[c->again].input);
+    c->nodes[c->again].input = NOTHING;
+    c->again = SIZE_MAX;
 }
 
 static void add_part(struct pass *c, struct node *node, uint32_t gradient)
@@ -351,29 +407,17 @@ static void step(struct pass *c)
     free(blocks);
 }
 
-/* In the first matrix product of a thread. */
-static void take_workspace(struct pass *c, size_t i, bool *taken)
-{
-    if (*taken || !(c->list.ops[i].flags & REPLAY_PRODUCT)) return;
-    take(c, c->workspace);
-    *taken = true;
-}
-
 static void train(struct pass *c)
 {
     uint32_t input = NOTHING, before;
     size_t n = c->list.n;
-    bool forward_has = false, backward_has = false;
 
     load(c);
     for (int i = 0; i < STEPS; i++) {
         before = input;
         input = make(c, c->list.input);
         let_go(c, before);
-        for (size_t k = 0; k < n; k++) {
-            forward(c, k, input);
-            take_workspace(c, k, &forward_has);
-        }
+        forward_all(c, input);
         for (size_t k = 0; k < n; k++) {
             let_go(c, c->nodes[k].held);
             c->nodes[k].held = c->nodes[k].kept;
@@ -381,7 +425,8 @@ static void train(struct pass *c)
         }
         if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make(c, c->list.ops[n - 1].bytes);
         for (size_t k = n; k-- > 0;) {
-            take_workspace(c, k, &backward_has);
+            if (ends_checkpoint(c, k)) compute_again(c, k);
+            take_workspace(c, k, &c->backward_has);
             backward(c, k);
         }
         step(c);
@@ -406,14 +451,15 @@ static void prepare(struct pass *c)
                 c->nodes[i].parameter[k] = (uint32_t)c->parameters_n++;
             }
         if (op->again) c->nodes[i].parameter[0] = c->nodes[op->again - 1].parameter[0];
-        each_input(c, i, NOTHING, count_reader);
+        each_input(c, i, (uint32_t)i, count_reader);
         if (op->lets_go) c->nodes[op->lets_go - 1].readers++;
     }
 }
 
 bool estimate_replay(const struct plan *p, double capacity, double workspace, struct estimate_replay_peaks *out)
 {
-    struct pass c = {.p = p, .capacity = capacity, .workspace = workspace, .address = (uint64_t)1 << 40};
+    struct pass c = {
+        .p = p, .capacity = capacity, .workspace = workspace, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
 
     if (!estimate_replay_knows(p)) return false;

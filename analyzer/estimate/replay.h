@@ -22,15 +22,16 @@ enum {
 
 struct estimate_replay_op {
     unsigned flags;
-    uint32_t from, others[2];         /* operations whose outputs it reads, from 1; 0: none, or the model's input */
-    double bytes;                     /* of its output */
-    double extra;                     /* bytes that it keeps besides: a mask, indices */
-    double passing, work;             /* bytes that forward, that backward needs for a moment */
-    double chain;                     /* of each of two results that backward makes one from the other, before its own */
-    double parameters[2], cast;       /* elements of its weight and bias; bytes of autocast's copy of the weight */
-    double sums;                      /* bytes that the gradient of its bias needs for a moment */
-    uint32_t lets_go;                 /* an operation whose output a variable has until this one is done */
-    uint32_t again;                   /* the operation, from 1, whose weight it is instead (tied) */
+    uint32_t from, others[2];   /* operations whose outputs it reads, from 1; 0: none, or the model's input */
+    double bytes;               /* of its output */
+    double extra;               /* bytes that it keeps besides: a mask, indices */
+    double passing, work;       /* bytes that forward, that backward needs for a moment */
+    double chain;               /* of each of two results that backward makes one from the other, before its own */
+    double parameters[2], cast; /* elements of its weight and bias; bytes of autocast's copy of the weight */
+    double sums;                /* bytes that the gradient of its bias needs for a moment */
+    uint32_t lets_go;           /* an operation whose output a variable has until this one is done */
+    uint32_t checkpoint;        /* from 1: the checkpointed layer that it is in; 0: none */
+    uint32_t again;             /* the operation, from 1, whose weight it is instead (tied) */
 };
 
 struct estimate_replay_list {

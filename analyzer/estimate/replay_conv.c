@@ -25,7 +25,9 @@ static struct estimate_replay_op op_of(const struct model_conv_map *map, const s
         .others = {(uint32_t)map->other},
         .bytes = elements * (wide ? 4 : z->compute),
         /* where each maximum was; a mask */
-        .extra = map->op == CONV_MAX_POOL ? 8 * elements : map->op == CONV_DROPOUT ? elements : 0,
+        .extra = map->op == CONV_MAX_POOL  ? 8 * elements
+                 : map->op == CONV_DROPOUT ? elements
+                                           : 0,
         .work = map->op == CONV_MULTIPLY ? elements * z->compute : 0, /* summed up for each channel */
         .parameters = {(double)map->weight, (double)map->bias},
         .cast = z->amp && matrix ? 2 * (double)map->weight : 0,

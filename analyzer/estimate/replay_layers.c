@@ -18,6 +18,13 @@ static uint32_t put(struct build *b, struct estimate_replay_op op)
     return estimate_replay_put(b->list, op);
 }
 
+/* The operations from there on are a layer that is checkpointed. */
+static void checkpointed(struct build *b, size_t first)
+{
+    for (size_t i = first; i < b->list->n && b->p->checkpoint == PLAN_CHECKPOINT_FULL; i++)
+        b->list->ops[i].checkpoint = (uint32_t)first + 1;
+}
+
 static double bytes_of(const struct build *b, uint32_t op)
 {
     return b->list->ops[op - 1].bytes;
@@ -81,8 +88,7 @@ static uint32_t add(struct build *b, uint32_t x, uint32_t y)
 {
     double bytes = bytes_of(b, x) > bytes_of(b, y) ? bytes_of(b, x) : bytes_of(b, y);
 
-    return put(b,
-               (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
 }
 
 /* --- attention --------------------------------------------------------------------------------- */
@@ -90,8 +96,9 @@ static uint32_t add(struct build *b, uint32_t x, uint32_t y)
 /* A part of a joined product: a view, which the KV cache copies. */
 static uint32_t part(struct build *b, uint32_t in, double width, bool copied)
 {
-    return copied ? put(b, (struct estimate_replay_op){
-                               .flags = REPLAY_PASSES_ON, .from = in, .bytes = b->tokens * width * b->c})
+    return copied ? put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON,
+                                                       .from = in,
+                                                       .bytes = b->tokens * width * b->c})
                   : in;
 }
 
@@ -103,20 +110,25 @@ static uint32_t rotated(struct build *b, uint32_t in)
     return rotary ? map(b, in, 0, 3) : in;
 }
 
-static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v)
+/* `bias`: what is added to the scores in place (T5); 0: they are scaled and masked. */
+static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
     double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = bytes_of(b, q);
     uint32_t s = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                                     .from = map(b, q, 0, 0), /* in order of heads */
                                                     .others = {k},
                                                     .bytes = bytes});
-    s = map(b, map(b, s, 0, 0), 0, 0); /* scaled, masked */
+    if (bias)
+        s = put(b, (struct estimate_replay_op){
+                       .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
+    else
+        s = map(b, map(b, s, 0, 0), 0, 0);
     s = b->h.float_scores || b->z.amp
             ? put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
             : map(b, s, REPLAY_KEEPS_OUTPUT, 0);
     if (b->h.dropout && !b->h.opt)
-        s = put(b, (struct estimate_replay_op){
-                       .flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
+        s = put(b,
+                (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
     else if (bytes_of(b, s) > bytes)
         s = put(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
     s = put(b, (struct estimate_replay_op){
@@ -130,7 +142,8 @@ static uint32_t attention(struct build *b, uint32_t in)
     double heads = (double)m->heads, width = (double)m->hidden, q_width = heads * (double)m->head_dim,
            k_width = (double)(m->kv_heads * m->head_dim);
     bool eager = b->p->attention == PLAN_ATTENTION_EAGER || b->h.eager_only || estimate_act_falls_back(b->p, &b->z);
-    bool cached = m->family == MODEL_GPT || m->family == MODEL_LLAMA, joined = b->h.one_matrix;
+    bool cached = b->p->checkpoint == PLAN_CHECKPOINT_NONE && (m->family == MODEL_GPT || m->family == MODEL_LLAMA),
+         joined = b->h.one_matrix;
     uint32_t q, k, v;
 
     if (joined) {
@@ -164,7 +177,7 @@ static uint32_t attention(struct build *b, uint32_t in)
         v = put(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
     if (eager)
-        q = scores(b, q, k, v);
+        q = scores(b, q, k, v, 0);
     else
         q = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
                                                .from = q,
@@ -210,6 +223,66 @@ static uint32_t mlp(struct build *b, uint32_t in)
         x = map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
     }
     return dropout(b, linear(b, x, f, width, m->mlp_bias), width);
+}
+
+/* --- T5 ----------------------------------------------------------------------------------------- */
+
+/* Attention whose keys and values are of `of`; the decoder caches them. */
+static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
+{
+    double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
+    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false), k, v;
+
+    k = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
+    v = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
+    return add(b, dropout(b, linear(b, scores(b, q, k, v, bias), inner, width, false), width), x);
+}
+
+static uint32_t t5_mlp(struct build *b, uint32_t x)
+{
+    double width = (double)b->m->hidden, f = (double)b->m->ffn;
+    uint32_t in = norm(b, x, width), y = linear(b, in, width, f, false);
+
+    if (b->m->gated)
+        y = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                               .from = new_gelu(b, y),
+                                               .others = {linear(b, in, width, f, false)},
+                                               .bytes = bytes_of(b, y)});
+    else
+        y = map(b, y, REPLAY_KEEPS_OUTPUT, 0);
+    return add(b, dropout(b, linear(b, dropout(b, y, f), f, width, false), width), x);
+}
+
+/* The positions' bias and the mask, which all layers of a stack add. */
+static uint32_t t5_bias(struct build *b)
+{
+    double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.seq * b->c;
+    uint32_t table =
+        put(b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
+
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
+}
+
+/* A stack of layers: the encoder's, or with `encoded` the decoder's. */
+static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uint32_t *tokens)
+{
+    double width = (double)b->m->hidden;
+    struct estimate_replay_op table = {.bytes = b->tokens * width * b->stream, .again = *tokens};
+    uint32_t x, bias;
+
+    if (!*tokens) table.parameters[0] = (double)b->m->vocab * width;
+    x = put(b, table);
+    *tokens = *tokens ? *tokens : x;
+    x = dropout(b, x, width);
+    bias = t5_bias(b);
+    for (uint64_t i = 0; i < layers; i++) {
+        size_t first = b->list->n;
+        x = t5_attention(b, x, 0, bias, encoded > 0);
+        if (encoded) x = t5_attention(b, x, encoded, t5_bias(b), true);
+        x = t5_mlp(b, x);
+        checkpointed(b, first);
+    }
+    return dropout(b, norm(b, x, width), width);
 }
 
 /* --- a model ----------------------------------------------------------------------------------- */
@@ -258,8 +331,9 @@ static uint32_t embeddings(struct build *b, uint32_t *tokens)
     *tokens = x;
     if (m->embedding) x = linear(b, x, table, width, false);
     if (m->positions) {
-        uint32_t positions = put(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
-                                                                .parameters = {(double)m->positions * width}});
+        uint32_t positions =
+            put(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
+                                               .parameters = {(double)m->positions * width}});
         x = add(b, x, positions);
     }
     if (m->embedding_norm) x = norm(b, x, width);
@@ -276,8 +350,19 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
     b.c = b.z.compute;
     b.stream = b.z.stream;
     list->input = 8 * b.tokens;
+    if (b.m->family == MODEL_T5) {
+        tokens = 0;
+        x = t5_stack(&b, b.m->encoder_layers, 0, &tokens);
+        x = t5_stack(&b, b.m->layers - b.m->encoder_layers, x, &tokens);
+        loss(&b, b.m->tied ? map(&b, x, 0, 0) : x, tokens);
+        return;
+    }
     x = embeddings(&b, &tokens);
-    for (uint64_t i = 0; i < b.m->layers; i++) x = layer(&b, x);
+    for (uint64_t i = 0; i < b.m->layers; i++) {
+        size_t first = list->n;
+        x = layer(&b, x);
+        checkpointed(&b, first);
+    }
     if (b.m->final_norm) x = norm(&b, x, (double)b.m->hidden);
     b.list->ops[x - 1].lets_go = tokens; /* inputs_embeds */
     if (estimate_act_has_logits(b.m)) loss(&b, x, tokens);

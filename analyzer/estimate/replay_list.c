@@ -16,10 +16,11 @@ static bool layers_are_known(const struct plan *p)
 {
     const struct model_shape *m = &p->model->shape;
 
-    return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_BERT) && m->layers && m->vocab &&
-           !m->experts && !m->kv_rank && !m->linear_layers && !m->global_head_dim && !m->gated_attention && !m->tower &&
-           m->norms == 2 && p->checkpoint == PLAN_CHECKPOINT_NONE && p->precision->cast != PRECISION_CAST_FP8 &&
-           !p->chunked_loss && !p->fused_layers;
+    return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_BERT || m->family == MODEL_T5) &&
+           m->layers && m->vocab && !m->experts && !m->kv_rank && !m->linear_layers && !m->global_head_dim &&
+           !m->gated_attention && !m->tower && m->norms == 2 &&
+           (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) &&
+           p->precision->cast != PRECISION_CAST_FP8 && !p->chunked_loss && !p->fused_layers;
 }
 
 bool estimate_replay_knows(const struct plan *p)
