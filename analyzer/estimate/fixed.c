@@ -223,18 +223,22 @@ static double outside_of(const struct estimate_result *r)
  * is reserved than where there is room for all of them. */
 static bool add_replayed(const struct plan *p, double room, struct estimate_result *r)
 {
-    struct estimate_replay_peaks free, within;
+    struct estimate_replay_peaks free, within, most;
+    const bool converts = is_hopper(p);
     struct estimate_line *line;
     double holes, least, live = largest(p, r, true).likely - outside_of(r);
 
-    if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), &free)) return false;
-    within = free;
-    if (free.reserved > room && estimate_replay(p, room, workspace_of(p), &within) && !within.fits) within = free;
+    if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
+    within = most = free;
+    if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
+    if (free.reserved > room && estimate_replay(p, room, workspace_of(p), converts, &within) && !within.fits)
+        within = free;
     holes = fmax(0, free.reserved - live);
     least = fmax(0, within.reserved - live);
     line = estimate_add(
         r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
-        (struct estimate_interval){REPLAY_LOW * least, least, fmax(least, REPLAY_HIGH * holes) + SEGMENTS});
+        (struct estimate_interval){REPLAY_LOW * least, least,
+                                   fmax(fmax(least, REPLAY_HIGH * holes) + SEGMENTS, most.reserved - live)});
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
     line->why = "the order of requests, and workspaces of cuDNN between them";

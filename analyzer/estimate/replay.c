@@ -200,13 +200,13 @@ static void forward(struct pass *c, size_t i, uint32_t input)
         node->cast = take(c, op->cast);
     else
         for_a_moment(c, op->cast);
-    for_a_moment(c, op->passing);
     save_inputs(c, i, in);
     if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
     if (op->flags & (REPLAY_IN_PLACE | REPLAY_PARTS))
         c->tensors[node->out = in].refs++;
     else
         node->out = make(c, op->bytes);
+    for_a_moment(c, op->passing);
     c->tensors[node->out].refs += node->readers;
     if (op->flags & REPLAY_KEEPS_OUTPUT) save(c, node, node->out);
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
@@ -456,13 +456,15 @@ static void prepare(struct pass *c)
     }
 }
 
-bool estimate_replay(const struct plan *p, double capacity, double workspace, struct estimate_replay_peaks *out)
+bool estimate_replay(const struct plan *p, double capacity, double workspace, bool converts,
+                     struct estimate_replay_peaks *out)
 {
     struct pass c = {
         .p = p, .capacity = capacity, .workspace = workspace, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
 
     if (!estimate_replay_knows(p)) return false;
+    c.list.converts = converts;
     (p->model->shape.family == MODEL_CONV ? estimate_replay_conv : estimate_replay_layers)(p, &c.list);
     bool known = c.list.n > 0;
     if (known) {

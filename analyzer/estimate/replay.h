@@ -37,7 +37,8 @@ struct estimate_replay_op {
 struct estimate_replay_list {
     struct estimate_replay_op *ops;
     size_t n, cap;
-    double input; /* bytes of what a step reads */
+    double input;  /* bytes of what a step reads */
+    bool converts; /* cuDNN copies what convolutions' backward reads and makes to channels last and back */
 };
 
 struct estimate_replay_peaks {
@@ -55,6 +56,7 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
 
 /* `capacity`: bytes that segments may take together; INFINITY: any. `workspace`: of cuBLAS, which forward and backward
  * each ask for once. False: it is not known, or too large an image. */
-bool estimate_replay(const struct plan *p, double capacity, double workspace, struct estimate_replay_peaks *out);
+bool estimate_replay(const struct plan *p, double capacity, double workspace, bool converts,
+                     struct estimate_replay_peaks *out);
 
 #endif

@@ -14,6 +14,8 @@ static unsigned flags_of(const struct model_conv_map *map)
            (map->op == CONV_DROPOUT ? REPLAY_MASKS : 0);
 }
 
+/* What cuDNN's kernels for gradients do, a wide window's on Hopper at least: they read channels last, and copy what has
+ * another order. Forward has kernels for both (measured on an H200: ResNets, VGG). */
 static struct estimate_replay_op op_of(const struct model_conv_map *map, const struct estimate_act_sizes *z, bool wide)
 {
     double elements = z->batch * (double)map->elements;
@@ -28,7 +30,9 @@ static struct estimate_replay_op op_of(const struct model_conv_map *map, const s
         .extra = map->op == CONV_MAX_POOL  ? 8 * elements
                  : map->op == CONV_DROPOUT ? elements
                                            : 0,
-        .work = map->op == CONV_MULTIPLY ? elements * z->compute : 0, /* summed up for each channel */
+        .work = z->compute * (map->op == CONV_MULTIPLY ? elements /* summed up for each channel */
+                              : map->window > 1        ? z->batch * (double)map->inputs + elements
+                                                       : 0),
         .parameters = {(double)map->weight, (double)map->bias},
         .cast = z->amp && matrix ? 2 * (double)map->weight : 0,
     };
@@ -43,6 +47,9 @@ void estimate_replay_conv(const struct plan *p, struct estimate_replay_list *lis
 
     if (n > CONV_MAPS_MAX) n = 0;
     list->input = z.batch * 3 * (double)side * (double)side * 4;
-    for (size_t i = 0; i < n; i++) /* under autocast a layer norm casts what it reads to float32 */
-        estimate_replay_put(list, op_of(&maps[i], &z, z.amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM));
+    for (size_t i = 0; i < n; i++) { /* under autocast a layer norm casts what it reads to float32 */
+        bool wide = z.amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM;
+        uint32_t at = estimate_replay_put(list, op_of(&maps[i], &z, wide));
+        if (maps[i].op == CONV_CONV && !list->converts) list->ops[at - 1].work = 0;
+    }
 }

@@ -14,6 +14,7 @@ struct walk {
     size_t last;                      /* the operation that put out what is passed on, from 1; 0: the image */
     size_t other;                     /* of the next operation: what else it reads */
     uint64_t weight, bias;            /* of the next operation: elements of its tensors */
+    uint64_t window;                  /* of the next operation, as in struct model_conv_map */
     uint64_t channels, height, width; /* of what is passed on */
     unsigned block;                   /* from 1; 0: before the first */
     unsigned blocks;                  /* so far */
@@ -56,12 +57,13 @@ static void put(struct walk *w, enum model_conv_op op, bool in_place, uint64_t i
         .other = w->other,
         .weight = w->weight,
         .bias = w->bias,
+        .window = w->window,
     };
 
     if (w->n < w->max) w->out[w->n] = map;
     w->last = ++w->n;
     w->other = 0;
-    w->weight = w->bias = 0;
+    w->weight = w->bias = w->window = 0;
 }
 
 static uint64_t size(const struct walk *w)
@@ -102,6 +104,7 @@ static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t str
     w->channels = outputs;
     w->height = slid(w, w->height, kernel, stride, padding);
     w->width = slid(w, w->width, kernel, stride, padding);
+    w->window = groups == 1 ? kernel * kernel : 0;
     put(w, CONV_CONV, false, inputs);
 }
 

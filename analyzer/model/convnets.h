@@ -48,6 +48,7 @@ struct model_conv_map {
      * join before it, whose inputs it reads too. */
     size_t from, other;
     uint64_t weight, bias; /* elements of its tensors */
+    uint64_t window;       /* of a convolution over all channels: places that its kernel reads; else 0 */
 };
 
 /* Fills at most `max` rows of `out` for an image of that size and returns how many there are in all
