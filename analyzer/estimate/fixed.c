@@ -226,7 +226,7 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
     struct estimate_replay_peaks free, within, most;
     const bool converts = is_hopper(p);
     struct estimate_line *line;
-    double holes, least, live = largest(p, r, true).likely - outside_of(r);
+    double holes, least, more, live = largest(p, r, true).likely - outside_of(r);
 
     if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
     within = most = free;
@@ -234,11 +234,14 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
     if (free.reserved > room && estimate_replay(p, room, workspace_of(p), converts, &within) && !within.fits)
         within = free;
     holes = fmax(0, free.reserved - live);
+    more = p->model->shape.family == MODEL_CONV
+               ? 0
+               : free.largest; /* its segment, split by smaller tensors, needs a second */
     least = fmax(0, within.reserved - live);
-    line = estimate_add(
-        r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
-        (struct estimate_interval){REPLAY_LOW * least, least,
-                                   fmax(fmax(least, REPLAY_HIGH * holes) + SEGMENTS, most.reserved - live)});
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
+                        (struct estimate_interval){REPLAY_LOW * least, least,
+                                                   fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + more)) + SEGMENTS,
+                                                        most.reserved - live)});
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
     line->why = "the order of requests, and workspaces of cuDNN between them";
@@ -284,8 +287,8 @@ static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
         shifted < 10 * MIB)
         return;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_TRAINING, "the gradient of sliced logits",
-                        (struct estimate_interval){0, whole, whole});
-    line->why = "none with transformers 4.50 and later, which shifts the labels instead";
+                        (struct estimate_interval){0, 0, whole});
+    line->why = "high: transformers before 4.50; later ones shift the labels instead";
     estimate_explain(line, "transformers 4.49 loss_utils.py; c10/cuda/CUDACachingAllocator.cpp: segments of 2 MiB",
                      "batch %ju · seq %ju · vocabulary %ju · 4 B, in whole segments", (uintmax_t)p->batch,
                      (uintmax_t)p->seq, (uintmax_t)s->vocab);

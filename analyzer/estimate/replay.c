@@ -39,6 +39,7 @@ struct pass {
     uint32_t spare; /* the first tensor that may be unused */
 
     struct caching_allocator *allocator;
+    double largest;         /* request, bytes */
     double capacity, taken; /* bytes that the driver has, and has given */
     double workspace;
     bool forward_has, backward_has; /* a workspace */
@@ -83,6 +84,7 @@ static uint32_t take(struct pass *c, double bytes)
     uint32_t block;
 
     if (!(bytes >= 1) || bytes > 1e18) return CACHING_NO_BLOCK;
+    c->largest = fmax(c->largest, bytes);
     block = caching_allocate(c->allocator, caching_rounded(&caching_default_rules, (int64_t)ceil(bytes)), 0, 0);
     c->refused = c->refused || block == CACHING_NO_BLOCK;
     return block;
@@ -472,7 +474,8 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
         prepare(&c);
         train(&c);
         const struct caching_totals *t = caching_totals(c.allocator);
-        *out = (struct estimate_replay_peaks){(double)t->peak_allocated, (double)t->peak_reserved, !c.refused};
+        *out =
+            (struct estimate_replay_peaks){(double)t->peak_allocated, (double)t->peak_reserved, c.largest, !c.refused};
         caching_allocator_free(c.allocator);
         free(c.nodes);
         free(c.parameters);

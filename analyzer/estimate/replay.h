@@ -43,6 +43,7 @@ struct estimate_replay_list {
 
 struct estimate_replay_peaks {
     double allocated, reserved; /* bytes, of the caching allocator */
+    double largest;             /* request */
     bool fits;                  /* in the memory that it was given */
 };
 
