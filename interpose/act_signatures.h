@@ -100,7 +100,7 @@
 #define GS_ACT_DEVICE_RESET() (false, start_clock(call), after_device_reset(call))
 
 #define GS_ACT_STREAM_NEW(stream) (false, , after_stream_new(call, IF_DONE(NUMBER(stream))))
-#define GS_ACT_STREAM_GONE(stream) (false, start_clock(call), after_stream_gone(call, NUMBER(stream)))
+#define GS_ACT_STREAM_GONE(stream) (false, , after_stream_gone(call, NUMBER(stream)))
 #define GS_ACT_HANDLE_NEW(kind, handle, device) \
     (false, , after_handle_new(call, GS_HANDLE_##kind, IF_DONE(NUMBER(handle)), IF_DONE(device)))
 #define GS_ACT_HANDLE_GONE(kind, handle)                                \

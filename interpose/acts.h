@@ -371,10 +371,10 @@ static inline void after_stream_new(struct gs_hooked *call, uint64_t stream)
     if (call->result == 0) gs_record_handle(call->t, GS_HANDLE_STREAM, stream, GS_DEVICE_CURRENT, false);
 }
 
+/* It does not wait, whatever the stream still has to do: the driver's documentation of cuStreamDestroy. */
 static inline void after_stream_gone(struct gs_hooked *call, uint64_t stream)
 {
     if (call->result == 0) gs_record_handle(call->t, GS_HANDLE_STREAM, stream, GS_DEVICE_CURRENT, true);
-    gs_record_implicit_sync(call->t);
 }
 
 static inline void after_handle_new(struct gs_hooked *call, uint8_t kind, uint64_t handle, int device)

@@ -71,6 +71,7 @@ static void define(struct gs_thread *t, int device, bool current)
     if (!get_total || get_total(&total, device) != CUDA_SUCCESS) total = 0;
     const uint64_t cap = gs_limit_of(device), physical = cap && cap < total ? total : 0;
     if (physical) total = cap;
+    gs_limit_physical(device, physical);
     uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
     if (current) gs_device_memory(&free_bytes, &total_bytes);
     if (!total && total_bytes != UINT64_MAX) total = total_bytes;

@@ -69,6 +69,10 @@ void gs_limit_view(int device, uint64_t *free_bytes, uint64_t *total_bytes);
 void gs_limit_pool(int kind, uint64_t pool, int device);
 void gs_limit_pool_gone(int kind, uint64_t pool);
 
+/* The real size of a capped device, as CUDA states it; 0: not capped, or not asked yet. */
+void gs_limit_physical(int device, uint64_t bytes);
+uint64_t gs_limit_physical_of(int device);
+
 /* What NVML says that other processes hold (UINT64_MAX: it does not know). */
 void gs_limit_others(int device, uint64_t bytes);
 /* False: not asked yet. What NVML does not know counts as 0. */

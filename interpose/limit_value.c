@@ -9,6 +9,7 @@
 _Atomic bool gs_limit_set;
 static uint64_t all, one[DEVICES];       /* written once, before gs_limit_set */
 static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not asked yet */
+static _Atomic uint64_t physical[DEVICES];
 
 /* By hand: strncasecmp asks the program's locale. `lower` has letters only. */
 static bool equal_ignoring_case(const char *lower, const char *text, size_t len)
@@ -90,6 +91,16 @@ uint64_t gs_limit_of(int device)
 {
     if (device < 0 || device >= DEVICES || !gs_limited()) return 0;
     return one[device] ? one[device] : all;
+}
+
+void gs_limit_physical(int device, uint64_t bytes)
+{
+    if (device >= 0 && device < DEVICES) atomic_store_explicit(&physical[device], bytes, memory_order_relaxed);
+}
+
+uint64_t gs_limit_physical_of(int device)
+{
+    return device < 0 || device >= DEVICES ? 0 : atomic_load_explicit(&physical[device], memory_order_relaxed);
 }
 
 void gs_limit_others(int device, uint64_t bytes)

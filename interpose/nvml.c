@@ -289,13 +289,18 @@ static bool read_use(nvml_abi_device device, struct nvml_abi_memory *memory, str
     return true;
 }
 
-/* On a capped device this process is alone: what others hold of the real one does not count. */
+/* On a capped device this process is alone: what others hold of the real one does not count, nor what the driver keeps
+ * (615 MiB of an H200: NVML's total has them and counts them as used, CUDA's total does not have them). */
 static void see_capped(int device, struct gs_rec_device_sample *r, char *name)
 {
     const uint64_t cap = gs_limit_of(device);
     gs_limit_others(device, r->other_bytes);
     if (!cap || cap >= r->total_bytes) return;
-    if (r->other_bytes != UINT64_MAX) r->used_bytes -= r->other_bytes < r->used_bytes ? r->other_bytes : r->used_bytes;
+    const uint64_t physical = gs_limit_physical_of(device), held = r->own_bytes != UINT64_MAX ? r->own_bytes : 0;
+    const uint64_t kept = physical && physical < r->total_bytes ? r->total_bytes - physical : 0;
+    const uint64_t not_ours = kept + (r->other_bytes != UINT64_MAX ? r->other_bytes : 0);
+    r->used_bytes -= not_ours < r->used_bytes ? not_ours : r->used_bytes;
+    if (held && (!physical || r->used_bytes < held)) r->used_bytes = held;
     if (r->used_bytes > cap) r->used_bytes = cap;
     r->total_bytes = cap;
     r->other_bytes = 0;

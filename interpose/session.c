@@ -271,7 +271,7 @@ static void start(void)
     if (atomic_load(&gs_session_state) != GS_SESSION_LIVE) gs_watcher_stop();
 }
 
-/* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so
+/* A destructor that runs after ours still allocates or frees. Its thread is the one that ends the process, so
  * it has the time and the stack to say so in the database. */
 static void lose_late(void)
 {
@@ -331,13 +331,13 @@ const char *gpuspy_database(void)
     return atomic_load(&gs_session_live) && session.path.db[0] ? session.path.db : NULL;
 }
 
-bool gs_session_over(void)
+bool gs_session_over(bool memory)
 {
     if (gs_session_unprepared()) leave_unprepared_child();
     if (atomic_load(&gs_session_state) != GS_SESSION_OVER) return false;
     if (atomic_load(&session.spooling))
         gs_spool_lost(gs_session_spool(), gs_now());
-    else if (atomic_load(&session.ended))
+    else if (memory && atomic_load(&session.ended))
         lose_late();
     return true;
 }

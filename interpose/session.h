@@ -13,8 +13,10 @@
 bool gs_session_is_enabled(void);
 bool gs_session_torch_cpu(void);
 
-/* Whether nothing is recorded any more. Where something was until a failure, the call is counted. */
-bool gs_session_over(void);
+/* Whether nothing is recorded any more. Counts a lost event where something was recorded until a failure, and for a
+ * call about memory that the ending thread makes after the end. Other calls come then from CUDA's own destructors
+ * (libcudart unloads its modules) and change nothing that the recording says. */
+bool gs_session_over(bool memory);
 /* Something other than a call came: counted where something was recorded until a failure. */
 void gs_session_missed(void);
 /* Starts the session if none was tried yet. True while one records. Only under a gs_shield: a signal

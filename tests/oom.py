@@ -81,7 +81,8 @@ SIZE = r"([\d.]+) (B|KiB|MiB|GiB)"
 BESIDE = {"that PyTorch caches": "cached", "in allocations from CUDA's pools": "pools", "that CUDA's pools keep": "pools_free",
           "in CUDA allocations of other code": "direct", "held for CUDA graphs": "graphs",
           "for the CUDA context and libraries": "context", "in use from the beginning": "before",
-          "held by other processes": "other_processes", "in use by what was not recorded": "unaccounted"}
+          "held by other processes": "other_processes",
+          "in use outside the recording (libraries, other processes)": "unaccounted"}
 
 
 def size(text):
@@ -107,7 +108,7 @@ def claims(oom):
     if said.startswith("what is live does not fit"):
         must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] > total, "it would fit")
     elif re.match("what is live, |what was asked for does not fit", said):
-        named = re.findall(SIZE + " (" + "|".join(BESIDE) + ")", said)
+        named = re.findall(SIZE + " (" + "|".join(map(re.escape, BESIDE)) + ")", said)
         must(named, "nothing is named")
         live = size(said)[1] if said.startswith("what is live, ") else 0
         must(live + e["asked_bytes"] + sum(size(f"{n} {u}")[1] for n, u, _ in named) > total, "the sum would fit")

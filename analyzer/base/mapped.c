@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,4 +30,26 @@ void mapped_survive(void)
     struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER};
     page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
     sigaction(SIGBUS, &action, NULL);
+}
+
+static bool is_file(uintptr_t from, uintptr_t to)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[8192];
+    bool found = false;
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        uintptr_t start, end;
+        unsigned long inode;
+        found =
+            sscanf(line, "%lx-%lx %*s %*s %*s %lu", &start, &end, &inode) == 3 && inode && start <= from && to <= end;
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+void mapped_release(const void *start, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)start + page - 1) & ~(page - 1),
+                    to = ((uintptr_t)start + size) & ~(page - 1);
+    if (from < to && is_file(from, to)) madvise((void *)from, to - from, MADV_DONTNEED);
 }

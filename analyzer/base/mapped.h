@@ -1,10 +1,15 @@
-/* SIGBUS in files that libraries map (ELF readers, SQLite's index of the log): another process can truncate
- * such a file, or its disk is full, and reading the missing page raises SIGBUS. */
+/* Files that libraries map: ELF readers, SQLite's index of the log. */
 #ifndef GPUSPY_MAPPED_H
 #define GPUSPY_MAPPED_H
 
-/* Installs a handler for the whole process: a missing page then reads as zeros, which every reader treats as
- * damage. */
+#include <stddef.h>
+
+/* Another process can truncate such a file, or its disk is full, and reading the missing page raises SIGBUS. Installs a
+ * handler for the whole process: a missing page then reads as zeros, which every reader treats as damage. */
 void mapped_survive(void);
+
+/* Takes the whole pages of a part that was read and not written out of this process's memory: the kernel reads them
+ * again where they are needed. Nothing happens where no file is mapped there. */
+void mapped_release(const void *start, size_t size);
 
 #endif

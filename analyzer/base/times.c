@@ -5,7 +5,7 @@
 
 void times_grow(struct times *t)
 {
-    t->cap += t->cap / 16 + 16;
+    t->cap += t->cap / 8 + 16;
     t->low = arena_realloc(t->low, t->cap, sizeof *t->low);
 }
 

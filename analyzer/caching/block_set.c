@@ -10,18 +10,23 @@ static inline bool is_below(const struct caching_set *set, const struct caching_
     return equal ? b->address <= key.address : b->address < key.address;
 }
 
-/* The subtree below the key, and the rest. */
+/* What is below the new block becomes its left subtree, and the rest its right one. */
 static void split(struct caching_block *blocks, const struct caching_set *set, uint32_t tree, struct caching_key key,
-                  uint32_t *low, uint32_t *high)
+                  uint32_t block)
 {
+    uint32_t *low = &blocks[block].left, *high = &blocks[block].right, below = block, above = block;
     while (tree != CACHING_NONE) {
         struct caching_block *b = &blocks[tree];
         if (is_below(set, b, key, false)) {
             *low = tree;
+            b->up = below;
+            below = tree;
             low = &b->right;
             tree = b->right;
         } else {
             *high = tree;
+            b->up = above;
+            above = tree;
             high = &b->left;
             tree = b->left;
         }
@@ -33,34 +38,38 @@ void caching_set_insert(struct caching_block *blocks, struct caching_set *set, u
 {
     struct caching_block *b = &blocks[block];
     const struct caching_key key = caching_key_of(b);
-    uint32_t *at = &set->root;
+    uint32_t *at = &set->root, up = CACHING_NONE;
     while (*at != CACHING_NONE && blocks[*at].priority >= b->priority) {
-        at = is_below(set, &blocks[*at], key, false) ? &blocks[*at].right : &blocks[*at].left;
+        up = *at;
+        at = is_below(set, &blocks[up], key, false) ? &blocks[up].right : &blocks[up].left;
     }
-    split(blocks, set, *at, key, &b->left, &b->right);
+    split(blocks, set, *at, key, block);
+    b->up = up;
     *at = block;
 }
 
 void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
-    const struct caching_key key = caching_key_of(&blocks[block]);
-    uint32_t *at = &set->root, low = blocks[block].left, high = blocks[block].right;
-    while (*at != block && *at != CACHING_NONE) {
-        at = is_below(set, &blocks[*at], key, false) ? &blocks[*at].right : &blocks[*at].left;
-    }
-    if (*at == CACHING_NONE) return;
+    struct caching_block *b = &blocks[block];
+    uint32_t up = b->up, low = b->left, high = b->right;
+    uint32_t *at = up == CACHING_NONE ? &set->root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
+    if (*at != block) return; /* it is not there */
     while (low != CACHING_NONE && high != CACHING_NONE) {
-        if (blocks[low].priority >= blocks[high].priority) {
-            *at = low;
-            at = &blocks[low].right;
+        const bool lower = blocks[low].priority >= blocks[high].priority;
+        const uint32_t first = lower ? low : high;
+        *at = first;
+        blocks[first].up = up;
+        up = first;
+        at = lower ? &blocks[first].right : &blocks[first].left;
+        if (lower) {
             low = *at;
         } else {
-            *at = high;
-            at = &blocks[high].left;
             high = *at;
         }
     }
     *at = low != CACHING_NONE ? low : high;
+    if (*at != CACHING_NONE) blocks[*at].up = up;
+    b->left = b->right = b->up = CACHING_NONE;
 }
 
 uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,

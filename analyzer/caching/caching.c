@@ -145,7 +145,7 @@ static uint32_t add_block(struct caching_allocator *a, struct caching_block bloc
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->blocks_n;
     if (at == a->blocks_n) (void)ARENA_PUSH(a->blocks, a->blocks_n, a->blocks_cap);
-    block.left = block.right = CACHING_NONE;
+    block.left = block.right = block.up = CACHING_NONE;
     block.priority = (uint32_t)map_hash(at + 1);
     a->blocks[at] = block;
     return at;
@@ -153,7 +153,8 @@ static uint32_t add_block(struct caching_allocator *a, struct caching_block bloc
 
 static void drop_block(struct caching_allocator *a, uint32_t at)
 {
-    a->blocks[at] = (struct caching_block){.prev = CACHING_NONE, .next = CACHING_NONE};
+    a->blocks[at] = (struct caching_block){
+        .prev = CACHING_NONE, .next = CACHING_NONE, .left = CACHING_NONE, .right = CACHING_NONE, .up = CACHING_NONE};
     *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
 }
 

@@ -387,7 +387,7 @@ static void close_place(struct work *w, struct place *p)
         struct result_by_stack *s = &p->peak->by_stack[i];
         int64_t most = -1;
         for (unsigned rule = 0; rule < rules; rule++) {
-            uint32_t at = map_get(&p->index, (uint64_t)s->number << 8 | rule);
+            uint32_t at = map_get(&p->index, (uint64_t)s->stack.number << 8 | rule);
             if (at != MAP_NEW && p->by_stack[at].bytes > most) {
                 most = p->by_stack[at].bytes;
                 s->category = category_of_rule(rule);

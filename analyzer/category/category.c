@@ -5,6 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/category/category_use.h"
 #include "analyzer/run/run.h"
+#include "analyzer/site/site.h"
 
 enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: without any */
              NOTHING,
@@ -88,8 +89,10 @@ struct category_finder {
     struct map frames; /* frame, by address → facts, packed */
     uint32_t *stacks;  /* by stack: facts, packed; MAP_NEW not known yet */
     size_t stacks_n;
-    struct map modules;                 /* class_key → 1 */
-    struct map pairs[2][CATEGORY_USES]; /* by tensor and use: facts of what made and freed it → its two rules, packed */
+    struct map modules; /* class_key → 1 */
+    struct map pairs;   /* facts of what made and freed it, tensor and use → its two rules, packed */
+    uint64_t last_pair; /* that was asked for, and its rules; 0 none */
+    uint32_t last_rules;
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
 
@@ -137,10 +140,7 @@ void category_finder_free(struct category_finder *c)
 {
     map_free(&c->frames);
     free(c->stacks);
-    for (size_t i = 0; i < CATEGORY_USES; i++) {
-        map_free(&c->pairs[0][i]);
-        map_free(&c->pairs[1][i]);
-    }
+    map_free(&c->pairs);
     map_free(&c->modules);
     free(c);
 }
@@ -183,9 +183,10 @@ static struct facts unpack(uint32_t packed)
 
 static struct facts frame_facts(struct category_finder *c, uint32_t stack)
 {
-    const struct run_frame *f = run_frame_named(c->run, stack);
+    const struct run_frame *f = run_stack_frame(c->run, stack);
     uint32_t *at = map_at(&c->frames, (uintptr_t)f);
     if (*at == MAP_NEW) {
+        f = site_frame_named(c->run, stack);
         struct facts facts = collect_facts(f);
         if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) {
             facts.hints |= MODULE;
@@ -207,15 +208,9 @@ static void reach_all_stacks(struct category_finder *c)
     }
 }
 
-static struct facts stack_facts(struct category_finder *c, uint32_t stack)
+static struct facts collect_stack_facts(struct category_finder *c, uint32_t stack)
 {
-    uint32_t start = stack;
-    if (stack >= c->stacks_n) { /* a replay makes some */
-        reach_all_stacks(c);
-    }
-    if (stack < c->stacks_n && c->stacks[stack] != MAP_NEW) {
-        return unpack(c->stacks[stack]);
-    }
+    const uint32_t start = stack;
     struct facts all = {NOTHING, NONE};
     bool python = false;
     for (const struct run_frame *f; (f = run_stack_frame(c->run, stack)) != NULL;
@@ -228,10 +223,21 @@ static struct facts stack_facts(struct category_finder *c, uint32_t stack)
     /* A snapshot has no stack of what was there before its history: that is no thread of its own. */
     const bool unknown = start == RUN_NONE && run_why_unknown(c->run, RUN_FACT_WAITS);
     all.doing = all.doing == NOTHING && !python && !unknown ? THREAD : all.doing;
-    if (start < c->stacks_n) {
-        c->stacks[start] = pack(all);
-    }
     return all;
+}
+
+static struct facts stack_facts(struct category_finder *c, uint32_t stack)
+{
+    if (stack >= c->stacks_n) { /* a replay makes some */
+        reach_all_stacks(c);
+    }
+    if (stack >= c->stacks_n) {
+        return collect_stack_facts(c, stack);
+    }
+    if (c->stacks[stack] == MAP_NEW) {
+        c->stacks[stack] = pack(collect_stack_facts(c, stack));
+    }
+    return unpack(c->stacks[stack]);
 }
 
 unsigned category_rule(struct category_finder *c, const struct category_block *b)
@@ -312,27 +318,37 @@ bool category_has_python(const struct run *run)
     return false;
 }
 
-unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
-                          unsigned use)
+static uint32_t find_rules(struct category_finder *c, bool tensor, uint32_t stack, uint32_t free_stack, unsigned use)
 {
     if (c->python == UNASKED) {
         c->python = category_has_python(c->run) ? PYTHON : NO_PYTHON;
     }
+    struct category_block block = {.stack = stack,
+                                   .free_stack = free_stack,
+                                   .tensor = tensor,
+                                   .direct = !tensor,
+                                   .use = use,
+                                   .python = c->python == PYTHON};
+    uint32_t freed = category_rule(c, &block);
+    block.kept = true;
+    return freed | category_rule(c, &block) << 16;
+}
+
+unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
+                          unsigned use)
+{
     /* What the stacks say decides: there are a million pairs of them, and a dozen answers. */
-    uint64_t made = pack(stack_facts(c, stack)), freed_by = pack(stack_facts(c, free_stack));
-    uint32_t *both = map_at(&c->pairs[tensor][use], made << 32 | freed_by);
-    if (*both == MAP_NEW) {
-        struct category_block block = {.stack = stack,
-                                       .free_stack = free_stack,
-                                       .tensor = tensor,
-                                       .direct = !tensor,
-                                       .use = use,
-                                       .python = c->python == PYTHON};
-        uint32_t freed = category_rule(c, &block);
-        block.kept = true;
-        *both = freed | category_rule(c, &block) << 16;
+    const uint64_t made = pack(stack_facts(c, stack)), freed_by = pack(stack_facts(c, free_stack));
+    const uint64_t pair = made << 48 | freed_by << 32 | (uint64_t)use << 2 | (uint64_t)tensor << 1 | 1;
+    if (pair != c->last_pair) {
+        uint32_t *both = map_at(&c->pairs, pair);
+        if (*both == MAP_NEW) {
+            *both = find_rules(c, tensor, stack, free_stack, use);
+        }
+        c->last_pair = pair;
+        c->last_rules = *both;
     }
-    return kept ? *both >> 16 : *both & 0xffff;
+    return kept ? c->last_rules >> 16 : c->last_rules & 0xffff;
 }
 
 enum result_category category_of_rule(unsigned rule)

@@ -234,7 +234,7 @@ static void measure_on_live(void *self, size_t moment, const struct run_lifetime
     uint32_t *at = map_at(&l->index, life->stack);
     if (*at == MAP_NEW) {
         *at = (uint32_t)l->n;
-        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_by_stack){.number = life->stack};
+        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_by_stack){.stack.number = life->stack};
     }
     l->list[*at].bytes = arena_add_capped(l->list[*at].bytes, life->bytes);
     l->list[*at].count++;
@@ -249,7 +249,7 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     size_t sites_n = 0, cap = 0;
     site_helpers(c->run, &helpers);
     for (size_t i = 0; i < n; i++) {
-        struct result_site site = site_of(c->run, list[i].number, &helpers);
+        struct result_site site = site_of(c->run, list[i].stack.number, &helpers);
         uint32_t *at = map_at(&index, site_key(&site));
         if (*at == MAP_NEW) {
             *at = (uint32_t)sites_n;
@@ -568,7 +568,7 @@ static void measure_on_copy(void *self, const struct run_copy *copy, const struc
     uint32_t *at = map_at(&k->index, copy->stack);
     if (*at == MAP_NEW) {
         *at = (uint32_t)k->n;
-        *ARENA_PUSH(k->list, k->n, k->cap) = (struct result_by_stack){.number = copy->stack};
+        *ARENA_PUSH(k->list, k->n, k->cap) = (struct result_by_stack){.stack.number = copy->stack};
     }
     k->list[*at].bytes = arena_add_capped(k->list[*at].bytes, copy->bytes);
     k->list[*at].count++;

@@ -80,6 +80,7 @@ int command_leaks(const struct command *self, int argc, char **argv)
     if (!done) {
         v.options.all = true;
         v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES);
+        if (s.view.json) v.options.questions |= REPORT_ASK(PEAKS); /* its growth[] is the report's */
         struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
         code = r ? show(&v, &s, r) : viewing_failed(&v, error);
         report_free(r);

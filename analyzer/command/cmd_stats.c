@@ -58,7 +58,8 @@ static bool collect_stats(struct view_stats *x, struct run *run, const struct se
                                    .process = -1,
                                    .device = s->view.choice.device,
                                    .categories = true,
-                                   .uses = x->report->uses};
+                                   .uses = x->report->uses,
+                                   .sums = x->all.sums.finder ? &x->all.sums : NULL};
 
     x->layer = layer_of(x, s->layer);
     wish.layer = (int)x->layer;
@@ -82,7 +83,7 @@ static int show(struct viewing *v, const struct settings *s)
     int code = EXIT_YES;
 
     v->options.watch = &watch;
-    v->options.questions = REPORT_ASK(STEPS) | REPORT_ASK(PEAKS) | REPORT_ASK(USES) | REPORT_ASK(SCOPES);
+    v->options.questions = REPORT_ASK(STEPS) | REPORT_ASK(USES) | REPORT_ASK(SCOPES);
     struct result_report *r = report_build(v->run, &v->options, error, sizeof error);
     v->options.watch = NULL;
     x->report = r;
@@ -99,6 +100,7 @@ static int show(struct viewing *v, const struct settings *s)
     profile_tally_free(x->lines);
     profile_tally_free(x->categories);
     profile_free(x->profile);
+    profile_sums_free(&x->all.sums);
     report_free(r);
     free(x);
     return code;

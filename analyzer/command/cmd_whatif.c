@@ -216,6 +216,20 @@ static bool wants_one(const struct settings *s)
 
 /* --- the command --------------------------------------------------------------------------------------------- */
 
+static bool one_fails(const struct question *q)
+{
+    for (size_t i = 0; i < q->n; i++) {
+        if (!q->list[i].error && !q->list[i].outcome.fits) return true;
+    }
+    return false;
+}
+
+/* Steps are found in a replay of their own: without what depends on them, only if a request fails. */
+static bool needs_steps(const struct settings *s)
+{
+    return s->without || s->flush_every || s->html;
+}
+
 #define TARGET(v, s)                                                           \
     &(const struct page_target)                                                \
     {                                                                          \
@@ -226,7 +240,7 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
                struct question *q, struct page *page)
 {
     char error[1024] = "";
-    struct whatif *w = whatif_start(v->run, r->steps, r->steps_n, error, sizeof error);
+    struct whatif *w = whatif_start(v->run, r ? r->steps : NULL, r ? r->steps_n : 0, error, sizeof error);
     int code = EXIT_YES;
     if (!w) return viewing_failed(v, error);
     if ((s->without || s->flush_every) && !r->steps_n) {
@@ -250,6 +264,9 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
                                                    .curve = page ? &q->curve : NULL};
         ok = whatif_run(w, q->list, 1, error, sizeof error);
     }
+    struct result_report *later =
+        ok && !r && one_fails(q) ? report_build(v->run, &v->options, error, sizeof error) : NULL;
+    if (later) whatif_name_steps(w, later->steps, later->steps_n, q->list, q->n);
     const struct view_whatif view = {v->run, whatif_proof(w), q->list, q->n, searches};
     if (!ok) {
         code = viewing_failed(v, error);
@@ -269,6 +286,7 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
     }
     if (code == EXIT_YES && q->n == 1 && !q->list[0].outcome.fits) code = EXIT_NO;
     whatif_free(w);
+    report_free(later);
     return code;
 }
 
@@ -296,8 +314,8 @@ int command_whatif(const struct command *self, int argc, char **argv)
         struct page *page = s.html ? page_new(v.run, &v.options) : NULL;
         if (!page) v.options.questions = REPORT_ASK(STEPS) | REPORT_ASK(OOMS);
         q->curve.end_ns = run_duration(v.run) > 0 ? run_duration(v.run) : 1;
-        struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
-        code = r ? ask(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
+        struct result_report *r = needs_steps(&s) ? report_build(v.run, &v.options, error, sizeof error) : NULL;
+        code = r || !needs_steps(&s) ? ask(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
         report_free(r);
         page_free(page);
     }

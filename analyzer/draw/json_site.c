@@ -17,11 +17,15 @@ json_t *draw_json_frame(const struct run_frame *f)
     return o;
 }
 
-json_t *draw_json_trace(const struct result_trace *t)
+json_t *draw_json_trace(struct run *run, const struct result_trace *t)
 {
     json_t *frames = json_array();
-    for (size_t i = 0; i < t->n; i++) {
-        json_array_append_new(frames, draw_json_frame(t->frames[i]));
+    for (uint32_t s = t->number; s != RUN_NONE; s = run_stack_parent(run, s)) {
+        size_t n;
+        const struct run_frame *places = run_frame_places(run, s, &n);
+        for (size_t i = 0; i < n; i++) {
+            json_array_append_new(frames, draw_json_frame(&places[i]));
+        }
     }
     return frames;
 }

@@ -47,7 +47,7 @@ static inline void set_bool(json_t *o, const char *key, bool value)
     })
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device); /* device, pid, rank */
-json_t *draw_json_trace(const struct result_trace *t);
+json_t *draw_json_trace(struct run *run, const struct result_trace *t);
 json_t *draw_json_frame(const struct run_frame *f);
 json_t *draw_json_process(const struct run_process *p);
 void draw_json_holders(json_t *o, const struct result_holder *list, size_t n); /* holder (the first), holders */

@@ -49,7 +49,7 @@ void draw_site_cell(const void *view, const void *site, char *out, size_t size, 
 char *draw_paths(const struct draw_text *v, const struct result_paths *paths, int indent);
 /* The frames of a stack, one a line, indented; allocated, NULL where there is nothing to add. Python
  * frames only, unless there are none or native ones were asked for. */
-char *draw_trace(const struct draw_text *v, const struct result_trace *trace, int indent);
+char *draw_trace(const struct draw_text *v, uint32_t stack, int indent);
 /* "and 12 more: --top 20 shows them" */
 void draw_more(const struct draw_text *v, size_t total, size_t shown);
 const char *draw_layer_word(enum run_series_layer layer); /* for people: "tensors" */

@@ -317,13 +317,6 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     return text;
 }
 
-static bool has_python(const struct result_trace *trace)
-{
-    for (size_t i = 0; i < trace->n; i++)
-        if (trace->frames[i]->kind == GS_FRAME_PYTHON) return true;
-    return false;
-}
-
 static void left_out(const struct draw_text *v, FILE *f, int indent, size_t n, const char *what)
 {
     if (n)
@@ -333,41 +326,54 @@ static void left_out(const struct draw_text *v, FILE *f, int indent, size_t n, c
 
 /* A library's inner life is long, and the Python lines stand below it: each kind has its own limit,
  * so that neither hides the other. */
-static void trace_lines(const struct draw_text *v, const struct result_trace *trace, int indent, FILE *f)
+struct trace_lines {
+    const struct draw_text *v;
+    FILE *f;
+    int indent;
+    bool native;
+    size_t shown[2], left[2];
+};
+
+static void trace_line(struct trace_lines *t, const struct run_frame *frame)
 {
     static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
-    size_t shown[2] = {0}, left[2] = {0};
-    bool native = v->native || !has_python(trace);
-
-    for (size_t i = 0; i < trace->n; i++) {
-        struct result_site s = frame_as_site(trace->frames[i]);
-        size_t kind = s.kind == GS_FRAME_NATIVE;
-        char line[LINE_MAX_BYTES];
-        if (kind && !native) continue;
-        if (shown[kind]++ >= most[s.kind]) {
-            left[kind]++;
-            continue;
-        }
-        if (!kind) {
-            left_out(v, f, indent, left[1], "native calls");
-            left[1] = 0;
-        }
-        fprintf(f, "%*s%s%s%s\n", indent, "", terminal_style(&v->term, TERMINAL_DIM),
-                draw_site(v, line, sizeof line, &s, v->term.width - indent), terminal_style(&v->term, TERMINAL_PLAIN));
+    struct result_site s = frame_as_site(frame);
+    size_t kind = s.kind == GS_FRAME_NATIVE;
+    char line[LINE_MAX_BYTES];
+    if (kind && !t->native) return;
+    if (t->shown[kind]++ >= most[s.kind]) {
+        t->left[kind]++;
+        return;
     }
-    left_out(v, f, indent, left[1], "native calls");
-    left_out(v, f, indent, left[0], "callers");
+    if (!kind) {
+        left_out(t->v, t->f, t->indent, t->left[1], "native calls");
+        t->left[1] = 0;
+    }
+    fprintf(t->f, "%*s%s%s%s\n", t->indent, "", terminal_style(&t->v->term, TERMINAL_DIM),
+            draw_site(t->v, line, sizeof line, &s, t->v->term.width - t->indent),
+            terminal_style(&t->v->term, TERMINAL_PLAIN));
 }
 
-char *draw_trace(const struct draw_text *v, const struct result_trace *trace, int indent)
+char *draw_trace(const struct draw_text *v, uint32_t stack, int indent)
 {
+    struct run *run = v->report->run;
     char *text = NULL;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
+    struct trace_lines t = {.v = v,
+                            .f = open_memstream(&text, &size),
+                            .indent = indent,
+                            .native = v->native || run_stack_python(run, stack) == RUN_NONE};
 
-    if (!f) return NULL;
-    trace_lines(v, trace, indent, f);
-    fclose(f);
+    if (!t.f) return NULL;
+    for (uint32_t s = stack; s != RUN_NONE; s = run_stack_parent(run, s)) {
+        const struct run_frame *frame = run_stack_frame(run, s);
+        size_t n = 1;
+        if (t.native || frame->kind == GS_FRAME_PYTHON) frame = run_frame_places(run, s, &n);
+        for (size_t i = 0; i < n; i++) trace_line(&t, &frame[i]);
+    }
+    left_out(v, t.f, indent, t.left[1], "native calls");
+    left_out(v, t.f, indent, t.left[0], "callers");
+    fclose(t.f);
     if (!size) {
         free(text);
         return NULL;

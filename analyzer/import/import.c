@@ -46,36 +46,6 @@ enum import_format import_format_of(const char *path)
     return IMPORT_FORMAT_NONE;
 }
 
-const char *import_hint(const char *path)
-{
-    static const char *const endings[] = {".nsys-rep", ".qdrep"};
-    static const struct {
-        const char *begins, *hint;
-    } packed[] = {
-        {"\x28\xb5\x2f\xfd", "packed by zstd, which gpuspy does not read; unpack it first: zstd -d FILE"},
-        {"\xfd"
-         "7zXZ",
-         "packed by xz, which gpuspy does not read; unpack it first: xz -dk FILE"},
-        {"BZh", "packed by bzip2, which gpuspy does not read; unpack it first: bzip2 -dk FILE"},
-        {"PK\x03\x04", "a zip archive, which gpuspy does not read; unpack it first: unzip FILE"},
-    };
-    char head[8] = "";
-    const size_t length = strlen(path);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t n = strlen(endings[i]);
-        if (length > n && strcmp(path + length - n, endings[i]) == 0)
-            return "a report of Nsight Systems; export it first: nsys export --type sqlite REPORT";
-    }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
-    ssize_t got = fd >= 0 ? read(fd, head, sizeof head) : 0;
-    if (fd >= 0) close(fd);
-    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++) {
-        const size_t n = strlen(packed[i].begins);
-        if (got >= (ssize_t)n && memcmp(head, packed[i].begins, n) == 0) return packed[i].hint;
-    }
-    return NULL;
-}
-
 bool import_file(const char *path, enum import_format format, const char *to,
                  void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size)
 {

@@ -17,9 +17,11 @@ enum import_format {
 /* By its content, gzip's packing looked through. NONE also of what cannot be read. */
 enum import_format import_format_of(const char *path);
 
-/* What to do with a file that gpuspy cannot read, but a tool can convert: by its name or its first bytes. NULL: nothing
- * is known. */
+/* "a report of Nsight Systems; export it first: …": what a file is that gpuspy cannot read, by its name or its first
+ * bytes. NULL: nothing is known. */
 const char *import_hint(const char *path);
+#define IMPORT_CHECKPOINT \
+    "a checkpoint of torch.save, not a recording of memory; gpuspy reads pickles of torch.cuda.memory"
 
 /* Writes `to`, which must not exist, and beside it a database for each other process of the recording (siblings.h).
  * False and a line in `error`: what is wrong with the file, without its name. */

@@ -493,10 +493,13 @@ static void write_about(struct importer *s)
     import_feed_note(s->feed, "lacks", "waits copies%s%s%s", history ? "" : " history",
                      history && s->from.timed ? "" : " times", has_host(s) ? "" : " pinned");
     if (!history)
-        import_feed_note(s->feed, "lacks.history", "this PyTorch snapshot has no history of allocations and frees");
+        import_feed_note(s->feed, "lacks.history", "this PyTorch snapshot has no history of %s",
+                         s->from.skipped ? s->from.skipped : "allocations and frees");
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);
     if (s->from.refused) import_feed_damaged(s->feed, s->from.refused);
     remark_totals(s);
+    if (import_unpickled_more(s->from.pickle))
+        import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }
 
 /* --- the whole ------------------------------------------------------------------------------------- */
@@ -509,7 +512,8 @@ static bool choose_part(struct importer *s, const struct import_part *part, char
     s->start_us = from->timed && from->events_n ? from->events[0].time_us : 0;
     if (!part) return true;
     if (!from->timed || !from->events_n) {
-        snprintf(error, error_size, "its events have no times, so a time range cannot be selected");
+        snprintf(error, error_size, "%s, so a time range cannot be selected",
+                 from->events_n ? "its events have no times" : "it has no history");
         return false;
     }
     while (s->first < s->end && from->events[s->first].time_us - s->start_us < part->from_ns / 1000) s->first++;

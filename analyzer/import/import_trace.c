@@ -1,11 +1,13 @@
 /* The file is read once into compact records (trace_file.h), which are sorted by time: a trace lists its events by
- * kind, not by time. Then one pass over all threads follows which slices are open on each, and writes the events. Calls
- * get the size and direction of the copy that the GPU made with the same correlation id. */
+ * kind, not by time. As they are sorted, calls get the copies that the GPU made with the same correlation id, which
+ * have the size and the direction, and memory gets its addresses. Then one pass over all threads follows which slices
+ * are open on each, and writes the events. */
 #include "analyzer/import/import_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "analyzer/base/units.h"
 #include "analyzer/import/trace_file.h"
 #include "analyzer/import/trace_memory.h"
@@ -21,8 +23,12 @@ struct writing {
     struct import_trace_levels levels;
     struct import_lane *lanes; /* by thread */
     uint32_t *numbers;         /* by thread: the feed's number, 0 none yet */
-    struct map stacks;
+    struct map stacks, chains; /* chains: the GPU's copies by correlation id and kind → 1 + the first */
+    struct import_finding *finding;
+    struct import_trace_record *alone; /* in order of time */
+    size_t alone_n, alone_cap;
     int64_t start_ns;
+    bool started;
     int device; /* the only one, -1: there are several or none */
     uint32_t notes;
     uint64_t sizeless; /* copies and fills that the GPU's side of the trace lacks */
@@ -40,6 +46,17 @@ bool import_is_json(const unsigned char *head, size_t n)
 static uint64_t chain_key(uint32_t correlation, uint8_t kind)
 {
     return (uint64_t)correlation << 8 | kind;
+}
+
+static void make_chains(struct writing *w)
+{
+    struct import_trace *t = w->t;
+    for (size_t i = t->gpu_n; i-- > 0;) {
+        if (!t->gpu[i].correlation) continue;
+        uint32_t *first = map_at(&w->chains, chain_key(t->gpu[i].correlation, t->gpu[i].kind));
+        t->gpu[i].next = *first == MAP_NEW ? 0 : *first;
+        *first = (uint32_t)i + 1;
+    }
 }
 
 static uint32_t take_chain(struct import_trace *t, struct map *chains, uint64_t key)
@@ -61,47 +78,73 @@ static uint32_t join(struct import_trace *t, uint32_t first, uint32_t second)
 }
 
 /* From here on `a` of a call is 1 + its first entry of `gpu`, 0 none. */
-static void claim(struct import_trace *t)
+static void claim(struct writing *w, struct import_trace_record *r)
 {
-    struct map chains = {0};
-    for (size_t i = t->gpu_n; i-- > 0;) {
-        if (!t->gpu[i].correlation) continue;
-        uint32_t *first = map_at(&chains, chain_key(t->gpu[i].correlation, t->gpu[i].kind));
-        t->gpu[i].next = *first == MAP_NEW ? 0 : *first;
-        *first = (uint32_t)i + 1;
+    struct import_trace *t = w->t;
+    const uint32_t correlation = r->a;
+    r->a = r->kind == IMPORT_TRACE_FILL ? 0 : take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_COPY));
+    if (r->kind != IMPORT_TRACE_COPY) {
+        r->a = join(t, r->a, take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_FILL)));
     }
-    for (size_t i = 0; i < t->records_n; i++) {
-        struct import_trace_record *r = &t->records[i];
-        bool graph = r->kind == IMPORT_TRACE_GRAPH;
-        if (r->kind != IMPORT_TRACE_COPY && r->kind != IMPORT_TRACE_FILL && !graph) continue;
-        uint32_t correlation = r->a;
-        r->a = r->kind == IMPORT_TRACE_FILL ? 0 : take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_COPY));
-        if (r->kind != IMPORT_TRACE_COPY) {
-            r->a = join(t, r->a, take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_FILL)));
-        }
-        if (r->a && r->b && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = t->sizes[r->b - 1];
-    }
-    map_free(&chains);
-    for (size_t i = 0; i < t->gpu_n; i++) {
-        if (t->gpu[i].claimed) continue;
-        t->gpu[i].next = 0;
-        *ARENA_PUSH(t->records, t->records_n, t->records_cap) =
-            (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
-                                         .duration_ns = -1,
-                                         .thread = UINT32_MAX,
-                                         .a = (uint32_t)i + 1,
-                                         .number = (uint32_t)t->records_n,
-                                         .kind = IMPORT_TRACE_ALONE};
-    }
+    if (r->a && r->bytes >= 0 && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = r->bytes;
 }
 
-/* In order of time; of the same time the longest first, which holds the others. */
-static int order(const void *a, const void *b)
+static int by_time(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
     if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
-    if (x->duration_ns != y->duration_ns) return x->duration_ns > y->duration_ns ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
+    return (x->a > y->a) - (x->a < y->a);
+}
+
+static void find_alone(struct writing *w)
+{
+    struct import_trace *t = w->t;
+    for (size_t i = 0; i < t->gpu_n; i++) {
+        if (t->gpu[i].claimed) continue;
+        t->gpu[i].next = 0;
+        *ARENA_PUSH(w->alone, w->alone_n, w->alone_cap) = (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
+                                                                                       .duration_ns = -1,
+                                                                                       .thread = UINT32_MAX,
+                                                                                       .a = (uint32_t)i + 1,
+                                                                                       .kind = IMPORT_TRACE_ALONE};
+    }
+    if (w->alone_n > 1) qsort(w->alone, w->alone_n, sizeof *w->alone, by_time);
+}
+
+/* The time of the first record; in a memory timeline, what was there before it has a time below 0. */
+static void start_at(struct writing *w, int64_t at_ns)
+{
+    if (!w->started || (w->t->timeline && w->start_ns < 0)) w->start_ns = at_ns;
+    w->started = true;
+}
+
+/* In order of time. */
+static void prepare(void *self, struct import_trace_record *r)
+{
+    struct writing *w = self;
+    start_at(w, r->at_ns);
+    switch (r->kind) {
+    case IMPORT_TRACE_COPY:
+    case IMPORT_TRACE_FILL:
+    case IMPORT_TRACE_GRAPH: claim(w, r); break;
+    case IMPORT_TRACE_MEMORY: import_trace_finding_add(w->finding, w->t->threads[r->thread].process, r); break;
+    default: break;
+    }
+}
+
+/* False and a line in `error`. */
+static bool prepare_all(struct writing *w, char *error, size_t error_size)
+{
+    make_chains(w);
+    w->finding = import_trace_finding_new(&w->levels);
+    const bool ok = import_records_sort(w->t->records, prepare, w);
+    import_trace_finding_end(w->finding);
+    find_alone(w);
+    if (w->alone_n && (!w->started || w->alone[0].at_ns < w->start_ns)) w->start_ns = w->alone[0].at_ns;
+    if (!ok)
+        snprintf(error, error_size, "its events cannot be sorted in a temporary file: %s",
+                 strerror(import_records_error(w->t->records)));
+    return ok;
 }
 
 /* --- events ------------------------------------------------------------------------------------ */
@@ -135,27 +178,25 @@ static uint32_t stack_of(struct writing *w, const struct import_trace_record *r)
 
 static void write_memory(struct writing *w, const struct import_trace_record *r, struct import_event *e)
 {
-    const struct import_trace_memory *m = &w->t->memory[r->a];
     uint32_t process = w->t->threads[r->thread].process;
-    const struct import_level *level = import_trace_level(&w->levels, process, m->device);
-    bool freed = m->bytes < 0;
-    e->device = m->device;
-    e->address = import_trace_address(m->address, process);
-    e->bytes = freed ? -m->bytes : m->bytes;
+    const struct import_level *level = import_trace_level(&w->levels, process, r->device);
+    bool freed = r->bytes < 0;
+    e->device = r->device;
+    e->address = import_trace_address(r->address, process);
+    e->bytes = freed ? -r->bytes : r->bytes;
     e->stream = GS_STREAM_UNKNOWN;
-    e->no_totals = m->allocated < 0 || m->reserved < 0 || level->missing || w->t->processes_n > 1;
-    e->allocated = m->allocated;
-    e->reserved = m->reserved;
+    e->no_totals = r->allocated < 0 || r->reserved < 0 || level->missing || w->t->processes_n > 1;
+    e->allocated = r->allocated;
+    e->reserved = r->reserved;
     import_feed_tensor(w->feed, e, freed);
 }
 
 static void write_failure(struct writing *w, const struct import_trace_record *r, struct import_event *e)
 {
-    const struct import_trace_memory *m = &w->t->memory[r->a];
-    e->device = m->device;
-    e->bytes = m->bytes > 0 ? m->bytes : -m->bytes;
-    e->allocated = m->allocated;
-    e->reserved = m->reserved;
+    e->device = r->device;
+    e->bytes = r->bytes > 0 ? r->bytes : -r->bytes;
+    e->allocated = r->allocated;
+    e->reserved = r->reserved;
     import_feed_failure(w->feed, e, -1);
 }
 
@@ -288,6 +329,7 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
                units_format_plural(count, t->events, "event", NULL));
     }
+    if (t->has_more) REMARK(w, "the file goes on after the first trace, which is all that gpuspy read");
     if (w->levels.unplaced && !t->timeline) {
         REMARK(
             w,
@@ -308,6 +350,10 @@ static void note_limits(struct writing *w)
     if (t->malformed) {
         REMARK(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
     }
+    if (t->undirected) {
+        REMARK(w, "left out %s: their names have no direction",
+               units_format_plural(count, t->undirected, "copy", "copies"));
+    }
     if (t->left_out) {
         REMARK(w, "left out %s with an impossible size or device",
                units_format_plural(count, t->left_out, "event", NULL));
@@ -325,47 +371,45 @@ static const char *unknown_before(const struct writing *w)
     return w->levels.unplaced ? "the trace has no addresses: what was allocated before it is unknown" : NULL;
 }
 
+/* What it has, for "it has …"; `copies` but no calls: of other GPUs than CUDA's and ROCm's. */
+static const char *contents_of(const struct import_trace *t, bool copies)
+{
+    const bool gpu = t->gpu_memory, any = t->memory_n;
+    if (t->timeline) return "the sizes of PyTorch's tensors over time, but no waits or copies";
+    if (!t->calls && copies)
+        return any ? "PyTorch's tensors and copies while it was recorded, but no calls to CUDA"
+                   : "copies while it was recorded, but no calls to CUDA";
+    if (gpu)
+        return t->calls ? "PyTorch's tensors, waits and copies while it was recorded, but no CUDA allocations"
+                        : "PyTorch's tensors while it was recorded, but no waits or copies";
+    if (any)
+        return t->calls ? "CPU tensors, waits and copies while it was recorded, but no GPU memory"
+                        : "CPU tensors while it was recorded, but no calls to CUDA";
+    return t->calls ? "waits and copies while it was recorded" : "operators, but no calls to CUDA";
+}
+
 static void write_notes(struct writing *w)
 {
     struct import_trace *t = w->t;
-    bool calls = t->calls || t->gpu_n, gpu_memory = false;
-    for (size_t i = 0; i < t->memory_n && !gpu_memory; i++) gpu_memory = t->memory[i].device >= 0;
+    const bool copies = t->calls || t->gpu_n;
     const char *before = t->memory_n ? unknown_before(w) : NULL;
-    import_feed_note(w->feed, "lacks", "%ssegments pinned%s%s", calls ? "" : "waits copies ",
+    const char *why =
+        t->timeline ? "a PyTorch memory timeline does not record it" : "this torch.profiler trace has no calls to CUDA";
+    import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",
                      t->memory_n ? "" : " memory", before ? " before" : "");
     if (before) import_feed_note(w->feed, "lacks.before", "%s", before);
-    if (!calls) {
-        const char *why = t->timeline ? "a PyTorch memory timeline does not record it"
-                                      : "this torch.profiler trace has no calls to CUDA";
-        import_feed_note(w->feed, "lacks.waits", "%s", why);
-        import_feed_note(w->feed, "lacks.copies", "%s", why);
-    }
+    if (!t->calls) import_feed_note(w->feed, "lacks.waits", "%s", why);
+    if (!copies) import_feed_note(w->feed, "lacks.copies", "%s", why);
     if (!t->memory_n) {
         import_feed_note(w->feed, "lacks.memory",
                          "a torch.profiler trace without profile_memory=True does not record it");
     }
-    import_feed_note(w->feed, "has", "%s",
-                     t->timeline            ? "the sizes of PyTorch's tensors over time, but no waits or copies"
-                     : gpu_memory && calls  ? "PyTorch's tensors, waits and copies while it was recorded, but no "
-                                              "CUDA allocations"
-                     : gpu_memory           ? "PyTorch's tensors while it was recorded, but no waits or copies"
-                     : t->memory_n && calls ? "CPU tensors, waits and copies while it was recorded, but no GPU memory"
-                     : t->memory_n          ? "CPU tensors while it was recorded, but no calls to CUDA"
-                     : calls                ? "waits and copies while it was recorded"
-                                            : "operators, but no calls to CUDA");
+    import_feed_note(w->feed, "has", "%s", contents_of(t, copies));
     note_levels(w);
     note_limits(w);
 }
 
 /* --- the whole --------------------------------------------------------------------------------- */
-
-static void find_start(struct writing *w)
-{
-    const struct import_trace *t = w->t;
-    size_t i = 0;
-    while (t->timeline && i + 1 < t->records_n && t->records[i].at_ns < 0) i++; /* of what was there before it */
-    w->start_ns = t->records[i].at_ns;
-}
 
 static struct import_source source_of(const struct writing *w, const char *path)
 {
@@ -390,40 +434,54 @@ static void write_all(struct writing *w)
     w->numbers = arena_realloc(NULL, t->threads_n + 1, sizeof *w->numbers);
     memset(w->lanes, 0, (t->threads_n + 1) * sizeof *w->lanes);
     memset(w->numbers, 0, (t->threads_n + 1) * sizeof *w->numbers);
-    import_trace_levels_find(&w->levels, t);
     write_devices(w);
     write_before(w);
     int64_t end_ns = INT64_MIN;
-    for (size_t i = 0; i < t->records_n; i++) {
-        const struct import_trace_record *r = &t->records[i];
+    size_t alone = 0;
+    for (const struct import_trace_record *next = import_records_next(t->records), *r; next || alone < w->alone_n;) {
+        r = next && (alone == w->alone_n || next->at_ns <= w->alone[alone].at_ns) ? next : &w->alone[alone++];
         const int64_t end = r->duration_ns > 0 ? arena_add_capped(r->at_ns, r->duration_ns) : r->at_ns;
         end_ns = end > end_ns ? end : end_ns;
         write_record(w, r);
+        if (r == next) next = import_records_next(t->records);
     }
     import_feed_until(w->feed, time_of(w, end_ns));
     write_notes(w);
     for (size_t i = 0; i < t->threads_n; i++) import_lane_free(&w->lanes[i]);
-    import_trace_levels_free(&w->levels);
     map_free(&w->stacks);
     free(w->lanes);
     free(w->numbers);
 }
 
+static void release(struct writing *w)
+{
+    import_trace_levels_free(&w->levels);
+    map_free(&w->chains);
+    free(w->alone);
+    import_trace_free(w->t);
+}
+
 bool import_trace(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                   size_t error_size)
 {
-    struct writing w = {.t = import_trace_read(path, progress, self, error, error_size)};
+    struct writing w = {.t = import_trace_read(path, to, progress, self, error, error_size)};
     if (!w.t) return false;
-    claim(w.t);
-    qsort(w.t->records, w.t->records_n, sizeof *w.t->records, order);
-    find_start(&w);
-    struct import_source source = source_of(&w, path);
-    w.feed = import_feed_start(to, &source, error, error_size);
-    bool ok = w.feed != NULL;
+    bool ok = prepare_all(&w, error, error_size);
+    if (ok) {
+        struct import_source source = source_of(&w, path);
+        w.feed = import_feed_start(to, &source, error, error_size);
+        ok = w.feed != NULL;
+    }
     if (ok) {
         write_all(&w);
         ok = import_feed_end(w.feed, error, error_size);
     }
-    import_trace_free(w.t);
+    const int lost = import_records_error(w.t->records);
+    if (ok && lost) {
+        snprintf(error, error_size, "its sorted events cannot be read back: %s", strerror(lost));
+        unlink(to);
+        ok = false;
+    }
+    release(&w);
     return ok;
 }

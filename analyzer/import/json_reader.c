@@ -314,6 +314,11 @@ enum import_json_token import_json_next(struct import_json *j)
     }
 }
 
+bool import_json_more(struct import_json *j)
+{
+    return j->state == DONE && skip_space(j) >= 0;
+}
+
 size_t import_json_depth(const struct import_json *j)
 {
     return j->depth;

@@ -38,6 +38,8 @@ bool import_json_skip(struct import_json *j, enum import_json_token token);
 /* After IMPORT_JSON_BROKEN in a list that was `depth` deep: goes on with the next of its objects that begins a line.
  * False if there is none. */
 bool import_json_resume(struct import_json *j, size_t depth);
+/* After IMPORT_JSON_END: the file goes on. */
+bool import_json_more(struct import_json *j);
 size_t import_json_depth(const struct import_json *j);
 /* Unpacked bytes read so far. */
 uint64_t import_json_bytes(const struct import_json *j);

@@ -192,7 +192,8 @@ static bool has_tables(sqlite3 *db)
     bool has = sqlite3_prepare_v2(db,
                                   "SELECT count(*) FROM x.sqlite_master WHERE type = 'table' AND "
                                   "(name IN ('META_DATA_EXPORT', 'EXPORT_META_DATA', 'StringIds') OR "
-                                  "name LIKE 'CUPTI\\_ACTIVITY\\_KIND\\_%' ESCAPE '\\')",
+                                  "name LIKE 'CUPTI\\_ACTIVITY\\_KIND\\_%' ESCAPE '\\' AND "
+                                  "sql NOT LIKE '%\\_id\\_%' ESCAPE '\\')", /* nvprof's, of other numbers */
                                   -1, &st, NULL) == SQLITE_OK &&
                sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int(st, 0) > 0;
     sqlite3_finalize(st);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/import/import.h"
 
 static const int64_t largest = (int64_t)1 << 48;
 
@@ -19,11 +20,19 @@ static const int64_t largest = (int64_t)1 << 48;
 #define ENUM_FIELD(symbol, word) FIELD_##symbol,
 enum field { FIELDS(ENUM_FIELD) FIELD_OTHER };
 
-/* The keys of the dict before: events have the same ones, and equal keys are one pointer. */
+/* Keys of dicts, and what they are. */
 struct import_snapshot_shape {
     const char *keys[IMPORT_TAKEN_KEYS];
     uint8_t fields[IMPORT_TAKEN_KEYS]; /* enum field */
     size_t n;
+    bool is_event;
+};
+
+/* The last ones: events have the same keys, their frames others, and equal keys are one pointer. */
+enum { SHAPES = 8 };
+struct import_snapshot_shapes {
+    struct import_snapshot_shape list[SHAPES];
+    size_t next; /* to be replaced */
 };
 
 static enum field field_of(const char *key)
@@ -37,27 +46,31 @@ static enum field field_of(const char *key)
     return FIELD_OTHER;
 }
 
-static bool learn_shape(struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n)
-{
-    bool event = false;
-    shape->n = 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *key = import_text(&pairs[2 * i]);
-        shape->keys[i] = key;
-        shape->fields[i] = (uint8_t)(key ? field_of(key) : FIELD_OTHER);
-        event = event || shape->fields[i] == FIELD_ACTION;
-    }
-    if (event) shape->n = n;
-    return event;
-}
-
-static bool has_shape(const struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n)
+static bool has_keys(const struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n)
 {
     if (n != shape->n) return false;
     for (size_t i = 0; i < n; i++) {
         if (pairs[2 * i].type != IMPORT_TEXT || pairs[2 * i].text != shape->keys[i]) return false;
     }
     return true;
+}
+
+static const struct import_snapshot_shape *shape_of(struct import_snapshot_shapes *known,
+                                                    const struct import_value *pairs, size_t n)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        if (has_keys(&known->list[i], pairs, n)) return &known->list[i];
+    }
+    struct import_snapshot_shape *shape = &known->list[known->next++ % SHAPES];
+    shape->is_event = false;
+    shape->n = n;
+    for (size_t i = 0; i < n; i++) {
+        const char *key = import_text(&pairs[2 * i]);
+        shape->keys[i] = key;
+        shape->fields[i] = (uint8_t)(key ? field_of(key) : FIELD_OTHER);
+        shape->is_event = shape->is_event || shape->fields[i] == FIELD_ACTION;
+    }
+    return shape;
 }
 
 static enum import_action action_of(const char *word)
@@ -89,9 +102,9 @@ static uint16_t pool_of(struct import_snapshot *s, const struct import_value *id
 static bool read_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
                        struct import_snapshot_event *e)
 {
-    struct import_snapshot_shape *shape = s->shape;
+    const struct import_snapshot_shape *shape = n <= IMPORT_TAKEN_KEYS ? shape_of(s->shapes, pairs, n) : NULL;
     const struct import_value *fields[FIELD_OTHER + 1] = {0};
-    if (!has_shape(shape, pairs, n) && !learn_shape(shape, pairs, n)) return false;
+    if (!shape || !shape->is_event) return false;
     for (size_t i = 0; i < n; i++) fields[shape->fields[i]] = &pairs[2 * i + 1];
     const struct import_value *frames = fields[FIELD_FRAMES];
     const struct import_value *address = fields[FIELD_ADDRESS] ? fields[FIELD_ADDRESS] : fields[FIELD_DEVICE_FREE];
@@ -209,6 +222,46 @@ static void place_events(struct import_snapshot *s, const struct import_value *r
     s->events_n = p.n;
     for (size_t d = 0; d <= IMPORT_DEVICES; d++) filled += devices[d].at < devices[d].end;
     if (s->timed && filled > 1) merge_devices(s, devices, IMPORT_DEVICES + 1);
+}
+
+/* --- events that were not recorded ------------------------------------------------------------------ */
+
+static bool has_address_twice(const struct import_snapshot *s, enum import_action action)
+{
+    struct map seen = {0};
+    bool twice = false;
+    for (size_t i = 0; i < s->events_n && !twice; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        if (e->action != action) continue;
+        uint32_t *at = map_at(&seen, map_hash(e->address) ^ e->device);
+        twice = *at != MAP_NEW;
+        *at = 0;
+    }
+    map_free(&seen);
+    return twice;
+}
+
+/* The program can choose which events PyTorch records (skip_actions, since 2.10). A completed free stands for one that
+ * was requested; the first event of a ring may be the second half of such a pair. What is live at which time is unknown
+ * if allocations or frees are missing. */
+static void settle_skipped(struct import_snapshot *s)
+{
+    size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
+    bool seen[IMPORT_DEVICES + 1] = {0};
+    for (size_t i = 0; i < s->events_n; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        n[e->action]++;
+        later_n += e->action == IMPORT_COMPLETED && seen[e->device];
+        seen[e->device] = true;
+    }
+    const bool completions_only = !n[IMPORT_FREE] && later_n;
+    for (size_t i = 0; completions_only && i < s->events_n; i++) {
+        if (s->events[i].action == IMPORT_COMPLETED) s->events[i].action = IMPORT_FREE;
+    }
+    /* A segment is taken for an allocation, which follows. */
+    if (!n[IMPORT_ALLOC] && (n[IMPORT_TAKE] || has_address_twice(s, IMPORT_FREE))) s->skipped = "allocations";
+    if (!n[IMPORT_FREE] && !n[IMPORT_COMPLETED] && has_address_twice(s, IMPORT_ALLOC)) s->skipped = "frees";
+    if (s->skipped) s->events_n = 0;
 }
 
 /* --- the end ---------------------------------------------------------------------------------------- */
@@ -346,15 +399,17 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
                           char *error, size_t error_size)
 {
     const struct import_reading reading = {progress, self, take_event, s};
-    *s = (struct import_snapshot){.shape = arena_realloc(NULL, 1, sizeof *s->shape)};
-    s->shape->n = 0;
+    *s = (struct import_snapshot){.shapes = arena_realloc(NULL, 1, sizeof *s->shapes)};
+    memset(s->shapes, 0, sizeof *s->shapes);
     s->pickle = import_unpickle(path, &reading, error, error_size);
     if (!s->pickle) return false;
     const struct import_value *root = import_unpickled(s->pickle);
     const struct import_value *segments = root->type == IMPORT_LIST ? root : import_member(root, "segments");
     if (!are_segments(segments)) {
-        snprintf(error, error_size,
-                 "it is a pickle, but not a snapshot of torch.cuda.memory: it has no list of segments");
+        snprintf(error, error_size, "it is %s", /* the number that torch.save wrote first before 1.6 is a large one */
+                 root->type == IMPORT_BIG
+                     ? IMPORT_CHECKPOINT
+                     : "a pickle, but not a snapshot of torch.cuda.memory: it has no list of segments");
         return false;
     }
     const struct import_value *settings = import_member(root, "allocator_settings");
@@ -364,12 +419,13 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     read_segments(s, import_member(root, "host_segments"), true);
     read_notes(s, import_member(root, "external_annotations"));
     place_events(s, root);
+    settle_skipped(s);
     return true;
 }
 
 void import_snapshot_release(struct import_snapshot *s)
 {
-    free(s->shape);
+    free(s->shapes);
     map_free(&s->pools);
     free(s->events);
     free(s->segments.list);

@@ -70,6 +70,7 @@ struct import_snapshot {
     bool has_pool_ids;    /* in events */
     struct import_snapshot_event *events;
     size_t events_n, events_cap;
+    const char *skipped; /* events that the program did not record: without them the others were dropped. NULL: none */
     bool timed;
     struct import_snapshot_pieces segments, blocks;
     struct import_snapshot_note *notes; /* in order of time */
@@ -78,7 +79,7 @@ struct import_snapshot {
     uint64_t segments_n, refused; /* refused: segments, blocks and events that make no sense */
     struct map pools;             /* segment_pool_id → enum import_pool */
     uint32_t private_n;           /* private pools */
-    struct import_snapshot_shape *shape;
+    struct import_snapshot_shapes *shapes;
 };
 
 /* False and a line in `error`: it is not a snapshot. Either way, import_snapshot_release. */

@@ -41,15 +41,12 @@ static struct import_trace_record *keep(struct import_trace *t, const struct imp
         on->process = *process;
         on->used = true;
     }
-    struct import_trace_record *r = ARENA_PUSH(t->records, t->records_n, t->records_cap);
-    *r = (struct import_trace_record){
-        .at_ns = e->at_ns,
-        .duration_ns = e->duration_ns,
-        .name = import_name_of(&t->names, e->name),
-        .thread = thread,
-        .number = (uint32_t)t->records_n,
-        .kind = (uint8_t)kind,
-    };
+    struct import_trace_record *r = import_records_add(t->records);
+    r->at_ns = e->at_ns;
+    r->duration_ns = e->duration_ns;
+    r->name = import_name_of(&t->names, e->name);
+    r->thread = thread;
+    r->kind = (uint8_t)kind;
     return r;
 }
 
@@ -69,16 +66,16 @@ static void keep_memory(struct import_trace *t, const struct import_trace_event 
         t->left_out++;
         return;
     }
-    keep(t, e, kind)->a = (uint32_t)t->memory_n;
-    t->records[t->records_n - 1].duration_ns = -1;
-    *ARENA_PUSH(t->memory, t->memory_n, t->memory_cap) = (struct import_trace_memory){
-        .address = a->address == IMPORT_UNKNOWN ? 0 : (uint64_t)a->address,
-        .bytes = a->bytes,
-        .allocated = a->allocated < 0 ? -1 : a->allocated,
-        .reserved = a->reserved < 0 ? -1 : a->reserved,
-        .device = cpu ? -1 : (int16_t)a->device,
-        .placed = a->address != IMPORT_UNKNOWN && a->address != 0,
-    };
+    struct import_trace_record *r = keep(t, e, kind);
+    r->duration_ns = -1;
+    r->address = a->address == IMPORT_UNKNOWN ? 0 : (uint64_t)a->address;
+    r->bytes = a->bytes;
+    r->allocated = a->allocated < 0 ? -1 : a->allocated;
+    r->reserved = a->reserved < 0 ? -1 : a->reserved;
+    r->device = cpu ? -1 : (int8_t)a->device;
+    r->placed = a->address != IMPORT_UNKNOWN && a->address != 0;
+    t->memory_n++;
+    t->gpu_memory = t->gpu_memory || !cpu;
 }
 
 static void keep_range(struct reading *r)
@@ -130,36 +127,50 @@ static void keep_call(struct import_trace *t, const struct import_trace_event *e
         struct import_trace_record *r = keep(t, e, known[i].kind);
         r->sync = known[i].sync;
         r->a = e->args.correlation == IMPORT_UNKNOWN ? 0 : (uint32_t)e->args.correlation;
-        if (e->args.size < 0 || e->args.size > most_bytes) return;
-        *ARENA_PUSH(t->sizes, t->sizes_n, t->sizes_cap) = e->args.size;
-        r->b = (uint32_t)t->sizes_n;
+        r->bytes = e->args.size < 0 || e->args.size > most_bytes ? -1 : e->args.size;
         return;
     }
 }
 
 /* --- what the GPU did -------------------------------------------------------------------------- */
 
-static void read_copy_name(const char *name, struct import_trace_gpu *g)
+/* CUPTI's names, then ROCm's and, of Intel's PTI, with M for pageable memory. False: the name has no direction. */
+static bool read_copy_name(const char *name, struct import_trace_gpu *g)
 {
     static const struct {
         const char *part;
         uint8_t direction;
-    } directions[] = {{"HtoD", GS_DIR_H2D},           {"DtoH", GS_DIR_D2H},         {"DtoD", GS_DIR_D2D},
-                      {"PtoP", GS_DIR_P2P},           {"HtoH", GS_DIR_H2H},         {"HtoA", GS_DIR_H2D},
-                      {"AtoH", GS_DIR_D2H},           {"HostToDevice", GS_DIR_H2D}, {"DeviceToHost", GS_DIR_D2H},
-                      {"DeviceToDevice", GS_DIR_D2D}, {"HostToHost", GS_DIR_H2H}};
-    g->direction = GS_DIR_D2D;
-    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
-        if (!strstr(name, directions[i].part)) continue;
-        g->direction = directions[i].direction;
-        break;
-    }
+    } directions[] = {{"HtoD", GS_DIR_H2D},
+                      {"DtoH", GS_DIR_D2H},
+                      {"DtoD", GS_DIR_D2D},
+                      {"PtoP", GS_DIR_P2P},
+                      {"HtoH", GS_DIR_H2H},
+                      {"HtoA", GS_DIR_H2D},
+                      {"AtoH", GS_DIR_D2H},
+                      {"AtoA", GS_DIR_D2D},
+                      {"AtoD", GS_DIR_D2D},
+                      {"DtoA", GS_DIR_D2D},
+                      {"HostToDevice", GS_DIR_H2D},
+                      {"DeviceToHost", GS_DIR_D2H},
+                      {"DeviceToDevice", GS_DIR_D2D},
+                      {"HostToHost", GS_DIR_H2H},
+                      {"M2D", GS_DIR_H2D},
+                      {"D2M", GS_DIR_D2H},
+                      {"H2D", GS_DIR_H2D},
+                      {"D2H", GS_DIR_D2H},
+                      {"D2D", GS_DIR_D2D}};
+    size_t i = 0;
+    const size_t n = sizeof directions / sizeof *directions;
+    while (i < n && !strstr(name, directions[i].part)) i++;
+    if (i == n) return false;
+    g->direction = directions[i].direction;
     bool host = g->direction == GS_DIR_H2D || g->direction == GS_DIR_D2H || g->direction == GS_DIR_H2H;
     g->memory = !host                      ? GS_HOSTMEM_NONE
                 : strstr(name, "Pageable") ? GS_HOSTMEM_PAGEABLE
                 : strstr(name, "Pinned")   ? GS_HOSTMEM_PINNED
                 : strstr(name, "Managed")  ? GS_HOSTMEM_MANAGED
                                            : GS_HOSTMEM_NONE;
+    return true;
 }
 
 static void keep_gpu(struct import_trace *t, const struct import_trace_event *e, bool copies)
@@ -176,8 +187,12 @@ static void keep_gpu(struct import_trace *t, const struct import_trace_event *e,
                                  .stream = a->stream > 0 ? (uint64_t)a->stream : 0,
                                  .correlation = (uint32_t)a->correlation,
                                  .device = (int16_t)a->device,
+                                 .direction = GS_DIR_D2D, /* of a fill */
                                  .kind = copies ? IMPORT_TRACE_COPY : IMPORT_TRACE_FILL};
-    read_copy_name(e->name, &g);
+    if (copies && !read_copy_name(e->name, &g)) {
+        t->undirected++;
+        return;
+    }
     *ARENA_PUSH(t->gpu, t->gpu_n, t->gpu_cap) = g;
 }
 
@@ -219,12 +234,11 @@ static void keep_event(struct reading *r)
 /* A new version of a tensor is a free and an allocation of the same bytes at once: nothing changes. */
 static void drop_version(struct import_trace *t)
 {
-    if (t->records_n < 2 || t->memory_n < 2) return;
-    const struct import_trace_record *pair = t->records + t->records_n - 2;
-    bool both = pair[0].kind == IMPORT_TRACE_MEMORY && pair[1].kind == IMPORT_TRACE_MEMORY &&
-                pair[1].a == t->memory_n - 1 && pair[0].a == t->memory_n - 2 && pair[0].at_ns == pair[1].at_ns;
-    if (!both || t->memory[pair[0].a].bytes >= 0 || t->memory[pair[0].a].bytes != -t->memory[pair[1].a].bytes) return;
-    t->records_n -= 2;
+    const struct import_trace_record *second = import_records_last(t->records, 0),
+                                     *first = import_records_last(t->records, 1);
+    if (!first || first->kind != IMPORT_TRACE_MEMORY || second->kind != IMPORT_TRACE_MEMORY) return;
+    if (first->at_ns != second->at_ns || first->bytes >= 0 || first->bytes != -second->bytes) return;
+    import_records_drop(t->records, 2);
     t->memory_n -= 2;
 }
 
@@ -344,17 +358,21 @@ static bool read_file(struct reading *r)
     return token == IMPORT_JSON_OBJECT_END;
 }
 
-struct import_trace *import_trace_read(const char *path, void (*progress)(void *, uint64_t), void *self, char *error,
-                                       size_t error_size)
+struct import_trace *import_trace_read(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self,
+                                       char *error, size_t error_size)
 {
     struct reading r = {.j = import_json_open(path, progress, self, error, error_size)};
     if (!r.j) return NULL;
     r.t = arena_realloc(NULL, 1, sizeof *r.t);
-    *r.t = (struct import_trace){.rank = -1};
+    *r.t = (struct import_trace){.rank = -1, .records = import_records_new(to, IMPORT_RECORDS_HELD)};
     import_name_of(&r.t->names, "");
-    if (!read_file(&r)) snprintf(r.t->cut, sizeof r.t->cut, "%s", import_json_problem(r.j));
+    if (read_file(&r)) {
+        r.t->has_more = import_json_more(r.j);
+    } else {
+        snprintf(r.t->cut, sizeof r.t->cut, "%s", import_json_problem(r.j));
+    }
     import_json_close(r.j);
-    if (r.t->records_n || r.t->gpu_n) return r.t;
+    if (import_records_count(r.t->records) || r.t->gpu_n) return r.t;
     if (r.t->cut[0]) {
         snprintf(error, error_size, "%s before the first event that gpuspy reads", r.t->cut);
     } else {
@@ -370,10 +388,8 @@ void import_trace_free(struct import_trace *t)
     import_names_free(&t->names);
     map_free(&t->thread_index);
     map_free(&t->process_index);
-    free(t->records);
-    free(t->memory);
+    import_records_free(t->records);
     free(t->gpu);
-    free(t->sizes);
     free(t->threads);
     free(t);
 }

@@ -11,12 +11,13 @@ struct waiting { /* a live block that has no address in the trace */
     uint32_t next; /* 1 + the one before of the same size */
 };
 
-struct finding {
+struct import_finding {
     struct import_trace_levels *l;
     struct map live;  /* address → any value, or `freed` */
     struct map sizes; /* size → 1 + the youngest in `waiting` */
     struct waiting *waiting;
     size_t waiting_n, waiting_cap;
+    uint32_t spare; /* 1 + the first of those that nothing waits in any more */
     uint64_t next_address;
 };
 
@@ -30,7 +31,7 @@ uint64_t import_trace_address(uint64_t address, uint32_t process)
     return address ^ (uint64_t)process << PROCESS_SHIFT;
 }
 
-static uint64_t make_address(struct finding *f, int64_t bytes)
+static uint64_t make_address(struct import_finding *f, int64_t bytes)
 {
     uint64_t address = f->next_address;
     f->next_address += ((uint64_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -39,7 +40,7 @@ static uint64_t make_address(struct finding *f, int64_t bytes)
 }
 
 static struct import_level *level_of(struct import_trace_levels *l, uint32_t process,
-                                     const struct import_trace_memory *m)
+                                     const struct import_trace_record *m)
 {
     uint32_t *at = map_at(&l->index, device_key(process, m->device));
     if (*at == MAP_NEW) {
@@ -52,7 +53,7 @@ static struct import_level *level_of(struct import_trace_levels *l, uint32_t pro
     return &l->list[*at];
 }
 
-static void add_before(struct finding *f, struct import_level *level, const struct import_trace_memory *m)
+static void add_before(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
 {
     struct import_trace_levels *l = f->l;
     *ARENA_PUSH(l->before, l->before_n, l->before_cap) = (struct import_before){
@@ -60,7 +61,7 @@ static void add_before(struct finding *f, struct import_level *level, const stru
     level->blocks = arena_add_capped(level->blocks, -m->bytes);
 }
 
-static void place(struct finding *f, struct import_level *level, struct import_trace_memory *m)
+static void place(struct import_finding *f, struct import_level *level, struct import_trace_record *m)
 {
     uint64_t bytes = (uint64_t)(m->bytes > 0 ? m->bytes : -m->bytes);
     uint32_t *top = map_at(&f->sizes, map_hash(bytes) ^ map_hash(device_key(level->process, level->device) + 1));
@@ -68,19 +69,25 @@ static void place(struct finding *f, struct import_level *level, struct import_t
     if (*top == MAP_NEW) *top = 0;
     if (m->bytes > 0) {
         m->address = make_address(f, m->bytes);
-        *ARENA_PUSH(f->waiting, f->waiting_n, f->waiting_cap) = (struct waiting){m->address, *top};
-        *top = (uint32_t)f->waiting_n;
+        const uint32_t spare = f->spare;
+        struct waiting *w = spare ? &f->waiting[spare - 1] : ARENA_PUSH(f->waiting, f->waiting_n, f->waiting_cap);
+        if (spare) f->spare = w->next;
+        *w = (struct waiting){m->address, *top};
+        *top = (uint32_t)(w - f->waiting) + 1;
     } else if (*top) {
-        const struct waiting *w = &f->waiting[*top - 1];
+        struct waiting *w = &f->waiting[*top - 1];
+        const uint32_t freed_one = *top;
         m->address = w->address;
         *top = w->next;
+        w->next = f->spare;
+        f->spare = freed_one;
     } else {
         m->address = make_address(f, -m->bytes);
         add_before(f, level, m);
     }
 }
 
-static void follow(struct finding *f, struct import_level *level, const struct import_trace_memory *m)
+static void follow(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
 {
     uint64_t key = map_hash(m->address) ^ map_hash(device_key(level->process, level->device) + 1);
     uint32_t *live = map_at(&f->live, key);
@@ -88,33 +95,39 @@ static void follow(struct finding *f, struct import_level *level, const struct i
     *live = m->bytes > 0 ? 1 : freed;
 }
 
-void import_trace_levels_find(struct import_trace_levels *l, struct import_trace *t)
+struct import_finding *import_trace_finding_new(struct import_trace_levels *l)
 {
-    struct finding f = {.l = l, .next_address = first_made_up};
-    for (size_t i = 0; i < t->records_n; i++) {
-        const struct import_trace_record *r = &t->records[i];
-        if (r->kind != IMPORT_TRACE_MEMORY) continue;
-        struct import_trace_memory *m = &t->memory[r->a];
-        struct import_level *level = level_of(l, t->threads[r->thread].process, m);
-        level->now = arena_add_capped(level->now, m->bytes);
-        if (level->has_total && m->allocated >= 0 && m->allocated != level->now) {
-            level->mismatches++;
-            level->now = m->allocated;
-        }
-        if (m->placed) {
-            follow(&f, level, m);
-        } else {
-            place(&f, level, m);
-        }
+    struct import_finding *f = arena_realloc(NULL, 1, sizeof *f);
+    *f = (struct import_finding){.l = l, .next_address = first_made_up};
+    return f;
+}
+
+void import_trace_finding_add(struct import_finding *f, uint32_t process, struct import_trace_record *m)
+{
+    struct import_level *level = level_of(f->l, process, m);
+    level->now = arena_add_capped(level->now, m->bytes);
+    if (level->has_total && m->allocated >= 0 && m->allocated != level->now) {
+        level->mismatches++;
+        level->now = m->allocated;
     }
-    for (size_t i = 0; i < l->n; i++) {
-        struct import_level *level = &l->list[i];
+    if (m->placed) {
+        follow(f, level, m);
+    } else {
+        place(f, level, m);
+    }
+}
+
+void import_trace_finding_end(struct import_finding *f)
+{
+    for (size_t i = 0; i < f->l->n; i++) {
+        struct import_level *level = &f->l->list[i];
         int64_t missing = level->has_total ? level->before - level->blocks : 0;
         level->missing = missing > 0 ? missing : 0;
     }
-    map_free(&f.live);
-    map_free(&f.sizes);
-    free(f.waiting);
+    map_free(&f->live);
+    map_free(&f->sizes);
+    free(f->waiting);
+    free(f);
 }
 
 const struct import_level *import_trace_level(const struct import_trace_levels *l, uint32_t process, int device)

@@ -22,6 +22,8 @@ struct import_level { /* one device of one process */
     uint64_t mismatches; /* events after which it is another */
 };
 
+struct import_finding;
+
 struct import_trace_levels {
     struct import_before *before;
     struct import_level *list;
@@ -30,9 +32,11 @@ struct import_trace_levels {
     uint64_t unplaced; /* memory events without an address */
 };
 
-/* `t->records` is in order of time. Gives events without an address one that no other live block has: a free without
+/* Takes memory events in order of time. Gives those without an address one that no other live block has: a free without
  * one frees the youngest live block of its size. */
-void import_trace_levels_find(struct import_trace_levels *l, struct import_trace *t);
+struct import_finding *import_trace_finding_new(struct import_trace_levels *l);
+void import_trace_finding_add(struct import_finding *f, uint32_t process, struct import_trace_record *m);
+void import_trace_finding_end(struct import_finding *f); /* frees it */
 const struct import_level *import_trace_level(const struct import_trace_levels *l, uint32_t process, int device);
 void import_trace_levels_free(struct import_trace_levels *l);
 /* In one database, blocks of several processes must not have the same address. */

@@ -1,5 +1,6 @@
-/* A stack machine, as in CPython's pickletools, which also names the opcodes. A file repeats much: equal short texts
- * and equal lists of dicts (call stacks) are kept once, and dicts that the caller takes are not kept at all. */
+/* A stack machine, as in CPython's pickletools, which also names the opcodes. A file repeats much: equal short texts,
+ * equal small dicts of texts and numbers (frames) and equal lists of dicts (call stacks) are kept once, and dicts that
+ * the caller takes are not kept at all. */
 #include "analyzer/import/unpickle.h"
 
 #include <errno.h>
@@ -12,12 +13,14 @@
 #include "analyzer/base/arena.h"
 
 enum { BUFFER = 1 << 18, LONGEST_TEXT = 1 << 28, LONGEST_LINE = 1 << 16, PROGRESS_EACH = 1 << 22, SHARED_TEXT = 255 };
+enum { SHARED_PAIRS = 8 }; /* a frame has 3 */
 
 struct import_pickle {
     struct arena arena;         /* texts, heads of lists, and items of those that never grew */
     struct import_list **lists; /* those that grew */
     size_t lists_n, lists_cap;
     struct import_value root;
+    bool has_more; /* another pickle follows */
 };
 
 struct text {
@@ -38,9 +41,9 @@ struct reader {
     struct import_value *stack;
     memo_entry *memo;
     size_t stack_n, stack_cap, memo_n, memo_cap;
-    struct map text_index, list_index; /* hash → index in texts, shared */
+    struct map text_index, items_index; /* hash → index in texts, shared */
     const struct text **texts;
-    struct import_list *shared; /* items of lists */
+    struct import_list *shared; /* items of lists and dicts */
     size_t texts_n, texts_cap, shared_n, shared_cap;
     char *long_text; /* one that does not lie in the buffer */
     size_t long_cap;
@@ -65,22 +68,28 @@ __attribute__((format(printf, 2, 3), noreturn)) static void fail(struct reader *
 
 /* --- bytes ------------------------------------------------------------------------------------- */
 
-static void fill(struct reader *r)
+/* False at the end of the file. */
+static bool fill_more(struct reader *r)
 {
     int code;
     r->before += r->end;
     r->at = r->end = 0;
     int got = gzread(r->file, r->buffer, sizeof r->buffer);
     if (got < 0) fail(r, "it cannot be read: %s", gzerror(r->file, &code));
-    if (got == 0) {
-        const char *why = gzerror(r->file, &code);
-        fail(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
-    }
     r->end = (size_t)got;
     if (r->reading.progress && r->before >= r->next_progress) {
         r->reading.progress(r->reading.self, (uint64_t)gzoffset(r->file));
         r->next_progress = r->before + PROGRESS_EACH;
     }
+    return got > 0;
+}
+
+static void fill(struct reader *r)
+{
+    int code;
+    if (fill_more(r)) return;
+    const char *why = gzerror(r->file, &code);
+    fail(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
 }
 
 static inline unsigned take_byte(struct reader *r)
@@ -162,10 +171,16 @@ static struct import_value new_list(struct reader *r, enum import_type type)
     return (struct import_value){.type = (uint8_t)type, .list = list};
 }
 
+/* What tells a value from others of its type: dicts of equal content share their items. */
+static uint64_t identity_of(const struct import_value *v)
+{
+    return v->type == IMPORT_DICT && v->list->items ? (uintptr_t)v->list->items : (uint64_t)v->integer;
+}
+
 static bool are_equal(const struct import_value *a, const struct import_value *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (a[i].type != b[i].type || a[i].list != b[i].list) return false;
+        if (a[i].type != b[i].type || identity_of(&a[i]) != identity_of(&b[i])) return false;
     }
     return true;
 }
@@ -176,17 +191,27 @@ static struct import_value *own_items(struct reader *r, const struct import_valu
     return memcpy(own, items, n * sizeof *own);
 }
 
-/* Of a list that holds the same dicts as one before it, the items of that one: a program runs through the same lines
- * again and again. */
-static struct import_value *shared_items(struct reader *r, const struct import_value *items, size_t n)
+/* A list of dicts or a small dict of texts and numbers: a program runs through the same lines again and again. */
+static bool can_be_shared(const struct import_value *items, size_t n, enum import_type type)
 {
-    uint64_t hash = n;
+    if (type == IMPORT_DICT && n > 2 * SHARED_PAIRS) return false;
     for (size_t i = 0; i < n; i++) {
-        if (items[i].type != IMPORT_DICT) return own_items(r, items, n);
-        hash = (hash ^ (uintptr_t)items[i].list >> 3) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
+        const bool simple = items[i].type <= IMPORT_INT || items[i].type == IMPORT_TEXT;
+        if (type == IMPORT_DICT ? !simple : items[i].type != IMPORT_DICT) return false;
     }
-    uint32_t *at = map_at(&r->list_index, hash);
+    return true;
+}
+
+/* The items of an equal one before it, or a copy. */
+static struct import_value *shared_items(struct reader *r, const struct import_value *items, size_t n,
+                                         enum import_type type)
+{
+    uint64_t hash = n << 8 | type;
+    if (!can_be_shared(items, n, type)) return own_items(r, items, n);
+    for (size_t i = 0; i < n; i++) {
+        hash = hash * 0x9e3779b97f4a7c15u + (identity_of(&items[i]) ^ (uint64_t)items[i].type << 60);
+    }
+    uint32_t *at = map_at(&r->items_index, hash);
     if (*at != MAP_NEW) {
         const struct import_list *other = &r->shared[*at];
         return other->n == n && are_equal(other->items, items, n) ? other->items : own_items(r, items, n);
@@ -203,7 +228,7 @@ static void append(struct reader *r, struct import_value to, const struct import
     struct import_list *list = to.list;
     if (!n) return;
     if (!list->n && !list->cap) {
-        list->items = to.type == IMPORT_LIST ? shared_items(r, items, n) : own_items(r, items, n);
+        list->items = shared_items(r, items, n, (enum import_type)to.type);
         list->n = n;
         return;
     }
@@ -263,7 +288,8 @@ static uint64_t hash_bytes(const char *bytes, size_t n)
     uint64_t hash = n, part;
     for (; n >= sizeof part; bytes += sizeof part, n -= sizeof part) {
         memcpy(&part, bytes, sizeof part);
-        hash = map_hash(hash ^ part);
+        hash = (hash ^ part) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
     }
     part = 0;
     memcpy(&part, bytes, n);
@@ -512,6 +538,7 @@ static bool read_all(struct reader *r)
     if (setjmp(r->failed)) return false;
     while (step(r, take_byte(r))) continue;
     r->p->root = pop(r);
+    r->p->has_more = (r->at < r->end || fill_more(r)) && r->buffer[r->at] == 0x80;
     return true;
 }
 
@@ -525,6 +552,7 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
     r->reading = *reading;
     r->error = error;
     r->error_size = error_size;
+    r->stack = arena_grow(NULL, 0, &r->stack_cap, sizeof *r->stack); /* so that an empty one has an address */
     r->file = gzopen(path, "rbe");
     bool ok = false;
     if (!r->file) {
@@ -540,7 +568,7 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
     free(r->marks);
     free(r->long_text);
     map_free(&r->text_index);
-    map_free(&r->list_index);
+    map_free(&r->items_index);
     free(r->texts);
     free(r->shared);
     free(r);
@@ -563,6 +591,11 @@ void import_unpickle_free(struct import_pickle *p)
 const struct import_value *import_unpickled(const struct import_pickle *p)
 {
     return &p->root;
+}
+
+bool import_unpickled_more(const struct import_pickle *p)
+{
+    return p->has_more;
 }
 
 /* --- asking ------------------------------------------------------------------------------------ */

@@ -58,6 +58,8 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
                                       size_t error_size);
 void import_unpickle_free(struct import_pickle *p);
 const struct import_value *import_unpickled(const struct import_pickle *p);
+/* Another pickle follows in the file. */
+bool import_unpickled_more(const struct import_pickle *p);
 
 /* Of a dict: NULL where it has no such key, or is none. The last of equal keys. */
 const struct import_value *import_member(const struct import_value *dict, const char *key);

@@ -75,6 +75,8 @@ static void set_categories(json_t *o, const struct result_by_category *c, int64_
     set(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
 }
 
+static const struct result_report *now; /* only while json_report_build runs */
+
 static json_t *by_stack_json(const struct result_by_stack *s)
 {
     json_t *o = json_object();
@@ -83,7 +85,7 @@ static json_t *by_stack_json(const struct result_by_stack *s)
     set_text(o, "category", result_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
     set(o, "site", draw_json_site(&s->stack.site));
-    set(o, "frames", draw_json_trace(&s->stack));
+    set(o, "frames", draw_json_trace(now->run, &s->stack));
     return o;
 }
 
@@ -98,8 +100,6 @@ static json_t *by_site_json(const struct result_by_site *s)
 }
 
 /* Which of several processes an entry is about: added to every one of them. */
-static const struct result_report *now; /* only while json_report_build runs */
-
 static void set_where(json_t *o, uint32_t process, int device)
 {
     draw_json_where(o, now, process, device);
@@ -216,7 +216,7 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     }
     set(o, "advice", advice);
     json_oom(o, v);
-    set(o, "stack", draw_json_trace(&v->stack));
+    set(o, "stack", draw_json_trace(now->run, &v->stack));
     set(o, "site", draw_json_site(&v->stack.site));
     set(o, "blame", blame_json(v));
     set_text(o, "live_layer", result_series_word(v->live_layer));
@@ -237,7 +237,7 @@ static json_t *leak_json(const struct result_leak *l)
     set_bool(o, "growing", l->growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
     set(o, "site", draw_json_site(&l->stack.site));
-    set(o, "stack", draw_json_trace(&l->stack));
+    set(o, "stack", draw_json_trace(now->run, &l->stack));
     return o;
 }
 
@@ -274,7 +274,7 @@ static json_t *growth_json(const struct result_growth *g)
     draw_json_holders(o, g->holders, g->holders_n);
     set(o, "source", draw_json_source(g->source, g->source_n));
     set(o, "site", draw_json_site(&g->stack.site));
-    set(o, "stack", draw_json_trace(&g->stack));
+    set(o, "stack", draw_json_trace(now->run, &g->stack));
     return o;
 }
 
@@ -360,7 +360,7 @@ static json_t *churn_json(const struct result_churn *c)
     set_text(o, "pattern", c->pattern);
     set(o, "freed_at", c->freed.known ? draw_json_site(&c->freed) : NULL);
     set(o, "site", draw_json_site(&c->stack.site));
-    set(o, "stack", draw_json_trace(&c->stack));
+    set(o, "stack", draw_json_trace(now->run, &c->stack));
     set_text(o, "advice", c->advice);
     return o;
 }
@@ -375,7 +375,7 @@ static json_t *retry_json(const struct result_retry *r)
     set_real(o, "blocked_s", r->blocked_s);
     set_bytes(o, "freed_bytes", r->freed_bytes);
     set(o, "site", draw_json_site(&r->stack.site));
-    set(o, "stack", draw_json_trace(&r->stack));
+    set(o, "stack", draw_json_trace(now->run, &r->stack));
     return o;
 }
 

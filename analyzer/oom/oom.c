@@ -336,14 +336,31 @@ static void capture_live(struct oom_failures *o, struct capture *c)
     }
 }
 
+/* Whether the convolution that failed went on by itself: PyTorch tries cuDNN's algorithms one after the other, and goes
+ * on if one gets no workspace (30 such failures in one forward pass on an H200). What comes next comes then from the
+ * same call or from the line that made it. */
+static bool convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next)
+{
+    const uint32_t then = run_stack_python(run, a->times ? a->first_stack : next->stack);
+    bool same = false;
+    for (uint32_t at = a->failed; at != RUN_NONE && !same; at = run_stack_parent(run, at)) {
+        same = at == then;
+    }
+    return same && run_stack_is_in(run, a->failed, "/torch/nn/modules/conv.py", NULL);
+}
+
 static void capture_passes(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
+    const struct capture *latest = o->latest && o->latest->after.thread == oom->thread ? o->latest : NULL;
     c->backward_ns = o->passes.backward_ns;
     c->window =
         (struct oom_window){.from_ns = c->backward_ns == RUN_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
-    if (o->latest && o->latest->after.thread == oom->thread) {
-        c->window.previous = &o->latest->window;
-        c->window.from_ns = c->window.from_ns > o->latest->window.to_ns ? c->window.from_ns : o->latest->window.to_ns;
+    if (latest) {
+        const bool same_pass = convolution_went_on(o->b->run, &latest->after, oom);
+        c->window.previous = same_pass ? latest->window.previous : &latest->window;
+    }
+    if (c->window.previous && c->window.previous->to_ns > c->window.from_ns) {
+        c->window.from_ns = c->window.previous->to_ns;
     }
     c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
     c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);

@@ -529,7 +529,7 @@ static void limit(struct oom_sight *s)
     if (!s->v->capped || !run_is_known(s->f->total)) return;
     decide_free(s, s->need, TEXT(s, "with a cap of %s", SIZE(s, arena_add_capped(s->f->total, s->need))));
     if (s->measure.replayed && !s->measure.fits) return;
-    add(s, OOM_EFFORT_SETTING, s->need, 0,
+    add(s, OOM_EFFORT_DEVICE, s->need, 0,
         TEXT(s, "raise GPUSPY_LIMIT, %s here, by at least %s, or drop it", SIZE(s, s->f->total), SIZE(s, s->need)));
 }
 
@@ -598,7 +598,7 @@ static void advise(struct site_builder *b, struct result_oom_verdict *v, struct 
     }
     bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0);
     for (size_t i = 0; i < v->measures_n; i++) {
-        helped = helped || v->measures[i].enough; /* or may be */
+        helped = helped || (v->measures[i].enough && v->measures[i].effort != OOM_EFFORT_DEVICE); /* or may be */
     }
     if (!helped) {
         int64_t weights = arena_add_capped(

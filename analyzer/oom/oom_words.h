@@ -42,7 +42,8 @@ enum oom_effort {
     OOM_EFFORT_SETTING = 1, /* outside of the program: an environment variable, a process to end */
     OOM_EFFORT_LINE,        /* a line, an argument that changes no result */
     OOM_EFFORT_ARGUMENT,    /* another batch, another length */
-    OOM_EFFORT_TRAINING     /* another way to train: what comes out is a little different, or slower */
+    OOM_EFFORT_TRAINING,    /* another way to train: what comes out is a little different, or slower */
+    OOM_EFFORT_DEVICE       /* another GPU, or another cap: what a rehearsal on a smaller one does not want */
 };
 
 /* For `enough`, beside what the amount against the need tells. */

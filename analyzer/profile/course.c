@@ -18,6 +18,8 @@ struct building {
     struct profile_courses *c;
     struct line *lines; /* by series */
     size_t lines_cap;
+    size_t column; /* of the last event: of the times from begin_ns up to before until_ns */
+    int64_t begin_ns, until_ns;
     struct site_builder b;
     struct result_report report;
     struct arena arena;
@@ -29,6 +31,22 @@ size_t profile_courses_column(const struct profile_courses *c, int64_t ns)
     double share = (double)(ns - c->from_ns) / (double)(c->to_ns - c->from_ns);
     size_t at = (size_t)(share * (double)c->columns_n);
     return at < c->columns_n ? at : c->columns_n - 1;
+}
+
+/* Most events fall into the column of the one before. */
+static size_t column_at(struct building *w, int64_t ns)
+{
+    if (ns < w->begin_ns || ns >= w->until_ns) {
+        int64_t low = ns, high = w->c->to_ns + 1;
+        w->column = profile_courses_column(w->c, ns);
+        while (high - low > 1) { /* it is the column of `low`, and not of `high` */
+            const int64_t middle = low + (high - low) / 2;
+            *(profile_courses_column(w->c, middle) == w->column ? &low : &high) = middle;
+        }
+        w->begin_ns = ns;
+        w->until_ns = high;
+    }
+    return w->column;
 }
 
 /* What was live up to `column` and in it, before what comes next. */
@@ -49,7 +67,7 @@ static void course_on_event(struct building *w, const struct run_series *s, uint
         l->course.columns = arena_alloc(&w->arena, c->columns_n * sizeof *l->course.columns);
     }
     if (ns >= c->from_ns) {
-        size_t column = ns > c->to_ns ? c->columns_n - 1 : profile_courses_column(c, ns);
+        size_t column = ns > c->to_ns ? c->columns_n - 1 : column_at(w, ns);
         carry(w, l, column);
         if (ns <= c->to_ns) {
             struct profile_course_column *k = &l->course.columns[column];

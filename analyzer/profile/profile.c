@@ -13,11 +13,6 @@ struct level { /* by series */
     int64_t bytes;     /* live then, as the replay has it */
 };
 
-struct sum { /* by location: all that it allocated */
-    int64_t bytes;
-    uint64_t count;
-};
-
 struct build {
     struct site_builder b; /* of the categories: steps, and an arena */
     struct run *run;
@@ -29,10 +24,7 @@ struct build {
     struct level *levels;
     size_t levels_cap;
     const struct run_oom **ooms; /* by process */
-    struct sum *sums;
-    size_t sums_cap;
-    int64_t last_alloc_ns; /* of the process now replayed */
-    struct category_finder *categorizer;
+    struct profile_sums sums;
     /* the moments of one process, ascending, and the series that each is of */
     int64_t *moments;
     uint32_t *series_at;
@@ -109,114 +101,94 @@ static int64_t moment_of(const struct build *b, uint32_t process)
 static void watch(struct build *b, const struct run_lifetime *life, const struct run_series *series, int64_t now)
 {
     struct level *l = SITE_REACH(b->levels, life->series, b->levels_cap);
-    if (b->wish->what == PROFILE_PEAK) {
-        if (series->live_bytes >= l->bytes && now == life->alloc_ns) {
-            l->bytes = series->live_bytes;
-            l->moment_ns = now;
-        }
-    } else if (b->wish->what != PROFILE_ALLOCATED && now <= moment_of(b, series->process)) {
+    if (now <= moment_of(b, series->process)) {
         l->bytes = series->live_bytes;
         l->moment_ns = moment_of(b, series->process);
     }
 }
 
-static void add_sum(struct build *b, const struct run_lifetime *life, enum result_category category)
+static void watch_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct sum *s = SITE_REACH(b->sums, (size_t)life->location * RESULT_CATEGORIES_N + category, b->sums_cap);
-    s->bytes = arena_add_capped(s->bytes, life->bytes);
-    s->count++;
+    watch(self, life, series, life->alloc_ns);
 }
 
-static void profile_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
-{
-    struct build *b = self;
-    watch(b, life, series, life->alloc_ns);
-    if (b->wish->what == PROFILE_ALLOCATED && !b->wish->categories) {
-        add_sum(b, life, RESULT_CATEGORY_UNKNOWN);
-    }
-}
-
-static void profile_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void watch_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     watch(self, life, series, life->free_ns);
 }
 
-/* What it was for follows from the calls that made and freed it. */
-static void profile_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
+static void sum_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct build *b = self;
-    const unsigned rule = category_rule_of(
-        b->categorizer, life->layer == GS_LAYER_TENSOR, life->stack, free_stack, life->free_ns > b->last_alloc_ns,
-        category_uses_of(b->b.report->uses, b->process, life->stack, life->alloc_ns, life->free_ns));
-    add_sum(b, life, category_of_rule(rule));
+    (void)series;
+    profile_sums_add(&b->sums, life, RUN_NONE, 0);
+}
+
+/* What it was for follows from the calls that made and freed it. */
+static void sum_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
+{
+    struct build *b = self;
+    profile_sums_add(&b->sums, life, free_stack,
+                     category_uses_of(b->b.report->uses, b->process, life->stack, life->alloc_ns, life->free_ns));
 }
 
 /* The rows in any order of their frees: after a replay, which found the uses. */
 static bool sum_by_category(struct build *b, char *error, size_t error_size)
 {
     size_t n;
-    const struct run_process *processes = run_processes(b->run, &n);
-    b->categorizer = category_finder_new(b->run);
+    run_processes(b->run, &n);
+    profile_sums_start(&b->sums, b->run, true);
     b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, error, error_size);
     bool ok = b->b.report->uses != NULL;
     for (uint32_t i = 0; ok && i < n; i++) {
         b->process = i;
-        b->last_alloc_ns = processes[i].last_alloc_ns;
-        ok = !process_is_chosen(b, i) || run_each_last(b->run, i, RUN_LAST_ALL, profile_on_row, b, error, error_size);
+        profile_sums_start_process(&b->sums, i);
+        ok = !process_is_chosen(b, i) || run_each_last(b->run, i, RUN_LAST_ALL, sum_on_row, b, error, error_size);
     }
     b->process = RUN_NONE;
     return ok;
 }
 
-/* The report's replay has left every series as it is at the end. */
-static void take_ends(struct build *b)
+/* A replay leaves in each series what was live at its end, and the most that it was. */
+static void take_levels(struct build *b)
 {
-    for (uint32_t i = 0; i < run_series_count(b->run); i++) {
-        struct level *l = SITE_REACH(b->levels, i, b->levels_cap);
-        l->bytes = run_series(b->run, i)->live_bytes;
-        l->moment_ns = b->wish->at_ns;
-    }
-}
-
-/* The report's replay has seen the peak of every series. */
-static void take_peaks(struct build *b)
-{
-    const struct result_report *r = b->wish->report;
+    const bool peak = b->wish->what == PROFILE_PEAK;
     for (uint32_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, i);
-        struct level *l = SITE_REACH(b->levels, i, b->levels_cap);
-        for (size_t k = 0; k < r->peaks_n; k++) {
-            const struct result_peak *p = &r->peaks[k];
-            if (p->process == s->process && p->device == s->device && p->layer == s->layer) {
-                *l = (struct level){.bytes = p->bytes, .moment_ns = p->time_ns};
-            }
-        }
+        *SITE_REACH(b->levels, i, b->levels_cap) = (struct level){.bytes = peak ? s->peak_bytes : s->live_bytes,
+                                                                  .moment_ns = peak ? s->peak_ns : b->wish->at_ns};
     }
 }
 
 static bool replay(struct build *b, char *error, size_t error_size)
 {
-    if (b->wish->report) {
-        step_finder_adopt(&b->b, b->wish->report);
+    const struct profile_request *w = b->wish;
+    const bool at_moment = w->what == PROFILE_OOM || w->what == PROFILE_AT;
+    struct run_observer observers[3];
+    size_t n = 0;
+    if (w->report) {
+        step_finder_adopt(&b->b, w->report);
     }
-    if (b->wish->what == PROFILE_END && b->wish->uses) {
-        take_ends(b);
-        return true;
+    if (w->what == PROFILE_ALLOCATED && (w->sums || w->categories)) {
+        return w->sums || sum_by_category(b, error, error_size);
     }
-    if (b->wish->what == PROFILE_PEAK && b->wish->report) {
-        take_peaks(b);
-        return true;
+    if (at_moment) {
+        observers[n++] = (struct run_observer){.self = b, .alloc = watch_on_alloc, .free = watch_on_free};
+    } else if (w->what == PROFILE_ALLOCATED) {
+        observers[n++] = (struct run_observer){.self = b, .alloc = sum_on_alloc};
     }
-    if (b->wish->what == PROFILE_ALLOCATED && b->wish->categories) {
-        return sum_by_category(b, error, error_size);
-    }
-    struct run_observer observers[3] = {{.self = b, .alloc = profile_on_alloc, .free = profile_on_free}};
-    size_t n = 1;
-    if (b->wish->categories && !b->wish->uses) {
+    if (w->categories && !w->uses) {
         step_finder_start(&b->b, &observers[n++]);
         category_uses_start(&b->b, &observers[n++]);
     }
-    return run_replay(b->run, observers, n, error, error_size);
+    const bool replayed = (w->what == PROFILE_END && w->uses) || (w->what == PROFILE_PEAK && w->report);
+    if (!replayed && !run_replay(b->run, observers, n, error, error_size)) {
+        return false;
+    }
+    if (!at_moment) {
+        take_levels(b);
+    }
+    return true;
 }
 
 /* --- which series -------------------------------------------------------------------------------- */
@@ -403,15 +375,16 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
 /* What is live when all is replayed needs no moment to be looked at. */
 static void add_locations(struct build *b)
 {
-    bool end = b->wish->what == PROFILE_END;
+    const bool end = b->wish->what == PROFILE_END;
+    const struct profile_sums *sums = b->wish->sums ? b->wish->sums : &b->sums;
     for (uint32_t i = 0; i < run_location_count(b->run); i++) {
         const struct run_location *l = run_location(b->run, i);
         const struct run_series *s = run_series(b->run, l->series);
         for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) {
-            struct sum sum = {c == RESULT_CATEGORY_UNKNOWN ? l->live_bytes : 0,
-                              c == RESULT_CATEGORY_UNKNOWN ? l->live_count : 0};
+            struct profile_sum sum = {c == RESULT_CATEGORY_UNKNOWN ? l->live_bytes : 0,
+                                      c == RESULT_CATEGORY_UNKNOWN ? l->live_count : 0};
             if (!end) {
-                sum = *SITE_REACH(b->sums, (size_t)i * RESULT_CATEGORIES_N + c, b->sums_cap);
+                sum = profile_sums_of(sums, i, (enum result_category)c);
             }
             if (sum.count && sum.bytes > 0 && series_is_chosen(b, s)) {
                 add_live(b, s, l->stack, (enum result_category)c, sum.bytes, sum.count);
@@ -585,9 +558,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
         category_uses_free(report.uses);
     }
     step_finder_free(b.b.steps);
-    if (b.categorizer) {
-        category_finder_free(b.categorizer);
-    }
+    profile_sums_free(&b.sums);
     map_free(&b.b.helpers);
     map_free(&b.b.site_of_key);
     map_free(&b.index);
@@ -595,7 +566,6 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     free(b.b.site_of_stack);
     free(b.levels);
     free(b.ooms);
-    free(b.sums);
     free(b.moments);
     free(b.series_at);
     arena_free(&arena);

@@ -41,8 +41,28 @@ struct profile_request {
     bool categories;
     struct category_uses *uses; /* of a report of the same run, not owned; NULL: another replay finds them */
     const struct result_report
-        *report; /* of the last replay of the run: peaks and steps are taken from it. NULL: none */
+        *report;                     /* of the last replay of the run: peaks and steps are taken from it. NULL: none */
+    const struct profile_sums *sums; /* of ALLOCATED, from an observer of the last replay. NULL: another pass */
 };
+
+/* All that the locations of a run allocate, by category. Zero-initialise. */
+struct profile_sum {
+    int64_t bytes;
+    uint64_t count;
+};
+struct profile_sums {
+    struct run *run;
+    struct category_finder *finder; /* NULL: all is of an unknown one */
+    struct profile_sum *list;
+    size_t cap;
+    int64_t last_alloc_ns; /* of the process */
+};
+void profile_sums_start(struct profile_sums *s, struct run *run, bool categories);
+void profile_sums_start_process(struct profile_sums *s, uint32_t process);
+/* `use`: see category_uses_of. */
+void profile_sums_add(struct profile_sums *s, const struct run_lifetime *life, uint32_t free_stack, unsigned use);
+struct profile_sum profile_sums_of(const struct profile_sums *s, uint32_t location, enum result_category category);
+void profile_sums_free(struct profile_sums *s);
 
 /* Each (process, stack, device, layer, category) once. Of waits and copies layer is of no meaning. */
 struct profile_entry {

@@ -21,35 +21,35 @@ static void tally(struct profile_statistics_tally *t, int64_t bytes)
     t->bytes = arena_add_capped(t->bytes, bytes);
 }
 
+static void statistics_on_process_start(void *self, uint32_t process)
+{
+    struct profile_statistics *s = self;
+
+    if (s->sums.finder) profile_sums_start_process(&s->sums, process);
+}
+
+/* What becomes of it is known already. */
 static void statistics_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct profile_statistics_layer *l = &((struct profile_statistics *)self)->layers[series->layer];
+    struct profile_statistics *s = self;
+    struct profile_statistics_layer *l = &s->layers[series->layer];
+    const int64_t ns = life->free_ns - life->alloc_ns;
 
-    if (!l->rows++) l->first_ns = life->alloc_ns;
+    l->rows++;
     l->allocations++;
-    l->last_ns = life->alloc_ns > l->last_ns ? life->alloc_ns : l->last_ns;
-    l->first_ns = life->alloc_ns < l->first_ns ? life->alloc_ns : l->first_ns;
     l->allocated = arena_add_capped(l->allocated, life->bytes);
     l->largest = life->bytes > l->largest ? life->bytes : l->largest;
     tally(&l->sizes[profile_statistics_size_class(life->bytes)], life->bytes);
     tally(&l->spaces[life->space & 7], life->bytes);
-}
-
-static void statistics_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
-{
-    struct profile_statistics_layer *l = &((struct profile_statistics *)self)->layers[series->layer];
-
-    l->frees++;
-    l->freed = arena_add_capped(l->freed, life->bytes);
-    l->life_ns += (double)(life->free_ns - life->alloc_ns);
-    tally(&l->lives[profile_statistics_life_class(life->free_ns - life->alloc_ns)], life->bytes);
-}
-
-static void statistics_on_kept(void *self, const struct run_lifetime *life)
-{
-    struct profile_statistics *s = self;
-
-    tally(&s->layers[run_series(s->run, life->series)->layer].kept, life->bytes);
+    if (life->free_ns == RUN_NEVER) {
+        tally(&l->kept, life->bytes);
+    } else {
+        l->frees++;
+        l->freed = arena_add_capped(l->freed, life->bytes);
+        l->life_ns += (double)ns;
+        tally(&l->lives[profile_statistics_life_class(ns)], life->bytes);
+    }
+    if (s->sums.finder) profile_sums_add(&s->sums, life, run_free_stack(s->run, life), 0);
 }
 
 /* What a recording of bounded size lost counts in the totals; of its sizes and lifetimes only the sums are known. */
@@ -71,16 +71,16 @@ static void add_removed(struct profile_statistics *s, uint32_t process)
 
 static void statistics_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    struct profile_statistics *s = self;
-
     (void)end_ns;
-    add_removed(s, process);
-    run_each_live(s->run, statistics_on_kept, s);
+    add_removed(self, process);
 }
 
-struct run_observer profile_statistics_observer(struct profile_statistics *s, const struct run *run)
+struct run_observer profile_statistics_observer(struct profile_statistics *s, struct run *run)
 {
     *s = (struct profile_statistics){.run = run};
-    return (struct run_observer){
-        .self = s, .alloc = statistics_on_alloc, .free = statistics_on_free, .process_end = statistics_on_process_end};
+    if (!category_has_python(run)) profile_sums_start(&s->sums, run, true);
+    return (struct run_observer){.self = s,
+                                 .process_start = statistics_on_process_start,
+                                 .alloc = statistics_on_alloc,
+                                 .process_end = statistics_on_process_end};
 }

@@ -2,7 +2,7 @@
 #ifndef GPUSPY_STATISTICS_H
 #define GPUSPY_STATISTICS_H
 
-#include "analyzer/run/run.h"
+#include "analyzer/profile/profile.h"
 
 enum {
     STATISTICS_SIZES = 64, /* [i]: from 2^i up to below 2^(i+1); [0] has those of no bytes, too */
@@ -22,16 +22,17 @@ struct profile_statistics_layer { /* of all processes and devices */
     struct profile_statistics_tally kept;      /* never freed */
     struct profile_statistics_tally spaces[8]; /* enum gs_space, allocated */
     double life_ns;                            /* of those that were freed, summed up */
-    int64_t first_ns, last_ns;                 /* allocations, from each process's own beginning; RUN_UNKNOWN */
 };
 
 struct profile_statistics {
     struct profile_statistics_layer layers[RUN_SERIES_LAYERS];
-    const struct run *run; /* while it is replayed */
+    struct run *run; /* while it is replayed */
+    /* Where no frame is Python's, so that a category follows from the two calls alone; else without a finder. */
+    struct profile_sums sums;
 };
 
-/* To be passed to a replay of `run`; what is live at the end of each process is then `kept`. */
-struct run_observer profile_statistics_observer(struct profile_statistics *s, const struct run *run);
+/* To be passed to a replay of `run`. */
+struct run_observer profile_statistics_observer(struct profile_statistics *s, struct run *run);
 unsigned profile_statistics_size_class(int64_t bytes);
 unsigned profile_statistics_life_class(int64_t ns);
 

@@ -89,7 +89,7 @@ static int busier(const void *a, const void *b)
     if (x->count != y->count) {
         return x->count > y->count ? -1 : 1;
     }
-    return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
+    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
 static struct result_pace pace_of(const struct question_churns *c, const struct place *p, uint32_t process)
@@ -164,7 +164,7 @@ static void recognise_all(struct question_churns *c, struct result_churn *work, 
     struct question_signer *signer = question_signer_new(c->b->run, c->b->arena);
     struct asking q = {.n = 0};
     for (size_t i = 0; i < n; i++) {
-        if (!question_sign_is_allocator(signer, (uint32_t)work[i].stack.n)) {
+        if (!question_sign_is_allocator(signer, work[i].stack.number)) {
             continue;
         }
         work[i].pattern = of_allocator;
@@ -224,7 +224,7 @@ static struct result_line_path path_of(const void *row)
     return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
 }
 
-/* `work` is sorted; its rows have the number of their stack in place of its frames. */
+/* `work` is sorted. */
 static void list_lines(struct site_builder *b, struct result_churn *work, size_t n)
 {
     static const struct site_line_form form = {.size = sizeof(struct result_churn),
@@ -235,8 +235,8 @@ static void list_lines(struct site_builder *b, struct result_churn *work, size_t
                                                .path = path_of,
                                                .order = busier};
     for (size_t i = 0; i < n; i++) {
-        const uint32_t site = site_index(b, (uint32_t)work[i].stack.n);
-        work[i].stack = (struct result_trace){.site = b->sites[site]};
+        const uint32_t site = site_index(b, work[i].stack.number);
+        work[i].stack = (struct result_trace){.number = RUN_NONE, .site = b->sites[site]};
     }
     b->report->churn_lines = site_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
 }
@@ -265,7 +265,7 @@ void question_churns_finish(struct question_churns *c)
                                   .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
                                   .mean_life_s = mean / 1e9,
                                   .pace = pace_of(c, p, s->process),
-                                  .stack = {.n = l->stack}};
+                                  .stack = {.number = l->stack}};
         *ARENA_PUSH(asked, asked_n, asked_cap) =
             (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = RUN_NONE, .churn = n - 1};
     }
@@ -276,7 +276,7 @@ void question_churns_finish(struct question_churns *c)
     }
     report->churn = site_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
     for (size_t i = 0; i < report->churn_n; i++) {
-        report->churn[i].stack = site_trace(c->b, (uint32_t)report->churn[i].stack.n);
+        report->churn[i].stack = site_trace(c->b, report->churn[i].stack.number);
     }
     list_lines(c->b, work, n);
     for (size_t i = 0; i < c->cap; i++) {

@@ -140,7 +140,7 @@ static struct result_growth merge(struct site_builder *b, const struct question_
     if (under != RUN_NONE) {
         e.under = site_of(b->run, under, NULL); /* not beyond a helper */
     }
-    e.stack.n = grown[members[0]].stack; /* the number; replaced below */
+    e.stack.number = grown[members[0]].stack;
     return e;
 }
 
@@ -150,7 +150,7 @@ static int faster(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
+    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
 /* All of it, or by line. */
@@ -189,8 +189,8 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
 static void show_source(struct site_builder *b, struct result_growth *g)
 {
     struct site_excerpts source = {0};
-    g->holders_n = site_find_holders(b, (uint32_t)g->stack.n, g->graph, &g->holders);
-    g->stack = site_trace(b, (uint32_t)g->stack.n);
+    g->holders_n = site_find_holders(b, g->stack.number, g->graph, &g->holders);
+    g->stack = site_trace(b, g->stack.number);
     site_add_excerpt(b, &source, &g->newest, "growing");
     site_add_excerpt(b, &source, &g->lines[0].site, "growing");
     g->source = source.list;

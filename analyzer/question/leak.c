@@ -22,7 +22,7 @@ static int compare_leaks(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
+    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
 static uint64_t kind_of(const void *row)
@@ -45,7 +45,7 @@ static struct result_line_path path_of(const void *row)
     return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
 }
 
-/* `work` is sorted; its rows have the number of their stack in place of its frames. */
+/* `work` is sorted. */
 static void list_lines(struct site_builder *b, struct result_leak *work, size_t n)
 {
     static const struct site_line_form form = {.size = sizeof(struct result_leak),
@@ -56,8 +56,8 @@ static void list_lines(struct site_builder *b, struct result_leak *work, size_t 
                                                .path = path_of,
                                                .order = compare_leaks};
     for (size_t i = 0; i < n; i++) {
-        const uint32_t site = site_index(b, (uint32_t)work[i].stack.n);
-        work[i].stack = (struct result_trace){.site = b->sites[site]};
+        const uint32_t site = site_index(b, work[i].stack.number);
+        work[i].stack = (struct result_trace){.number = RUN_NONE, .site = b->sites[site]};
     }
     b->report->leak_lines = site_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
 }
@@ -86,12 +86,12 @@ void question_leaks_build(struct site_builder *b)
                                                              .bytes = l->live_bytes,
                                                              .count = l->live_count,
                                                              .growing = growing,
-                                                             .stack = {.n = l->stack}};
+                                                             .stack = {.number = l->stack}};
         }
     }
     report->leaks = site_list(b, work, n, sizeof *work, compare_leaks, &report->leaks_n, &report->leaks_total);
     for (size_t i = 0; i < report->leaks_n; i++) {
-        report->leaks[i].stack = site_trace(b, (uint32_t)report->leaks[i].stack.n);
+        report->leaks[i].stack = site_trace(b, report->leaks[i].stack.number);
     }
     list_lines(b, work, n);
     report->leaks_at_end = !run_is_imported(b->run); /* where another tool's recording ends, the program does not */

@@ -20,7 +20,7 @@ struct place { /* by location */
 struct level { /* by series */
     uint32_t peak_no;
     int64_t heap_at_peak, now;
-    int64_t highest, highest_ns;
+    int64_t highest;
     int64_t space_now[8], space_highest[8];
 };
 
@@ -50,14 +50,10 @@ static inline void change(struct question_peaks *p, const struct run_lifetime *l
     }
     place->since_bytes += bytes;
     place->since_count += count;
-    bool device = life->layer == GS_LAYER_DEVICE;
-    if (device) {
+    if (life->layer == GS_LAYER_DEVICE) {
         level->space_now[life->space & 7] += bytes;
-    }
-    if (now >= level->highest && count > 0) {
-        level->highest = now;
-        level->highest_ns = life->alloc_ns;
-        if (device) {
+        if (now >= level->highest && count > 0) {
+            level->highest = now;
             memcpy(level->space_highest, level->space_now, sizeof level->space_now);
         }
     }
@@ -120,9 +116,9 @@ static void describe(struct question_peaks *p, uint32_t series, struct result_pe
     *peak = (struct result_peak){.process = s->process,
                                  .device = s->device,
                                  .layer = s->layer,
-                                 .bytes = p->levels[series].highest,
-                                 .time_s = site_seconds(p->levels[series].highest_ns),
-                                 .time_ns = p->levels[series].highest_ns,
+                                 .bytes = s->peak_bytes,
+                                 .time_s = site_seconds(s->peak_ns),
+                                 .time_ns = s->peak_ns,
                                  .end_bytes = s->live_bytes,
                                  .end_count = s->live_count,
                                  .allocations = s->allocations,

@@ -258,18 +258,6 @@ static void describe_cache(struct question_preallocations *p, const struct holde
     }
 }
 
-static bool made_within(const struct result_trace *t, const struct within *row)
-{
-    for (size_t i = 0; i < t->n; i++) {
-        const struct run_frame *f = t->frames[i];
-        if (f->kind == GS_FRAME_PYTHON && f->file && f->function && strstr(f->file, row->file) &&
-            strstr(f->function, row->function)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Tensors that are a pool: only where they matter, and so among the heaviest stacks. */
 static void describe_pool(struct question_preallocations *p, const struct result_peak *peak)
 {
@@ -278,8 +266,8 @@ static void describe_pool(struct question_preallocations *p, const struct result
         uint32_t stack = RUN_NONE;
         int64_t bytes = 0;
         for (size_t i = 0; i < peak->by_stack_n; i++) {
-            if (made_within(&peak->by_stack[i].stack, row)) {
-                stack = stack == RUN_NONE ? peak->by_stack[i].number : stack;
+            if (run_stack_is_in(p->b->run, peak->by_stack[i].stack.number, row->file, row->function)) {
+                stack = stack == RUN_NONE ? peak->by_stack[i].stack.number : stack;
                 bytes = arena_add_capped(bytes, peak->by_stack[i].bytes);
             }
         }

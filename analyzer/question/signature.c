@@ -171,7 +171,7 @@ static struct facts collect_facts(struct question_signer *s, uint32_t stack)
                 break;
             }
         } else {
-            f = run_frame_named(s->run, stack);
+            f = site_frame_named(s->run, stack);
             uint32_t op = facts.line == RUN_NONE ? operator_of(s, f) : 0;
             facts.op = op ? op : facts.op;
         }

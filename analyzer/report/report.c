@@ -202,14 +202,14 @@ static void order_question(struct asked *a, unsigned question, uint64_t *seen)
     a->order[a->n++] = question;
 }
 
-/* All, where a loop on a simulated GPU ended the run: that changes the other answers. Peaks and steps always: the
- * number of events may rest on the first, and every view names the second. */
+/* All, where a loop on a simulated GPU ended the run: that changes the other answers. Steps always: every view names
+ * them. */
 static struct asked ask(struct site_builder *b)
 {
     struct asked a = {.b = b};
     uint64_t seen = 0;
     uint64_t selected = b->options->questions && !run_endless_loop(b->run)
-                            ? b->options->questions | REPORT_ASK(WATCH) | REPORT_ASK(PEAKS) | REPORT_ASK(STEPS)
+                            ? b->options->questions | REPORT_ASK(WATCH) | REPORT_ASK(STEPS)
                             : ~(uint64_t)0;
     for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
         if (selected & (uint64_t)1 << i) {
@@ -407,8 +407,8 @@ static void count_events(struct site_builder *b)
     }
     run_ooms(b->run, &ooms);
     b->report->events += ooms;
-    for (size_t i = 0; i < b->report->peaks_n; i++) {
-        b->report->events += b->report->peaks[i].allocations + b->report->peaks[i].frees;
+    for (uint32_t i = 0; i < run_series_count(b->run); i++) {
+        b->report->events += run_series(b->run, i)->allocations + run_series(b->run, i)->frees;
     }
 }
 

@@ -103,16 +103,14 @@ struct result_paths {
     size_t listed, n; /* n: before the list was cut; 1: it is the line itself, and no list */
 };
 
-struct result_trace {
-    size_t n;
-    const struct run_frame **frames; /* innermost first */
+struct result_trace { /* a call path; its frames are named when they are shown: run_frame_places */
+    uint32_t number;  /* of the stack, RUN_NONE */
     struct result_site site;
 };
 
 struct result_by_stack {
     int64_t bytes;
     uint64_t count;
-    uint32_t number;               /* of the stack, RUN_NONE */
     enum result_category category; /* of most of the bytes, with the rule that said so */
     const char *category_evidence;
     struct result_trace stack;

@@ -71,7 +71,9 @@ static bool check_header(const char *path, char *error, size_t error_size)
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
         return run_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
                         cut ? "truncated" : "not a SQLite database",
-                        cut ? "copy it again from where it was recorded" : "name the run.db that gpuspy wrote");
+                        cut ? "copy it again from where it was recorded"
+                            : "name the run.db that gpuspy wrote, or another recording that gpuspy reads (gpuspy "
+                              "import --help)");
     }
     int64_t page = head[16] << 8 | head[17];
     int64_t pages = (int64_t)head[28] << 24 | head[29] << 16 | head[30] << 8 | head[31];
@@ -457,10 +459,10 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
         return run_database_bad(db, error, error_size);
     }
     if (application != GS_APPLICATION_ID) {
-        return run_fail(error, error_size,
-                        "cannot read '%s': it is a SQLite database, but not a gpuspy recording; name the "
-                        "run.db that gpuspy wrote",
-                        db->path);
+        const char *hint = import_hint(db->path);
+        return run_fail(error, error_size, "cannot read '%s': it is %s", db->path,
+                        hint ? hint
+                             : "a SQLite database, but not a gpuspy recording; name the run.db that gpuspy wrote");
     }
     if (version > GS_SCHEMA_VERSION) {
         char writer[32];

@@ -346,6 +346,10 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
     s->live_count++;
     s->allocations++;
     s->allocated_bytes = arena_add_capped(s->allocated_bytes, life->bytes);
+    if (s->live_bytes >= s->peak_bytes) {
+        s->peak_bytes = s->live_bytes;
+        s->peak_ns = life->alloc_ns;
+    }
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
     uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
     if (slot == r->live_n) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/import/import.h"
 #include "schema/spool.h"
 
 enum { FILES_MAX = 65536 };
@@ -161,6 +162,36 @@ static bool list_runs(const char *folder, struct paths *found)
     return true;
 }
 
+static bool may_be_foreign(const char *name, const char *stem)
+{
+    static const char *const endings[] = {".pickle", ".pkl", ".json", ".gz", ".sqlite", ".prof"};
+    (void)stem;
+    for (size_t i = 0; name[0] != '.' && i < sizeof endings / sizeof *endings; i++) {
+        if (has_suffix(name, endings[i])) return true;
+    }
+    return false;
+}
+
+/* Other tools' files do not say which of them belong together: the person does. True after an error. */
+static bool has_foreign(const char *folder, char *error, size_t error_size)
+{
+    enum { ENOUGH = 100 };
+    struct paths found = {0};
+    size_t first = ENOUGH, n = 0;
+    list_folder(folder, may_be_foreign, NULL, &found);
+    for (size_t i = 0; i < found.n && i < ENOUGH; i++) {
+        if (!import_format_of(found.list[i])) continue;
+        first = n++ ? first : i;
+    }
+    if (n)
+        run_fail(error, error_size,
+                 "cannot read '%s': no database (*.db) in this folder, but %zu recording%s of other tools; name those "
+                 "that belong together, such as '%s'",
+                 folder, n, n == 1 ? "" : "s", found.list[first]);
+    paths_free(&found);
+    return n > 0;
+}
+
 static bool open_folder(struct run *run, const char *folder, char *error, size_t error_size)
 {
     struct paths found = {0};
@@ -168,10 +199,11 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
     if (!list_runs(folder, &found)) {
         return run_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
     }
-    bool ok = found.n > 0 || run_fail(error, error_size,
-                                      "cannot read '%s': no database (*.db) in this folder or the folders in it; "
-                                      "name the one that gpuspy wrote",
-                                      folder);
+    bool ok = found.n > 0 || (!has_foreign(folder, error, error_size) &&
+                              run_fail(error, error_size,
+                                       "cannot read '%s': no database (*.db) in this folder or the folders in it; "
+                                       "name the one that gpuspy wrote",
+                                       folder));
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
     }
@@ -210,6 +242,14 @@ static void note_when(const struct run *run)
     }
 }
 
+static bool are_foreign(const struct run *run)
+{
+    for (size_t i = 0; i < run->databases_n; i++) {
+        if (!run->databases[i].foreign) return false;
+    }
+    return true;
+}
+
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
                      size_t error_size)
 {
@@ -226,7 +266,10 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     }
     for (size_t i = 1; i < run->processes_n; i++) {
         if (n > 1 && strcmp(run->processes[i].run_id, run->processes[0].run_id) != 0) {
-            run_add_note(run, "these are processes of different runs");
+            run_add_note(run, "%s",
+                         are_foreign(run) ? "whether these files are of one run is unknown: other tools do "
+                                            "not record it"
+                                          : "these are processes of different runs");
             break;
         }
     }

@@ -159,6 +159,7 @@ struct run_series {
     uint64_t live_count;
     uint64_t allocations, frees;
     int64_t allocated_bytes, freed_bytes; /* sums over all of them */
+    int64_t peak_bytes, peak_ns;          /* the most that was live, and the last time that it was reached */
 };
 
 /* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */

@@ -23,24 +23,8 @@ uint32_t site_index(struct site_builder *b, uint32_t stack)
 
 struct result_trace site_trace(struct site_builder *b, uint32_t stack)
 {
-    struct result_trace trace = {0};
-    const struct run_frame **frames = NULL;
-    size_t cap = 0;
     uint32_t site = site_index(b, stack); /* first: it may move b->sites */
-    trace.site = b->sites[site];
-    for (; stack != RUN_NONE; stack = run_stack_parent(b->run, stack)) {
-        size_t n;
-        const struct run_frame *places = run_frame_places(b->run, stack, &n);
-        for (size_t i = 0; i < n; i++) {
-            *ARENA_PUSH(frames, trace.n, cap) = &places[i];
-        }
-    }
-    trace.frames = arena_alloc(b->arena, trace.n * sizeof *trace.frames);
-    if (trace.n) {
-        memcpy(trace.frames, frames, trace.n * sizeof *frames);
-    }
-    free(frames);
-    return trace;
+    return (struct result_trace){.number = stack, .site = b->sites[site]};
 }
 
 /* Of a caller nearby the place itself says enough. */
@@ -113,7 +97,6 @@ struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_s
     for (size_t i = 0; i < *listed; i++) {
         list[i] = (struct result_by_stack){.bytes = shares[i].bytes,
                                            .count = shares[i].count,
-                                           .number = shares[i].stack,
                                            .category = RESULT_CATEGORY_UNKNOWN,
                                            .stack = site_trace(b, shares[i].stack)};
     }

@@ -58,6 +58,12 @@ int site_module_rank(const char *module)
     return packaged ? 1 : 0;
 }
 
+const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
+{
+    const struct run_frame *f = run_stack_frame(run, stack);
+    return f && site_module_rank(f->module) < 2 ? run_frame_named(run, stack) : f;
+}
+
 /* Python itself: the executable where it is linked in, else its library. */
 static bool is_interpreter(const char *module)
 {

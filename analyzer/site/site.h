@@ -23,6 +23,9 @@ bool site_is_library_file(const char *file);
 bool site_is_third_party(const char *file);
 /* 0 the user's own, 1 a system or framework library, 2 CUDA or gpuspy itself. */
 int site_module_rank(const char *module);
+/* run_frame_named, but for frames of rank 2: no rule is about them, and to name one reads all debugging information of
+ * the C library. */
+const struct run_frame *site_frame_named(struct run *run, uint32_t stack);
 /* Equal for sites that are the same place and have the same caller, or the same helper. */
 uint64_t site_key(const struct result_site *site);
 /* Equal for sites at the same line, whatever called it and whatever it called; without a line: in the same function. */

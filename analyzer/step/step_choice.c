@@ -8,24 +8,30 @@ enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
 /* --- which calls are the steps ------------------------------------------------------------------ */
 
+/* When it came for the second time. The first round is no measure: PyTorch loads its kernels in it. */
+static int64_t second_ns(const struct step_place *p)
+{
+    return p->times.n > 1 ? times_at(&p->times, 1) : p->first_ns;
+}
+
 /* Of places that take turns: among those that were there for most of the time the rarest, so that a
- * round is a step; of equals the one that comes last in a round. One that came by as often as any may have been late
- * only because the first round was slow. */
+ * round is a step; of equals the one that comes last in a round. */
 static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group, size_t n)
 {
-    int64_t first = INT64_MAX, last = 0;
+    int64_t first = INT64_MAX, second = INT64_MAX, last = 0;
     uint64_t most = 0;
     for (size_t i = 0; i < n; i++) {
         const struct step_place *p = &t->places[group[i]];
         first = p->first_ns < first ? p->first_ns : first;
+        second = second_ns(p) < second ? second_ns(p) : second;
         last = p->last_ns > last ? p->last_ns : last;
         most = p->visits > most ? p->visits : most;
     }
     uint32_t anchor = RUN_NONE;
     for (size_t i = 0; i < n; i++) {
         const struct step_place *p = &t->places[group[i]], *a = &t->places[anchor == RUN_NONE ? 0 : anchor];
-        double span = (double)(p->last_ns - p->first_ns), whole = (double)(last - first);
-        bool spans = span >= (p->visits == most ? 0.5 : 0.8) * whole;
+        bool spans = p->visits == most ? (double)(p->last_ns - second_ns(p)) >= 0.5 * (double)(last - second)
+                                       : (double)(p->last_ns - p->first_ns) >= 0.8 * (double)(last - first);
         bool better =
             anchor == RUN_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
         if (p->visits * RARER >= most && spans && better) {

@@ -136,9 +136,6 @@ static void halve(struct step_place_tree *t, struct step_place *p)
 
 static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t ns)
 {
-    if ((p->visits & (((uint64_t)1 << p->shift) - 1)) != 0) {
-        return;
-    }
     times_add(&p->times, ns);
     t->times++;
     if (p->times.n == t->limit) {
@@ -154,37 +151,42 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
     }
 }
 
-static void visit(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)
+static inline void visit(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)
 {
-    if (p->visits == 0) {
+    const uint64_t event = t->events, visits = p->visits++;
+    if (p->thread != thread || !visits) {
+        if (visits) {
+            p->visits = visits;
+            return;
+        }
         p->thread = thread;
         p->first_ns = ns;
-    } else if (p->thread != thread) {
-        return;
     } else {
-        unsigned gap = 63 - (unsigned)__builtin_clzll((t->events - p->last_event) | 1);
+        const unsigned gap = 63 ^ (unsigned)__builtin_clzll((event - p->last_event) | 1);
         p->gaps[gap < STEP_PLACE_GAPS ? gap : STEP_PLACE_GAPS - 1]++;
     }
-    p->last_event = t->events;
+    p->last_event = event;
     p->last_ns = ns;
-    keep_time(t, p, ns);
-    p->visits++;
+    if (!(visits & (((uint64_t)1 << p->shift) - 1))) {
+        keep_time(t, p, ns);
+    }
 }
 
 void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns)
 {
-    uint32_t old = *from;
-    if (t->places[to].kind == STEP_PLACE_LOAD) {
+    struct step_place *const places = t->places, *p = &places[to], *old = &places[*from];
+    if (p->kind == STEP_PLACE_LOAD) {
         return;
     }
     *from = to;
-    while (t->places[old].depth > t->places[to].depth) {
-        old = t->places[old].parent;
+    while (old->depth > p->depth) {
+        old = &places[old->parent];
     }
-    while (to != old) { /* up to where the two paths meet */
-        visit(t, &t->places[to], thread, ns);
-        to = t->places[to].parent;
-        old = t->places[old].depth > t->places[to].depth ? t->places[old].parent : old;
+    for (; p->depth > old->depth; p = &places[p->parent]) {
+        visit(t, p, thread, ns);
+    }
+    for (; p != old; p = &places[p->parent], old = &places[old->parent]) { /* up to where the two paths meet */
+        visit(t, p, thread, ns);
     }
 }
 

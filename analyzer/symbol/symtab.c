@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/mapped.h"
 
 /* Libtorch has 300,000 functions and a report asks for some hundreds: sorting them all cost more than
  * the rest of it. They are dealt into stretches of address space instead, and a name is read only
@@ -22,7 +23,7 @@ struct symbol_table {
     unsigned shift; /* a stretch is 1 << shift bytes */
 };
 
-enum { A_STRETCH = 8 /* symbols, on average */ };
+enum { A_STRETCH = 8 /* symbols, on average */, RELEASE = 1 << 16 /* after so many */ };
 
 static bool read_symbol(Dwfl_Module *mod, int number, uint64_t start, struct symbol *s)
 {
@@ -90,6 +91,22 @@ static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
     return t->first && next;
 }
 
+/* The table is read once from its beginning to its end: 27 MiB of PyTorch's libraries. */
+static void release_read(Dwfl_Module *mod, int number)
+{
+    GElf_Sym sym;
+    GElf_Addr address;
+    Elf *elf = NULL;
+    dwfl_module_getsym_info(mod, number, &sym, &address, NULL, &elf, NULL);
+    for (Elf_Scn *s = NULL; elf && (s = elf_nextscn(elf, s));) {
+        GElf_Shdr head;
+        Elf_Data *data = gelf_getshdr(s, &head) && (head.sh_type == SHT_SYMTAB || head.sh_type == SHT_DYNSYM)
+                             ? elf_rawdata(s, NULL)
+                             : NULL;
+        if (data) mapped_release(data->d_buf, data->d_size);
+    }
+}
+
 struct symbol_table *symbol_table_new(Dwfl_Module *mod)
 {
     int count = dwfl_module_getsymtab(mod);
@@ -101,7 +118,10 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
         t->mod = mod;
         dwfl_module_info(mod, NULL, &t->start, NULL, NULL, NULL, NULL, NULL);
     }
-    for (int i = 0; t && i < count; i++) n += read_symbol(mod, i, t->start, &all[n]);
+    for (int i = 0; t && i < count; i++) {
+        n += read_symbol(mod, i, t->start, &all[n]);
+        if (i % RELEASE == RELEASE - 1) release_read(mod, i);
+    }
     if (!n) {
         free(all);
         free(t);

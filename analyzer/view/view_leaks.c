@@ -11,23 +11,11 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
-static bool same_stack(struct run *run, const struct result_trace *trace, uint32_t stack)
-{
-    size_t n = 0, places;
-
-    for (; stack != RUN_NONE; stack = run_stack_parent(run, stack)) {
-        const struct run_frame *f = run_frame_places(run, stack, &places);
-        for (size_t i = 0; i < places; i++, n++)
-            if (n >= trace->n || trace->frames[n] != &f[i]) return false;
-    }
-    return n == trace->n;
-}
-
-static bool grows(struct run *run, const struct result_report *r, const struct profile_entry *e)
+static bool grows(const struct result_report *r, const struct profile_entry *e)
 {
     for (size_t i = 0; i < r->leaks_n; i++)
         if (r->leaks[i].growing && r->leaks[i].process == e->process && r->leaks[i].device == e->device &&
-            r->leaks[i].layer == e->layer && same_stack(run, &r->leaks[i].stack, e->stack))
+            r->leaks[i].layer == e->layer && r->leaks[i].stack.number == e->stack)
             return true;
     return false;
 }
@@ -82,7 +70,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
                                     .bytes = e->weight,
                                     .count = e->count,
                                     .site = site_of(run, e->stack, &helpers)};
-        row.growing = grows(run, r, e);
+        row.growing = grows(r, e);
         add(out, &index, &paths, &row, by_line);
     }
     for (size_t i = 0; i < out->n; i++)
@@ -100,20 +88,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
 
 /* ---------------------------------------------------------------- text */
 
-static char *calls_of(const struct draw_text *t, struct run *run, uint32_t stack)
-{
-    const struct run_frame *frames[64];
-    struct result_trace trace = {.n = profile_frames(run, stack, true, frames, 64), .frames = frames};
-
-    for (size_t i = 0; i < trace.n / 2; i++) { /* innermost first */
-        const struct run_frame *f = frames[i];
-        frames[i] = frames[trace.n - 1 - i];
-        frames[trace.n - 1 - i] = f;
-    }
-    return draw_trace(t, &trace, 6);
-}
-
-static void print_rows(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
+static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
 {
     struct text_table table = {SITES(t), .head = {"bytes", "blocks", "of", "for", "", "line"},
                                .left = {false, false, true, true, true, true}};
@@ -127,7 +102,7 @@ static void print_rows(const struct draw_text *t, struct run *run, const struct 
                                draw_layer_word(r->layer), uncategorized ? "" : result_category_text(r->category),
                                r->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&table, cells, &r->site);
-        if (row && t->native) row->below = calls_of(t, run, r->stack);
+        if (row && t->native) row->below = draw_trace(t, r->stack, 6);
     }
     text_table_print(&table, &t->term, 0, t->out);
     draw_more(t, rows->n, shown);
@@ -171,7 +146,7 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
             terminal_style(&t->term, TERMINAL_PLAIN));
     draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));
     fputc('\n', t->out);
-    print_rows(t, run, rows);
+    print_rows(t, rows);
     view_text_growth(t);
 }
 

@@ -26,12 +26,14 @@ bool view_stats_has_layer(const struct view_stats *x, int layer)
     return x->all.layers[layer].allocations > 0 && layer != RUN_SERIES_SHARED && layer != RUN_SERIES_GRAPH;
 }
 
-static int64_t most_live(const struct result_report *r, int layer)
+static int64_t most_live(const struct run *run, int layer)
 {
     int64_t most = 0;
 
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if ((int)r->peaks[i].layer == layer) most = r->peaks[i].bytes > most ? r->peaks[i].bytes : most;
+    for (uint32_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, i);
+        if ((int)s->layer == layer) most = s->peak_bytes > most ? s->peak_bytes : most;
+    }
     return most;
 }
 
@@ -77,7 +79,7 @@ FIGURE(figure_allocations, units_format_count(out, l->allocations))
 FIGURE(figure_frees, units_format_count(out, l->frees))
 FIGURE(figure_kept, units_format_count(out, l->kept.count))
 FIGURE(figure_allocated, draw_bytes(out, l->allocated))
-FIGURE(figure_peak, draw_bytes(out, most_live(x->report, layer)))
+FIGURE(figure_peak, draw_bytes(out, most_live(x->report->run, layer)))
 FIGURE(figure_end, draw_bytes(out, l->kept.bytes))
 FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
 FIGURE(figure_largest, draw_bytes(out, l->largest))

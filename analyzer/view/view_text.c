@@ -43,9 +43,11 @@ bool view_section_key(uint64_t only, const char *key)
     return false;
 }
 
+/* Peaks always: of the call paths of a site the first that is asked about is shown, and that is the largest at a peak.
+ */
 uint64_t view_section_questions(uint64_t only)
 {
-    uint64_t all = 0;
+    uint64_t all = only ? REPORT_ASK(PEAKS) : 0;
     for (size_t i = 0; i < SECTIONS; i++) {
         if (only >> i & 1 && !sections[i].questions) return 0;
         all |= only >> i & 1 ? sections[i].questions : 0;

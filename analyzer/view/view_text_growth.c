@@ -63,7 +63,7 @@ void view_text_growth(const struct draw_text *v)
         const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),
                                units_format_count(steps, g->steps), draw_layer_word(g->layer)};
         struct text_table_row *row = text_table_add(&t, cells, &g->stack.site);
-        if (row) row->below = v->native ? draw_trace(v, &g->stack, 20) : with_it(v, g);
+        if (row) row->below = v->native ? draw_trace(v, g->stack.number, 20) : with_it(v, g);
     }
     text_table_print(&t, &v->term, INDENT, v->out);
     draw_more(v, r->growth_total, shown);
@@ -90,7 +90,7 @@ void view_text_leaks(const struct draw_text *v)
         const char *cells[] = {draw_bytes(bytes, l->bytes), units_format_count(count, l->count),
                                draw_layer_word(l->layer), l->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&t, cells, &l->stack.site);
-        if (row) row->below = v->native ? draw_trace(v, &l->stack, 20) : draw_paths(v, &l->paths, 2 * INDENT);
+        if (row) row->below = v->native ? draw_trace(v, l->stack.number, 20) : draw_paths(v, &l->paths, 2 * INDENT);
     }
     text_table_print(&t, &v->term, INDENT, v->out);
     draw_more(v, v->native ? r->leaks_total : r->leak_lines_total, shown);

@@ -79,7 +79,7 @@ static void by_line(const struct draw_text *v, const struct result_peak *p, cons
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
             add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
-                     draw_trace(v, &p->by_stack[i].stack, 20));
+                     draw_trace(v, p->by_stack[i].stack.number, 20));
         else
             add_live(v, &t, p, p->by_line[i].bytes, p->by_line[i].count, &p->by_line[i].site,
                      draw_paths(v, &p->by_line[i].paths, 4 * INDENT));

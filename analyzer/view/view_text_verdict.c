@@ -122,7 +122,7 @@ static void held(const struct draw_text *v, const struct result_oom_verdict *o)
 
 static void stack(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    char *trace = draw_trace(v, &o->stack, INDENT + DRAW_LABEL);
+    char *trace = draw_trace(v, o->stack.number, INDENT + DRAW_LABEL);
 
     if (trace)
         fprintf(v->out, "  %sStack%s   %s", terminal_style(&v->term, TERMINAL_BOLD),

@@ -148,19 +148,36 @@ static void note_curve(struct track *t, int64_t ns)
     t->last_reserved = reserved;
 }
 
+/* From 1; 0: in none, or unknown. */
+static uint64_t step_of(const struct whatif *w, const struct whatif_failure *f)
+{
+    const struct step_list *steps = whatif_steps_of(w, f->process);
+    const size_t step = steps ? step_at(steps, f->time_ns) : SIZE_MAX;
+    return step == SIZE_MAX ? 0 : step + 1;
+}
+
+void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, size_t steps_n,
+                       struct whatif_scenario *scenarios, size_t n)
+{
+    w->steps = steps;
+    w->steps_n = steps_n;
+    for (size_t i = 0; i < n; i++) {
+        struct whatif_outcome *o = &scenarios[i].outcome;
+        if (!scenarios[i].error && !o->fits) o->oom.step = step_of(w, &o->oom);
+    }
+}
+
 static void run_out(struct play *p, struct track *t, struct whatif_failure failure)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct caching_totals *totals = caching_totals(t->lane.allocator);
-    const struct step_list *steps = whatif_steps_of(p->w, failure.process);
-    const size_t step = steps ? step_at(steps, failure.time_ns) : SIZE_MAX;
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
     o->unsure = p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL);
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
-    failure.step = step == SIZE_MAX ? 0 : step + 1;
+    failure.step = step_of(p->w, &failure);
     o->fits = false;
     o->oom = failure;
 }

@@ -78,12 +78,16 @@ struct whatif_proof {
 
 struct whatif;
 /* Replays the recorded settings. Opened with options.memory_map. NULL and a line in `error`: the run has no memory of
- * PyTorch's allocator, or could not be read. `steps` by process, as result_report has them. */
+ * PyTorch's allocator, or could not be read. `steps` by process, as result_report has them; NULL: found later or not
+ * needed. */
 struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,
                             size_t error_size);
 const struct whatif_proof *whatif_proof(const struct whatif *w);
 /* Fills outcome or error of each, in one replay. */
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size);
+/* In which steps requests failed, if the steps were not known before. */
+void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, size_t steps_n,
+                       struct whatif_scenario *scenarios, size_t n);
 void whatif_free(struct whatif *w);
 
 #endif

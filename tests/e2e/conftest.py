@@ -82,7 +82,8 @@ class Recording:
         preload = str(BUILD / "libgpuspy.so")
         sanitizer = os.environ.get("SAN_PRELOAD")  # a sanitized library needs its run time first
         env.update(LD_PRELOAD=f"{sanitizer}:{preload}" if sanitizer else preload,
-                   LD_LIBRARY_PATH=str(BUILD / "sim"), GPUSPY_DB=str(self.database))
+                   LD_LIBRARY_PATH=str(BUILD / "sim"), GPUSPY_DB=str(self.database),
+                   GPUSPY_MIN_FREE="0")  # how full the disk is decides no test
         env.update({k: str(v) for k, v in more.items()})
         return {k: v for k, v in env.items() if v != ""}
 

@@ -92,6 +92,16 @@ def runnable(line, whole):
     return line
 
 
+def test_what_people_ask_for_is_answered_with_a_command():
+    """Each paragraph that names a question of theirs is followed by one, which test_line runs."""
+    text = (ROOT / "docs/import.md").read_text()
+    asked = text[text.index("## What people ask for"):text.index("## What a snapshot shows")]
+    parts = re.split(r"\n(?=\*\*)", asked)[1:]
+    named = [re.findall(r"/(?:issues|pull)/(\d+)", part) for part in parts]
+    assert sum(named, []) == ["32101", "158364", "176290", "3628", "120245", "147660", "106606", "29554", "173049"]
+    assert all(re.search(r"^    gpuspy ", part, re.M) for part in parts)
+
+
 # ---------------------------------------------------------------- where they run
 
 def recording(path, **more):
@@ -123,7 +133,8 @@ def foreign(work):
     (work / "snapshot.pickle.gz").write_bytes(gzip.compress((work / "snapshot.pickle").read_bytes()))
     memory = {"Device Type": 1, "Device Id": 0, "Addr": 1 << 40, "Bytes": MIB, "Total Allocated": MIB, "Total Reserved": MIB}
     events = [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": memory}]
-    (work / "rank0.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    for rank in 0, 3:
+        (work / f"rank{rank}.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
     test_import_nsys.usual(work / "report1.sqlite")
 
 

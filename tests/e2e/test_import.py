@@ -633,8 +633,10 @@ def test_a_part_of_it(tmp_path):
 def test_a_snapshot_comes_out_as_it_went_in(tmp_path):
     """Segments without a block, what was there before the history, frees that wait, pages: no more events and no fewer."""
     run = waiting_run()
-    run.segment(0, 2 << 40, 20 * MIB)
-    run.segment(0, 3 << 40, 20 * MIB)
+    for start in 2 << 40, 3 << 40:
+        run.segment(0, start, 20 * MIB)
+        run.alloc(0, start, 20 * MIB, 7)
+        run.free(0, start)
     run.event(0, "segment_free", 3 << 40, 20 * MIB)
     del run.segments[0, 3 << 40]
     for last in None, 9, 3:

@@ -561,7 +561,7 @@ def test_other_json_is_what_it_was(tmp_path):
             ("lists", "[[1,2,3]]"), ("objects", '[{"a": 1}]'), ("word", "[tru"), ("brace", "{]"), ("deep", "[" * 100000):
         (tmp_path / name).write_text(text)
         assert "gpuspy" in one_line_error(tmp_path / name)
-    assert "cannot convert this format" in gpuspy("import", tmp_path / "object", code=3).stderr
+    assert "cannot convert this format" in gpuspy("import", tmp_path / "number", code=3).stderr
 
 
 def test_a_trace_of_something_else(tmp_path):

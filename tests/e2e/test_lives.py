@@ -276,6 +276,28 @@ def test_cpp(recording):
     assert_same(completed(recording), want + ["alloc cudaMalloc 30 device live"] + ["sync cudaStreamSynchronize stream"] * 10)
 
 
+LATE = """int cudaMalloc(void **, unsigned long);
+int cudaFree(void *);
+int cuModuleUnload(void *);
+static void *kept;
+void begin(void) { cudaMalloc(&kept, 1000); }
+__attribute__((destructor)) static void end(void) { cuModuleUnload(0); if (FREES) cudaFree(kept); }
+"""
+
+
+@pytest.mark.parametrize("frees", [0, 1])
+def test_a_library_that_ends_after_the_recorder(recording, frees):
+    """A program's libraries are closed after a preloaded one. libcudart then unloads its modules: nothing is lost by that."""
+    library, source = recording.folder / "liblate.so", recording.folder / "late.c"
+    source.write_text(LATE)
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-DFREES={frees}", "-o", library, source, f"-L{BUILD}/sim", "-lcudart", "-lcuda"], check=True)
+    source.write_text("void begin(void); int main(void) { begin(); return 0; }")
+    subprocess.run(["gcc", "-o", recording.folder / "late", source, library,
+                    f"-Wl,-rpath,{recording.folder}", f"-Wl,-rpath-link,{BUILD}/sim"], check=True)
+    done = recording.run(recording.folder / "late")
+    assert recording.sql("SELECT lost_events, complete FROM process") == [(frees, 1)], done.stderr
+
+
 THREAD_LOCALS = """
 #include <stdio.h>
 #include <string.h>

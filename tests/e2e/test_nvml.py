@@ -46,6 +46,18 @@ def test_what_is_freed_between_two_questions_is_nobodys(recording):
     assert {row for row in samples(recording, "free_bytes, own_bytes")} == {(24 * GIB - own, own)}
 
 
+@pytest.mark.parametrize("limit, total", [("2GiB", 2 * GIB), (None, 24 * GIB + 615 * MIB)])
+def test_what_the_driver_keeps(recording, limit, total):
+    """615 MiB of an H200: used in NVML's words, but not a part of CUDA's total nor of a cap."""
+    more = {"GPUSPY_LIMIT": limit} if limit else {}
+    recording.python(HOLD + "hold(0, 300 << 20)\nassert hold(0, 1 << 40) == 2\n", SIMCUDA_NVML=f"kept={615 * MIB}",
+                     SIMCUDA_CONTEXT="100MiB", GPUSPY_QUIET=1, **more)
+    kept = 0 if limit else 615 * MIB
+    assert samples(recording, "free_bytes, total_bytes, own_bytes")[-1] == (total - 400 * MIB - kept, total, 400 * MIB)
+    held = {part["what"]: part["bytes"] for part in recording.report()["oom"][0]["waterfall"]}
+    assert held["context"] == 100 * MIB and "unaccounted" not in held, held
+
+
 def test_devices_are_found_by_their_place_on_the_bus(recording):
     """Not by their number: NVML counts the other way round here, as it may where CUDA_VISIBLE_DEVICES is set."""
     recording.python(HOLD + "hold(1, 300 << 20)\nhold(2, 100 << 20)\ntime.sleep(1.5)\n", SIMCUDA_DEVICES=3,

@@ -110,9 +110,11 @@ def workload(run, name, *flags):
     assert done.one("SELECT count(*) FROM oom") == 2, "two refused allocations"
     moved = done.movements()
     moved = moved[len(moved) // 2 + 1:]  # the second round
-    figures.update(rows, movements=len(moved), unequal=sum(a != b for a, b in moved),
-                   largest_difference=max(abs(a - b) for a, b in moved))
+    equal = [a == b for a, b in moved if b]
+    figures.update(rows, movements=len(moved), unequal=len(equal) - sum(equal), drivers_own=[a for a, b in moved if not b])
     assert figures["unequal"] == 0, f"device and gpuspy moved by different amounts: {moved}"
+    # Where nothing of the program's is left over, the driver's own memory moves: for streams and graphs, 2 to 4 MiB on an H200.
+    assert all(abs(a) <= 8 * MIB for a in figures["drivers_own"]), moved
     return figures
 
 
@@ -151,7 +153,7 @@ def killed_at_random(run):
     """kill -9 in the middle: the report is complete and nothing is called lost."""
     program = run.build("workload_killed", "-cudart", "shared")
     seen = []
-    for round_ in range(5):
+    for round_ in range(8):
         database = run.out / f"killed{round_}.db"
         database.unlink(missing_ok=True)
         child = subprocess.Popen([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=run.out,
@@ -160,7 +162,7 @@ def killed_at_random(run):
         deadline = time.monotonic() + 30
         while not database.exists() and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
-        time.sleep(0.02 * round_)
+        time.sleep(0.03 * round_)  # CUDA starts in 140 ms on an H200, and the program allocates for the next 50
         child.send_signal(signal.SIGKILL)
         child.wait()
         if not database.exists():
@@ -170,7 +172,7 @@ def killed_at_random(run):
         answer = kept.json()
         assert answer["run"]["lost_events"] == 0
         seen.append(kept.one("SELECT count(*) FROM allocation"))
-    assert seen, "the program ended before it could be killed"
+    assert any(seen), f"killed before it allocated, or after its end: {seen}"
     return {"rounds": len(seen), "rows": seen}
 
 
@@ -327,7 +329,10 @@ def torch_overhead(run):
 
 def other(run, name, **more):
     run.package(name)
-    done = run.record(name, run.python, HERE / "others.py", name, **more)
+    command = run.python, HERE / "others.py", name
+    done = run.record(name, *command, **more)
+    if done.code and run.record(name, *command, bare=True, **more).code:
+        raise Skip(f"{name} fails without gpuspy, too: {done.stderr.strip().splitlines()[-2]}")
     assert done.code == 0, done.stderr[-3000:]
     nothing_lost(done)
     return done

@@ -1,10 +1,13 @@
 """What the database of a run says at the moments that moment.py made, held against what PyTorch said there."""
 import json
+import os
 import sqlite3
 from collections import Counter
 
+REAL = bool(os.environ.get("REAL_GPU"))
 CONTEXT = 512 << 20  # SIMCUDA_CONTEXT's default
-OWN = ("device", "pool", "vmm", "managed", "array")
+LIBRARY = "a library's"
+OWN = ("device", LIBRARY, "pool", "vmm", "managed", "array")
 
 
 class Row:
@@ -23,6 +26,9 @@ class Compared:
         self.db = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
         self.rows = [Row(*r) for r in self.sql("SELECT id, device, layer, space, api, address, bytes, alloc_ns, free_ns "
                                                 "FROM allocations ORDER BY id")]
+        for r in self.rows:  # a real cuBLAS allocates, too: through the driver, while PyTorch calls cudaMalloc
+            if r.space == "device" and not r.api.startswith("cudaMalloc"):
+                r.space = LIBRARY
         self.mapped = self.sql("SELECT device, address, bytes, map_ns, unmap_ns FROM mappings ORDER BY map_ns, id")
         self.said = [json.loads(line) for line in open(moments)]
         self.times = dict(self.sql("SELECT name, start_ns FROM marks WHERE name LIKE 'moment %'"))
@@ -42,7 +48,7 @@ class Compared:
         return [r for r in self.rows if r.layer == layer and r.device == device and (spaces is None or r.space in spaces)
                 and r.live(at)]
 
-    def peak(self, since, at, device, layer, spaces=None, size=int):
+    def peak(self, since, at, device, layer, spaces=None):
         """The highest total after `since` up to `at`, and the highest number of rows."""
         start = self.live(since, device, layer, spaces)
         changes = []
@@ -50,10 +56,10 @@ class Compared:
             if r.layer != layer or r.device != device or (spaces is not None and r.space not in spaces):
                 continue
             if since < r.start <= at:
-                changes.append((r.start, 1, r.id, size(r.bytes)))
+                changes.append((r.start, 1, r.id, r.bytes))
             if r.end is not None and since < r.end <= at:
-                changes.append((r.end, 0, r.id, -size(r.bytes)))
-        bytes_ = peak = sum(size(r.bytes) for r in start)
+                changes.append((r.end, 0, r.id, -r.bytes))
+        bytes_ = peak = sum(r.bytes for r in start)
         count = most = len(start)
         for _, _, _, change in sorted(changes):
             bytes_ += change
@@ -89,11 +95,6 @@ def joined(pieces):
     return out
 
 
-def whole(size, grain=256):
-    """What the simulated driver's pools count for an allocation."""
-    return (size + grain - 1) // grain * grain
-
-
 def difference(ours, theirs):
     ours, theirs = Counter(map(tuple, ours)), Counter(map(tuple, theirs))
     return {"only gpuspy": sorted((ours - theirs).elements())[:8], "only PyTorch": sorted((theirs - ours).elements())[:8]}
@@ -114,8 +115,8 @@ def differences(run, expandable=False, asynchronous=False):
 
             if asynchronous:  # each tensor is an allocation of the pool's, and what PyTorch says is the pool's word
                 pools = run.live(at, device, "device", ("pool",))
-                hold("allocated", sum(whole(r.bytes) for r in pools), theirs["allocated_bytes"]["current"])
-                hold("allocated peak", run.peak(since, at, device, "device", ("pool",), whole)[0],
+                hold("allocated", sum(r.bytes for r in pools), theirs["allocated_bytes"]["current"])
+                hold("allocated peak", run.peak(since, at, device, "device", ("pool",))[0],
                      theirs["allocated_bytes"]["peak"])
             else:
                 tensors = run.live(at, device, "tensor")
@@ -159,6 +160,7 @@ def differences(run, expandable=False, asynchronous=False):
                     hold("reserved", told, theirs["reserved_bytes"]["current"])
             else:
                 own = sum(r.bytes for r in run.live(at, device, "device", OWN))
-                hold("used", own + CONTEXT, theirs["total"] - theirs["free"])
+                if not REAL:  # where it grows with every module that is loaded, and other processes may be on the GPU
+                    hold("context", theirs["total"] - theirs["free"] - own, CONTEXT)
         since = at
     return wrong

@@ -1,10 +1,15 @@
-"""Runs scripts with a CUDA build of PyTorch (TORCH_PYTHON) on the simulated GPU, recorded; each run once."""
+"""Runs scripts with a CUDA build of PyTorch (TORCH_PYTHON) on the simulated GPU, recorded; each run once.
+
+REAL_GPU=1: on the GPU of this machine instead. A simulated GPU's size becomes a limit (GPUSPY_LIMIT); what only the simulator
+can do (several devices, memory of other processes, a small context) is skipped."""
 import atexit
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import tempfile
@@ -25,6 +30,9 @@ os.environ.pop("GPUSPY_CALIBRATION", None)
 # Scripts that start processes of multiprocessing, or load an allocator of their own: a script, or a word on its command line.
 FRESH = {HERE / "pluggable.py", HERE / "sharing.py", ROOT / "fixtures" / "oom" / "other_rank.py",
          ROOT / "fixtures" / "oom" / "worker_spawn.py", "spawn", "spawned_workers"}
+REAL = bool(os.environ.get("REAL_GPU"))
+CUDA = {k: os.environ[k] for k in ("LD_LIBRARY_PATH",) if k in os.environ} if REAL else {
+    "SIMCUDA_UNKNOWN": "zero", "LD_LIBRARY_PATH": f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}"}
 prepared = PreparedPythons()
 atexit.register(prepared.end)
 
@@ -50,6 +58,39 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
 
+def size_of(text):
+    """The number of bytes in SIMCUDA_MEMORY's words."""
+    number = re.match(r"[0-9.]+", str(text))[0]
+    return int(float(number) * {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}[str(text)[len(number):]])
+
+
+@functools.cache
+def real_context():
+    """What CUDA and its libraries hold outside PyTorch's allocator once they have multiplied matrices."""
+    script = """import torch
+x = torch.rand(256, 256, device="cuda", requires_grad=True)
+(x @ x).sum().backward()
+free, total = torch.cuda.mem_get_info()
+print(total - free - torch.cuda.memory_reserved())"""
+    return int(subprocess.run([os.environ["TORCH_PYTHON"], "-c", script], text=True, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def limit_of(size, context="512MiB"):
+    """The limit that leaves a program on the GPU of this machine what a simulated one of that size and context would."""
+    return f"{size_of(size) - size_of(context) + real_context() >> 10}KiB" if REAL else size
+
+
+def on_the_real_gpu(settings):
+    """The same settings without the simulator's."""
+    simulated = {name[8:]: settings[name] for name in settings if name.startswith("SIMCUDA_")}
+    if simulated.keys() - {"MEMORY", "CAPABILITY", "UNKNOWN", "SMS", "CONTEXT", "CLOCK", "DEVICES"} or str(simulated.get("DEVICES", 1)) != "1":
+        pytest.skip("only a simulated GPU can be like that")
+    kept = {name: value for name, value in settings.items() if not name.startswith("SIMCUDA_")}
+    if "MEMORY" in simulated:
+        kept["GPUSPY_LIMIT"] = limit_of(kept.get("GPUSPY_LIMIT", simulated["MEMORY"]), simulated.get("CONTEXT", "512MiB"))
+    return kept
+
+
 def run_again(folder, start):
     """A run once more, up to three times, that PyTorch 2.15 aborted: its autograd thread then dropped the last backward's
     graph after Python had begun to end (recorded or not, 14 of 175 runs on a busy machine)."""
@@ -67,12 +108,12 @@ class Recorded:
         self.folder, self.database, self.moments = folder, folder / "run.db", folder / "moments"
         self.reports = {}
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
-        env.update(SIMCUDA_UNKNOWN="zero", LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
-                   LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", PYTHONDONTWRITEBYTECODE=1,
-                   OMP_NUM_THREADS=1)  # a busy machine spends its time on threads that wait for one another
+        env.update(CUDA, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
+                   GPUSPY_MIN_FREE=0,  # how full the disk is decides no test
+                   PYTHONDONTWRITEBYTECODE=1, OMP_NUM_THREADS=1)  # a busy machine spends its time on threads that wait for one another
         if "newest" in os.environ["TORCH_PYTHON"]:  # may import what the simulated CUDA lacks, as with --simulate
             env.update(LD_AUDIT=BUILD / "sim" / "libsimcuda-redirect.so", SIMCUDA_LIBRARIES=env.pop("LD_LIBRARY_PATH"))
-        env.update(more)
+        env.update(on_the_real_gpu(more) if REAL else more)
         env, python = {k: str(v) for k, v in env.items()}, os.environ["TORCH_PYTHON"]
 
         forked = is_forked(command, env) if fresh is None else not fresh

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, HERE
+from conftest import BUILD, CUDA, HERE
 
 
 class Training:
@@ -14,8 +14,7 @@ class Training:
         if not os.environ.get("TORCH_PYTHON"):
             pytest.skip("TORCH_PYTHON names no interpreter with PyTorch: tests/torch.sh does")
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
-        env.update(SIMCUDA_UNKNOWN="zero", LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}",
-                   PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="2", **more)
+        env.update(CUDA, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="2", **more)
         self.folder = folder
         self.process = subprocess.Popen([os.environ["TORCH_PYTHON"], HERE / "attached.py"], env=env, cwd=folder, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import BUILD, HERE, ROOT, SECONDS
+from conftest import BUILD, CUDA, HERE, ROOT, SECONDS
 
 SCRIPT = HERE / "checks.py"
 LEAKS = {n: [i for i, line in enumerate(SCRIPT.read_text().splitlines(), 1) if line.endswith("# leak")][k]
@@ -133,7 +133,7 @@ def test_the_plugin(tmp_path):
     python = os.environ["TORCH_PYTHON"]
     (tmp_path / "test_it.py").write_text(TESTS)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_", "SIMCUDA_", "PYTORCH_"))}
-    env.update(SIMCUDA_UNKNOWN="zero", LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", OMP_NUM_THREADS="2",
+    env.update(CUDA, OMP_NUM_THREADS="2",
                GPUSPY_LIB=str(BUILD / "libgpuspy.so"), TMPDIR=str(tmp_path), PYTHONPATH=str(ROOT / "pytest-gpuspy"))
     if subprocess.run([python, "-c", "import pytest"], env=env, stderr=subprocess.DEVNULL).returncode:
         borrowed = tmp_path / "borrowed"  # this pytest, without what else lies beside it

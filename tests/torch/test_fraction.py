@@ -3,7 +3,7 @@ import json
 import subprocess
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, limit_of
 
 SCRIPT = """import sys, torch
 def mib(n): return torch.empty(n << 20, dtype=torch.uint8, device="cuda")
@@ -37,6 +37,10 @@ def run(once, tmp_path):
     return start
 
 
+def limit(size):
+    return limit_of(size, "100MiB")
+
+
 def figures(x):
     return x["fits"], x["peak_reserved_bytes"], x["retries"], x["oom"] and (x["oom"]["event"], x["oom"]["site"]["line"])
 
@@ -44,7 +48,7 @@ def figures(x):
 def test_a_cap_is_replayed(run):
     capped = run("0.3", "8")
     assert "out of memory" in capped.stderr
-    answer = asked(capped.database, "--limit", "1GiB")
+    answer = asked(capped.database, "--limit", limit("1GiB"))
     assert answer["replay"]["exact"] and not answer["recorded"]["fits"]
     assert figures(answer["whatif"][0]) == figures(answer["recorded"])
     free = asked(capped.database, "--set", "per_process_memory_fraction:1")["whatif"][0]
@@ -55,9 +59,9 @@ def test_a_cap_is_replayed(run):
 @pytest.mark.parametrize("setting", ["", "expandable_segments:True", "garbage_collection_threshold:0.6", "max_split_size_mb:21"])
 def test_a_what_if_obeys_the_cap(run, words, setting):
     first, real = run(*words), run(*words, setting=setting)
-    theirs = asked(real.database, "--limit", "1GiB")
+    theirs = asked(real.database, "--limit", limit("1GiB"))
     assert theirs["replay"]["exact"], theirs["replay"]
-    answer = asked(first.database, "--limit", "1GiB", *(["--set", setting] if setting else []))
+    answer = asked(first.database, "--limit", limit("1GiB"), *(["--set", setting] if setting else []))
     ours, ended = answer["whatif"][0], answer["recorded"]["oom"]
     if ended and ours["request_fits"]:  # what comes after is not in the recording
         assert theirs["recorded"]["fits"] or theirs["recorded"]["oom"]["event"] > ended["event"]
@@ -69,12 +73,12 @@ def test_a_what_if_obeys_the_cap(run, words, setting):
 def test_a_cap_is_a_share_of_a_smaller_gpu(run, size):
     first, real = run("0.6", "8"), run("0.6", "8", size=size)
     theirs = asked(real.database, "--limit", "8GiB")["recorded"]
-    ours = asked(first.database, "--limit", size)["whatif"][0]
+    ours = asked(first.database, "--limit", limit(size))["whatif"][0]
     assert first.code == 0 and figures(ours) == figures(theirs), (ours, theirs)
 
 
 def test_a_setting_is_a_cap_as_a_call_is(run):
     first, real = run("none", "8"), run("0.4", "8")
-    theirs = asked(real.database, "--limit", "1GiB")["recorded"]
+    theirs = asked(real.database, "--limit", limit("1GiB"))["recorded"]
     ours = asked(first.database, "--set", "per_process_memory_fraction:0.4")["whatif"][0]
     assert figures(ours) == figures(theirs), (ours, theirs)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, CUDA
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from oom import scenarios  # noqa: E402
@@ -25,7 +25,7 @@ def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):
     """It names a leak's graph only by native frames, as the report does."""
     database = tmp_path / "run.db"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
-    env.update(SCENARIOS["leak_validation_losses"].environment, SIMCUDA_UNKNOWN="zero", LD_LIBRARY_PATH=f"{BUILD}/sim:{BUILD}/sim/math")
+    env.update(SCENARIOS["leak_validation_losses"].environment, **CUDA)
     done = subprocess.run([BUILD / "gpuspy", "run", "-o", database, "--", os.environ["TORCH_PYTHON"],
                            SCENARIOS["leak_validation_losses"].path], env=env, capture_output=True, text=True)
     report = json.loads(subprocess.run([BUILD / "gpuspy", "report", "--json", database], capture_output=True, text=True).stdout)

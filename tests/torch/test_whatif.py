@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, limit_of
 
 SCRIPT = Path(__file__).resolve().parent / "whatif.py"
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
@@ -34,7 +34,7 @@ def test_a_what_if_is_what_a_run_under_these_settings_is(once, settings, limit):
     assert theirs["replay"]["exact"], theirs["replay"]
     assert theirs["recorded"]["peak_reserved_bytes"] == int(re.findall(r"^\d+$", real.stdout, re.M)[-1])
     assert theirs["recorded"]["fits"] == (real.code == 0)
-    ours = asked(first.database, "--limit", limit, *(["--set", settings] if settings else []))["whatif"][0]
+    ours = asked(first.database, "--limit", limit_of(limit, "100MiB"), *(["--set", settings] if settings else []))["whatif"][0]
     assert ours["exact"], ours
     assert ours["peak_reserved_bytes"] == theirs["recorded"]["peak_reserved_bytes"], (ours, theirs)
     assert figures(ours) == figures(theirs["recorded"]), (ours, theirs)

@@ -45,9 +45,46 @@ static void a_signal_sent(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }
 
+static size_t resident_pages(void)
+{
+    size_t size, resident;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%zu %zu", &size, &resident), 2);
+    fclose(f);
+    return resident;
+}
+
+/* What was read of a file leaves memory and is there again; what is not a file's stays. */
+static void a_part_released(void **state)
+{
+    enum { MANY = 4096 };
+    char *folder = ev_folder(), path[320], *own = malloc(MANY * PAGE);
+    const size_t size = (size_t)MANY * PAGE;
+    (void)state;
+    memset(own, 'x', size);
+    snprintf(path, sizeof path, "%s/file", folder);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(write(fd, own, size), size);
+    char *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(memcmp(map, own, size), 0);
+    const size_t before = resident_pages();
+    mapped_release(map + 1, size - 2);
+    assert_in_range(before - resident_pages(), MANY / 2, MANY);
+    mapped_release(own, size);
+    assert_int_equal(memcmp(map, own, size), 0);
+    mapped_release(own, 1);
+    munmap(map, size);
+    close(fd);
+    free(own);
+    ev_remove_folder(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_part_released),
         cmocka_unit_test(a_file_cut_off),
         cmocka_unit_test(a_signal_sent),
     };

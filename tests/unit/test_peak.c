@@ -73,7 +73,7 @@ static void check_round(unsigned seed)
     int64_t sum = 0;
     for (size_t i = 0; i < peak->by_stack_n; i++) {
         const struct result_by_stack *b = &peak->by_stack[i];
-        int line = b->stack.n ? b->stack.frames[0]->line : 0;
+        int line = b->stack.number != RUN_NONE ? run_stack_frame(r->run, b->stack.number)->line : 0;
         assert_int_equal(b->bytes, want.by_stack[line]);
         assert_int_equal(b->count, want.count[line]);
         assert_true(i == 0 || peak->by_stack[i - 1].bytes >= b->bytes);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "analyzer/profile/call_tree.h"
+#include "analyzer/profile/statistics.h"
 #include "tests/unit/synthetic.h"
 
 #define TORCH "/usr/lib/python3/dist-packages/torch/"
@@ -113,7 +114,7 @@ static void check_peak(struct result_report *r, const struct result_peak *peak, 
     assert_int_equal(p->count, peak->count);
     assert_int_equal(p->moments[peak->process], peak->time_ns);
     for (size_t i = 0; i < peak->by_stack_n; i++) {
-        assert_int_equal(weight_of(p, peak->by_stack[i].number), peak->by_stack[i].bytes);
+        assert_int_equal(weight_of(p, peak->by_stack[i].stack.number), peak->by_stack[i].bytes);
     }
     if (categories) {
         same_categories(p, &peak->by_category);
@@ -334,6 +335,70 @@ static void test_segments_before_the_first_tensor(void **state)
     syn_end(&s);
 }
 
+static bool name_it(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                    const char **file, int *line)
+{
+    (void)data, (void)module, (void)build_id;
+    *function = offset % 2 ? "cublasCreate_v2" : "work";
+    *file = NULL;
+    *line = 0;
+    return true;
+}
+
+static void native_lives(struct syn *s, unsigned seed)
+{
+    int64_t stacks[4] = {0};
+    srand(seed);
+    syn_process(s, "r", 1, 0, 1);
+    for (int i = 1; i < 4; i++) stacks[i] = syn_native(s, i == 3 ? stacks[1] : 0, "/opt/app", i);
+    for (int i = 0; i < LIVES; i++) {
+        int64_t id = syn_alloc(s, (struct syn_alloc){.address = 4096 + i,
+                                                     .bytes = 1 + rand() % 50,
+                                                     .at = i * SYN_MS,
+                                                     .life = rand() % 4 ? (rand() % 60) * SYN_MS : SYN_LIVE,
+                                                     .stack = stacks[rand() % 4]});
+        syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld",
+                (long long)stacks[rand() % 4], (long long)id);
+    }
+}
+
+/* Without Python one replay tells what another pass over the rows would. */
+static void test_sums_of_a_replay(void **state)
+{
+    (void)state;
+    static const struct run_options options = {.all = true, .memory_map = true, .symbol = name_it};
+    for (unsigned seed = 1; seed <= ROUNDS; seed++) {
+        struct syn s;
+        struct profile_statistics all;
+        char error[256];
+        syn_start(&s);
+        native_lives(&s, seed);
+        struct result_report *r = syn_report(&s, &options);
+        struct run_observer observer = profile_statistics_observer(&all, r->run);
+        assert_non_null(all.sums.finder);
+        assert_true(run_replay(r->run, &observer, 1, error, sizeof error));
+        struct profile_request wish = of(PROFILE_ALLOCATED);
+        struct profile *passes = build(r->run, wish);
+        wish.sums = &all.sums;
+        struct profile *once = build(r->run, wish);
+        assert_int_equal(once->n, passes->n);
+        unsigned seen = 0;
+        for (size_t i = 0; i < once->n; i++) {
+            assert_int_equal(once->entries[i].stack, passes->entries[i].stack);
+            assert_int_equal(once->entries[i].category, passes->entries[i].category);
+            assert_int_equal(once->entries[i].weight, passes->entries[i].weight);
+            assert_int_equal(once->entries[i].count, passes->entries[i].count);
+            seen |= 1u << once->entries[i].category;
+        }
+        assert_int_equal(seen, 1u << RESULT_CATEGORY_WORKSPACES | 1u << RESULT_CATEGORY_UNKNOWN);
+        profile_free(passes);
+        profile_free(once);
+        profile_sums_free(&all.sums);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 static void test_nothing(void **state)
 {
     (void)state;
@@ -358,8 +423,11 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),    cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_frames),  cmocka_unit_test(test_segments_before_the_first_tensor),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_segments_before_the_first_tensor),
+        cmocka_unit_test(test_sums_of_a_replay),
         cmocka_unit_test(test_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,20 +11,45 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_text.h"
+#include "tests/unit/synthetic.h"
 
 #define GIB (INT64_C(1) << 30)
 #define MIB (INT64_C(1) << 20)
 #define LONG_PATH "/home/someone/with/a/very/long/path/to/the/projects/folder/experiments/2025/train.py"
 
-static const struct run_frame leak_frame = {
-    .kind = GS_FRAME_PYTHON, .function = "train", .line = 46, .file = "/job/train_leak.py"};
-static const struct run_frame main_frame = {
-    .kind = GS_FRAME_PYTHON, .function = "<module>", .line = 58, .file = "/job/train_leak.py"};
-static const struct run_frame native_frame = {.kind = GS_FRAME_NATIVE,
-                                              .offset = 0x1234,
-                                              .function = "at::native::empty_cuda(c10::ArrayRef<long>, int)",
-                                              .module = "/usr/lib/libtorch_cuda.so"};
-static const struct run_frame *frames[] = {&native_frame, &leak_frame, &main_frame};
+static struct run *run; /* with one stack, of three frames */
+enum { STACK = 2 };
+
+static bool symbol(void *data, const char *module_path, const char *build_id, uint64_t offset, const char **function,
+                   const char **file, int *line)
+{
+    (void)data, (void)module_path, (void)build_id, (void)file, (void)line;
+    *function = offset == 0x1234 ? "at::native::empty_cuda(c10::ArrayRef<long>, int)" : NULL;
+    return *function;
+}
+
+static int open_run(void **state)
+{
+    static struct syn s;
+    static const struct run_options options = {.symbol = symbol};
+    char error[256], *path = s.path;
+    *state = &s;
+    syn_start(&s);
+    syn_process(&s, "r", 4711, SYN_S, 1);
+    const int64_t module = syn_python(&s, 0, "<module>", "/job/train_leak.py", 58);
+    const int64_t train = syn_python(&s, module, "train", "/job/train_leak.py", 46);
+    syn_native(&s, train, "/usr/lib/libtorch_cuda.so", 0x1234);
+    syn_done(&s);
+    run = run_open((const char *const *)&path, 1, &options, error, sizeof error);
+    return run && run_stack_count(run) == STACK + 1 ? 0 : -1;
+}
+
+static int close_run(void **state)
+{
+    run_close(run);
+    syn_end(*state);
+    return 0;
+}
 
 static struct result_site site(const char *file, int line, const char *function)
 {
@@ -34,7 +59,7 @@ static struct result_site site(const char *file, int line, const char *function)
 
 static struct result_trace trace(void)
 {
-    return (struct result_trace){.n = 3, .frames = frames, .site = site("/job/train_leak.py", 46, "train")};
+    return (struct result_trace){.number = STACK, .site = site("/job/train_leak.py", 46, "train")};
 }
 
 static struct run_process process = {.pid = 4711,
@@ -186,7 +211,8 @@ static struct result_report full(void)
 {
     fill_memory();
     fill_calls();
-    return (struct result_report){.command = "python3 train_leak.py",
+    return (struct result_report){.run = run,
+                                  .command = "python3 train_leak.py",
                                   .duration_s = 3.42,
                                   .complete = true,
                                   .events = 12345,
@@ -552,5 +578,5 @@ int main(void)
     };
 
     setlocale(LC_CTYPE, "C.UTF-8"); /* widths of characters */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_run, close_run);
 }

@@ -1,0 +1,99 @@
+/* Files that people give by mistake: what they are, and what to do instead. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include "analyzer/import/import.h"
+
+enum { HEAD = 256 };
+
+#define NVPROF "a recording of nvprof, which gpuspy does not read; record with nsys profile --trace=cuda,nvtx COMMAND"
+
+static const struct {
+    const char *ending, *hint;
+} by_name[] = {
+    {".nsys-rep", "a report of Nsight Systems; export it first: nsys export --type sqlite REPORT"},
+    {".qdrep", "a report of Nsight Systems; export it first: nsys export --type sqlite REPORT"},
+    {".qdstrm", "an unfinished report of Nsight Systems; convert it with QdstrmImporter, then: nsys export --type "
+                "sqlite REPORT"},
+    {".nvvp", NVPROF},
+    {".nvprof", NVPROF},
+    {".ncu-rep", "a report of Nsight Compute, which does not record memory"},
+};
+
+static const struct {
+    const char *begins;
+    size_t n;
+    const char *hint;
+} by_content[] = {
+#define BEGINS(bytes, hint)           \
+    {                                 \
+        bytes, sizeof bytes - 1, hint \
+    }
+    BEGINS("\x28\xb5\x2f\xfd", "packed by zstd, which gpuspy does not read; unpack it first: zstd -d FILE"),
+    BEGINS("\xfd"
+           "7zXZ",
+           "packed by xz, which gpuspy does not read; unpack it first: xz -dk FILE"),
+    BEGINS("BZh", "packed by bzip2, which gpuspy does not read; unpack it first: bzip2 -dk FILE"),
+    BEGINS("\x1f\x8b", "packed by gzip more than once; unpack it first: gunzip FILE"),
+    BEGINS("PK\x03\x04", "a zip archive, which gpuspy does not read; unpack it first: unzip FILE"),
+    BEGINS("\xff\xfe", "text in UTF-16, which gpuspy does not read; convert it first: iconv -f UTF-16 -t UTF-8 FILE"),
+    BEGINS("\xfe\xff", "text in UTF-16, which gpuspy does not read; convert it first: iconv -f UTF-16 -t UTF-8 FILE"),
+};
+
+/* As gzip unpacks it, or as it is; `broken`: gzip packed it, but nothing comes out. */
+static size_t read_head(const char *path, unsigned char head[HEAD + 1], bool *broken)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;
+    const int n = file ? gzread(file, head, HEAD) : 0;
+    *broken = file && n <= 0 && !gzdirect(file);
+    if (file) {
+        gzclose(file);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    head[n > 0 ? n : 0] = 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* The first file of a zip archive of torch.save is "NAME/data.pkl". */
+static bool is_checkpoint(const unsigned char *head, size_t n)
+{
+    enum { LENGTH = 26, NAME = 30 };
+    static const char entry[] = "/data.pkl";
+    const size_t length = n > NAME ? (size_t)head[LENGTH] | (size_t)head[LENGTH + 1] << 8 : 0, least = sizeof entry - 1;
+    return length >= least && length <= n - NAME && memcmp(head + NAME + length - least, entry, least) == 0;
+}
+
+static const char *hint_of_text(const char *text)
+{
+    text += strspn(text, " \t\r\n");
+    if (strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0)
+        return "a web page; open it in a browser, or give gpuspy the recording that it was made from";
+    if (*text != '{' && *text != '[') return NULL;
+    return strstr(text, "\"segments\"") || strstr(text, "\"total_size\"")
+               ? "JSON of a PyTorch snapshot; gpuspy reads the pickle that torch.cuda.memory._dump_snapshot() writes"
+               : "JSON, but not a trace of torch.profiler: it has no list \"traceEvents\"";
+}
+
+const char *import_hint(const char *path)
+{
+    unsigned char head[HEAD + 1];
+    bool broken;
+    const size_t length = strlen(path), got = read_head(path, head, &broken);
+    if (broken) return "packed by gzip, but empty or damaged; copy it again from where it was recorded";
+    for (size_t i = 0; i < sizeof by_name / sizeof *by_name; i++) {
+        const size_t n = strlen(by_name[i].ending);
+        if (length > n && strcmp(path + length - n, by_name[i].ending) == 0) return by_name[i].hint;
+    }
+    for (size_t i = 0; i < sizeof by_content / sizeof *by_content; i++) {
+        if (got < by_content[i].n || memcmp(head, by_content[i].begins, by_content[i].n) != 0) continue;
+        return head[0] == 'P' && is_checkpoint(head, got) ? IMPORT_CHECKPOINT : by_content[i].hint;
+    }
+    return hint_of_text((const char *)head);
+}
