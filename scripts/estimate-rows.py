@@ -3,6 +3,11 @@
 errors, by source.
 
   scripts/estimate-rows.py ROWS.tsv [-v]      -v: each row; columns are named in the table's first line
+  scripts/estimate-rows.py scripts/estimate-rows/xmem-validation.tsv
+
+scripts/estimate-rows/ has runs of xMem's repository (plot/data/002-Monte Carlo/*/001, commit d61e0764). Those whose name's
+SHA-256 begins with a byte below 128 are for validation: no formula was written with them at hand. The others are for
+development, 14 of them are here. Runs that ended out of memory are left out. Other tools' estimates of a row are in its notes.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. What a row's counter counts is compared: allocated memory without CUDA's context and without
@@ -16,7 +21,8 @@ import subprocess
 import sys
 from collections import defaultdict
 
-TOOL = os.path.join(os.environ.get("O", "build"), "gpuspy")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TOOL = os.path.join(ROOT, os.environ.get("O", "build"), "gpuspy")
 GIB, GB = 2**30, 10**9
 GPUS = {"RTX 3060 12GB": "rtx3060-12g", "RTX 4060 8GB": "rtx4060-8g", "A100-SXM4-40GB": "a100-40g", "A100-SXM4-80GB": "a100-80g",
         "H20 96GB": "h20-96g", "A100 80GB": "a100-80g", "A100": "a100-80g", "RTX 4090": "rtx4090-24g", "H100 96GB": "h100-96g", "H100": "h100-80g",
@@ -90,6 +96,8 @@ def options(row):
         out += ["--precision", "amp-bf16"]
     else:
         out += ["--precision", "fp32" if precision == "fp32" else "bf16"]
+    if "xMem" in row["source"] and model.startswith("t5"):
+        out += ["--attention", "eager"]  # its transformers had no fused attention for T5
     if "lora" in task or "dora" in task:
         out += ["--adapter", "qlora" if "q-lora" in task or "qlora" in task else "lora"]
         rank = re.search(r"r=?(\d+)", row["notes"])
@@ -148,33 +156,47 @@ def estimated(row):
     return best, command[2:]
 
 
-def main():
-    rows = list(csv.DictReader(open(sys.argv[1]), delimiter="\t", quoting=csv.QUOTE_NONE))
-    groups, skipped = defaultdict(list), defaultdict(int)
-    for row in rows:
+def judged(path, show=False):
+    """(source, model, |error|, between low and high, above high, width, error) of each row; other tools' errors; skipped rows."""
+    found, skipped, others = [], defaultdict(int), defaultdict(list)
+    for row in csv.DictReader(open(path), delimiter="\t", quoting=csv.QUOTE_NONE):
         try:
             known = measured(row)
             (low, likely, high), command = estimated(row)
         except Skipped as why:
             skipped[str(why)[:100]] += 1
             continue
+        for tool, bytes_ in re.findall(r"(xMem|DNNMem|SchedTune|LLMem) (\d+)", row["notes"]):
+            others[tool].append(abs(int(bytes_) / known - 1))
         several = int(row["gpus"]) > 1 and "sum over GPUs" in row["what_measure"]
         scale = int(row["gpus"]) if several else 1
         low, likely, high = low * scale, likely * scale, high * scale
         error, source = likely / known - 1, re.split(r"[ @]", row["source"].removeprefix("github "))[0]
-        if "-v" in sys.argv:
+        if show:
             print(f"{error:+7.1%} {low / known - 1:+7.1%} {high / known - 1:+7.1%} {counter(row):9} {row['model'][:26]:26} {' '.join(command[2:])}")
-        groups["all"].append((abs(error), low <= known <= high, known > high, (high - low) / likely, error))
-        groups[source].append(groups["all"][-1])
+        found.append((source, row["model"], abs(error), low <= known <= high, known > high, (high - low) / likely, error))
+    return found, others, skipped
+
+
+def summed_up(rows):
+    """Rows, median, 90th percentile, bias, share between low and high, share above, mean width."""
+    errors, n = sorted(row[2] for row in rows), len(rows)
+    return (n, statistics.median(errors), errors[min(n - 1, int(0.9 * n))], statistics.median(row[6] for row in rows),
+            sum(row[3] for row in rows) / n, sum(row[4] for row in rows) / n, statistics.mean(row[5] for row in rows))
+
+
+def main():
+    found, others, skipped = judged(sys.argv[1], "-v" in sys.argv)
+    for tool, errors in sorted(others.items()):
+        print(f"{tool} on {len(errors)} of these rows: median {statistics.median(errors):.1%}, p90 {sorted(errors)[int(0.9 * len(errors))]:.1%}")
     print(f"{'':36}{'rows':>5}{'median':>8}{'p90':>8}{'bias':>8}{'inside':>8}{'above':>8}{'width':>8}")
-    for name, list_ in groups.items():
-        errors = sorted(e for e, *_ in list_)
-        n = len(list_)
-        print(f"{name:36}{n:5}{statistics.median(errors):8.1%}{errors[min(n - 1, int(0.9 * n))]:8.1%}{statistics.median(e[4] for e in list_):+8.1%}"
-              f"{sum(e[1] for e in list_) / n:8.0%}{sum(e[2] for e in list_) / n:8.0%}{statistics.mean(e[3] for e in list_):8.0%}")
+    for name in ["all", *dict.fromkeys(row[0] for row in found)]:
+        n, median, p90, bias, inside, above, width = summed_up([row for row in found if name in ("all", row[0])])
+        print(f"{name:36}{n:5}{median:8.1%}{p90:8.1%}{bias:+8.1%}{inside:8.0%}{above:8.0%}{width:8.0%}")
     for why, n in sorted(skipped.items(), key=lambda item: -item[1]):
         print(f"skipped {n}: {why}")
 
 
 PROMPT = "--prompt" in subprocess.run([TOOL, "estimate", "--help"], text=True, capture_output=True).stdout
-main()
+if __name__ == "__main__":
+    main()

@@ -41,6 +41,7 @@ enum estimate_act_group {
 /* How the same layer is written: what LOW, LIKELY and HIGH of the interval stand for. */
 enum estimate_act_variant {
     ACT_FUSED,  /* fused norms, activations and losses, no dropout */
+    ACT_LEAN,   /* eager, but the script keeps the loss alone, and the model no KV cache */
     ACT_EAGER,  /* Hugging Face's modules and plain torch.nn, PyTorch 2.x, eager */
     ACT_PADDED, /* the same with a padding mask, which makes k and v repeat and the mask a tensor */
     ACT_VARIANTS_N
@@ -72,6 +73,21 @@ struct estimate_act_sizes {
     enum estimate_act_variant variant;
 };
 
+/* What differs between models of a family; their configurations do not all say it. */
+struct estimate_act_habits {
+    bool gemma;       /* norms in float32 with (1 + w) */
+    bool caps;        /* scores and logits go through tanh (Gemma 2) */
+    bool opt;         /* ReLU, no dropout of scores, softmax in float32 */
+    bool python_gelu; /* GPT-2's gelu_new, six element-wise operations */
+    bool dropout;
+    bool one_matrix; /* q, k and v come of one product */
+    bool caches;     /* keys and values go to a KV cache also in training: use_cache is True unless a script says no */
+    bool eager_only; /* GPT-Neo has no fused attention; T5, at the high end: only transformers 5 has it */
+    bool float_scores; /* softmax is asked for in float32 whatever the precision */
+};
+
+struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const struct estimate_act_sizes *z);
+
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant);
 /* The encoder's, where it reads something else than the decoder: Whisper's sound; else the same. */
 struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const struct estimate_act_sizes *z);
@@ -87,6 +103,7 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z);
 /* Is a layer's input among what its operations keep? Then a checkpoint holds no second one. */
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
+bool estimate_act_has_logits(const struct model_shape *m); /* a loss over the vocabulary */
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z);
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z);
 double estimate_act_saved(const struct estimate_act_tape *tape);

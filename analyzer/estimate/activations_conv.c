@@ -3,16 +3,15 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
-#include "analyzer/model/convnets.h"
+#include "analyzer/estimate/activations_conv.h"
 
-/* Does backward of this operation need what it read? */
-static bool keeps_input(enum model_conv_op op)
+bool estimate_conv_keeps_input(enum model_conv_op op)
 {
     return op != CONV_RELU && op != CONV_ADD && op != CONV_JOIN && op != CONV_DROPOUT && op != CONV_DROP_PATH &&
            op != CONV_AVERAGE_POOL && op != CONV_SIGMOID;
 }
 
-static bool keeps_output(enum model_conv_op op)
+bool estimate_conv_keeps_output(enum model_conv_op op)
 {
     return op == CONV_RELU || op == CONV_SIGMOID;
 }
@@ -22,12 +21,12 @@ static bool needed(const struct model_conv_map *maps, size_t i, size_t n)
 {
     const struct model_conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
 
-    if (keeps_output(maps[i].op) || !next) return true;
+    if (estimate_conv_keeps_output(maps[i].op) || !next) return true;
     if (next->op == CONV_AVERAGE_POOL) /* squeeze and excitation: what was squeezed is multiplied later */
         return i + 2 < n && maps[i + 2].op == CONV_CONV;
     if (next->op == CONV_CONV && next->inputs != maps[i].elements)
         return false; /* the shortcut's convolution reads something else */
-    return keeps_input(next->op);
+    return estimate_conv_keeps_input(next->op);
 }
 
 /* Bytes for one image that this operation's output adds to what is kept. */
@@ -40,7 +39,8 @@ static double kept(const struct model_conv_map *maps, size_t i, size_t n, const 
 
     if (map->op == CONV_MAX_POOL) extra = 8 * elements; /* where each maximum was */
     if (map->op == CONV_DROPOUT) extra = elements;
-    if (map->in_place && keeps_input(map->op)) extra += c * elements; /* a copy of what it is about to overwrite */
+    if (map->in_place && estimate_conv_keeps_input(map->op))
+        extra += c * elements;                           /* a copy of what it is about to overwrite */
     if (i + 1 < n && maps[i + 1].in_place) return extra; /* counted with the operation that writes over it */
     return extra + (needed(maps, i, n) ? c * elements : 0);
 }

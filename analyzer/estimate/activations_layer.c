@@ -51,22 +51,11 @@ static void put(struct estimate_act_tape *t, enum estimate_act_group group, doub
     if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params};
 }
 
-/* What differs between models of a family; their configurations do not all say it. */
-struct habits {
-    bool gemma;       /* norms in float32 with (1 + w) */
-    bool caps;        /* scores and logits go through tanh (Gemma 2) */
-    bool opt;         /* ReLU, no dropout of scores, softmax in float32 */
-    bool python_gelu; /* GPT-2's gelu_new, six element-wise operations */
-    bool dropout;
-    bool one_matrix;   /* q, k and v come of one product */
-    bool float_scores; /* softmax is asked for in float32 whatever the precision */
-};
-
-static struct habits habits_of(const struct plan *p, const struct estimate_act_sizes *z)
+struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
     bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
-    struct habits h = {.gemma = (m->norms == 4 && !m->norm_bias) || m->linear_layers};
+    struct estimate_act_habits h = {.gemma = (m->norms == 4 && !m->norm_bias) || m->linear_layers};
 
     h.caps = h.gemma && !m->qk_norm;
     /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
@@ -76,6 +65,10 @@ static struct habits habits_of(const struct plan *p, const struct estimate_act_s
     h.python_gelu = !fused && gpt && m->positions && !h.opt && !m->one_kernel_gelu;
     /* Hugging Face's ViT has three, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
+    h.eager_only =
+        (gpt && m->positions && !m->fused_qkv && !h.opt) || (m->family == MODEL_T5 && z->variant == ACT_PADDED);
+    h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
+               p->checkpoint == PLAN_CHECKPOINT_NONE;
     h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt;
     return h;
 }
@@ -175,8 +168,8 @@ static double weight(const struct plan *p, double params)
 }
 
 /* A norm over `width` elements of `input` bytes. */
-static void norm(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, double width,
-                 double input, struct estimate_act_tape *t)
+static void norm(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
+                 double width, double input, struct estimate_act_tape *t)
 {
     double saved, inside = z->stream * width;
 
@@ -205,7 +198,7 @@ bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_si
     return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
 }
 
-static void scores(const struct estimate_act_sizes *z, const struct habits *h, bool kept, double heads,
+static void scores(const struct estimate_act_sizes *z, const struct estimate_act_habits *h, bool kept, double heads,
                    struct estimate_act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
@@ -231,13 +224,13 @@ bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_siz
            p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
-static void attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, bool cross,
-                      struct estimate_act_tape *t)
+static void attention(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
+                      bool cross, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
     double v = k, out = q, width = (double)m->hidden, c = z->compute;
-    bool eager = p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(p, z);
+    bool eager = p->attention == PLAN_ATTENTION_EAGER || h->eager_only || estimate_act_falls_back(p, z);
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
     double others = z->seq > 0 ? z->keys / z->seq : 1; /* keys and values for each query's token */
 
@@ -255,6 +248,9 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
         norm(p, z, h, k, c, t);
         t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
     }
+    /* the cache joins keys and values into tensors of their own, and the queries keep the product; without fused
+     * attention the products would copy them anyway */
+    if (h->caches && !cross && !eager) put(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
         put(t, ACT_ATTENTION, c * (q + others * (q + out)), c * (q + k + v), c * others * (q + out), 0);
     else
@@ -299,7 +295,7 @@ static void linear_attention(const struct plan *p, const struct estimate_act_siz
     if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
 }
 
-static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, double f,
+static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h, double f,
                 double share, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden, c = z->compute;
@@ -323,7 +319,7 @@ static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const 
 }
 
 /* Each token is copied for each expert that it uses, and each expert's answer kept to be weighed. */
-static void experts(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
+static void experts(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
                     struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
@@ -349,8 +345,8 @@ static void experts(const struct plan *p, const struct estimate_act_sizes *z, co
 
 /* Whisper's cross-attention: many more keys than queries. Its keys and values are of what the encoder said, which
  * is kept once for all layers; under autocast each of their products casts it for itself. */
-static void cross_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
-                            struct estimate_act_tape *t)
+static void cross_attention(const struct plan *p, const struct estimate_act_sizes *z,
+                            const struct estimate_act_habits *h, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden;
     struct estimate_act_sizes cross = *z;
@@ -364,8 +360,8 @@ static void cross_attention(const struct plan *p, const struct estimate_act_size
 }
 
 /* Gemma 4's layers without a window: attention with other heads. */
-static void global_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
-                             struct estimate_act_tape *t)
+static void global_attention(const struct plan *p, const struct estimate_act_sizes *z,
+                             const struct estimate_act_habits *h, struct estimate_act_tape *t)
 {
     struct model model = *p->model;
     struct plan other = *p;
@@ -379,7 +375,7 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
-    struct habits h = habits_of(p, z);
+    struct estimate_act_habits h = estimate_act_habits_of(p, z);
     double width = (double)m->hidden;
     const bool second = moe;
 
@@ -426,7 +422,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
 
 void estimate_act_last_norm(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
 {
-    struct habits h = habits_of(p, z);
+    struct estimate_act_habits h = estimate_act_habits_of(p, z);
 
     t->n = 0;
     norm(p, z, &h, (double)p->model->shape.hidden, z->stream, t);
@@ -437,12 +433,12 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z)
 {
-    return habits_of(p, z).caps || p->model->shape.global_head_dim; /* Gemma 2, Gemma 4 */
+    return estimate_act_habits_of(p, z).caps || p->model->shape.global_head_dim; /* Gemma 2, Gemma 4 */
 }
 
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z)
 {
-    return habits_of(p, z).dropout && !habits_of(p, z).opt;
+    return estimate_act_habits_of(p, z).dropout && !estimate_act_habits_of(p, z).opt;
 }
 
 double estimate_act_group_saved(const struct estimate_act_tape *tape, enum estimate_act_group group)

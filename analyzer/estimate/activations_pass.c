@@ -87,7 +87,7 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     }
     if (m->family == MODEL_MAMBA) /* it hands out float32 */
         held = 4 * logits;
-    if (z->variant == ACT_FUSED) /* the trainer keeps the loss alone */
+    if (z->variant == ACT_FUSED || z->variant == ACT_LEAN) /* the trainer keeps the loss alone */
         held = 0;
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
@@ -105,7 +105,7 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     w->grads += weight * z->gradient;
 }
 
-static bool has_logits(const struct model_shape *m)
+bool estimate_act_has_logits(const struct model_shape *m)
 {
     return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER ||
            m->family == MODEL_MAMBA || (m->family == MODEL_BERT && !m->pooler);
@@ -179,17 +179,17 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     w.live = out->inputs + out->head;
     for (int g = 0; g < ACT_GROUPS_N; g++) w.live += out->saved[g];
     double kept = w.live;
-    if (w.copies && has_logits(m)) casts += embedding * z.compute;
+    if (w.copies && estimate_act_has_logits(m)) casts += embedding * z.compute;
     w.live += casts;
     w.all = z.gradient *
             ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
              params_of(&last, false) + embedding * (m->tied ? 1 : 2));
-    if (has_logits(m)) loss(p, &z, &w, out);
+    if (estimate_act_has_logits(m)) loss(p, &z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;
-    double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
+    double twice = m->tied && estimate_act_has_logits(m) ? embedding * z.gradient : 0;
     backward(&w, &last, &z);
-    w.live += stream - (has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
+    w.live += stream - (estimate_act_has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
     w.live += sound ? encoder_stream : 0; /* the gradient of what it said, summed up layer by layer */
     for (uint64_t i = m->layers; i-- > 0;) {
         const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;

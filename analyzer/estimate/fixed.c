@@ -7,10 +7,12 @@
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/replay.h"
 #include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
 
 #define MIB 1048576.0
+#define GIB (1024 * MIB)
 
 static const char own[] = "your own recordings (gpuspy calibrate)";
 static const char own_why[] = "the lowest and highest value in your own recordings";
@@ -28,7 +30,15 @@ static unsigned phases_of(const struct plan *p)
  * GiB where an A100 has them all. */
 #define CONTEXT_LOW (2.9 * MIB)
 #define CONTEXT_LIKELY (3.9 * MIB)
+#define CONTEXT_HOPPER (5.7 * MIB) /* our own: 742 to 758 MiB on an H200 (132), PyTorch 2.11 with CUDA 13 */
 #define CONTEXT_HIGH (8 * MIB)
+
+static bool is_hopper(const struct plan *p)
+{
+    double capability = p->gpu && p->gpu->capability ? atof(p->gpu->capability) : 0;
+
+    return capability >= 9 && capability < 10;
+}
 
 static void add_context(const struct plan *p, struct estimate_result *r)
 {
@@ -48,11 +58,11 @@ static void add_context(const struct plan *p, struct estimate_result *r)
         return;
     }
     if (p->gpu && p->gpu->multiprocessors > 0 && p->gpu->simulated) {
-        const double n = p->gpu->multiprocessors;
+        const double n = p->gpu->multiprocessors, each = is_hopper(p) ? CONTEXT_HOPPER : CONTEXT_LIKELY;
         line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
-                            (struct estimate_interval){n * CONTEXT_LOW, n * CONTEXT_LIKELY, n * CONTEXT_HIGH});
-        estimate_explain(line, "published measurements of five GPUs, kernels loaded lazily",
-                         "%.0f multiprocessors · 3.9 MiB (2.9 to 8)", n);
+                            (struct estimate_interval){n * CONTEXT_LOW, n * each, n * CONTEXT_HIGH});
+        estimate_explain(line, "measurements of six GPUs, kernels loaded lazily",
+                         "%.0f multiprocessors · %.1f MiB (2.9 to 8)", n, each / MIB);
         line->why = "depends on driver and libraries; more if all kernels are loaded at once";
         return;
     }
@@ -69,10 +79,15 @@ static void add_context(const struct plan *p, struct estimate_result *r)
 #define CUBLAS 8519680.0
 #define CUBLAS_HOPPER 33554432.0
 
+static double workspace_of(const struct plan *p)
+{
+    return is_hopper(p) ? CUBLAS_HOPPER : CUBLAS;
+}
+
 static void add_workspaces(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_workspace(p->calibration, p->gpu);
-    double handles = p->inference ? 1 : 2, one = CUBLAS;
+    double handles = p->inference ? 1 : 2, one = workspace_of(p);
     struct estimate_line *line;
     bool known = p->gpu && p->gpu->capability;
 
@@ -83,7 +98,6 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
         line->why = own_why;
         return;
     }
-    if (known && atof(p->gpu->capability) >= 9 && atof(p->gpu->capability) < 10) one = CUBLAS_HOPPER;
     known = known && atof(p->gpu->capability) < 10;
     line = estimate_add(
         r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
@@ -164,7 +178,9 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
  * bfloat16 10 %. What is reserved where there is room for more is up to 41 % over it. */
 #define HOLES_LOW 0.01
 #define HOLES_LIKELY 0.06
-#define HOLES_HIGH 0.30     /* three times the most that was needed: what stays reserved, lengths that vary more */
+#define HOLES_HIGH 0.30 /* three times the most that was needed: what stays reserved, lengths that vary more */
+#define REPLAY_LOW 0.5
+#define REPLAY_HIGH 1.25
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
 static struct estimate_interval scaled(struct estimate_interval bytes, struct estimate_interval share)
@@ -191,6 +207,47 @@ static struct estimate_interval largest(const struct plan *p, const struct estim
     return most;
 }
 
+/* What is not PyTorch's to allocate. */
+static double outside_of(const struct estimate_result *r)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < r->lines_n; i++) {
+        const struct estimate_line *l = &r->lines[i];
+        sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
+    }
+    return sum;
+}
+
+/* PyTorch's allocator, replayed. On a GPU whose memory is known it frees cached segments before it fails, so that less
+ * is reserved than where there is room for all of them. */
+static bool add_replayed(const struct plan *p, double room, struct estimate_result *r)
+{
+    struct estimate_replay_peaks free, within, most;
+    const bool converts = is_hopper(p);
+    struct estimate_line *line;
+    double holes, least, more, live = largest(p, r, true).likely - outside_of(r);
+
+    if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
+    within = most = free;
+    if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
+    if (free.reserved > room && estimate_replay(p, room, workspace_of(p), converts, &within) && !within.fits)
+        within = free;
+    holes = fmax(0, free.reserved - live);
+    more = p->model->shape.family == MODEL_CONV
+               ? 0
+               : free.largest; /* its segment, split by smaller tensors, needs a second */
+    least = fmax(0, within.reserved - live);
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
+                        (struct estimate_interval){REPLAY_LOW * least, least,
+                                                   fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + more)) + SEGMENTS,
+                                                        most.reserved - live)});
+    estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
+                     "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
+    line->why = "the order of requests, and workspaces of cuDNN between them";
+    return true;
+}
+
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
@@ -205,6 +262,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
         line->why = own_why;
         return;
     }
+    if (add_replayed(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
     bytes = scaled(largest(p, r, false), share);
     bytes.high += SEGMENTS;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments", bytes);
@@ -224,12 +282,13 @@ static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
     const double shifted = ceil((double)p->batch * ((double)p->seq - 1) * row / segment) * segment;
     struct estimate_line *line;
 
-    if (p->inference || p->chunked_loss || (s->family != MODEL_GPT && s->family != MODEL_LLAMA) || !p->batch ||
-        p->seq < 2 || whole <= shifted || shifted < 10 * MIB)
+    if (estimate_replay_knows(p) || p->inference || p->chunked_loss ||
+        (s->family != MODEL_GPT && s->family != MODEL_LLAMA) || !p->batch || p->seq < 2 || whole <= shifted ||
+        shifted < 10 * MIB)
         return;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_TRAINING, "the gradient of sliced logits",
-                        (struct estimate_interval){0, whole, whole});
-    line->why = "none with transformers 4.50 and later, which shifts the labels instead";
+                        (struct estimate_interval){0, 0, whole});
+    line->why = "high: transformers before 4.50; later ones shift the labels instead";
     estimate_explain(line, "transformers 4.49 loss_utils.py; c10/cuda/CUDACachingAllocator.cpp: segments of 2 MiB",
                      "batch %ju · seq %ju · vocabulary %ju · 4 B, in whole segments", (uintmax_t)p->batch,
                      (uintmax_t)p->seq, (uintmax_t)s->vocab);
@@ -239,10 +298,10 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
 {
     if (p->model->shape.family == MODEL_UNKNOWN && !p->inference)
         return; /* only a floor is asked for: parameters without activations */
+    add_context(p, r);
+    add_nccl(p, r);
     add_workspaces(p, r);
     add_rounding(p, stage, r);
     add_fragmentation(p, r);
     add_shifted_logits(p, r);
-    add_nccl(p, r);
-    add_context(p, r);
 }

@@ -4,13 +4,17 @@
 #include <string.h>
 #include "analyzer/model/convnets.h"
 
-enum { NUMBERS = 8, SIDE_LARGEST = 1 << 20 };
+enum { NUMBERS = 10, SIDE_LARGEST = 1 << 20 };
 
 /* Where a walk is. Either `m` (tensors) or `out` is filled, or neither: then operations are counted. */
 struct walk {
     struct model *m;
     struct model_conv_map *out;
     size_t n, max;
+    size_t last;                      /* the operation that put out what is passed on, from 1; 0: the image */
+    size_t other;                     /* of the next operation: what else it reads */
+    uint64_t weight, bias;            /* of the next operation: elements of its tensors */
+    uint64_t window;                  /* of the next operation, as in struct model_conv_map */
     uint64_t channels, height, width; /* of what is passed on */
     unsigned block;                   /* from 1; 0: before the first */
     unsigned blocks;                  /* so far */
@@ -24,6 +28,7 @@ static void put_tensor(struct walk *w, const char *name, enum model_tensor_role 
 {
     struct model_tensor *t;
 
+    *(role == TENSOR_BIAS ? &w->bias : &w->weight) = rows * cols;
     if (!w->m) return;
     t = model_add(w->m, name, role, w->place, rows, cols, 1);
     if (!t) {
@@ -48,10 +53,17 @@ static void put(struct walk *w, enum model_conv_op op, bool in_place, uint64_t i
         .elements = w->channels * w->height * w->width,
         .inputs = inputs,
         .held = w->held,
+        .from = w->last,
+        .other = w->other,
+        .weight = w->weight,
+        .bias = w->bias,
+        .window = w->window,
     };
 
     if (w->n < w->max) w->out[w->n] = map;
-    w->n++;
+    w->last = ++w->n;
+    w->other = 0;
+    w->weight = w->bias = w->window = 0;
 }
 
 static uint64_t size(const struct walk *w)
@@ -92,6 +104,7 @@ static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t str
     w->channels = outputs;
     w->height = slid(w, w->height, kernel, stride, padding);
     w->width = slid(w, w->width, kernel, stride, padding);
+    w->window = groups == 1 ? kernel * kernel : 0;
     put(w, CONV_CONV, false, inputs);
 }
 
@@ -177,11 +190,12 @@ static void flatten(struct walk *w)
 /* Of the network's beginning: what a branch goes out from, and comes back to. */
 struct branch {
     uint64_t channels, height, width;
+    size_t last;
 };
 
 static struct branch here(const struct walk *w)
 {
-    return (struct branch){w->channels, w->height, w->width};
+    return (struct branch){w->channels, w->height, w->width, w->last};
 }
 
 static void go_to(struct walk *w, struct branch b)
@@ -189,6 +203,14 @@ static void go_to(struct walk *w, struct branch b)
     w->channels = b.channels;
     w->height = b.height;
     w->width = b.width;
+    w->last = b.last;
+}
+
+/* What is passed on, and the end of another branch. */
+static void put_both(struct walk *w, enum model_conv_op op, bool in_place, size_t other)
+{
+    w->other = other;
+    put(w, op, in_place, size(w));
 }
 
 /* --- networks --------------------------------------------------------------------------------- */
@@ -216,13 +238,14 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
         w->held += made - read; /* the shortcut reads it */
         conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
         w->held += read; /* beside the shortcut, which is as large as `made` */
-        put(w, CONV_ADD, true, size(w));
+        size_t shortcut = w->last;
+        go_to(w, out);
+        put_both(w, CONV_ADD, true, shortcut);
         w->held -= made;
     } else {
-        put(w, CONV_ADD, true, size(w));
+        put_both(w, CONV_ADD, true, in.last);
     }
     w->held -= read;
-    go_to(w, out);
     act(w, CONV_RELU);
 }
 
@@ -301,12 +324,13 @@ static void vgg(struct walk *w, const int n[NUMBERS])
 }
 
 /* Each layer reads all that stands, joined, and adds `growth` channels to it. */
-static void dense_layer(struct walk *w, uint64_t growth)
+static void dense_layer(struct walk *w, uint64_t growth, size_t *join)
 {
     uint64_t channels = w->channels, gathered = size(w), joined = gathered;
 
     next_block(w);
-    put(w, CONV_JOIN, false, size(w));
+    put_both(w, CONV_JOIN, false, *join);
+    *join = w->last;
     w->held = gathered;
     norm(w);
     w->held = gathered + joined;
@@ -329,8 +353,9 @@ static void densenet(struct walk *w, const int n[NUMBERS])
     act(w, CONV_RELU);
     max_pool(w, 3, 2, 1);
     for (int block = 0; block < 4; block++) {
-        for (int i = 0; i < n[2 + block]; i++) dense_layer(w, (uint64_t)n[1]);
-        put(w, CONV_JOIN, false, size(w));
+        size_t join = 0;
+        for (int i = 0; i < n[2 + block]; i++) dense_layer(w, (uint64_t)n[1], &join);
+        put_both(w, CONV_JOIN, false, join);
         if (block == 3) break;
         next_block(w);
         norm(w);
@@ -371,8 +396,9 @@ static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, en
     conv(w, in.channels, 1, 1, 0, 1, true);
     put(w, gate, false, size(w));
     w->held -= read;
+    size_t factor = w->last;
     go_to(w, in);
-    put(w, CONV_MULTIPLY, false, size(w));
+    put_both(w, CONV_MULTIPLY, false, factor);
 }
 
 /* MobileNet's block: expand, filter each channel, squeeze and excite, project. */
@@ -386,6 +412,7 @@ struct inverted {
 static void inverted_residual(struct walk *w, const struct inverted *b)
 {
     uint64_t inputs = w->channels, read = size(w), before = w->held;
+    size_t in = w->last;
 
     next_block(w);
     if (b->expanded != inputs) {
@@ -398,7 +425,7 @@ static void inverted_residual(struct walk *w, const struct inverted *b)
     conv_norm(w, b->outputs, 1, 1, 1, b->adds_apart ? LET_GO : CALLED_WITH);
     if (b->stride == 1 && inputs == b->outputs) {
         if (b->efficient) put(w, CONV_DROP_PATH, false, size(w));
-        put(w, CONV_ADD, !b->adds_apart, size(w));
+        put_both(w, CONV_ADD, !b->adds_apart, in);
     }
     w->held = before;
 }
@@ -464,6 +491,68 @@ static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
     linear(w, 1000, true);
 }
 
+static void mnasnet(struct walk *w, const int n[NUMBERS])
+{
+    static const struct {
+        unsigned expand, kernel, stride, outputs, blocks;
+    } rows[] = {{3, 3, 2, 24, 3}, {3, 5, 2, 40, 3},  {6, 5, 2, 80, 3},
+                {6, 3, 1, 96, 2}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
+    const uint64_t width = (uint64_t)n[0], stem = rounded(32 * width);
+
+    conv_norm_act(w, stem, 3, 2, 1, CONV_RELU, LET_GO);
+    conv_norm_act(w, stem, 3, 1, stem, CONV_RELU, LET_GO);
+    conv_norm(w, rounded(16 * width), 1, 1, 1, LET_GO);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (unsigned block = 0; block < rows[i].blocks; block++)
+            inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
+                                                    .outputs = rounded(rows[i].outputs * width),
+                                                    .kernel = rows[i].kernel,
+                                                    .stride = block ? 1 : rows[i].stride,
+                                                    .act = CONV_RELU,
+                                                    .adds_apart = true});
+    after_blocks(w);
+    conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU, LET_GO);
+    average_pool(w, 1);
+    put(w, CONV_DROPOUT, true, size(w));
+    linear(w, 1000, true);
+}
+
+static void regnet_block(struct walk *w, uint64_t outputs, uint64_t stride, uint64_t group, uint64_t squeezed)
+{
+    struct branch in = here(w);
+    uint64_t read = size(w), before = w->held;
+    size_t shortcut = in.last;
+
+    next_block(w);
+    if (stride != 1 || in.channels != outputs) {
+        conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
+        shortcut = w->last;
+        w->held += size(w);
+        go_to(w, in);
+    }
+    conv_norm_act(w, outputs, 1, 1, 1, CONV_RELU, CALLED_WITH);
+    w->held += read;
+    conv_norm_act(w, outputs, 3, stride, outputs / (group < outputs ? group : outputs), CONV_RELU, CALLED_WITH);
+    if (squeezed) squeeze_excite(w, squeezed, false, CONV_SIGMOID);
+    conv_norm(w, outputs, 1, 1, 1, CALLED_WITH);
+    put_both(w, CONV_ADD, false, shortcut);
+    act(w, CONV_RELU);
+    w->held = before;
+}
+
+static void regnet(struct walk *w, const int n[NUMBERS])
+{
+    conv_norm_act(w, 32, 3, 2, 1, CONV_RELU, LET_GO);
+    for (int stage = 0; stage < 4; stage++)
+        for (int i = 0; i < n[4 + stage]; i++) {
+            uint64_t squeezed = (2 * (uint64_t)n[9] * w->channels + 100) / 200; /* a share of what the block reads */
+            regnet_block(w, (uint64_t)n[stage], i ? 1 : 2, (uint64_t)n[8], squeezed);
+        }
+    after_blocks(w);
+    average_pool(w, 1);
+    linear(w, 1000, true);
+}
+
 static void efficientnet(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
@@ -498,6 +587,7 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
 static void convnext_block(struct walk *w)
 {
     uint64_t channels = w->channels, read = size(w);
+    size_t in = w->last;
 
     next_block(w);
     conv(w, channels, 7, 1, 3, channels, true);
@@ -510,7 +600,7 @@ static void convnext_block(struct walk *w)
     put(w, CONV_MULTIPLY, false, size(w));
     if (w->blocks > 1) /* the first one's probability is 0 */
         put(w, CONV_DROP_PATH, false, size(w));
-    put(w, CONV_ADD, true, size(w));
+    put_both(w, CONV_ADD, true, in);
     w->held -= read;
 }
 

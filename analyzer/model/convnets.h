@@ -44,6 +44,11 @@ struct model_conv_map {
     /* Elements that are alive meanwhile without gradients, besides its input, its output and the image: what a
      * residual waits with, what an nn.Sequential was called with, the features that a dense block gathers. */
     uint64_t held;
+    /* The operation whose output it reads, from 1; 0: the image. `other`: of a second input, or 0; of a CONV_JOIN the
+     * join before it, whose inputs it reads too. */
+    size_t from, other;
+    uint64_t weight, bias; /* elements of its tensors */
+    uint64_t window;       /* of a convolution over all channels: places that its kernel reads; else 0 */
 };
 
 /* Fills at most `max` rows of `out` for an image of that size and returns how many there are in all

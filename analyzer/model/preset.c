@@ -87,13 +87,28 @@ static void plain_name(char out[NAME_MAX_BYTES], const char *text, bool points)
     }
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The next character of a name that counts. A dash between two digits does: regnet_y_1_6gf is not regnet_y_16gf. */
+static const char *next_letter(const char *text, const char *at)
+{
+    const char *end = at + strspn(at, "-");
+
+    return end > at && at > text && is_digit(at[-1]) && is_digit(*end) ? end - 1 : end;
+}
+
 /* Are two names the same but for their dashes? "vit_b_16" and "resnet50" are torchvision's. */
 static bool same_name(const char *a, const char *b)
 {
-    for (;; a++, b++) {
-        a += strspn(a, "-");
-        b += strspn(b, "-");
-        if (*a != *b || !*a) return *a == *b;
+    const char *at_a = a, *at_b = b;
+
+    for (;; at_a++, at_b++) {
+        at_a = next_letter(a, at_a);
+        at_b = next_letter(b, at_b);
+        if (*at_a != *at_b || !*at_a) return *at_a == *at_b;
     }
 }
 

@@ -17,7 +17,7 @@ struct piece { /* of a segment: itself, then its blocks */
 };
 
 struct oom_layout {
-    struct whatif_rules rules;
+    struct caching_rules rules;
     uint64_t stream; /* of the latest block */
     struct piece *pieces;
     size_t n;
@@ -80,7 +80,7 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
 {
     struct taking t = {.row = row};
     struct oom_layout *layout = NULL;
-    struct whatif_rules rules;
+    struct caching_rules rules;
     char error[256];
     if (row->layer != GS_LAYER_TENSOR || row->device < 0) return NULL;
     run_each_live(b->run, take, &t);
@@ -124,8 +124,8 @@ static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *
         const struct piece *p = &layout->pieces[i];
         if (!is_dropped(b, drop, p)) continue;
         const uint32_t block = whatif_lane_take(lane, p->at.address);
-        if (block == WHATIF_NO_BLOCK) continue;
-        whatif_release(lane->allocator, block);
+        if (block == CACHING_NO_BLOCK) continue;
+        caching_release(lane->allocator, block);
         bytes = arena_add_capped(bytes, p->at.bytes);
     }
     return bytes;
@@ -141,18 +141,18 @@ struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct
     int64_t capacity = free_bytes;
     for (size_t i = 0; i < layout->n; i++) {
         pieces[i] = layout->pieces[i].at;
-        if (pieces[i].block) pieces[i].bytes = whatif_rounded(&layout->rules, pieces[i].bytes);
+        if (pieces[i].block) pieces[i].bytes = caching_rounded(&layout->rules, pieces[i].bytes);
         if (!pieces[i].block) capacity = arena_add_capped(capacity, pieces[i].bytes);
     }
     struct whatif_lane lane;
     whatif_lane_start(&lane, &layout->rules, false, capacity);
     whatif_lane_place(&lane, pieces, layout->n);
     r.frees_bytes = drop ? drop_blocks(&lane, b, layout, drop) : 0;
-    const int64_t bytes = whatif_rounded(&layout->rules, f->requested);
+    const int64_t bytes = caching_rounded(&layout->rules, f->requested);
     r.known = !drop || r.frees_bytes > 0;
-    r.fits = whatif_allocate(lane.allocator, bytes, layout->stream, 0) != WHATIF_NO_BLOCK;
+    r.fits = caching_allocate(lane.allocator, bytes, layout->stream, 0) != CACHING_NO_BLOCK;
     int64_t largest;
-    r.spare_bytes = arena_add_capped(lane.capacity - lane.other, whatif_cached(lane.allocator, &largest));
+    r.spare_bytes = arena_add_capped(lane.capacity - lane.other, caching_cached(lane.allocator, &largest));
     whatif_lane_free(&lane);
     free(pieces);
     return r;

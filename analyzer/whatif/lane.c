@@ -85,17 +85,17 @@ static uint64_t lane_reserve(void *self, int64_t bytes)
     return address;
 }
 
-void whatif_lane_start(struct whatif_lane *l, const struct whatif_rules *rules, bool descending, int64_t capacity)
+void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity)
 {
     *l = (struct whatif_lane){.capacity = capacity};
     whatif_space_start(&l->space, descending);
-    const struct whatif_driver driver = {l, lane_take, lane_give_back, lane_reserve};
-    l->allocator = whatif_allocator_new(rules, &driver);
+    const struct caching_driver driver = {l, lane_take, lane_give_back, lane_reserve};
+    l->allocator = caching_allocator_new(rules, &driver);
 }
 
 void whatif_lane_free(struct whatif_lane *l)
 {
-    whatif_allocator_free(l->allocator);
+    caching_allocator_free(l->allocator);
     whatif_space_free(&l->space);
     map_free(&l->block_of);
 }
@@ -106,8 +106,8 @@ enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that is gone */
 
 bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool)
 {
-    const uint32_t block = whatif_allocate(l->allocator, bytes, stream, pool);
-    if (block == WHATIF_NO_BLOCK) return false;
+    const uint32_t block = caching_allocate(l->allocator, bytes, stream, pool);
+    if (block == CACHING_NO_BLOCK) return false;
     *map_at(&l->block_of, address) = block;
     return true;
 }
@@ -118,7 +118,7 @@ uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address)
     *at = TAKEN;
     if (block != MAP_NEW && block != TAKEN) return block;
     l->missing++;
-    return WHATIF_NO_BLOCK;
+    return CACHING_NO_BLOCK;
 }
 
 static int order_by_address(const void *x, const void *y)
@@ -135,15 +135,15 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
     for (size_t i = 0; i < n; i++) {
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
         if (!p->block) {
-            whatif_place_end(l->allocator);
-            whatif_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : 0,
-                                 first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
-                                 p->pool);
+            caching_place_end(l->allocator);
+            caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : 0,
+                                  first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
+                                  p->pool);
             l->other = arena_add_capped(l->other, p->bytes);
         } else {
-            const uint32_t block = whatif_place_block(l->allocator, p->address, p->bytes);
-            if (block != WHATIF_NO_BLOCK) *map_at(&l->block_of, p->address) = block;
+            const uint32_t block = caching_place_block(l->allocator, p->address, p->bytes);
+            if (block != CACHING_NO_BLOCK) *map_at(&l->block_of, p->address) = block;
         }
     }
-    whatif_place_end(l->allocator);
+    caching_place_end(l->allocator);
 }

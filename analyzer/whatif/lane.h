@@ -4,7 +4,7 @@
 #define GPUSPY_WHATIF_LANE_H
 
 #include "analyzer/base/arena.h"
-#include "analyzer/whatif/caching.h"
+#include "analyzer/caching/caching.h"
 
 /* Addresses that a driver gives: the first hole that fits, from the end at which the recorded driver began. */
 struct whatif_space {
@@ -20,7 +20,7 @@ void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t b
 void whatif_space_free(struct whatif_space *s);
 
 struct whatif_lane {
-    struct whatif_allocator *allocator;
+    struct caching_allocator *allocator;
     struct map block_of; /* hash of the recorded address → its block */
     struct whatif_space space;
     int64_t capacity;  /* bytes that the driver can give in total; INT64_MAX: unknown */
@@ -30,11 +30,11 @@ struct whatif_lane {
 };
 
 /* With a driver of its own that refuses what exceeds capacity - other. */
-void whatif_lane_start(struct whatif_lane *l, const struct whatif_rules *rules, bool descending, int64_t capacity);
+void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity);
 void whatif_lane_free(struct whatif_lane *l);
 /* False: out of memory. */
 bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool);
-/* The block of a recorded address, taken out of the map; WHATIF_NO_BLOCK: there is none. */
+/* The block of a recorded address, taken out of the map; CACHING_NO_BLOCK: there is none. */
 uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address);
 
 /* What lay there when a recording of a ring began: segments and blocks, sorted here by address. */

@@ -93,7 +93,7 @@ bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
     return true;
 }
 
-int64_t whatif_scaled(const struct whatif *w, const struct whatif_rules *rules, const struct run_lifetime *life,
+int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,
                       uint32_t process, const double *scale)
 {
     size_t n;
@@ -104,7 +104,7 @@ int64_t whatif_scaled(const struct whatif *w, const struct whatif_rules *rules, 
     if (factor == 1) return whatif_asked(rules, life);
     const int64_t requested = run_requested(life);
     const double bytes = ceil((double)(requested == RUN_UNKNOWN ? life->bytes : requested) * factor);
-    return whatif_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
+    return caching_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }
 
 /* --- frees that wait for another stream ------------------------------------------------------------------ */
@@ -130,15 +130,15 @@ int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct 
     return RUN_UNKNOWN;
 }
 
-void whatif_release_at(struct whatif_dues *d, struct whatif_allocator *a, uint32_t block, int64_t until_ns)
+void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint32_t block, int64_t until_ns)
 {
-    const uint64_t address = whatif_block_address(a, block);
-    whatif_release_later(a, block);
+    const uint64_t address = caching_block_address(a, block);
+    caching_release_later(a, block);
     if (until_ns == RUN_NEVER) return;
     *ARENA_PUSH(d->list, d->n, d->cap) = (struct whatif_due){until_ns, address, block};
 }
 
-void whatif_release_due(struct whatif_dues *d, struct whatif_allocator *a, int64_t ns)
+void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns)
 {
     for (size_t i = 0; i < d->n;) {
         const struct whatif_due due = d->list[i];
@@ -147,6 +147,6 @@ void whatif_release_due(struct whatif_dues *d, struct whatif_allocator *a, int64
             continue;
         }
         d->list[i] = d->list[--d->n];
-        if (whatif_block_address(a, due.block) == due.address) whatif_finish_pending(a, due.block);
+        if (caching_block_address(a, due.block) == due.address) caching_finish_pending(a, due.block);
     }
 }

@@ -15,7 +15,7 @@ struct whatif_moment {
 struct whatif_device {
     uint32_t process;
     int device;
-    struct whatif_rules rules;   /* as recorded */
+    struct caching_rules rules;  /* as recorded */
     int64_t total;               /* bytes of the device; INT64_MAX unknown */
     struct whatif_moment *bases; /* in use on the device by nothing that was recorded, from then on */
     size_t bases_n, bases_cap;
@@ -83,10 +83,10 @@ int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_ma
                             bool freed);
 
 /* What a recorded allocation asks for: the request where it is known, else its block; with the rules' roundings. */
-static inline int64_t whatif_asked(const struct whatif_rules *rules, const struct run_lifetime *life)
+static inline int64_t whatif_asked(const struct caching_rules *rules, const struct run_lifetime *life)
 {
     const int64_t requested = run_requested(life);
-    return whatif_rounded(rules, requested == RUN_UNKNOWN ? life->bytes : requested);
+    return caching_rounded(rules, requested == RUN_UNKNOWN ? life->bytes : requested);
 }
 
 /* A tensor that was freed while another stream could use it: when the allocator learned that it no longer does;
@@ -96,7 +96,7 @@ int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct 
 /* The categories of tensors are read in a replay of their own. */
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size);
 /* What an allocation asks for, with the sizes of the categories scaled. */
-int64_t whatif_scaled(const struct whatif *w, const struct whatif_rules *rules, const struct run_lifetime *life,
+int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,
                       uint32_t process, const double *scale);
 
 struct whatif_due {
@@ -108,8 +108,8 @@ struct whatif_dues {
     struct whatif_due *list;
     size_t n, cap;
 };
-void whatif_release_at(struct whatif_dues *d, struct whatif_allocator *a, uint32_t block, int64_t until_ns);
-void whatif_release_due(struct whatif_dues *d, struct whatif_allocator *a, int64_t ns);
+void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint32_t block, int64_t until_ns);
+void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
 
 /* proof.c: fills devices and proof. */
 bool whatif_prove(struct whatif *w, char *error, size_t error_size);

@@ -15,7 +15,7 @@ struct call { /* of the recorded allocator to the driver */
 struct beside { /* a device, while its recording is replayed */
     struct proof *proof;
     size_t device; /* index of w->devices */
-    struct whatif_allocator *allocator;
+    struct caching_allocator *allocator;
     struct whatif_lane lane; /* its map of blocks alone */
     struct whatif_dues dues;
     struct whatif_pool_map map;
@@ -163,11 +163,11 @@ static void find_pools(struct beside *b)
     }
 }
 
-static struct whatif_allocator *allocator_of(struct beside *b)
+static struct caching_allocator *allocator_of(struct beside *b)
 {
     if (!b->allocator) {
-        const struct whatif_driver driver = {b, proof_take, proof_give_back, proof_reserve};
-        b->allocator = whatif_allocator_new(&device_at(b)->rules, &driver);
+        const struct caching_driver driver = {b, proof_take, proof_give_back, proof_reserve};
+        b->allocator = caching_allocator_new(&device_at(b)->rules, &driver);
         b->lane.allocator = b->allocator;
         find_pools(b);
         whatif_lane_place(&b->lane, device_at(b)->pieces, device_at(b)->pieces_n);
@@ -181,8 +181,8 @@ static void apply_facts(struct beside *b, int64_t ns)
     const struct whatif_facts *f = &device_at(b)->facts;
     for (; b->next_fact < f->n && f->list[b->next_fact].ns <= ns; b->next_fact++) {
         const struct whatif_fact *fact = &f->list[b->next_fact];
-        if (fact->kind == GS_ALLOCATOR_CAP) whatif_set_cap(allocator_of(b), fact->value);
-        if (fact->kind == GS_ALLOCATOR_UNUSED) whatif_pool_unused(allocator_of(b), (uint32_t)fact->value);
+        if (fact->kind == GS_ALLOCATOR_CAP) caching_set_cap(allocator_of(b), fact->value);
+        if (fact->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(allocator_of(b), (uint32_t)fact->value);
     }
 }
 
@@ -203,7 +203,7 @@ static void settle(struct beside *b, bool requests)
         if (for_request || (requests && b->fails)) return;
         const size_t before = b->from;
         struct whatif_device *d = device_at(b);
-        whatif_empty_cache(allocator_of(b));
+        caching_empty_cache(allocator_of(b));
         *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = b->proof->now_ns;
         if (b->from == before) {
             part(b, "the recorded allocator freed segments in which the replay has blocks");
@@ -337,8 +337,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
             .address = life->address, .stream = stream_of(life), .bytes = life->bytes, .block = true};
         return;
     }
-    struct whatif_allocator *a = allocator_of(b);
-    const uint64_t retries = whatif_totals(a)->retries, unsplit = whatif_totals(a)->unsplit;
+    struct caching_allocator *a = allocator_of(b);
+    const uint64_t retries = caching_totals(a)->retries, unsplit = caching_totals(a)->unsplit;
     bool pool_unknown;
     const uint32_t pool = whatif_pool_of(d, &b->map, life, &pool_unknown);
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
@@ -356,16 +356,16 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         part(b, "the replay finds no memory for a request that succeeded");
     } else {
         const uint32_t block = map_get(&b->lane.block_of, life->address);
-        const bool same = is_placed(b, whatif_block_address(a, block), life->address);
+        const bool same = is_placed(b, caching_block_address(a, block), life->address);
         w->proof.blocks_placed += same;
         if (!same) part(b, "the replay places a block at another address");
         /* Snapshots have what was asked for, and of blocks at the end their own size; recordings the latter. */
-        if (!w->imported && whatif_block_bytes(a, block) != life->bytes)
+        if (!w->imported && caching_block_bytes(a, block) != life->bytes)
             part(b, "the replay gives a block another size");
-        const bool whole = whatif_totals(a)->unsplit > unsplit;
+        const bool whole = caching_totals(a)->unsplit > unsplit;
         if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
     }
-    d->recorded.retries += whatif_totals(a)->retries - retries;
+    d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);
 }
 
@@ -401,9 +401,9 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         settle(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
-        if (block == WHATIF_NO_BLOCK) return;
+        if (block == CACHING_NO_BLOCK) return;
         if (until == RUN_UNKNOWN) {
-            whatif_release(b->allocator, block);
+            caching_release(b->allocator, block);
         } else {
             whatif_release_at(&b->dues, b->allocator, block, until);
         }
@@ -453,22 +453,22 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
                                                   .stack = oom->stack,
                                                   .device = oom->device};
     }
-    struct whatif_allocator *a = allocator_of(b);
-    const uint64_t retries = whatif_totals(a)->retries;
+    struct caching_allocator *a = allocator_of(b);
+    const uint64_t retries = caching_totals(a)->retries;
     apply_facts(b, oom->time_ns);
-    if (!b->refused && !p->w->imported && !whatif_is_capped(a) && !p->w->proof.reason)
+    if (!b->refused && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
     if (oom->requested_bytes > 0) {
-        const uint32_t block = whatif_allocate(a, whatif_rounded(&d->rules, oom->requested_bytes), b->last_stream, 0);
-        if (block != WHATIF_NO_BLOCK) {
+        const uint32_t block = caching_allocate(a, caching_rounded(&d->rules, oom->requested_bytes), b->last_stream, 0);
+        if (block != CACHING_NO_BLOCK) {
             part(b, "the replay finds memory for the request that failed");
-            whatif_release(a, block);
+            caching_release(a, block);
         }
     }
     b->fails = false;
-    d->recorded.retries += whatif_totals(a)->retries - retries;
+    d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);
 }
 
@@ -519,8 +519,8 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         struct beside *b = p.list[i];
         if (b->allocator) apply_facts(b, INT64_MAX);
         settle(b, false);
-        if (b->allocator) device_at(b)->recorded.segments = whatif_totals(b->allocator)->peak_segments;
-        whatif_allocator_free(b->allocator);
+        if (b->allocator) device_at(b)->recorded.segments = caching_totals(b->allocator)->peak_segments;
+        caching_allocator_free(b->allocator);
         map_free(&b->lane.block_of);
         whatif_pool_map_free(&b->map);
         free(b->dues.list);

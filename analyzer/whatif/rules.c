@@ -11,28 +11,8 @@
 
 #define MIB ((int64_t)1 << 20)
 
-const struct whatif_rules whatif_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
-                                                  .max_split_bytes = INT64_MAX,
-                                                  .max_round_bytes = 20 * MIB,
-                                                  .allowed_bytes = INT64_MAX};
-
-bool whatif_rules_have(const struct whatif_rules *rules, enum whatif_version_rule rule, const char **since)
-{
-    static const struct {
-        uint16_t major, minor;
-        const char *text;
-    } list[] = {
-#define VERSION_RULE(name, major, minor, source) [WHATIF_##name] = {major, minor, #major "." #minor},
-#include "analyzer/whatif/versions.def"
-#undef VERSION_RULE
-    };
-    if (since) *since = list[rule].text;
-    if (!rules->major) return true;
-    return rules->major > list[rule].major || (rules->major == list[rule].major && rules->minor >= list[rule].minor);
-}
-
 struct parser {
-    struct whatif_rules *rules;
+    struct caching_rules *rules;
     char *error;
     size_t error_size;
 };
@@ -43,10 +23,10 @@ static bool fail(const struct parser *p, const char *key, const char *value, con
     return false;
 }
 
-static bool has(const struct parser *p, const char *key, enum whatif_version_rule rule)
+static bool has(const struct parser *p, const char *key, enum caching_version_rule rule)
 {
     const char *since;
-    if (whatif_rules_have(p->rules, rule, &since)) return true;
+    if (caching_rules_have(p->rules, rule, &since)) return true;
     snprintf(p->error, p->error_size, "%s: PyTorch %u.%u does not have it, only %s and later", key, p->rules->major,
              p->rules->minor, since);
     return false;
@@ -70,7 +50,7 @@ static bool set_expandable(const struct parser *p, const char *key, const char *
 static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
 {
     double n;
-    const bool at_least = whatif_rules_have(p->rules, WHATIF_SPLIT_AT_LEAST, NULL);
+    const bool at_least = caching_rules_have(p->rules, CACHING_SPLIT_AT_LEAST, NULL);
     if (!number_of(value, &n) || n < 20 || (n == 20 && !at_least) || n > 1e9 || n != floor(n)) {
         return fail(p, key, value, at_least ? "a whole number of MiB, at least 20" : "a whole number of MiB above 20");
     }
@@ -109,13 +89,13 @@ static bool set_threshold(const struct parser *p, const char *key, const char *v
 }
 
 /* set_per_process_memory_fraction */
-static int64_t share_of(const struct whatif_rules *rules, double fraction)
+static int64_t share_of(const struct caching_rules *rules, double fraction)
 {
     const double bytes = fraction * (double)rules->device_bytes;
-    return (int64_t)(whatif_rules_have(rules, WHATIF_FRACTION_ROUNDS, NULL) ? round(bytes) : bytes);
+    return (int64_t)(caching_rules_have(rules, CACHING_FRACTION_ROUNDS, NULL) ? round(bytes) : bytes);
 }
 
-int64_t whatif_rules_cap_on(const struct whatif_rules *rules, int64_t cap, int64_t device_bytes)
+int64_t whatif_rules_cap_on(const struct caching_rules *rules, int64_t cap, int64_t device_bytes)
 {
     if (cap <= 0 || device_bytes <= 0 || device_bytes == INT64_MAX || device_bytes == rules->device_bytes) return cap;
     return share_of(rules, (double)cap / (double)device_bytes);
@@ -147,8 +127,8 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         for (size_t i = 0; i < n; i++) divisions[i] = (uint32_t)parts;
         return true;
     }
-    if (!has(p, key, WHATIF_DIVISIONS_LIST)) return false;
-    const size_t after = whatif_rules_have(p->rules, WHATIF_DIVISIONS_REST, NULL);
+    if (!has(p, key, CACHING_DIVISIONS_LIST)) return false;
+    const size_t after = caching_rules_have(p->rules, CACHING_DIVISIONS_REST, NULL);
     bool first = true;
     size_t last = 0;
     for (const char *at = value + 1; *at && *at != ']';) {
@@ -187,16 +167,16 @@ enum { ALWAYS = -1 };
 static const struct {
     const char *key;
     bool (*set)(const struct parser *p, const char *key, const char *value);
-    int rule; /* enum whatif_version_rule; ALWAYS */
+    int rule; /* enum caching_version_rule; ALWAYS */
 } keys[] = {
-    {"expandable_segments", set_expandable, WHATIF_EXPANDABLE},
-    {"large_segment_size_mb", set_large_segment, WHATIF_LARGE_SEGMENT},
+    {"expandable_segments", set_expandable, CACHING_EXPANDABLE},
+    {"large_segment_size_mb", set_large_segment, CACHING_LARGE_SEGMENT},
     {"max_split_size_mb", set_max_split, ALWAYS},
-    {"max_non_split_rounding_mb", set_max_round, WHATIF_MAX_ROUND},
+    {"max_non_split_rounding_mb", set_max_round, CACHING_MAX_ROUND},
     {"garbage_collection_threshold", set_threshold, ALWAYS},
     {"per_process_memory_fraction", set_fraction, ALWAYS}, /* by set_per_process_memory_fraction */
     {"roundup_power2_divisions", set_divisions, ALWAYS},
-    {"backend", set_backend, WHATIF_BACKEND},
+    {"backend", set_backend, CACHING_BACKEND},
     {"release_lock_on_cudamalloc", ignore, ALWAYS},
     {"release_lock_on_hipmalloc", ignore, ALWAYS},
     {"pinned_use_cuda_host_register", ignore, ALWAYS},
@@ -212,7 +192,7 @@ static const struct {
 };
 
 /* What PyTorch refuses of settings together. */
-static bool check_rules(const struct whatif_rules *rules, char *error, size_t error_size)
+static bool check_rules(const struct caching_rules *rules, char *error, size_t error_size)
 {
     if (rules->max_split_bytes < rules->large_bytes) {
         snprintf(error, error_size, "max_split_size_mb: %lld is less than large_segment_size_mb, %lld",
@@ -228,7 +208,7 @@ static bool check_rules(const struct whatif_rules *rules, char *error, size_t er
     return true;
 }
 
-bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *error, size_t error_size)
+bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *error, size_t error_size)
 {
     const struct parser p = {rules, error, error_size};
     char key[64], value[256];
@@ -254,14 +234,14 @@ bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *erro
             snprintf(error, error_size, "'%s' is not a setting of PyTorch's allocator that gpuspy knows", name);
             return false;
         }
-        if (keys[i].rule != ALWAYS && !has(&p, name, (enum whatif_version_rule)keys[i].rule)) return false;
+        if (keys[i].rule != ALWAYS && !has(&p, name, (enum caching_version_rule)keys[i].rule)) return false;
         if (!keys[i].set(&p, name, value)) return false;
     }
     return check_rules(rules, error, error_size);
 }
 
 /* "2.6.0+cu124" */
-static void read_version(struct whatif_rules *rules, const char *version)
+static void read_version(struct caching_rules *rules, const char *version)
 {
     unsigned major, minor;
     if (!version || sscanf(version, "%3u.%3u", &major, &minor) != 2) return;
@@ -269,13 +249,13 @@ static void read_version(struct whatif_rules *rules, const char *version)
     rules->minor = (uint16_t)minor;
 }
 
-bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, const char *version,
+bool whatif_rules_recorded(struct caching_rules *rules, struct run *run, uint32_t process, const char *version,
                            int64_t device_bytes, char *error, size_t error_size)
 {
     static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
     char why[256];
     bool all = true;
-    *rules = whatif_default_rules;
+    *rules = caching_default_rules;
     read_version(rules, version);
     rules->device_bytes = device_bytes > 0 && device_bytes != INT64_MAX ? device_bytes : (int64_t)80 << 30;
     for (size_t i = 0; i < 2; i++) {

@@ -3,21 +3,19 @@
 #define GPUSPY_WHATIF_RULES_H
 
 #include "analyzer/run/run.h"
-#include "analyzer/whatif/caching.h"
+#include "analyzer/caching/caching.h"
 
 /* Applies "key:value,key:value" to `rules`, later ones over earlier ones. False and a line in `error` if PyTorch would
  * refuse it or if it chooses an allocator that gpuspy does not replay. Keys that change no device memory
  * (pinned_use_cuda_host_register, …) are accepted. rules->device_bytes must be set. */
-bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *error, size_t error_size);
+bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *error, size_t error_size);
 /* The rules that a recorded process ran under, with that version of PyTorch (NULL: unknown). False: a line in `error`
  * names the setting that is not replayed, and `rules` has the others. */
-bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, const char *version,
+bool whatif_rules_recorded(struct caching_rules *rules, struct run *run, uint32_t process, const char *version,
                            int64_t device_bytes, char *error, size_t error_size);
 
 /* What PyTorch may reserve on the device of these rules if it may reserve `cap` of a device of so many bytes; 0: any.
  */
-int64_t whatif_rules_cap_on(const struct whatif_rules *rules, int64_t cap, int64_t device_bytes);
-/* Whether the version of these rules does so; `since`, if not NULL: the first version that does, such as "2.1". */
-bool whatif_rules_have(const struct whatif_rules *rules, enum whatif_version_rule rule, const char **since);
+int64_t whatif_rules_cap_on(const struct caching_rules *rules, int64_t cap, int64_t device_bytes);
 
 #endif

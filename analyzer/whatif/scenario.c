@@ -9,7 +9,7 @@
 
 struct track { /* a device under one scenario */
     struct whatif_lane lane;
-    struct whatif_rules rules;
+    struct caching_rules rules;
     struct whatif_dues dues;
     uint64_t *without; /* recorded addresses of blocks that end with their step */
     size_t without_n, without_cap, next_base, next_flush, next_fact, pending_next;
@@ -94,7 +94,7 @@ static void drop_left_out(struct track *t)
 {
     for (size_t i = 0; i < t->without_n; i++) {
         const uint32_t block = whatif_lane_take(&t->lane, t->without[i]);
-        if (block != WHATIF_NO_BLOCK) whatif_release(t->lane.allocator, block);
+        if (block != CACHING_NO_BLOCK) caching_release(t->lane.allocator, block);
     }
     t->without_n = 0;
 }
@@ -111,24 +111,24 @@ static void advance(struct play *p, struct track *t, int64_t ns)
     for (; t->next_fact < d->facts.n && d->facts.list[t->next_fact].ns <= ns; t->next_fact++) {
         const struct whatif_fact *f = &d->facts.list[t->next_fact];
         if (f->kind == GS_ALLOCATOR_CAP && !t->own_cap)
-            whatif_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
-        if (f->kind == GS_ALLOCATOR_UNUSED) whatif_pool_unused(t->lane.allocator, (uint32_t)f->value);
+            caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
+        if (f->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(t->lane.allocator, (uint32_t)f->value);
     }
     for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush] <= ns; t->next_flush++) {
-        whatif_empty_cache(t->lane.allocator);
+        caching_empty_cache(t->lane.allocator);
     }
     if (!t->without_n && !every) return;
     const struct step_list *steps = whatif_steps_of(p->w, d->process);
     const size_t done = steps ? step_count_done(steps, ns) : 0;
     if (done == t->steps_done) return;
     drop_left_out(t);
-    if (every && done / every != t->steps_done / every) whatif_empty_cache(t->lane.allocator);
+    if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
     t->steps_done = done;
 }
 
 static void note_peak(struct track *t, int64_t ns)
 {
-    const int64_t reserved = whatif_totals(t->lane.allocator)->peak_reserved;
+    const int64_t reserved = caching_totals(t->lane.allocator)->peak_reserved;
     if (reserved <= t->peak_reserved) return;
     t->peak_reserved = reserved;
     t->peak_ns = ns;
@@ -139,7 +139,7 @@ static void note_curve(struct track *t, int64_t ns)
 {
     struct whatif_curve *c = t->curve;
     if (!c) return;
-    const int64_t reserved = whatif_totals(t->lane.allocator)->reserved;
+    const int64_t reserved = caching_totals(t->lane.allocator)->reserved;
     const size_t part = ns <= 0           ? 0
                         : ns >= c->end_ns ? WHATIF_CURVE - 1
                                           : (size_t)((double)ns / (double)c->end_ns * WHATIF_CURVE);
@@ -170,10 +170,10 @@ void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, s
 static void run_out(struct play *p, struct track *t, struct whatif_failure failure)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
-    const struct whatif_totals *totals = whatif_totals(t->lane.allocator);
+    const struct caching_totals *totals = caching_totals(t->lane.allocator);
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
-    o->unsure = p->w->devices[t - p->tracks].user_pools && whatif_rules_have(&t->rules, WHATIF_USE_ON_OOM, NULL);
+    o->unsure = p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL);
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
@@ -247,9 +247,9 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
     t->events++;
     const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
     const uint32_t block = whatif_lane_take(&t->lane, life->address);
-    if (block == WHATIF_NO_BLOCK) return;
+    if (block == CACHING_NO_BLOCK) return;
     if (until == RUN_UNKNOWN) {
-        whatif_release(t->lane.allocator, block);
+        caching_release(t->lane.allocator, block);
     } else {
         whatif_release_at(&t->dues, t->lane.allocator, block, until);
     }
@@ -265,10 +265,10 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct whatif_outcome *o = &p->scenario->outcome;
     if (t->over) return;
     advance(p, t, oom->time_ns);
-    const int64_t bytes = whatif_rounded(&t->rules, oom->requested_bytes);
-    const uint32_t block = whatif_allocate(t->lane.allocator, bytes, t->last_stream, 0);
+    const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
+    const uint32_t block = caching_allocate(t->lane.allocator, bytes, t->last_stream, 0);
     note_peak(t, oom->time_ns);
-    if (block == WHATIF_NO_BLOCK) {
+    if (block == CACHING_NO_BLOCK) {
         if (run_oom_is_end(oom)) {
             run_out(p, t,
                     (struct whatif_failure){.time_ns = oom->time_ns,
@@ -285,7 +285,7 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
         o->spare_bytes = spare;
     }
     if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
-    whatif_release(t->lane.allocator, block); /* the program took the way of the failure */
+    caching_release(t->lane.allocator, block); /* the program took the way of the failure */
 }
 
 /* Before all scenarios: which pool each segment is of. */
@@ -369,13 +369,13 @@ static void conclude(struct play *p)
     }
     if (!worst) return;
     const struct whatif_device *d = &p->w->devices[worst - p->tracks];
-    const struct whatif_totals *totals = whatif_totals(worst->lane.allocator);
+    const struct caching_totals *totals = caching_totals(worst->lane.allocator);
     o->peak_allocated_bytes = totals->peak_allocated;
     o->peak_reserved_bytes = totals->peak_reserved;
     o->peak_ns = worst->peak_ns;
     o->segments = totals->peak_segments;
     o->retries = totals->retries;
-    o->cached_bytes = whatif_cached(worst->lane.allocator, &o->largest_free_bytes);
+    o->cached_bytes = caching_cached(worst->lane.allocator, &o->largest_free_bytes);
     o->capacity_bytes = worst->lane.capacity == INT64_MAX ? RUN_UNKNOWN : worst->lane.capacity;
     o->process = d->process;
     o->device = d->device;

@@ -12,7 +12,7 @@
 #include "analyzer/result/result.h"
 #include "analyzer/run/run.h"
 #include "analyzer/step/step.h"
-#include "analyzer/whatif/caching.h"
+#include "analyzer/caching/caching.h"
 
 struct whatif_failure { /* a request that got no memory */
     int64_t time_ns, requested_bytes, reserved_bytes, allocated_bytes;

@@ -3,6 +3,7 @@
 
   python3 tests/e2e/estimate_runs.py    writes them anew, after a change of the formulas
 """
+import importlib.util
 import json
 import os
 import statistics
@@ -160,7 +161,30 @@ def sharded():
     return lines
 
 
-TABLES = {"published": published, "recorded": recorded, "sharded": sharded}
+def xmem():
+    """The fourth: runs of xMem's repository, those that formulas were written with apart from those that they were not."""
+    spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
+    rows = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rows)
+    lines = ["| rows | which | median error | 90th percentile | between low and high | above high | mean width | xMem | DNNMem | SchedTune | LLMem |",
+             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
+
+    def line(name, found, others):
+        n, median, p90, _, within, above, width = rows.summed_up(found)
+        tools = [f"{statistics.median(others[tool]):.1%}" if others.get(tool) else "" for tool in ("xMem", "DNNMem", "SchedTune", "LLMem")]
+        lines.append(f"| {name} | {n} | {median:.1%} | {p90:.1%} | {within:.0%} | {above:.0%} | {width:.0%} | {' | '.join(tools)} |".replace("%", " %"))
+
+    for name in ("development", "validation"):
+        found, others, _ = rows.judged(ROOT / "scripts" / "estimate-rows" / f"xmem-{name}.tsv")
+        images = ("vgg", "resnet", "mobilenet", "mnasnet", "convnext", "regnet")
+        if name == "validation":
+            line("validation, convolutional networks", [row for row in found if row[1].startswith(images)], {})
+            line("validation, transformers", [row for row in found if not row[1].startswith(images)], {})
+        line(f"{name}, all", found, others)
+    return lines
+
+
+TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem}
 
 
 def between(text, name):

@@ -877,7 +877,8 @@ def test_the_context_grows_with_the_gpu_or_is_given():
 def test_the_gradient_of_sliced_logits():
     """35 sequences of 128 tokens, 50257 words, float32: 430 segments of 2 MiB; the slice has 427."""
     name = ("allocator", "the gradient of sliced logits")
-    assert lines_of("--model", "gpt2", "--batch", "35", "--seq", "128")[name] == (0, 430 << 21, 430 << 21)
+    assert lines_of("--model", "gpt2", "--batch", "35", "--seq", "128", "--accumulation", "2")[name] == (0, 0, 430 << 21)
+    assert name not in lines_of("--model", "gpt2", "--batch", "35", "--seq", "128")  # the replay has all of the logits' segments
     assert name not in lines_of("--model", "gpt2", "--batch", "35", "--seq", "128", "--chunked-loss")
     assert name not in lines_of("--model", "gpt2", "--batch", "1", "--seq", "1000")  # 96 segments both
     assert name not in lines_of("--model", "bert-base-uncased", "--batch", "35", "--seq", "128")
@@ -887,3 +888,26 @@ def test_4_bit_products_keep_their_input():
     base = ("--model", "llama-2-7b", "--batch", "1", "--seq", "512", "--precision", "bf16", "--adapter", "lora", "--target", "qv")
     part = ("activations", "norms and inputs of the linear layers")
     assert lines_of(*base, "--weights", "nf4")[part][1] > lines_of(*base)[part][1]
+
+
+# torch.cuda.max_memory_reserved(), MiB, of four steps of PyTorch 2.11 with torchvision 0.26 and transformers 5.24 on the simulated
+# GPU, whose cuDNN takes no workspace: images of 86 x 86, sequences of 128, float32
+RESERVED = [("vgg16", "adagrad", 480, 9726), ("vgg19", "adam", 339, 8310), ("mobilenet_v2", "adam", 764, 10238),
+            ("mobilenet_v3_large", "sgd", 603, 5168), ("mobilenet_v3_small", "adamw", 598, 1944), ("resnet152", "adam", 326, 10886),
+            ("convnext_base", "rmsprop", 200, 7022), ("mnasnet1_0", "adam", 555, 4726), ("regnet_x_400mf", "rmsprop", 212, 1172),
+            ("regnet_y_400mf", "sgd", 503, 3638), ("distilgpt2", "adamw", 30, 6958), ("gpt2", "adamw", 35, 10762),
+            ("cerebras-gpt-111m", "sgd", 30, 6332), ("gpt-neo-125m", "adamw", 13, 4832), ("opt-125m", "adamw", 49, 10778),
+            ("opt-350m", "adamw", 7, 7146), ("t5-small", "adamw", 29, 5882)]
+
+
+@pytest.mark.parametrize("model, optimizer, batch, reserved", RESERVED)
+def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, batch, reserved):
+    """A percentage for fragmentation was 30 % too low for VGG, whose backward cannot use the segments of forward."""
+    size = ("--image", "86") if model[:3] in ("vgg", "mob", "res", "con", "mna", "reg") else ("--seq", "128")
+    eager = ("--attention", "eager") if model == "t5-small" else ()  # as measured
+    answer = gpuspy("estimate", "--model", model, "--batch", str(batch), "--precision", "fp32", "--optimizer", optimizer, *size, *eager,
+                    "--gpu", "a100-80g", "--no-calibration", "--json")
+    lines = json.loads(answer.stdout)["lines"]
+    sums = [sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in ("context", "communication"))
+            for phase in ("forward_end", "backward_end", "step")]
+    assert max(sums) / 2**20 == pytest.approx(reserved, rel=0.04 if model == "resnet152" else 0.015)

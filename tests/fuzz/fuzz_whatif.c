@@ -19,7 +19,7 @@ static const char *const settings[] = {
     "per_process_memory_fraction:0.9,garbage_collection_threshold:0.1",
 };
 
-static void apply(struct whatif_rules *rules, struct fuzz_bytes *b)
+static void apply(struct caching_rules *rules, struct fuzz_bytes *b)
 {
     char text[256], error[320] = "";
     const uint8_t how = fuzz_u8(b);
@@ -43,14 +43,14 @@ struct live {
 
 static void check(const struct whatif_lane *lane, const struct live *live, size_t n)
 {
-    const struct whatif_totals *t = whatif_totals(lane->allocator);
+    const struct caching_totals *t = caching_totals(lane->allocator);
     int64_t sum = 0, largest;
     for (size_t i = 0; i < n; i++) {
-        FUZZ_CHECK(whatif_block_bytes(lane->allocator, live[i].block) == live[i].bytes, "block %zu has changed", i);
+        FUZZ_CHECK(caching_block_bytes(lane->allocator, live[i].block) == live[i].bytes, "block %zu has changed", i);
         sum += live[i].bytes;
     }
     FUZZ_CHECK(t->allocated == sum, "allocated %lld, blocks %lld", (long long)t->allocated, (long long)sum);
-    FUZZ_CHECK(t->reserved >= sum + whatif_cached(lane->allocator, &largest), "reserved %lld", (long long)t->reserved);
+    FUZZ_CHECK(t->reserved >= sum + caching_cached(lane->allocator, &largest), "reserved %lld", (long long)t->reserved);
     FUZZ_CHECK(lane->other == t->reserved, "the driver gave %lld, reserved %lld", (long long)lane->other,
                (long long)t->reserved);
     FUZZ_CHECK(t->reserved <= lane->capacity && t->peak_reserved >= t->reserved, "of %lld", (long long)lane->capacity);
@@ -59,7 +59,7 @@ static void check(const struct whatif_lane *lane, const struct live *live, size_
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_bytes b = {data, size};
-    struct whatif_rules rules = whatif_default_rules;
+    struct caching_rules rules = caching_default_rules;
     struct whatif_lane lane;
     struct live live[LIVE];
     size_t n = 0;
@@ -72,22 +72,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (n < LIVE && how < 150) {
             const int64_t asked = how < 20 ? (int64_t)fuzz_hostile(&b) : (int64_t)fuzz_number(&b, 2) << (how % 12);
             const uint32_t block =
-                whatif_allocate(lane.allocator, whatif_rounded(&rules, asked), how & 1, how >> 1 & 1);
-            if (block == WHATIF_NO_BLOCK) continue;
-            FUZZ_CHECK(whatif_block_bytes(lane.allocator, block) >= (asked < 1 ? 1 : asked), "%lld bytes",
+                caching_allocate(lane.allocator, caching_rounded(&rules, asked), how & 1, how >> 1 & 1);
+            if (block == CACHING_NO_BLOCK) continue;
+            FUZZ_CHECK(caching_block_bytes(lane.allocator, block) >= (asked < 1 ? 1 : asked), "%lld bytes",
                        (long long)asked);
-            live[n++] = (struct live){block, whatif_block_bytes(lane.allocator, block)};
+            live[n++] = (struct live){block, caching_block_bytes(lane.allocator, block)};
         } else if (n && how < 240) {
             const size_t at = fuzz_u8(&b) % n;
             if (how < 200) {
-                whatif_release(lane.allocator, live[at].block);
+                caching_release(lane.allocator, live[at].block);
             } else {
-                whatif_release_later(lane.allocator, live[at].block);
-                if (how % 2) whatif_finish_pending(lane.allocator, live[at].block);
+                caching_release_later(lane.allocator, live[at].block);
+                if (how % 2) caching_finish_pending(lane.allocator, live[at].block);
             }
             live[at] = live[--n];
         } else {
-            whatif_empty_cache(lane.allocator);
+            caching_empty_cache(lane.allocator);
         }
         if (how % 16 == 0) check(&lane, live, n);
     }

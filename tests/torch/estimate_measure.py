@@ -28,6 +28,7 @@ parser.add_argument("--precision", choices=["fp32", "amp-bf16", "bf16"], default
 parser.add_argument("--attention", choices=["flash", "eager"], default="flash")
 parser.add_argument("--checkpointing", choices=["none", "selective-op", "full"], default="none")
 parser.add_argument("--optimizer", choices=["adamw", "fused", "sgd"], default="adamw")
+parser.add_argument("--no-cache", action="store_true", help="the model of --hf makes no KV cache in training")
 parser.add_argument("--drop-logits", action="store_true", help="the script lets go of the logits before backward")
 parser.add_argument("--how", choices=["ddp", "ddp_view", "fsdp", "grad_op", "fully_shard", "fully_shard_kept"],
                     default="ddp", help="of several ranks")
@@ -193,7 +194,7 @@ def made():
         return Model()
     import transformers
     config = transformers.AutoConfig.from_pretrained(a.hf)
-    config.use_cache = False
+    config.use_cache = not a.no_cache
     # "are these positions packed sequences?" is read from values, which mean nothing on the simulated GPU
     import transformers.masking_utils as masks
     masks.find_packed_sequence_indices = lambda *_: None

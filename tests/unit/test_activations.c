@@ -144,9 +144,9 @@ static const struct measured {
 #define EAGER PLAN_ATTENTION_EAGER
 #define NONE PLAN_CHECKPOINT_NONE
 #define FULL PLAN_CHECKPOINT_FULL
-    {{"gpt2", "fp32", FLASH, NONE, 8, 1024, 0, 0}, 15256986624},
+    {{"gpt2", "fp32", FLASH, NONE, 8, 1024, 0, 0}, 15256986624 + 603979776 /* the KV cache */},
     {{"gpt2", "fp32", EAGER, NONE, 8, 1024, 0, 0}, 26123904000},
-    {{"gpt2", "amp-bf16", FLASH, NONE, 8, 1024, 0, 0}, 12558072320},
+    {{"gpt2", "amp-bf16", FLASH, NONE, 8, 1024, 0, 0}, 12558072320 + 301989888 /* the KV cache */},
     {{"gpt2", "amp-bf16", EAGER, NONE, 8, 1024, 0, 0}, 21015480832},
     {{"gpt2", "bf16", FLASH, FULL, 8, 1024, 0, 0}, 5947188224},
     {{"gpt2", "bf16", EAGER, NONE, 8, 1024, 0, 0}, 16215630848},
@@ -262,14 +262,15 @@ static void test_saved_tensors(void **state)
     plan_of(&g, &m, &p);
     struct estimate_act_sizes z = estimate_act_sizes_of(&p, ACT_EAGER);
     estimate_act_layer(&p, &z, false, &tape);
-    /* two norms and what is read after them, q k v, output and logsumexp, five tensors of 4h, two masks */
+    /* two norms and what is read after them, q k v, k and v of the cache, output and logsumexp, five tensors of 4h, two
+     * masks */
     assert_true(estimate_act_saved(&tape) ==
-                tokens * (2 * (4 * h + 8) + 2 * 4 * h + 4 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
+                tokens * (2 * (4 * h + 8) + 2 * 4 * h + 6 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
     p.precision = estimate_precision("bf16");
     z = estimate_act_sizes_of(&p, ACT_EAGER);
     estimate_act_layer(&p, &z, false, &tape);
     assert_true(estimate_act_saved(&tape) ==
-                tokens * (2 * (2 * h + 8) + 2 * 2 * h + 4 * 2 * h + 4 * heads + 5 * 2 * 4 * h + 2 * h));
+                tokens * (2 * (2 * h + 8) + 2 * 2 * h + 6 * 2 * h + 4 * heads + 5 * 2 * 4 * h + 2 * h));
     /* Korthikanti's layer, 34 sbh: no scores are kept, the activation is one operation, and statistics of
      * norms are not counted */
     z = estimate_act_sizes_of(&p, ACT_FUSED);

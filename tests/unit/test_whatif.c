@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "analyzer/whatif/caching.h"
+#include "analyzer/caching/caching.h"
 #include "analyzer/whatif/lane.h"
 #include "analyzer/whatif/rules.h"
 
@@ -23,10 +23,10 @@ static uint64_t draw(uint64_t n)
     return (seed >> 33) % n;
 }
 
-static struct whatif_rules rules_of(const char *conf)
+static struct caching_rules rules_of(const char *conf)
 {
     char error[256] = "";
-    struct whatif_rules rules = whatif_default_rules;
+    struct caching_rules rules = caching_default_rules;
     rules.device_bytes = 512 * MIB;
     assert_true(whatif_rules_parse(&rules, conf, error, sizeof error));
     return rules;
@@ -47,14 +47,14 @@ static void check_apart(const struct whatif_lane *lane, const struct live *live,
     int64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
         sum += live[i].bytes;
-        assert_int_equal(whatif_block_address(lane->allocator, live[i].block), live[i].address);
+        assert_int_equal(caching_block_address(lane->allocator, live[i].block), live[i].address);
         for (size_t j = 0; j < i; j++) {
             assert_true(live[i].address + (uint64_t)live[i].bytes <= live[j].address ||
                         live[j].address + (uint64_t)live[j].bytes <= live[i].address);
         }
     }
-    const struct whatif_totals *t = whatif_totals(lane->allocator);
-    int64_t largest, cached = whatif_cached(lane->allocator, &largest);
+    const struct caching_totals *t = caching_totals(lane->allocator);
+    int64_t largest, cached = caching_cached(lane->allocator, &largest);
     assert_int_equal(t->allocated, sum);
     assert_int_equal(t->reserved, sum + cached);
     assert_int_equal(lane->other, t->reserved);
@@ -69,7 +69,7 @@ static int64_t random_request(void)
 
 static void run_with(const char *conf)
 {
-    const struct whatif_rules rules = rules_of(conf);
+    const struct caching_rules rules = rules_of(conf);
     struct whatif_lane lane;
     struct live live[LIVE];
     size_t n = 0, refused = 0;
@@ -77,28 +77,28 @@ static void run_with(const char *conf)
     for (int i = 0; i < EVENTS; i++) {
         if (n == LIVE || (n && draw(100) < 52)) {
             const size_t at = draw(n);
-            whatif_release(lane.allocator, live[at].block);
+            caching_release(lane.allocator, live[at].block);
             live[at] = live[--n];
         } else if (draw(500) == 0) {
-            whatif_empty_cache(lane.allocator);
+            caching_empty_cache(lane.allocator);
         } else {
-            const int64_t bytes = whatif_rounded(&rules, random_request());
-            const uint32_t block = whatif_allocate(lane.allocator, bytes, draw(2), 0);
-            refused += block == WHATIF_NO_BLOCK;
-            if (block == WHATIF_NO_BLOCK) continue;
-            live[n] = (struct live){block, whatif_block_address(lane.allocator, block),
-                                    whatif_block_bytes(lane.allocator, block)};
+            const int64_t bytes = caching_rounded(&rules, random_request());
+            const uint32_t block = caching_allocate(lane.allocator, bytes, draw(2), 0);
+            refused += block == CACHING_NO_BLOCK;
+            if (block == CACHING_NO_BLOCK) continue;
+            live[n] = (struct live){block, caching_block_address(lane.allocator, block),
+                                    caching_block_bytes(lane.allocator, block)};
             assert_true(live[n++].bytes >= bytes);
         }
         if (i % 200 == 0) check_apart(&lane, live, n);
     }
     check_apart(&lane, live, n);
-    assert_true(whatif_totals(lane.allocator)->retries >= refused);
-    while (n) whatif_release(lane.allocator, live[--n].block);
-    whatif_empty_cache(lane.allocator);
+    assert_true(caching_totals(lane.allocator)->retries >= refused);
+    while (n) caching_release(lane.allocator, live[--n].block);
+    caching_empty_cache(lane.allocator);
     check_apart(&lane, live, 0);
-    assert_int_equal(whatif_totals(lane.allocator)->reserved, 0);
-    assert_int_equal(whatif_totals(lane.allocator)->segments == 0 || rules.expandable, 1);
+    assert_int_equal(caching_totals(lane.allocator)->reserved, 0);
+    assert_int_equal(caching_totals(lane.allocator)->segments == 0 || rules.expandable, 1);
     whatif_lane_free(&lane);
 }
 
@@ -118,19 +118,19 @@ static void test_pending_memory_is_nobodys(void **state)
 {
     struct whatif_lane lane;
     (void)state;
-    whatif_lane_start(&lane, &whatif_default_rules, false, 64 * MIB);
-    const uint32_t first = whatif_allocate(lane.allocator, 20 * MIB, 0, 0);
-    const uint64_t address = whatif_block_address(lane.allocator, first);
-    whatif_release_later(lane.allocator, first);
-    const uint32_t second = whatif_allocate(lane.allocator, 20 * MIB, 0, 0);
-    assert_int_not_equal(whatif_block_address(lane.allocator, second), address);
-    whatif_finish_pending(lane.allocator, first);
-    const uint32_t third = whatif_allocate(lane.allocator, 20 * MIB, 0, 0);
-    assert_int_equal(whatif_block_address(lane.allocator, third), address);
-    whatif_release_later(lane.allocator, third);
-    assert_int_not_equal(whatif_allocate(lane.allocator, 30 * MIB, 0, 0),
-                         WHATIF_NO_BLOCK); /* it waits for all of them */
-    assert_int_equal(whatif_totals(lane.allocator)->retries, 1);
+    whatif_lane_start(&lane, &caching_default_rules, false, 64 * MIB);
+    const uint32_t first = caching_allocate(lane.allocator, 20 * MIB, 0, 0);
+    const uint64_t address = caching_block_address(lane.allocator, first);
+    caching_release_later(lane.allocator, first);
+    const uint32_t second = caching_allocate(lane.allocator, 20 * MIB, 0, 0);
+    assert_int_not_equal(caching_block_address(lane.allocator, second), address);
+    caching_finish_pending(lane.allocator, first);
+    const uint32_t third = caching_allocate(lane.allocator, 20 * MIB, 0, 0);
+    assert_int_equal(caching_block_address(lane.allocator, third), address);
+    caching_release_later(lane.allocator, third);
+    assert_int_not_equal(caching_allocate(lane.allocator, 30 * MIB, 0, 0),
+                         CACHING_NO_BLOCK); /* it waits for all of them */
+    assert_int_equal(caching_totals(lane.allocator)->retries, 1);
     whatif_lane_free(&lane);
 }
 
@@ -139,17 +139,17 @@ static void test_pending_memory_is_nobodys(void **state)
 /* What torch.cuda.memory's documentation says of 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
 static void test_rounding(void **state)
 {
-    const struct whatif_rules four = rules_of("roundup_power2_divisions:4"),
-                              by_size = rules_of("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]");
+    const struct caching_rules four = rules_of("roundup_power2_divisions:4"),
+                               by_size = rules_of("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]");
     (void)state;
-    assert_int_equal(whatif_rounded(&whatif_default_rules, 1), 512);
-    assert_int_equal(whatif_rounded(&whatif_default_rules, 513), 1024);
-    assert_int_equal(whatif_rounded(&four, 1200 * MIB), 1280 * MIB);
-    assert_int_equal(whatif_rounded(&four, 1024 * MIB), 1024 * MIB);
-    assert_int_equal(whatif_rounded(&by_size, 300 * MIB + 1), 300 * MIB + 512);
-    assert_int_equal(whatif_rounded(&by_size, 600 * MIB), 768 * MIB);
-    assert_int_equal(whatif_rounded(&by_size, 1200 * MIB), 1280 * MIB);
-    assert_int_equal(whatif_rounded(&by_size, 2100 * MIB), 2304 * MIB);
+    assert_int_equal(caching_rounded(&caching_default_rules, 1), 512);
+    assert_int_equal(caching_rounded(&caching_default_rules, 513), 1024);
+    assert_int_equal(caching_rounded(&four, 1200 * MIB), 1280 * MIB);
+    assert_int_equal(caching_rounded(&four, 1024 * MIB), 1024 * MIB);
+    assert_int_equal(caching_rounded(&by_size, 300 * MIB + 1), 300 * MIB + 512);
+    assert_int_equal(caching_rounded(&by_size, 600 * MIB), 768 * MIB);
+    assert_int_equal(caching_rounded(&by_size, 1200 * MIB), 1280 * MIB);
+    assert_int_equal(caching_rounded(&by_size, 2100 * MIB), 2304 * MIB);
 }
 
 /* Measured with PyTorch 2.11, torch.cuda.memory_allocated(): in KiB. */
@@ -167,18 +167,18 @@ static void test_divisions_by_size(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char conf[64];
         snprintf(conf, sizeof conf, "roundup_power2_divisions:%s", cases[i].conf);
-        const struct whatif_rules rules = rules_of(conf);
-        assert_int_equal(whatif_rounded(&rules, cases[i].request << 10), cases[i].block << 10);
+        const struct caching_rules rules = rules_of(conf);
+        assert_int_equal(caching_rounded(&rules, cases[i].request << 10), cases[i].block << 10);
     }
 }
 
 static int64_t reserved_for(const char *conf, int64_t bytes)
 {
-    const struct whatif_rules rules = rules_of(conf);
+    const struct caching_rules rules = rules_of(conf);
     struct whatif_lane lane;
     whatif_lane_start(&lane, &rules, false, INT64_MAX);
-    (void)whatif_allocate(lane.allocator, bytes, 0, 0);
-    const int64_t reserved = whatif_totals(lane.allocator)->reserved;
+    (void)caching_allocate(lane.allocator, bytes, 0, 0);
+    const int64_t reserved = caching_totals(lane.allocator)->reserved;
     whatif_lane_free(&lane);
     return reserved;
 }
@@ -212,7 +212,7 @@ static void test_refused_settings(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) {
         char error[256] = "";
-        struct whatif_rules rules = whatif_default_rules;
+        struct caching_rules rules = caching_default_rules;
         const bool taken = whatif_rules_parse(&rules, confs[i], error, sizeof error);
         assert_true(!taken == (error[0] != 0));
         assert_true(!taken || i == 6); /* an empty list sets nothing */
@@ -227,7 +227,7 @@ struct since {
 static bool takes(const char *conf, uint16_t major, uint16_t minor)
 {
     char error[256] = "";
-    struct whatif_rules rules = whatif_default_rules;
+    struct caching_rules rules = caching_default_rules;
     rules.device_bytes = 512 * MIB;
     rules.major = major;
     rules.minor = minor;
@@ -269,7 +269,7 @@ static void test_rest_of_a_list_by_version(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char error[256] = "";
-        struct whatif_rules rules = whatif_default_rules;
+        struct caching_rules rules = caching_default_rules;
         rules.major = 2;
         rules.minor = cases[i].minor;
         assert_true(whatif_rules_parse(&rules, "roundup_power2_divisions:[1:2,4:8,>:4]", error, sizeof error));
@@ -283,7 +283,7 @@ static void test_rest_of_a_list_by_version(void **state)
 
 static struct whatif_lane lane_of(uint16_t minor)
 {
-    struct whatif_rules rules = whatif_default_rules;
+    struct caching_rules rules = caching_default_rules;
     struct whatif_lane lane;
     rules.device_bytes = 512 * MIB;
     rules.major = 2;
@@ -294,12 +294,12 @@ static struct whatif_lane lane_of(uint16_t minor)
 
 static uint32_t take(struct whatif_lane *lane, int64_t bytes)
 {
-    return whatif_allocate(lane->allocator, bytes, 0, 0);
+    return caching_allocate(lane->allocator, bytes, 0, 0);
 }
 
 static uint64_t next_address(struct whatif_lane *lane, int64_t bytes)
 {
-    return whatif_block_address(lane->allocator, take(lane, bytes));
+    return caching_block_address(lane->allocator, take(lane, bytes));
 }
 
 /* As measured with PyTorch 2.11, 2.12 and 2.13. */
@@ -309,11 +309,11 @@ static void test_order_of_equal_blocks_by_version(void **state)
     for (uint16_t minor = 10; minor <= 15; minor++) {
         struct whatif_lane lane = lane_of(minor);
         const uint32_t first = take(&lane, 12 * MIB), second = take(&lane, 12 * MIB);
-        const uint64_t addresses[] = {whatif_block_address(lane.allocator, first),
-                                      whatif_block_address(lane.allocator, second)};
+        const uint64_t addresses[] = {caching_block_address(lane.allocator, first),
+                                      caching_block_address(lane.allocator, second)};
         assert_true(addresses[1] < addresses[0]);
-        whatif_release(lane.allocator, first);
-        whatif_release(lane.allocator, second);
+        caching_release(lane.allocator, first);
+        caching_release(lane.allocator, second);
         assert_int_equal(next_address(&lane, 12 * MIB), addresses[minor < 12]);
         whatif_lane_free(&lane);
     }
@@ -323,13 +323,13 @@ static void test_order_of_equal_blocks_by_version(void **state)
         (void)take(&lane, MIB);
         (void)take(&lane, MIB);
         const uint32_t young = take(&lane, MIB);
-        const uint64_t addresses[] = {whatif_block_address(lane.allocator, old),
-                                      whatif_block_address(lane.allocator, young)};
-        whatif_release(lane.allocator, old);
+        const uint64_t addresses[] = {caching_block_address(lane.allocator, old),
+                                      caching_block_address(lane.allocator, young)};
+        caching_release(lane.allocator, old);
         const uint32_t front = take(&lane, MIB / 2), rest = take(&lane, MIB / 2); /* of the old segment */
-        whatif_release(lane.allocator, rest);
-        whatif_release(lane.allocator, front); /* the block that was made last is what is left of both */
-        whatif_release(lane.allocator, young);
+        caching_release(lane.allocator, rest);
+        caching_release(lane.allocator, front); /* the block that was made last is what is left of both */
+        caching_release(lane.allocator, young);
         assert_int_equal(next_address(&lane, MIB), addresses[minor == 12]);
         whatif_lane_free(&lane);
     }

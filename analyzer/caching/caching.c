@@ -1,11 +1,10 @@
 /* Names in brackets are those of PyTorch's functions that a function here does the work of. */
-#include "analyzer/whatif/caching.h"
+#include "analyzer/caching/caching.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/whatif/block_set.h"
-#include "analyzer/whatif/rules.h"
+#include "analyzer/caching/block_set.h"
 
 #define MIB ((int64_t)1 << 20)
 /* kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge */
@@ -13,8 +12,28 @@ static const int64_t least_block = 512, small_request = MIB, small_segment = 2 *
                      large_step = 2 * MIB;
 static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, whatever a file says */
 
+const struct caching_rules caching_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
+                                                    .max_split_bytes = INT64_MAX,
+                                                    .max_round_bytes = 20 * MIB,
+                                                    .allowed_bytes = INT64_MAX};
+
+bool caching_rules_have(const struct caching_rules *rules, enum caching_version_rule rule, const char **since)
+{
+    static const struct {
+        uint16_t major, minor;
+        const char *text;
+    } list[] = {
+#define VERSION_RULE(name, major, minor, source) [CACHING_##name] = {major, minor, #major "." #minor},
+#include "analyzer/caching/versions.def"
+#undef VERSION_RULE
+    };
+    if (since) *since = list[rule].text;
+    if (!rules->major) return true;
+    return rules->major > list[rule].major || (rules->major == list[rule].major && rules->minor >= list[rule].minor);
+}
+
 struct pool {
-    struct whatif_set free, unmapped;
+    struct caching_set free, unmapped;
     uint64_t searches; /* for the age of its free blocks */
     bool small;
     bool releases; /* its cached segments may go back: the default pool's, and those that nothing uses any more */
@@ -25,10 +44,10 @@ struct area { /* of an expandable segment */
     int64_t page;
 };
 
-struct whatif_allocator {
-    struct whatif_rules rules;
-    struct whatif_driver driver;
-    struct whatif_block *blocks;
+struct caching_allocator {
+    struct caching_rules rules;
+    struct caching_driver driver;
+    struct caching_block *blocks;
     size_t blocks_n, blocks_cap;
     uint32_t *spare, *pending;
     size_t spare_n, spare_cap, pending_n, pending_cap;
@@ -36,10 +55,10 @@ struct whatif_allocator {
     size_t pools_n, pools_cap;
     struct area *areas;
     size_t areas_n, areas_cap;
-    struct whatif_totals totals;
+    struct caching_totals totals;
     enum { BY_ADDRESS, BY_BLOCK, BY_SEGMENT } order; /* of free blocks with the same size */
     uint64_t ranks;                                  /* given so far */
-    uint32_t placed; /* the latest block of the segment that is being placed, WHATIF_NONE */
+    uint32_t placed; /* the latest block of the segment that is being placed, CACHING_NONE */
 };
 
 struct request {
@@ -48,17 +67,17 @@ struct request {
     uint16_t pool;
 };
 
-struct whatif_allocator *whatif_allocator_new(const struct whatif_rules *rules, const struct whatif_driver *driver)
+struct caching_allocator *caching_allocator_new(const struct caching_rules *rules, const struct caching_driver *driver)
 {
-    struct whatif_allocator *a = arena_realloc(NULL, 1, sizeof *a);
-    *a = (struct whatif_allocator){.rules = *rules, .driver = *driver, .placed = WHATIF_NONE};
-    a->order = whatif_rules_have(rules, WHATIF_SEGMENT_ORDER, NULL) ? BY_SEGMENT
-               : whatif_rules_have(rules, WHATIF_BLOCK_ORDER, NULL) ? BY_BLOCK
-                                                                    : BY_ADDRESS;
+    struct caching_allocator *a = arena_realloc(NULL, 1, sizeof *a);
+    *a = (struct caching_allocator){.rules = *rules, .driver = *driver, .placed = CACHING_NONE};
+    a->order = caching_rules_have(rules, CACHING_SEGMENT_ORDER, NULL) ? BY_SEGMENT
+               : caching_rules_have(rules, CACHING_BLOCK_ORDER, NULL) ? BY_BLOCK
+                                                                      : BY_ADDRESS;
     return a;
 }
 
-void whatif_allocator_free(struct whatif_allocator *a)
+void caching_allocator_free(struct caching_allocator *a)
 {
     if (!a) return;
     free(a->blocks);
@@ -69,27 +88,27 @@ void whatif_allocator_free(struct whatif_allocator *a)
     free(a);
 }
 
-uint64_t whatif_block_address(const struct whatif_allocator *a, uint32_t block)
+uint64_t caching_block_address(const struct caching_allocator *a, uint32_t block)
 {
     return a->blocks[block].address;
 }
 
-int64_t whatif_block_bytes(const struct whatif_allocator *a, uint32_t block)
+int64_t caching_block_bytes(const struct caching_allocator *a, uint32_t block)
 {
     return a->blocks[block].bytes;
 }
 
-const struct whatif_totals *whatif_totals(const struct whatif_allocator *a)
+const struct caching_totals *caching_totals(const struct caching_allocator *a)
 {
     return &a->totals;
 }
 
-int64_t whatif_cached(const struct whatif_allocator *a, int64_t *largest)
+int64_t caching_cached(const struct caching_allocator *a, int64_t *largest)
 {
     int64_t sum = 0;
     *largest = 0;
     for (size_t i = 0; i < a->blocks_n; i++) {
-        const struct whatif_block *b = &a->blocks[i];
+        const struct caching_block *b = &a->blocks[i];
         if (!b->bytes || b->allocated || b->pending || !b->mapped) continue;
         sum += b->bytes;
         *largest = b->bytes > *largest ? b->bytes : *largest;
@@ -98,7 +117,7 @@ int64_t whatif_cached(const struct whatif_allocator *a, int64_t *largest)
 }
 
 /* [round_size, roundup_power2_next_division] */
-int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes)
+int64_t caching_rounded(const struct caching_rules *rules, int64_t bytes)
 {
     if (bytes < least_block) return least_block;
     if (bytes > most_reserved) return most_reserved; /* a request that always fails */
@@ -113,7 +132,7 @@ int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes)
 }
 
 /* [get_allocation_size] */
-static int64_t segment_bytes(const struct whatif_rules *rules, int64_t bytes)
+static int64_t segment_bytes(const struct caching_rules *rules, int64_t bytes)
 {
     return bytes <= small_request  ? small_segment
            : bytes < large_request ? rules->large_bytes
@@ -122,94 +141,94 @@ static int64_t segment_bytes(const struct whatif_rules *rules, int64_t bytes)
 
 /* --- blocks -------------------------------------------------------------------------------------- */
 
-static uint32_t add_block(struct whatif_allocator *a, struct whatif_block block)
+static uint32_t add_block(struct caching_allocator *a, struct caching_block block)
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->blocks_n;
     if (at == a->blocks_n) (void)ARENA_PUSH(a->blocks, a->blocks_n, a->blocks_cap);
-    block.left = block.right = block.up = WHATIF_NONE;
+    block.left = block.right = block.up = CACHING_NONE;
     block.priority = (uint32_t)map_hash(at + 1);
     a->blocks[at] = block;
     return at;
 }
 
-static void drop_block(struct whatif_allocator *a, uint32_t at)
+static void drop_block(struct caching_allocator *a, uint32_t at)
 {
-    a->blocks[at] = (struct whatif_block){
-        .prev = WHATIF_NONE, .next = WHATIF_NONE, .left = WHATIF_NONE, .right = WHATIF_NONE, .up = WHATIF_NONE};
+    a->blocks[at] = (struct caching_block){
+        .prev = CACHING_NONE, .next = CACHING_NONE, .left = CACHING_NONE, .right = CACHING_NONE, .up = CACHING_NONE};
     *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
 }
 
-static struct pool *pool_of(struct whatif_allocator *a, uint32_t pool)
+static struct pool *pool_of(struct caching_allocator *a, uint32_t pool)
 {
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
         *ARENA_PUSH(a->pools, a->pools_n, a->pools_cap) =
-            (struct pool){{WHATIF_NONE, false}, {WHATIF_NONE, true}, 0, at % 2 == 0, at < 2};
+            (struct pool){{CACHING_NONE, false}, {CACHING_NONE, true}, 0, at % 2 == 0, at < 2};
     }
     return &a->pools[pool];
 }
 
-static void set_insert(struct whatif_allocator *a, uint32_t at)
+static void set_insert(struct caching_allocator *a, uint32_t at)
 {
-    struct whatif_block *b = &a->blocks[at];
+    struct caching_block *b = &a->blocks[at];
     struct pool *pool = &a->pools[b->pool];
     b->gc_since = pool->searches;
-    whatif_set_insert(a->blocks, b->mapped ? &pool->free : &pool->unmapped, at);
+    caching_set_insert(a->blocks, b->mapped ? &pool->free : &pool->unmapped, at);
 }
 
-static void set_erase(struct whatif_allocator *a, uint32_t at)
+static void set_erase(struct caching_allocator *a, uint32_t at)
 {
     struct pool *pool = &a->pools[a->blocks[at].pool];
-    whatif_set_erase(a->blocks, a->blocks[at].mapped ? &pool->free : &pool->unmapped, at);
+    caching_set_erase(a->blocks, a->blocks[at].mapped ? &pool->free : &pool->unmapped, at);
 }
 
-static uint64_t next_rank(struct whatif_allocator *a)
+static uint64_t next_rank(struct caching_allocator *a)
 {
     return a->order == BY_ADDRESS ? 0 : ++a->ranks;
 }
 
 /* `at` is what PyTorch makes a new block of in a split; the other part stays the block it was. */
-static void renumber(struct whatif_allocator *a, uint32_t at)
+static void renumber(struct caching_allocator *a, uint32_t at)
 {
     if (a->order == BY_BLOCK) a->blocks[at].rank = ++a->ranks;
 }
 
 /* A block behind `at`, which keeps its first `bytes`. Neither may be in a set. */
-static uint32_t split_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
+static uint32_t split_block(struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
-    struct whatif_block rest = a->blocks[at];
+    struct caching_block rest = a->blocks[at];
     rest.address += (uint64_t)bytes;
     rest.bytes -= bytes;
     rest.prev = at;
     rest.allocated = false;
     uint32_t behind = add_block(a, rest);
-    if (rest.next != WHATIF_NONE) a->blocks[rest.next].prev = behind;
+    if (rest.next != CACHING_NONE) a->blocks[rest.next].prev = behind;
     a->blocks[at].next = behind;
     a->blocks[at].bytes = bytes;
     return behind;
 }
 
 /* `other`, a neighbour of `at` that is in a set, becomes part of `at`, which is in none. [try_merge_blocks] */
-static void merge(struct whatif_allocator *a, uint32_t at, uint32_t other)
+static void merge(struct caching_allocator *a, uint32_t at, uint32_t other)
 {
-    if (other == WHATIF_NONE) return;
-    struct whatif_block *b = &a->blocks[at], *o = &a->blocks[other];
+    if (other == CACHING_NONE) return;
+    struct caching_block *b = &a->blocks[at], *o = &a->blocks[other];
     if (o->allocated || o->pending || o->mapped != b->mapped) return;
     set_erase(a, other);
     if (b->prev == other) {
         b->address = o->address;
         b->prev = o->prev;
-        if (b->prev != WHATIF_NONE) a->blocks[b->prev].next = at;
+        if (b->prev != CACHING_NONE) a->blocks[b->prev].next = at;
     } else {
         b->next = o->next;
-        if (b->next != WHATIF_NONE) a->blocks[b->next].prev = at;
+        if (b->next != CACHING_NONE) a->blocks[b->next].prev = at;
     }
     b->bytes += o->bytes;
     drop_block(a, other);
 }
 
 /* [free_block] */
-static void free_block(struct whatif_allocator *a, uint32_t at)
+static void free_block(struct caching_allocator *a, uint32_t at)
 {
     a->blocks[at].allocated = a->blocks[at].pending = false;
     merge(a, at, a->blocks[at].prev);
@@ -219,9 +238,9 @@ static void free_block(struct whatif_allocator *a, uint32_t at)
 
 /* --- driver --------------------------------------------------------------------------------------- */
 
-static void count_reserved(struct whatif_allocator *a, int64_t bytes, int segments)
+static void count_reserved(struct caching_allocator *a, int64_t bytes, int segments)
 {
-    struct whatif_totals *t = &a->totals;
+    struct caching_totals *t = &a->totals;
     t->reserved += bytes;
     t->segments += (uint64_t)(int64_t)segments;
     if (t->reserved > t->peak_reserved) {
@@ -231,22 +250,22 @@ static void count_reserved(struct whatif_allocator *a, int64_t bytes, int segmen
 }
 
 /* [release_block] */
-static void release_segment(struct whatif_allocator *a, uint32_t at)
+static void release_segment(struct caching_allocator *a, uint32_t at)
 {
-    struct whatif_block *b = &a->blocks[at];
+    struct caching_block *b = &a->blocks[at];
     set_erase(a, at);
     a->driver.give_back(a->driver.self, b->address, b->bytes, 0);
     count_reserved(a, -b->bytes, -1);
     drop_block(a, at);
 }
 
-static bool is_split(const struct whatif_block *b)
+static bool is_split(const struct caching_block *b)
 {
-    return b->prev != WHATIF_NONE || b->next != WHATIF_NONE;
+    return b->prev != CACHING_NONE || b->next != CACHING_NONE;
 }
 
 /* The whole pages of a free mapped block go back. [unmap_block] */
-static void unmap_block(struct whatif_allocator *a, uint32_t at)
+static void unmap_block(struct caching_allocator *a, uint32_t at)
 {
     const struct area area = a->areas[a->blocks[at].area];
     uint64_t page = (uint64_t)area.page, offset = a->blocks[at].address - area.address;
@@ -273,14 +292,14 @@ static void unmap_block(struct whatif_allocator *a, uint32_t at)
 }
 
 /* [release_blocks] */
-static void release_pool(struct whatif_allocator *a, struct pool *pool)
+static void release_pool(struct caching_allocator *a, struct pool *pool)
 {
     uint32_t *maps = NULL;
     size_t maps_n = 0, maps_cap = 0;
-    uint32_t next, at = whatif_set_find(a->blocks, &pool->free, (struct whatif_key){0}, false);
-    for (; at != WHATIF_NONE; at = next) {
-        next = whatif_set_find(a->blocks, &pool->free, whatif_key_of(&a->blocks[at]), true);
-        if (a->blocks[at].area != WHATIF_NONE) {
+    uint32_t next, at = caching_set_find(a->blocks, &pool->free, (struct caching_key){0}, false);
+    for (; at != CACHING_NONE; at = next) {
+        next = caching_set_find(a->blocks, &pool->free, caching_key_of(&a->blocks[at]), true);
+        if (a->blocks[at].area != CACHING_NONE) {
             *ARENA_PUSH(maps, maps_n, maps_cap) = at;
         } else if (!is_split(&a->blocks[at])) {
             release_segment(a, at);
@@ -291,7 +310,7 @@ static void release_pool(struct whatif_allocator *a, struct pool *pool)
 }
 
 /* Ends what other streams may still use, then frees all that no block needs. [release_cached_blocks] */
-void whatif_empty_cache(struct whatif_allocator *a)
+void caching_empty_cache(struct caching_allocator *a)
 {
     for (size_t i = 0; i < a->pending_n; i++) {
         if (a->blocks[a->pending[i]].pending) free_block(a, a->pending[i]);
@@ -305,41 +324,41 @@ void whatif_empty_cache(struct whatif_allocator *a)
     }
 }
 
-void whatif_pool_unused(struct whatif_allocator *a, uint32_t pool)
+void caching_pool_unused(struct caching_allocator *a, uint32_t pool)
 {
     (void)pool_of(a, 2 * pool + 1);
     a->pools[2 * pool].releases = a->pools[2 * pool + 1].releases = true;
 }
 
-bool whatif_is_capped(const struct whatif_allocator *a)
+bool caching_is_capped(const struct caching_allocator *a)
 {
     return a->rules.allowed_bytes != INT64_MAX;
 }
 
-void whatif_set_cap(struct whatif_allocator *a, int64_t bytes)
+void caching_set_cap(struct caching_allocator *a, int64_t bytes)
 {
     a->rules.allowed_bytes = bytes > 0 ? bytes : INT64_MAX;
     a->rules.gc_memory = bytes > 0 ? bytes : 0;
 }
 
 /* [release_available_cached_blocks] */
-static bool release_available(struct whatif_allocator *a, const struct request *r)
+static bool release_available(struct caching_allocator *a, const struct request *r)
 {
     const int64_t most = a->rules.max_split_bytes;
     if (most == INT64_MAX) return false;
-    const struct whatif_set *free = &pool_of(a, r->pool)->free;
-    struct whatif_key key = {.stream = r->stream, .bytes = r->bytes < most ? most : r->bytes};
-    uint32_t at = whatif_set_find(a->blocks, free, key, false);
+    const struct caching_set *free = &pool_of(a, r->pool)->free;
+    struct caching_key key = {.stream = r->stream, .bytes = r->bytes < most ? most : r->bytes};
+    uint32_t at = caching_set_find(a->blocks, free, key, false);
     int64_t released = 0;
-    if (at != WHATIF_NONE && a->blocks[at].stream == r->stream && a->blocks[at].area == WHATIF_NONE) {
+    if (at != CACHING_NONE && a->blocks[at].stream == r->stream && a->blocks[at].area == CACHING_NONE) {
         release_segment(a, at);
         return true;
     }
-    for (at = whatif_set_before(a->blocks, free, key); at != WHATIF_NONE && released < key.bytes;) {
-        const struct whatif_block b = a->blocks[at];
+    for (at = caching_set_before(a->blocks, free, key); at != CACHING_NONE && released < key.bytes;) {
+        const struct caching_block b = a->blocks[at];
         if (b.bytes < most || b.stream != r->stream) break;
-        uint32_t before = whatif_set_before(a->blocks, free, whatif_key_of(&b));
-        if (b.area == WHATIF_NONE && !is_split(&b)) {
+        uint32_t before = caching_set_before(a->blocks, free, caching_key_of(&b));
+        if (b.area == CACHING_NONE && !is_split(&b)) {
             release_segment(a, at);
             released += b.bytes;
         }
@@ -349,7 +368,7 @@ static bool release_available(struct whatif_allocator *a, const struct request *
 }
 
 /* [garbage_collect_cached_blocks]: those that waited longest, until the threshold is met. */
-static void collect_garbage(struct whatif_allocator *a)
+static void collect_garbage(struct caching_allocator *a)
 {
     const int64_t threshold = (int64_t)(a->rules.gc_threshold * (double)a->rules.gc_memory);
     struct pool *pool = pool_of(a, 1);
@@ -360,13 +379,13 @@ static void collect_garbage(struct whatif_allocator *a)
     if (target <= 0) return;
     for (int pass = 0; any && (!pass || (reclaimed < target && n > 0)); pass++) {
         const double least = pass ? age / (double)n : 0;
-        uint32_t next, at = whatif_set_find(a->blocks, &pool->free, (struct whatif_key){0}, false);
+        uint32_t next, at = caching_set_find(a->blocks, &pool->free, (struct caching_key){0}, false);
         any = !pass;
-        for (; at != WHATIF_NONE; at = next) {
-            const struct whatif_block *b = &a->blocks[at];
+        for (; at != CACHING_NONE; at = next) {
+            const struct caching_block *b = &a->blocks[at];
             const double waited = (double)(pool->searches - b->gc_since);
-            next = whatif_set_find(a->blocks, &pool->free, whatif_key_of(b), true);
-            if (is_split(b) || b->area != WHATIF_NONE) continue;
+            next = caching_set_find(a->blocks, &pool->free, caching_key_of(b), true);
+            if (is_split(b) || b->area != CACHING_NONE) continue;
             if (!pass) {
                 age += waited;
                 n++;
@@ -384,7 +403,7 @@ static void collect_garbage(struct whatif_allocator *a)
 /* --- expandable segments ---------------------------------------------------------------------------- */
 
 /* The first `bytes` of an unmapped block, in whole pages; false: refused. [map_block] */
-static bool map_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
+static bool map_block(struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     const struct area area = a->areas[a->blocks[at].area];
     const int64_t size = (bytes + area.page - 1) / area.page * area.page;
@@ -404,42 +423,42 @@ static bool map_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
     return true;
 }
 
-static bool is_available(const struct whatif_allocator *a, uint32_t at)
+static bool is_available(const struct caching_allocator *a, uint32_t at)
 {
-    return at != WHATIF_NONE && !a->blocks[at].allocated && !a->blocks[at].pending;
+    return at != CACHING_NONE && !a->blocks[at].allocated && !a->blocks[at].pending;
 }
 
-static bool has_room(const struct whatif_allocator *a, uint32_t at, int64_t bytes)
+static bool has_room(const struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     for (; bytes > 0 && is_available(a, at); at = a->blocks[at].next) bytes -= a->blocks[at].bytes;
     return bytes <= 0;
 }
 
-static uint32_t add_area(struct whatif_allocator *a, const struct request *r, uint64_t address, int64_t bytes)
+static uint32_t add_area(struct caching_allocator *a, const struct request *r, uint64_t address, int64_t bytes)
 {
     const bool small = pool_of(a, r->pool)->small;
     *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) =
         (struct area){address, small ? small_segment : a->rules.large_bytes};
-    uint32_t at = add_block(a, (struct whatif_block){.address = address,
-                                                     .rank = next_rank(a),
-                                                     .stream = r->stream,
-                                                     .bytes = bytes,
-                                                     .prev = WHATIF_NONE,
-                                                     .next = WHATIF_NONE,
-                                                     .area = (uint32_t)a->areas_n - 1,
-                                                     .pool = r->pool});
+    uint32_t at = add_block(a, (struct caching_block){.address = address,
+                                                      .rank = next_rank(a),
+                                                      .stream = r->stream,
+                                                      .bytes = bytes,
+                                                      .prev = CACHING_NONE,
+                                                      .next = CACHING_NONE,
+                                                      .area = (uint32_t)a->areas_n - 1,
+                                                      .pool = r->pool});
     set_insert(a, at);
     return at;
 }
 
 /* [find_expandable_block] */
-static uint32_t find_area(struct whatif_allocator *a, const struct request *r)
+static uint32_t find_area(struct caching_allocator *a, const struct request *r)
 {
     struct pool *pool = pool_of(a, r->pool);
-    struct whatif_key key = {.stream = r->stream};
-    uint32_t at = whatif_set_find(a->blocks, &pool->unmapped, key, false);
-    for (; at != WHATIF_NONE && a->blocks[at].stream == r->stream;
-         at = whatif_set_find(a->blocks, &pool->unmapped, whatif_key_of(&a->blocks[at]), true)) {
+    struct caching_key key = {.stream = r->stream};
+    uint32_t at = caching_set_find(a->blocks, &pool->unmapped, key, false);
+    for (; at != CACHING_NONE && a->blocks[at].stream == r->stream;
+         at = caching_set_find(a->blocks, &pool->unmapped, caching_key_of(&a->blocks[at]), true)) {
         uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
         if (has_room(a, from, r->bytes)) return from;
     }
@@ -447,21 +466,21 @@ static uint32_t find_area(struct whatif_allocator *a, const struct request *r)
     const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
     const int64_t memory = device + device / 8;
     int64_t bytes = (memory + page - 1) / page * page;
-    if (bytes < r->bytes) return WHATIF_NONE;
+    if (bytes < r->bytes) return CACHING_NONE;
     return add_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
 }
 
 /* [try_allocate_expandable_block] */
-static uint32_t expand(struct whatif_allocator *a, const struct request *r)
+static uint32_t expand(struct caching_allocator *a, const struct request *r)
 {
     uint32_t at = find_area(a, r);
-    if (at == WHATIF_NONE) return at;
+    if (at == CACHING_NONE) return at;
     int64_t bytes = a->blocks[at].bytes < r->bytes ? a->blocks[at].bytes : r->bytes;
-    if (!a->blocks[at].mapped && !map_block(a, at, bytes)) return WHATIF_NONE;
+    if (!a->blocks[at].mapped && !map_block(a, at, bytes)) return CACHING_NONE;
     while (a->blocks[at].bytes < r->bytes) {
         uint32_t next = a->blocks[at].next;
         int64_t left = r->bytes - a->blocks[at].bytes, room = a->blocks[next].bytes;
-        if (!map_block(a, next, left < room ? left : room)) return WHATIF_NONE;
+        if (!map_block(a, next, left < room ? left : room)) return CACHING_NONE;
         at = next;
     }
     set_erase(a, at);
@@ -470,93 +489,94 @@ static uint32_t expand(struct whatif_allocator *a, const struct request *r)
 
 /* --- requests --------------------------------------------------------------------------------------- */
 
-static int64_t size_when_grown(const struct whatif_allocator *a, const struct whatif_block *b)
+static int64_t size_when_grown(const struct caching_allocator *a, const struct caching_block *b)
 {
-    const struct whatif_block *next = b->next == WHATIF_NONE ? NULL : &a->blocks[b->next];
+    const struct caching_block *next = b->next == CACHING_NONE ? NULL : &a->blocks[b->next];
     return b->bytes + (next && !next->mapped ? next->bytes : 0);
 }
 
-static uint32_t next_free(const struct whatif_allocator *a, const struct pool *pool, uint32_t at)
+static uint32_t next_free(const struct caching_allocator *a, const struct pool *pool, uint32_t at)
 {
-    uint32_t next = whatif_set_find(a->blocks, &pool->free, whatif_key_of(&a->blocks[at]), true);
-    return next != WHATIF_NONE && a->blocks[next].stream == a->blocks[at].stream ? next : WHATIF_NONE;
+    uint32_t next = caching_set_find(a->blocks, &pool->free, caching_key_of(&a->blocks[at]), true);
+    return next != CACHING_NONE && a->blocks[next].stream == a->blocks[at].stream ? next : CACHING_NONE;
 }
 
 /* [get_free_block] */
-static uint32_t find_free(struct whatif_allocator *a, const struct request *r)
+static uint32_t find_free(struct caching_allocator *a, const struct request *r)
 {
     struct pool *pool = pool_of(a, r->pool);
     if (a->rules.gc_memory && a->rules.gc_threshold > 0) pool->searches++;
-    uint32_t next, at = whatif_set_find(a->blocks, &pool->free,
-                                        (struct whatif_key){.stream = r->stream, .bytes = r->bytes}, false);
-    if (at == WHATIF_NONE || a->blocks[at].stream != r->stream) return WHATIF_NONE;
-    if (a->blocks[at].area != WHATIF_NONE && a->rules.expandable) {
-        while (a->blocks[at].area != WHATIF_NONE && (next = next_free(a, pool, at)) != WHATIF_NONE &&
+    uint32_t next, at = caching_set_find(a->blocks, &pool->free,
+                                         (struct caching_key){.stream = r->stream, .bytes = r->bytes}, false);
+    if (at == CACHING_NONE || a->blocks[at].stream != r->stream) return CACHING_NONE;
+    if (a->blocks[at].area != CACHING_NONE && a->rules.expandable) {
+        while (a->blocks[at].area != CACHING_NONE && (next = next_free(a, pool, at)) != CACHING_NONE &&
                size_when_grown(a, &a->blocks[next]) < size_when_grown(a, &a->blocks[at])) {
             at = next;
         }
     }
-    while (at != WHATIF_NONE && a->blocks[at].area != WHATIF_NONE && !a->rules.expandable) at = next_free(a, pool, at);
-    if (at == WHATIF_NONE) return at;
+    while (at != CACHING_NONE && a->blocks[at].area != CACHING_NONE && !a->rules.expandable)
+        at = next_free(a, pool, at);
+    if (at == CACHING_NONE) return at;
     const int64_t most = a->rules.max_split_bytes, bytes = a->blocks[at].bytes;
-    if (r->bytes < most && bytes >= most) return WHATIF_NONE;
-    if (r->bytes >= most && bytes >= r->bytes + a->rules.max_round_bytes) return WHATIF_NONE;
+    if (r->bytes < most && bytes >= most) return CACHING_NONE;
+    if (r->bytes >= most && bytes >= r->bytes + a->rules.max_round_bytes) return CACHING_NONE;
     set_erase(a, at);
     return at;
 }
 
 /* [alloc_block] */
-static uint32_t take_segment(struct whatif_allocator *a, const struct request *r)
+static uint32_t take_segment(struct caching_allocator *a, const struct request *r)
 {
     const int64_t bytes = segment_bytes(&a->rules, r->bytes);
     uint64_t address = 0;
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved) {
-        return WHATIF_NONE;
+        return CACHING_NONE;
     }
     if (a->rules.expandable) return expand(a, r);
-    if (!a->driver.take(a->driver.self, bytes, 0, &address)) return WHATIF_NONE;
+    if (!a->driver.take(a->driver.self, bytes, 0, &address)) return CACHING_NONE;
     count_reserved(a, bytes, 1);
-    return add_block(a, (struct whatif_block){.address = address,
-                                              .rank = next_rank(a),
-                                              .stream = r->stream,
-                                              .bytes = bytes,
-                                              .prev = WHATIF_NONE,
-                                              .next = WHATIF_NONE,
-                                              .area = WHATIF_NONE,
-                                              .pool = r->pool,
-                                              .mapped = true});
+    return add_block(a, (struct caching_block){.address = address,
+                                               .rank = next_rank(a),
+                                               .stream = r->stream,
+                                               .bytes = bytes,
+                                               .prev = CACHING_NONE,
+                                               .next = CACHING_NONE,
+                                               .area = CACHING_NONE,
+                                               .pool = r->pool,
+                                               .mapped = true});
 }
 
 /* [should_split] */
-static bool splits(const struct whatif_allocator *a, uint32_t at, int64_t bytes)
+static bool splits(const struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     const int64_t rest = a->blocks[at].bytes - bytes;
     if (a->pools[a->blocks[at].pool].small || a->rules.expandable) return rest >= least_block;
     return bytes < a->rules.max_split_bytes && rest > small_request;
 }
 
-static void count_allocated(struct whatif_allocator *a, int64_t bytes)
+static void count_allocated(struct caching_allocator *a, int64_t bytes)
 {
-    struct whatif_totals *t = &a->totals;
+    struct caching_totals *t = &a->totals;
     t->allocated += bytes;
     t->peak_allocated = t->allocated > t->peak_allocated ? t->allocated : t->peak_allocated;
 }
 
-uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool)
+uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool)
 {
     struct request r = {bytes, stream, (uint16_t)(2 * pool + (bytes > small_request))};
     uint32_t at = find_free(a, &r);
-    if (at == WHATIF_NONE) {
+    if (at == CACHING_NONE) {
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
         at = take_segment(a, &r);
-        if (at == WHATIF_NONE && release_available(a, &r)) at = take_segment(a, &r);
-        if (at == WHATIF_NONE && !pool) { /* while a private pool is in use, nothing is given back */
-            whatif_empty_cache(a);
+        if (at == CACHING_NONE && release_available(a, &r)) at = take_segment(a, &r);
+        if (at == CACHING_NONE && !pool) { /* while a private pool is in use, nothing is given back */
+            caching_empty_cache(a);
             a->totals.retries++;
             at = take_segment(a, &r);
         }
     }
-    if (at == WHATIF_NONE) return WHATIF_NO_BLOCK;
+    if (at == CACHING_NONE) return CACHING_NO_BLOCK;
     if (splits(a, at, bytes)) {
         set_insert(a, split_block(a, at, bytes));
         renumber(a, at);
@@ -568,13 +588,13 @@ uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t str
     return at;
 }
 
-void whatif_release(struct whatif_allocator *a, uint32_t block)
+void caching_release(struct caching_allocator *a, uint32_t block)
 {
     count_allocated(a, -a->blocks[block].bytes);
     free_block(a, block);
 }
 
-void whatif_release_later(struct whatif_allocator *a, uint32_t block)
+void caching_release_later(struct caching_allocator *a, uint32_t block)
 {
     count_allocated(a, -a->blocks[block].bytes);
     a->blocks[block].allocated = false;
@@ -582,7 +602,7 @@ void whatif_release_later(struct whatif_allocator *a, uint32_t block)
     *ARENA_PUSH(a->pending, a->pending_n, a->pending_cap) = block;
 }
 
-void whatif_finish_pending(struct whatif_allocator *a, uint32_t block)
+void caching_finish_pending(struct caching_allocator *a, uint32_t block)
 {
     for (size_t i = a->pending_n; i-- > 0;) { /* the latest first: most wait for a short time */
         if (a->pending[i] != block) continue;
@@ -594,39 +614,39 @@ void whatif_finish_pending(struct whatif_allocator *a, uint32_t block)
 
 /* --- what was there before --------------------------------------------------------------------------- */
 
-void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
-                          uint32_t in)
+void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
+                           uint32_t in)
 {
     const uint16_t pool = (uint16_t)(2 * in + !small);
-    a->placed = WHATIF_NONE;
+    a->placed = CACHING_NONE;
     if (bytes > most_reserved - a->totals.reserved) return;
     (void)pool_of(a, pool);
-    a->placed = add_block(a, (struct whatif_block){.address = address,
-                                                   .rank = next_rank(a),
-                                                   .stream = stream,
-                                                   .bytes = bytes,
-                                                   .prev = WHATIF_NONE,
-                                                   .next = WHATIF_NONE,
-                                                   .area = WHATIF_NONE,
-                                                   .pool = pool,
-                                                   .mapped = true});
+    a->placed = add_block(a, (struct caching_block){.address = address,
+                                                    .rank = next_rank(a),
+                                                    .stream = stream,
+                                                    .bytes = bytes,
+                                                    .prev = CACHING_NONE,
+                                                    .next = CACHING_NONE,
+                                                    .area = CACHING_NONE,
+                                                    .pool = pool,
+                                                    .mapped = true});
     set_insert(a, a->placed);
     count_reserved(a, bytes, 1);
 }
 
-uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_t bytes)
+uint32_t caching_place_block(struct caching_allocator *a, uint64_t address, int64_t bytes)
 {
     uint32_t at = a->placed;
-    if (at == WHATIF_NONE || address < a->blocks[at].address ||
+    if (at == CACHING_NONE || address < a->blocks[at].address ||
         address - a->blocks[at].address > (uint64_t)a->blocks[at].bytes ||
         (uint64_t)a->blocks[at].bytes - (address - a->blocks[at].address) < (uint64_t)bytes) {
-        return WHATIF_NO_BLOCK;
+        return CACHING_NO_BLOCK;
     }
     const int64_t gap = (int64_t)(address - a->blocks[at].address);
     set_erase(a, at);
     if (gap > 0) {
         const uint32_t before = a->blocks[at].prev;
-        const bool joins = !a->pools[a->blocks[at].pool].small && gap <= small_request && before != WHATIF_NONE;
+        const bool joins = !a->pools[a->blocks[at].pool].small && gap <= small_request && before != CACHING_NONE;
         const uint32_t rest = split_block(a, at, gap);
         if (joins) { /* too little to have been split off */
             count_allocated(a, gap);
@@ -639,7 +659,7 @@ uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_
         }
         at = rest;
     }
-    a->placed = WHATIF_NONE;
+    a->placed = CACHING_NONE;
     if (a->blocks[at].bytes > bytes) {
         a->placed = split_block(a, at, bytes);
         set_insert(a, a->placed);
@@ -649,11 +669,11 @@ uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_
     return at;
 }
 
-void whatif_place_end(struct whatif_allocator *a)
+void caching_place_end(struct caching_allocator *a)
 {
     const uint32_t at = a->placed;
-    a->placed = WHATIF_NONE;
-    if (at == WHATIF_NONE || a->pools[a->blocks[at].pool].small || a->blocks[at].prev == WHATIF_NONE ||
+    a->placed = CACHING_NONE;
+    if (at == CACHING_NONE || a->pools[a->blocks[at].pool].small || a->blocks[at].prev == CACHING_NONE ||
         a->blocks[at].bytes > small_request) {
         return;
     }
@@ -661,6 +681,6 @@ void whatif_place_end(struct whatif_allocator *a)
     set_erase(a, at);
     count_allocated(a, a->blocks[at].bytes);
     a->blocks[before].bytes += a->blocks[at].bytes;
-    a->blocks[before].next = WHATIF_NONE;
+    a->blocks[before].next = CACHING_NONE;
     drop_block(a, at);
 }

@@ -3,20 +3,20 @@
  *
  * Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch 1.13 to 2.15. What versions do differently is in versions.def.
  * Memory grows with live and cached blocks. Not thread-safe. */
-#ifndef GPUSPY_WHATIF_CACHING_H
-#define GPUSPY_WHATIF_CACHING_H
+#ifndef GPUSPY_CACHING_CACHING_H
+#define GPUSPY_CACHING_CACHING_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum whatif_version_rule {
-#define VERSION_RULE(name, major, minor, source) WHATIF_##name,
-#include "analyzer/whatif/versions.def"
+enum caching_version_rule {
+#define VERSION_RULE(name, major, minor, source) CACHING_##name,
+#include "analyzer/caching/versions.def"
 #undef VERSION_RULE
 };
 
-struct whatif_rules {
+struct caching_rules {
     uint16_t major, minor; /* of PyTorch; 0: unknown, and then the newest that is known */
     bool expandable;
     int64_t large_bytes;     /* large_segment_size_mb: segments for requests from 1 to 10 MiB, and pages of large
@@ -31,10 +31,12 @@ struct whatif_rules {
     uint32_t divisions[16];  /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
 };
 /* PyTorch's defaults. */
-extern const struct whatif_rules whatif_default_rules;
+extern const struct caching_rules caching_default_rules;
+/* Whether the version of these rules does so; `since`, if not NULL: the first version that does, such as "2.1". */
+bool caching_rules_have(const struct caching_rules *rules, enum caching_version_rule rule, const char **since);
 
 /* What the allocator asks the driver for. */
-struct whatif_driver {
+struct caching_driver {
     void *self;
     /* `page` 0: a segment, whose address is the driver's to choose. Else pages of an expandable segment at an address;
      * `bytes` is a multiple of `page`, and all of them are given or none. False: refused. */
@@ -44,7 +46,7 @@ struct whatif_driver {
     uint64_t (*reserve)(void *self, int64_t bytes);
 };
 
-struct whatif_totals {
+struct caching_totals {
     int64_t allocated, reserved, peak_allocated, peak_reserved; /* bytes */
     uint64_t segments, peak_segments;                           /* or pages' ranges */
     uint64_t retries;                                           /* requests that first had to free cached segments */
@@ -52,36 +54,36 @@ struct whatif_totals {
         unsplit; /* requests that took a block whole which may be up to 1 MiB larger, or more with max_split_bytes */
 };
 
-struct whatif_allocator;
-struct whatif_allocator *whatif_allocator_new(const struct whatif_rules *rules, const struct whatif_driver *driver);
-void whatif_allocator_free(struct whatif_allocator *a);
+struct caching_allocator;
+struct caching_allocator *caching_allocator_new(const struct caching_rules *rules, const struct caching_driver *driver);
+void caching_allocator_free(struct caching_allocator *a);
 
-#define WHATIF_NO_BLOCK UINT32_MAX
-/* A request of so many bytes on a stream: its block, or WHATIF_NO_BLOCK: out of memory. `pool`: 0 the default one. */
-uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
-void whatif_release(struct whatif_allocator *a, uint32_t block);
-/* Freed while other streams may use it: nobody gets it until whatif_finish_pending, or until a request that fails
- * waits for all of them. whatif_finish_pending may be called after that, too. */
-void whatif_release_later(struct whatif_allocator *a, uint32_t block);
-void whatif_finish_pending(struct whatif_allocator *a, uint32_t block);
-void whatif_empty_cache(struct whatif_allocator *a);
+#define CACHING_NO_BLOCK UINT32_MAX
+/* A request of so many bytes on a stream: its block, or CACHING_NO_BLOCK: out of memory. `pool`: 0 the default one. */
+uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
+void caching_release(struct caching_allocator *a, uint32_t block);
+/* Freed while other streams may use it: nobody gets it until caching_finish_pending, or until a request that fails
+ * waits for all of them. caching_finish_pending may be called after that, too. */
+void caching_release_later(struct caching_allocator *a, uint32_t block);
+void caching_finish_pending(struct caching_allocator *a, uint32_t block);
+void caching_empty_cache(struct caching_allocator *a);
 /* Nothing allocates from a private pool any more: its cached segments go back as those of the default one do. */
-void whatif_pool_unused(struct whatif_allocator *a, uint32_t pool);
+void caching_pool_unused(struct caching_allocator *a, uint32_t pool);
 /* From now on PyTorch may reserve so many bytes; 0: any. */
-void whatif_set_cap(struct whatif_allocator *a, int64_t bytes);
-bool whatif_is_capped(const struct whatif_allocator *a);
+void caching_set_cap(struct caching_allocator *a, int64_t bytes);
+bool caching_is_capped(const struct caching_allocator *a);
 /* What was there when a recording began: a segment, and then its blocks in order of address, placed as they lie. */
-void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
-                          uint32_t pool);
-uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_t bytes);
-void whatif_place_end(struct whatif_allocator *a);
+void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
+                           uint32_t pool);
+uint32_t caching_place_block(struct caching_allocator *a, uint64_t address, int64_t bytes);
+void caching_place_end(struct caching_allocator *a);
 
-uint64_t whatif_block_address(const struct whatif_allocator *a, uint32_t block);
-int64_t whatif_block_bytes(const struct whatif_allocator *a, uint32_t block);
-const struct whatif_totals *whatif_totals(const struct whatif_allocator *a);
+uint64_t caching_block_address(const struct caching_allocator *a, uint32_t block);
+int64_t caching_block_bytes(const struct caching_allocator *a, uint32_t block);
+const struct caching_totals *caching_totals(const struct caching_allocator *a);
 /* Reserved and in no block; the largest of it in one piece. */
-int64_t whatif_cached(const struct whatif_allocator *a, int64_t *largest);
+int64_t caching_cached(const struct caching_allocator *a, int64_t *largest);
 /* The bytes that a request takes: roundings applied. */
-int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes);
+int64_t caching_rounded(const struct caching_rules *rules, int64_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
-#include "analyzer/whatif/block_set.h"
+#include "analyzer/caching/block_set.h"
 
 /* Whether a block comes before the key; `equal`: or is the key. */
-static inline bool is_below(const struct whatif_set *set, const struct whatif_block *b, struct whatif_key key,
+static inline bool is_below(const struct caching_set *set, const struct caching_block *b, struct caching_key key,
                             bool equal)
 {
     if (b->stream != key.stream) return b->stream < key.stream;
@@ -11,12 +11,12 @@ static inline bool is_below(const struct whatif_set *set, const struct whatif_bl
 }
 
 /* What is below the new block becomes its left subtree, and the rest its right one. */
-static void split(struct whatif_block *blocks, const struct whatif_set *set, uint32_t tree, struct whatif_key key,
+static void split(struct caching_block *blocks, const struct caching_set *set, uint32_t tree, struct caching_key key,
                   uint32_t block)
 {
     uint32_t *low = &blocks[block].left, *high = &blocks[block].right, below = block, above = block;
-    while (tree != WHATIF_NONE) {
-        struct whatif_block *b = &blocks[tree];
+    while (tree != CACHING_NONE) {
+        struct caching_block *b = &blocks[tree];
         if (is_below(set, b, key, false)) {
             *low = tree;
             b->up = below;
@@ -31,15 +31,15 @@ static void split(struct whatif_block *blocks, const struct whatif_set *set, uin
             tree = b->left;
         }
     }
-    *low = *high = WHATIF_NONE;
+    *low = *high = CACHING_NONE;
 }
 
-void whatif_set_insert(struct whatif_block *blocks, struct whatif_set *set, uint32_t block)
+void caching_set_insert(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
-    struct whatif_block *b = &blocks[block];
-    const struct whatif_key key = whatif_key_of(b);
-    uint32_t *at = &set->root, up = WHATIF_NONE;
-    while (*at != WHATIF_NONE && blocks[*at].priority >= b->priority) {
+    struct caching_block *b = &blocks[block];
+    const struct caching_key key = caching_key_of(b);
+    uint32_t *at = &set->root, up = CACHING_NONE;
+    while (*at != CACHING_NONE && blocks[*at].priority >= b->priority) {
         up = *at;
         at = is_below(set, &blocks[up], key, false) ? &blocks[up].right : &blocks[up].left;
     }
@@ -48,13 +48,13 @@ void whatif_set_insert(struct whatif_block *blocks, struct whatif_set *set, uint
     *at = block;
 }
 
-void whatif_set_erase(struct whatif_block *blocks, struct whatif_set *set, uint32_t block)
+void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
-    struct whatif_block *b = &blocks[block];
+    struct caching_block *b = &blocks[block];
     uint32_t up = b->up, low = b->left, high = b->right;
-    uint32_t *at = up == WHATIF_NONE ? &set->root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
+    uint32_t *at = up == CACHING_NONE ? &set->root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
     if (*at != block) return; /* it is not there */
-    while (low != WHATIF_NONE && high != WHATIF_NONE) {
+    while (low != CACHING_NONE && high != CACHING_NONE) {
         const bool lower = blocks[low].priority >= blocks[high].priority;
         const uint32_t first = lower ? low : high;
         *at = first;
@@ -67,16 +67,16 @@ void whatif_set_erase(struct whatif_block *blocks, struct whatif_set *set, uint3
             high = *at;
         }
     }
-    *at = low != WHATIF_NONE ? low : high;
-    if (*at != WHATIF_NONE) blocks[*at].up = up;
-    b->left = b->right = b->up = WHATIF_NONE;
+    *at = low != CACHING_NONE ? low : high;
+    if (*at != CACHING_NONE) blocks[*at].up = up;
+    b->left = b->right = b->up = CACHING_NONE;
 }
 
-uint32_t whatif_set_find(const struct whatif_block *blocks, const struct whatif_set *set, struct whatif_key key,
-                         bool above)
+uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,
+                          bool above)
 {
-    uint32_t found = WHATIF_NONE;
-    for (uint32_t at = set->root; at != WHATIF_NONE;) {
+    uint32_t found = CACHING_NONE;
+    for (uint32_t at = set->root; at != CACHING_NONE;) {
         if (is_below(set, &blocks[at], key, above)) {
             at = blocks[at].right;
         } else {
@@ -87,10 +87,10 @@ uint32_t whatif_set_find(const struct whatif_block *blocks, const struct whatif_
     return found;
 }
 
-uint32_t whatif_set_before(const struct whatif_block *blocks, const struct whatif_set *set, struct whatif_key key)
+uint32_t caching_set_before(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key)
 {
-    uint32_t found = WHATIF_NONE;
-    for (uint32_t at = set->root; at != WHATIF_NONE;) {
+    uint32_t found = CACHING_NONE;
+    for (uint32_t at = set->root; at != CACHING_NONE;) {
         if (is_below(set, &blocks[at], key, false)) {
             found = at;
             at = blocks[at].right;

@@ -1,0 +1,49 @@
+/* Blocks of the replayed allocator, and ordered sets of them: treaps by stream, size, rank and address, or by stream
+ * and address. A block is in at most one set. */
+#ifndef GPUSPY_CACHING_BLOCK_SET_H
+#define GPUSPY_CACHING_BLOCK_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CACHING_NONE UINT32_MAX
+
+struct caching_block {
+    uint64_t address, stream;
+    int64_t bytes;
+    uint64_t rank;            /* among blocks of the same size: the lowest is taken first */
+    uint64_t gc_since;        /* the pool's searches when it came into the set */
+    uint32_t prev, next;      /* neighbours in the segment, CACHING_NONE */
+    uint32_t left, right, up; /* in the set; CACHING_NONE */
+    uint32_t priority;
+    uint32_t area; /* index of its expandable segment, CACHING_NONE: an ordinary segment */
+    uint16_t pool;
+    bool allocated, mapped, pending;
+};
+
+struct caching_set {
+    uint32_t root; /* CACHING_NONE: empty */
+    bool by_address;
+};
+
+struct caching_key {
+    uint64_t stream;
+    int64_t bytes;
+    uint64_t rank, address;
+};
+
+void caching_set_insert(struct caching_block *blocks, struct caching_set *set, uint32_t block);
+void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block);
+/* The first that is not below the key; `above`: the first above it. CACHING_NONE: there is none. */
+uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,
+                          bool above);
+/* The last below the key. */
+uint32_t caching_set_before(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key);
+
+static inline struct caching_key caching_key_of(const struct caching_block *b)
+{
+    return (struct caching_key){b->stream, b->bytes, b->rank, b->address};
+}
+
+#endif

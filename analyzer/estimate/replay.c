@@ -1,0 +1,486 @@
+#include "analyzer/estimate/replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/caching/caching.h"
+
+enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, NOTHING = 0 };
+
+struct tensor {
+    uint32_t block, refs;
+    double bytes;
+};
+
+struct parameter {
+    double elements;
+    uint32_t weight, gradient, states[STATES];
+};
+
+struct node {
+    uint32_t out, gradient, parts[PARTS]; /* tensors, from 1 */
+    uint32_t saved[SAVED];                /* what backward needs */
+    uint32_t saved_n, readers;
+    uint32_t outside;      /* of the readers: after the checkpointed layer */
+    uint32_t input;        /* a tensor: what a checkpointed layer read, at its first operation */
+    uint32_t held, kept;   /* outputs that the script has: of the pass before, of this one */
+    uint32_t cast;         /* a block */
+    uint32_t parameter[2]; /* from 1 */
+};
+
+struct pass {
+    const struct plan *p;
+    struct estimate_replay_list list;
+    struct node *nodes;
+    struct parameter *parameters;
+    struct tensor *tensors;
+    size_t parameters_n, tensors_n, tensors_cap;
+    uint32_t spare; /* the first tensor that may be unused */
+
+    struct caching_allocator *allocator;
+    double largest;         /* request, bytes */
+    double capacity, taken; /* bytes that the driver has, and has given */
+    double workspace;
+    bool forward_has, backward_has; /* a workspace */
+    uint64_t address;
+    bool keeps;   /* autograd does; not in forward of a checkpointed layer, which keeps its input alone */
+    size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none is */
+    bool refused; /* a request found no memory, also after cached segments were freed */
+};
+
+/* --- the allocator ----------------------------------------------------------------------------- */
+
+static bool give_segment(void *self, int64_t bytes, int64_t page, uint64_t *address)
+{
+    struct pass *c = self;
+
+    (void)page;
+    if (c->taken + (double)bytes > c->capacity) return false;
+    c->taken += (double)bytes;
+    *address = c->address;
+    c->address += (uint64_t)bytes;
+    return true;
+}
+
+static void take_segment_back(void *self, uint64_t address, int64_t bytes, int64_t page)
+{
+    struct pass *c = self;
+
+    (void)address;
+    (void)page;
+    c->taken -= (double)bytes;
+}
+
+static uint64_t reserve_nothing(void *self, int64_t bytes)
+{
+    (void)self;
+    (void)bytes;
+    return 0; /* no expandable segments */
+}
+
+static uint32_t take(struct pass *c, double bytes)
+{
+    uint32_t block;
+
+    if (!(bytes >= 1) || bytes > 1e18) return CACHING_NO_BLOCK;
+    c->largest = fmax(c->largest, bytes);
+    block = caching_allocate(c->allocator, caching_rounded(&caching_default_rules, (int64_t)ceil(bytes)), 0, 0);
+    c->refused = c->refused || block == CACHING_NO_BLOCK;
+    return block;
+}
+
+static void drop(struct pass *c, uint32_t *block)
+{
+    if (*block != CACHING_NO_BLOCK) caching_release(c->allocator, *block);
+    *block = CACHING_NO_BLOCK;
+}
+
+static void for_a_moment(struct pass *c, double bytes)
+{
+    uint32_t block = take(c, bytes);
+
+    drop(c, &block);
+}
+
+/* --- tensors ----------------------------------------------------------------------------------- */
+
+static uint32_t make(struct pass *c, double bytes)
+{
+    uint32_t i = c->spare;
+
+    while (i < c->tensors_n && c->tensors[i].refs) i++;
+    if (i == c->tensors_n && c->tensors_n++ == c->tensors_cap) {
+        c->tensors_cap *= 2;
+        c->tensors = arena_realloc(c->tensors, c->tensors_cap, sizeof *c->tensors);
+    }
+    c->spare = i + 1;
+    c->tensors[i] = (struct tensor){take(c, bytes), 1, bytes};
+    return i;
+}
+
+static void let_go(struct pass *c, uint32_t tensor)
+{
+    struct tensor *t = &c->tensors[tensor];
+
+    if (!tensor || !t->refs || --t->refs) return;
+    drop(c, &t->block);
+    c->spare = tensor < c->spare ? tensor : c->spare;
+}
+
+static void save(struct pass *c, struct node *node, uint32_t tensor)
+{
+    if (!tensor || node->saved_n == SAVED || !c->keeps) return;
+    c->tensors[tensor].refs++;
+    node->saved[node->saved_n++] = tensor;
+}
+
+static void save_own(struct pass *c, struct node *node, double bytes)
+{
+    if (!c->keeps)
+        for_a_moment(c, bytes);
+    else if (bytes >= 1 && node->saved_n < SAVED)
+        node->saved[node->saved_n++] = make(c, bytes);
+}
+
+/* --- operations -------------------------------------------------------------------------------- */
+
+/* Calls back for each operation whose output operation `i` reads. */
+static void each_input(struct pass *c, size_t i, uint32_t gradient, void (*use)(struct pass *, uint32_t from, uint32_t))
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+
+    if (op->from) use(c, op->from, gradient);
+    for (size_t k = 0; k < 2 && !(op->flags & REPLAY_JOINS); k++)
+        if (op->others[k]) use(c, op->others[k], gradient);
+    while (op->flags & REPLAY_JOINS && op->others[0]) {
+        op = &c->list.ops[op->others[0] - 1];
+        if (op->from) use(c, op->from, gradient);
+    }
+}
+
+static void count_reader(struct pass *c, uint32_t from, uint32_t reader)
+{
+    c->nodes[from - 1].readers++;
+    if (c->list.ops[from - 1].checkpoint != c->list.ops[reader].checkpoint) c->nodes[from - 1].outside++;
+}
+
+static void has_read(struct pass *c, uint32_t from, uint32_t gradient)
+{
+    (void)gradient;
+    if (c->again == SIZE_MAX || from > c->again) let_go(c, c->nodes[from - 1].out);
+}
+
+static void save_inputs(struct pass *c, size_t i, uint32_t in)
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+    struct node *node = &c->nodes[i];
+
+    if (op->flags & REPLAY_IN_PLACE && op->flags & REPLAY_KEEPS_INPUT)
+        save_own(c, node, op->bytes);
+    else if (op->flags & REPLAY_KEEPS_INPUT)
+        save(c, node, in);
+    for (size_t k = 0; k < 2 && op->flags & REPLAY_KEEPS_OTHERS; k++)
+        if (op->others[k]) save(c, node, c->nodes[op->others[k] - 1].out);
+}
+
+/* In the first matrix product of a thread. */
+static void take_workspace(struct pass *c, size_t i, bool *taken)
+{
+    if (*taken || !(c->list.ops[i].flags & REPLAY_PRODUCT)) return;
+    take(c, c->workspace);
+    *taken = true;
+}
+
+static void forward(struct pass *c, size_t i, uint32_t input)
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+    struct node *node = &c->nodes[i];
+    uint32_t in = op->from ? c->nodes[op->from - 1].out : input;
+
+    if (op->cast > 0 && c->keeps)
+        node->cast = take(c, op->cast);
+    else
+        for_a_moment(c, op->cast);
+    save_inputs(c, i, in);
+    if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
+    if (op->flags & (REPLAY_IN_PLACE | REPLAY_PARTS))
+        c->tensors[node->out = in].refs++;
+    else
+        node->out = make(c, op->bytes);
+    for_a_moment(c, op->passing);
+    c->tensors[node->out].refs += node->readers;
+    if (op->flags & REPLAY_KEEPS_OUTPUT) save(c, node, node->out);
+    if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
+    if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
+    let_go(c, node->out); /* the readers have it */
+    if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
+    for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) let_go(c, node->out);
+    each_input(c, i, NOTHING, has_read);
+    if (op->lets_go) has_read(c, op->lets_go, NOTHING);
+}
+
+static bool ends_checkpoint(const struct pass *c, size_t i)
+{
+    return c->list.ops[i].checkpoint &&
+           (i + 1 == c->list.n || c->list.ops[i + 1].checkpoint != c->list.ops[i].checkpoint);
+}
+
+static size_t checkpoint_begin(const struct pass *c, size_t i)
+{
+    while (i > 0 && c->list.ops[i - 1].checkpoint == c->list.ops[i].checkpoint) i--;
+    return i;
+}
+
+/* Forward, of which a checkpointed layer keeps its input. */
+static void forward_all(struct pass *c, uint32_t input)
+{
+    for (size_t i = 0; i < c->list.n; i++) {
+        const struct estimate_replay_op *op = &c->list.ops[i];
+        c->keeps = !op->checkpoint;
+        if (op->checkpoint && checkpoint_begin(c, i) == i && op->from)
+            c->tensors[c->nodes[i].input = c->nodes[op->from - 1].out].refs++;
+        forward(c, i, input);
+    }
+    c->keeps = true;
+}
+
+/* A checkpointed layer is computed again before its backward. */
+static void compute_again(struct pass *c, size_t end)
+{
+    c->again = checkpoint_begin(c, end);
+    for (size_t i = c->again; i <= end; i++) forward(c, i, NOTHING);
+    let_go(c, c->nodes[c->again].input);
+    c->nodes[c->again].input = NOTHING;
+    c->again = SIZE_MAX;
+}
+
+static void add_part(struct pass *c, struct node *node, uint32_t gradient)
+{
+    for (size_t k = 0; k < PARTS; k++)
+        if (!node->parts[k]) {
+            c->tensors[node->parts[k] = gradient].refs++;
+            return;
+        }
+}
+
+/* Hands a gradient to the operation that made what it is the gradient of, which adds it to one that it has. */
+static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
+{
+    struct node *node = &c->nodes[to - 1];
+    double bytes = c->list.ops[to - 1].bytes;
+    uint32_t sum;
+
+    if (c->list.ops[to - 1].flags & REPLAY_PARTS) {
+        add_part(c, node, gradient);
+        return;
+    }
+    if (!node->gradient) {
+        c->tensors[node->gradient = gradient].refs++;
+        return;
+    }
+    if (c->tensors[node->gradient].refs == 1 && c->tensors[node->gradient].bytes <= bytes) return; /* in place */
+    sum = make(c, bytes);
+    let_go(c, node->gradient);
+    node->gradient = sum;
+}
+
+/* Autograd hands the first gradient over and adds a later one, out of place if a tied weight has both at once. */
+static void of_parameters(struct pass *c, size_t i)
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+    struct node *node = &c->nodes[i];
+    double element = c->p->precision->gradients;
+
+    for (size_t k = 0; k < 2; k++) {
+        struct parameter *one = &c->parameters[node->parameter[k]];
+        if (!node->parameter[k]) continue;
+        uint32_t narrow = k == 0 && op->cast > 0 ? take(c, op->cast) : CACHING_NO_BLOCK;
+        uint32_t made = take(c, one->elements * element), sum;
+        if (k == 1) for_a_moment(c, op->sums);
+        drop(c, &narrow);
+        if (k == 0) drop(c, &node->cast);
+        if (one->gradient != CACHING_NO_BLOCK) {
+            sum = take(c, one->elements * element);
+            drop(c, &one->gradient);
+            drop(c, &made);
+            made = sum;
+        }
+        one->gradient = made;
+    }
+}
+
+static uint32_t joined_parts(struct pass *c, size_t i)
+{
+    struct node *node = &c->nodes[i];
+    uint32_t whole = make(c, c->list.ops[i].bytes);
+
+    for (size_t k = 0; k < PARTS; k++) {
+        let_go(c, node->parts[k]);
+        node->parts[k] = NOTHING;
+    }
+    return whole;
+}
+
+/* Bytes of the gradient of an input: of its part where it is divided among readers. */
+static double gradient_bytes(const struct pass *c, const struct estimate_replay_op *op, uint32_t to)
+{
+    const struct estimate_replay_op *made = &c->list.ops[to - 1];
+
+    return made->flags & REPLAY_PARTS && op->others[0] ? op->bytes : made->bytes;
+}
+
+/* All of an operation's gradients are made before they go on; of a product without a bias the weight's is the first. */
+static void of_inputs(struct pass *c, size_t i)
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+    const uint32_t to[] = {op->from, op->others[0], op->others[1]};
+    bool weight_first = op->flags & REPLAY_PRODUCT && !(op->parameters[1] > 0);
+    uint32_t made[3] = {NOTHING}, first = take(c, op->chain), second = take(c, op->chain);
+
+    drop(c, &first);
+    if (weight_first) of_parameters(c, i);
+    for (size_t k = 0; k < 3; k++)
+        if (to[k]) made[k] = make(c, gradient_bytes(c, op, to[k]));
+    drop(c, &second);
+    for_a_moment(c, op->work);
+    if (!weight_first) of_parameters(c, i);
+    for (size_t k = 0; k < 3; k++)
+        if (to[k]) {
+            deliver(c, to[k], made[k]);
+            let_go(c, made[k]);
+        }
+}
+
+static void backward(struct pass *c, size_t i)
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+    struct node *node = &c->nodes[i];
+
+    if (op->flags & REPLAY_PARTS) node->gradient = joined_parts(c, i);
+    uint32_t gradient = node->gradient;
+    if (op->flags & (REPLAY_PASSES_ON | REPLAY_PARTS))
+        each_input(c, i, gradient, deliver);
+    else
+        of_inputs(c, i);
+    while (node->saved_n) let_go(c, node->saved[--node->saved_n]);
+    node->gradient = NOTHING;
+    let_go(c, gradient);
+}
+
+/* --- a training -------------------------------------------------------------------------------- */
+
+/* Adagrad makes its states when it is made, the others in their first step. */
+static void make_states(struct pass *c, struct parameter *one)
+{
+    const struct estimate_optimizer *o = c->p->optimizer;
+    double element = c->p->precision->weights;
+
+    for (unsigned i = 0; i < o->copies && i < STATES; i++)
+        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take(c, one->elements * element);
+    if (o->fixed_32nds && one->states[STATES - 1] == CACHING_NO_BLOCK)
+        one->states[STATES - 1] = take(c, one->elements * o->fixed_32nds / 32);
+}
+
+static void load(struct pass *c)
+{
+    for (size_t i = 1; i < c->parameters_n; i++) {
+        struct parameter *one = &c->parameters[i];
+        one->gradient = CACHING_NO_BLOCK;
+        for (size_t k = 0; k < STATES; k++) one->states[k] = CACHING_NO_BLOCK;
+        one->weight = take(c, one->elements * c->p->precision->weights);
+    }
+    for (size_t i = 1; i < c->parameters_n && strcmp(c->p->optimizer->name, "adagrad") == 0; i++)
+        make_states(c, &c->parameters[i]);
+}
+
+static void step(struct pass *c)
+{
+    const struct estimate_optimizer *o = c->p->optimizer;
+    bool at_once = c->p->step == PLAN_STEP_FOREACH && (o->steps == STEPS_TORCH || o->steps == STEPS_FUSED);
+    size_t n = c->parameters_n - 1, copies = at_once ? o->foreach : 0;
+    uint32_t *blocks = arena_realloc(NULL, copies * n + 1, sizeof *blocks);
+
+    for (size_t i = 1; i <= n; i++) make_states(c, &c->parameters[i]);
+    for (size_t i = 0; i < copies * n; i++)
+        blocks[i] = take(c, c->parameters[1 + i % n].elements * c->p->precision->weights);
+    for (size_t i = 0; i < copies * n; i++) drop(c, &blocks[i]);
+    for (size_t i = 1; i <= n; i++) drop(c, &c->parameters[i].gradient);
+    free(blocks);
+}
+
+static void train(struct pass *c)
+{
+    uint32_t input = NOTHING, before;
+    size_t n = c->list.n;
+
+    load(c);
+    for (int i = 0; i < STEPS; i++) {
+        before = input;
+        input = make(c, c->list.input);
+        let_go(c, before);
+        forward_all(c, input);
+        for (size_t k = 0; k < n; k++) {
+            let_go(c, c->nodes[k].held);
+            c->nodes[k].held = c->nodes[k].kept;
+            c->nodes[k].kept = NOTHING;
+        }
+        if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make(c, c->list.ops[n - 1].bytes);
+        for (size_t k = n; k-- > 0;) {
+            if (ends_checkpoint(c, k)) compute_again(c, k);
+            take_workspace(c, k, &c->backward_has);
+            backward(c, k);
+        }
+        step(c);
+    }
+}
+
+static void prepare(struct pass *c)
+{
+    c->nodes = arena_realloc(NULL, c->list.n, sizeof *c->nodes);
+    c->parameters = arena_realloc(NULL, 2 * c->list.n + 1, sizeof *c->parameters);
+    memset(c->nodes, 0, c->list.n * sizeof *c->nodes);
+    c->parameters_n = c->tensors_n = c->spare = 1; /* 0 is none */
+    c->tensors_cap = 1024;
+    c->tensors = arena_realloc(NULL, c->tensors_cap, sizeof *c->tensors);
+    c->tensors[0] = (struct tensor){.block = CACHING_NO_BLOCK};
+    for (size_t i = 0; i < c->list.n; i++) {
+        const struct estimate_replay_op *op = &c->list.ops[i];
+        c->nodes[i].cast = CACHING_NO_BLOCK;
+        for (size_t k = 0; k < 2; k++)
+            if (op->parameters[k] > 0) {
+                c->parameters[c->parameters_n].elements = op->parameters[k];
+                c->nodes[i].parameter[k] = (uint32_t)c->parameters_n++;
+            }
+        if (op->again) c->nodes[i].parameter[0] = c->nodes[op->again - 1].parameter[0];
+        each_input(c, i, (uint32_t)i, count_reader);
+        if (op->lets_go) c->nodes[op->lets_go - 1].readers++;
+    }
+}
+
+bool estimate_replay(const struct plan *p, double capacity, double workspace, bool converts,
+                     struct estimate_replay_peaks *out)
+{
+    struct pass c = {
+        .p = p, .capacity = capacity, .workspace = workspace, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
+    const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
+
+    if (!estimate_replay_knows(p)) return false;
+    c.list.converts = converts;
+    (p->model->shape.family == MODEL_CONV ? estimate_replay_conv : estimate_replay_layers)(p, &c.list);
+    bool known = c.list.n > 0;
+    if (known) {
+        c.allocator = caching_allocator_new(&caching_default_rules, &driver);
+        prepare(&c);
+        train(&c);
+        const struct caching_totals *t = caching_totals(c.allocator);
+        *out =
+            (struct estimate_replay_peaks){(double)t->peak_allocated, (double)t->peak_reserved, c.largest, !c.refused};
+        caching_allocator_free(c.allocator);
+        free(c.nodes);
+        free(c.parameters);
+        free(c.tensors);
+    }
+    free(c.list.ops);
+    return known;
+}

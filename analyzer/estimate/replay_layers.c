@@ -1,0 +1,369 @@
+/* The operations of decoders and encoders as Hugging Face's modules run them: layers like GPT's, Llama's and BERT's, of
+ * which each tensor is known. Sizes in bytes of one pass. */
+#include <stdlib.h>
+#include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/replay.h"
+
+struct build {
+    const struct plan *p;
+    const struct model_shape *m;
+    struct estimate_act_sizes z;
+    struct estimate_act_habits h;
+    struct estimate_replay_list *list;
+    double tokens, c, stream; /* bytes of an element of what products read, of the residual stream */
+};
+
+static uint32_t put(struct build *b, struct estimate_replay_op op)
+{
+    return estimate_replay_put(b->list, op);
+}
+
+/* The operations from there on are a layer that is checkpointed. */
+static void checkpointed(struct build *b, size_t first)
+{
+    for (size_t i = first; i < b->list->n && b->p->checkpoint == PLAN_CHECKPOINT_FULL; i++)
+        b->list->ops[i].checkpoint = (uint32_t)first + 1;
+}
+
+static double bytes_of(const struct build *b, uint32_t op)
+{
+    return b->list->ops[op - 1].bytes;
+}
+
+/* An operation of one input that keeps nothing, and makes as much as it read. */
+static uint32_t map(struct build *b, uint32_t in, unsigned flags, double passing)
+{
+    return put(b, (struct estimate_replay_op){
+                      .flags = flags, .from = in, .bytes = bytes_of(b, in), .passing = passing * bytes_of(b, in)});
+}
+
+static uint32_t cast(struct build *b, uint32_t in, double element, double width)
+{
+    double bytes = b->tokens * width * element;
+
+    return bytes_of(b, in) == bytes ? in : put(b, (struct estimate_replay_op){.from = in, .bytes = bytes});
+}
+
+static uint32_t norm(struct build *b, uint32_t in, double width)
+{
+    double narrow = bytes_of(b, in), wide = 4 * b->tokens * width;
+
+    if (b->m->norm_bias) /* autocast runs it in float32 */
+        return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
+                                                  .from = in,
+                                                  .bytes = b->z.amp ? wide : narrow,
+                                                  .extra = 8 * b->tokens,
+                                                  .parameters = {width, width}});
+    in = cast(b, in, 4, width);
+    in = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
+                                            .from = in,
+                                            .bytes = wide,
+                                            .extra = 4 * b->tokens,
+                                            .passing = wide,
+                                            .work = 2 * wide});
+    in = narrow < wide ? put(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
+    return put(b, (struct estimate_replay_op){
+                      .flags = REPLAY_KEEPS_INPUT, .from = in, .bytes = narrow, .work = narrow, .parameters = {width}});
+}
+
+static uint32_t linear(struct build *b, uint32_t in, double width, double out, bool bias)
+{
+    in = cast(b, in, b->c, width); /* autocast's */
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                              .from = in,
+                                              .bytes = b->tokens * out * b->c,
+                                              .parameters = {width * out, bias ? out : 0},
+                                              .sums = 8 * b->tokens * out,
+                                              .cast = b->z.amp ? 2 * width * out : 0});
+}
+
+static uint32_t dropout(struct build *b, uint32_t in, double width)
+{
+    if (!b->h.dropout && !b->h.opt) return in;
+    return put(b, (struct estimate_replay_op){
+                      .flags = REPLAY_MASKS, .from = in, .bytes = bytes_of(b, in), .extra = b->tokens * width});
+}
+
+static uint32_t add(struct build *b, uint32_t x, uint32_t y)
+{
+    double bytes = bytes_of(b, x) > bytes_of(b, y) ? bytes_of(b, x) : bytes_of(b, y);
+
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
+}
+
+/* --- attention --------------------------------------------------------------------------------- */
+
+/* A part of a joined product: a view, which the KV cache copies. */
+static uint32_t part(struct build *b, uint32_t in, double width, bool copied)
+{
+    return copied ? put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON,
+                                                       .from = in,
+                                                       .bytes = b->tokens * width * b->c})
+                  : in;
+}
+
+/* x·cos + rotated x·sin, of which autograd needs none. */
+static uint32_t rotated(struct build *b, uint32_t in)
+{
+    bool rotary = b->m->family == MODEL_LLAMA || (b->m->family == MODEL_GPT && !b->m->positions);
+
+    return rotary ? map(b, in, 0, 3) : in;
+}
+
+/* `bias`: what is added to the scores in place (T5); 0: they are scaled and masked. */
+static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
+{
+    double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = bytes_of(b, q);
+    uint32_t s = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                    .from = map(b, q, 0, 0), /* in order of heads */
+                                                    .others = {k},
+                                                    .bytes = bytes});
+    if (bias)
+        s = put(b, (struct estimate_replay_op){
+                       .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
+    else
+        s = map(b, map(b, s, 0, 0), 0, 0);
+    s = b->h.float_scores || b->z.amp
+            ? put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
+            : map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->h.dropout && !b->h.opt)
+        s = put(b,
+                (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
+    else if (bytes_of(b, s) > bytes)
+        s = put(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
+    s = put(b, (struct estimate_replay_op){
+                   .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = out});
+    return map(b, s, 0, 0); /* in order of tokens */
+}
+
+static uint32_t attention(struct build *b, uint32_t in)
+{
+    const struct model_shape *m = b->m;
+    double heads = (double)m->heads, width = (double)m->hidden, q_width = heads * (double)m->head_dim,
+           k_width = (double)(m->kv_heads * m->head_dim);
+    bool eager = b->p->attention == PLAN_ATTENTION_EAGER || b->h.eager_only || estimate_act_falls_back(b->p, &b->z);
+    bool cached = b->p->checkpoint == PLAN_CHECKPOINT_NONE && (m->family == MODEL_GPT || m->family == MODEL_LLAMA),
+         joined = b->h.one_matrix;
+    uint32_t q, k, v;
+
+    if (joined) {
+        q = linear(b, in, width, q_width + 2 * k_width, m->qkv_bias);
+        q = put(b, (struct estimate_replay_op){.flags = REPLAY_PARTS, .from = q, .bytes = bytes_of(b, q)});
+        k = v = q;
+    } else {
+        q = linear(b, in, width, q_width, m->qkv_bias);
+        k = linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias);
+        v = linear(b, in, width, k_width, m->qkv_bias);
+        if (b->h.opt) q = map(b, q, 0, 0); /* scaled before the product */
+    }
+    if (!joined || m->family == MODEL_LLAMA || !m->positions) {
+        q = joined ? part(b, q, q_width, true) : q;
+        k = joined ? part(b, k, k_width, true) : k;
+        if (m->qk_norm) {
+            q = norm(b, q, q_width);
+            k = norm(b, k, k_width);
+        }
+        q = rotated(b, q);
+        k = rotated(b, k);
+    }
+    if (cached) { /* the model's answer, which the script has, has the cache */
+        k = part(b, k, k_width, true);
+        v = part(b, v, k_width, true);
+        b->list->ops[k - 1].flags |= REPLAY_HELD;
+        b->list->ops[v - 1].flags |= REPLAY_HELD;
+    }
+    if (eager && m->kv_heads < m->heads) {
+        k = put(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
+        v = put(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
+    }
+    if (eager)
+        q = scores(b, q, k, v, 0);
+    else
+        q = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
+                                               .from = q,
+                                               .others = {k == q ? 0 : k, v == q ? 0 : v},
+                                               .bytes = b->tokens * q_width * b->c,
+                                               .work = b->tokens * q_width * b->c,
+                                               .extra = 4 * b->tokens * heads});
+    return dropout(b, linear(b, q, q_width, width, m->out_bias), width);
+}
+
+/* --- the MLP ----------------------------------------------------------------------------------- */
+
+/* gelu_new: x · 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
+static uint32_t new_gelu(struct build *b, uint32_t in)
+{
+    uint32_t half = map(b, in, 0, 0), cube = map(b, in, REPLAY_KEEPS_INPUT, 0), sum;
+
+    b->list->ops[cube - 1].chain = bytes_of(b, in); /* x², 3 · x² */
+    sum = add(b, in, map(b, cube, 0, 0));
+    sum = map(b, map(b, sum, 0, 0), REPLAY_KEEPS_OUTPUT, 0);
+    sum = map(b, sum, REPLAY_PASSES_ON, 0); /* 1 + … */
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                              .from = half,
+                                              .others = {sum},
+                                              .bytes = bytes_of(b, in)});
+}
+
+static uint32_t mlp(struct build *b, uint32_t in)
+{
+    const struct model_shape *m = b->m;
+    double width = (double)m->hidden, f = (double)m->ffn;
+    uint32_t x = linear(b, in, width, f, m->mlp_bias), y;
+
+    if (m->gated) {
+        y = linear(b, in, width, f, m->mlp_bias);
+        x = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                               .from = map(b, x, REPLAY_KEEPS_INPUT, 0),
+                                               .others = {y},
+                                               .bytes = bytes_of(b, x)});
+    } else if (b->h.python_gelu) {
+        x = new_gelu(b, x);
+    } else {
+        x = map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
+    }
+    return dropout(b, linear(b, x, f, width, m->mlp_bias), width);
+}
+
+/* --- T5 ----------------------------------------------------------------------------------------- */
+
+/* Attention whose keys and values are of `of`; the decoder caches them. */
+static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
+{
+    double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
+    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false), k, v;
+
+    k = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
+    v = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
+    return add(b, dropout(b, linear(b, scores(b, q, k, v, bias), inner, width, false), width), x);
+}
+
+static uint32_t t5_mlp(struct build *b, uint32_t x)
+{
+    double width = (double)b->m->hidden, f = (double)b->m->ffn;
+    uint32_t in = norm(b, x, width), y = linear(b, in, width, f, false);
+
+    if (b->m->gated)
+        y = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                               .from = new_gelu(b, y),
+                                               .others = {linear(b, in, width, f, false)},
+                                               .bytes = bytes_of(b, y)});
+    else
+        y = map(b, y, REPLAY_KEEPS_OUTPUT, 0);
+    return add(b, dropout(b, linear(b, dropout(b, y, f), f, width, false), width), x);
+}
+
+/* The positions' bias and the mask, which all layers of a stack add. */
+static uint32_t t5_bias(struct build *b)
+{
+    double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.seq * b->c;
+    uint32_t table =
+        put(b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
+
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
+}
+
+/* A stack of layers: the encoder's, or with `encoded` the decoder's. */
+static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uint32_t *tokens)
+{
+    double width = (double)b->m->hidden;
+    struct estimate_replay_op table = {.bytes = b->tokens * width * b->stream, .again = *tokens};
+    uint32_t x, bias;
+
+    if (!*tokens) table.parameters[0] = (double)b->m->vocab * width;
+    x = put(b, table);
+    *tokens = *tokens ? *tokens : x;
+    x = dropout(b, x, width);
+    bias = t5_bias(b);
+    for (uint64_t i = 0; i < layers; i++) {
+        size_t first = b->list->n;
+        x = t5_attention(b, x, 0, bias, encoded > 0);
+        if (encoded) x = t5_attention(b, x, encoded, t5_bias(b), true);
+        x = t5_mlp(b, x);
+        checkpointed(b, first);
+    }
+    return dropout(b, norm(b, x, width), width);
+}
+
+/* --- a model ----------------------------------------------------------------------------------- */
+
+static uint32_t layer(struct build *b, uint32_t x)
+{
+    double width = (double)b->m->hidden;
+
+    if (b->m->family == MODEL_BERT || b->m->embedding) { /* norms after the sums */
+        x = norm(b, add(b, attention(b, x), x), width);
+        return norm(b, add(b, mlp(b, x), x), width);
+    }
+    uint32_t attended = attention(b, norm(b, x, width));
+    x = add(b, attended, x);
+    x = add(b, mlp(b, norm(b, x, width)), x);
+    if (b->m->family == MODEL_GPT && b->m->fused_qkv) b->list->ops[x - 1].lets_go = attended; /* attn_output */
+    return x;
+}
+
+static void loss(struct build *b, uint32_t x, uint32_t embedding)
+{
+    const struct model_shape *m = b->m;
+    double vocab = (double)m->vocab, logits = b->tokens * vocab;
+
+    if (m->embedding) x = linear(b, x, (double)m->hidden, (double)m->embedding, false);
+    x = linear(b, x, m->embedding ? (double)m->embedding : (double)m->hidden, vocab, m->head_bias);
+    struct estimate_replay_op *head = &b->list->ops[x - 1];
+    head->flags |= REPLAY_HELD;
+    if (m->tied) {
+        head->parameters[0] = 0;
+        head->again = embedding;
+    }
+    x = cast(b, x, 4, vocab);
+    x = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = x, .bytes = 4 * logits});
+    put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
+}
+
+static uint32_t embeddings(struct build *b, uint32_t *tokens)
+{
+    const struct model_shape *m = b->m;
+    double width = (double)m->hidden, bytes = b->tokens * width * b->stream;
+    double table = m->embedding ? (double)m->embedding : width;
+    uint32_t x = put(b, (struct estimate_replay_op){.bytes = b->tokens * table * b->stream,
+                                                    .parameters = {(double)m->vocab * table}});
+
+    *tokens = x;
+    if (m->embedding) x = linear(b, x, table, width, false);
+    if (m->positions) {
+        uint32_t positions =
+            put(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
+                                               .parameters = {(double)m->positions * width}});
+        x = add(b, x, positions);
+    }
+    if (m->embedding_norm) x = norm(b, x, width);
+    return b->h.opt ? x : dropout(b, x, width);
+}
+
+void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *list)
+{
+    struct build b = {.p = p, .m = &p->model->shape, .z = estimate_act_sizes_of(p, ACT_EAGER), .list = list};
+    uint32_t x, tokens;
+
+    b.h = estimate_act_habits_of(p, &b.z);
+    b.tokens = b.z.tokens;
+    b.c = b.z.compute;
+    b.stream = b.z.stream;
+    list->input = 8 * b.tokens;
+    if (b.m->family == MODEL_T5) {
+        tokens = 0;
+        x = t5_stack(&b, b.m->encoder_layers, 0, &tokens);
+        x = t5_stack(&b, b.m->layers - b.m->encoder_layers, x, &tokens);
+        loss(&b, b.m->tied ? map(&b, x, 0, 0) : x, tokens);
+        return;
+    }
+    x = embeddings(&b, &tokens);
+    for (uint64_t i = 0; i < b.m->layers; i++) {
+        size_t first = list->n;
+        x = layer(&b, x);
+        checkpointed(&b, first);
+    }
+    if (b.m->final_norm) x = norm(&b, x, (double)b.m->hidden);
+    b.list->ops[x - 1].lets_go = tokens; /* inputs_embeds */
+    if (estimate_act_has_logits(b.m)) loss(&b, x, tokens);
+}

@@ -1,0 +1,31 @@
+/* Of which trainings the operations are known, and the list of them. */
+#include "analyzer/base/arena.h"
+#include "analyzer/estimate/replay.h"
+
+uint32_t estimate_replay_put(struct estimate_replay_list *list, struct estimate_replay_op op)
+{
+    if (list->n == list->cap) {
+        list->cap = list->cap ? 2 * list->cap : 1024;
+        list->ops = arena_realloc(list->ops, list->cap, sizeof *list->ops);
+    }
+    list->ops[list->n++] = op;
+    return (uint32_t)list->n;
+}
+
+static bool layers_are_known(const struct plan *p)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_BERT || m->family == MODEL_T5) &&
+           m->layers && m->vocab && !m->experts && !m->kv_rank && !m->linear_layers && !m->global_head_dim &&
+           !m->gated_attention && !m->tower && m->norms == 2 &&
+           (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) &&
+           p->precision->cast != PRECISION_CAST_FP8 && !p->chunked_loss && !p->fused_layers;
+}
+
+bool estimate_replay_knows(const struct plan *p)
+{
+    return !p->inference && p->batch && p->gpus == 1 && p->adapter == PLAN_ADAPTER_NONE && p->accumulation == 1 &&
+           p->offload == PLAN_OFFLOAD_NONE && p->frozen == PLAN_FROZEN_NONE && !p->master_weights &&
+           (p->model->shape.family == MODEL_CONV || layers_are_known(p));
+}
