@@ -38,7 +38,11 @@ static struct {
     long long (*number)(PyObject *o);
     const char *(*utf8)(PyObject *o);
     void (*clear)(void);
+    int (*raised_is)(PyObject *type);
+    void (*fetch)(PyObject **type, PyObject **value, PyObject **traceback); /* owned */
+    void (*restore)(PyObject *type, PyObject *value, PyObject *traceback);
     void (*release)(PyObject *o);
+    PyObject *const *exceptions[5]; /* what PyTorch's functions raise themselves */
 } py;
 
 static const struct {
@@ -57,11 +61,24 @@ static const struct {
     {"PyLong_AsLongLong", &py.number},
     {"PyUnicode_AsUTF8", &py.utf8},
     {"PyErr_Clear", &py.clear},
+    {"PyErr_ExceptionMatches", &py.raised_is},
+    {"PyErr_Fetch", &py.fetch},
+    {"PyErr_Restore", &py.restore},
     {"Py_DecRef", &py.release},
+    {"PyExc_AssertionError", &py.exceptions[0]},
+    {"PyExc_AttributeError", &py.exceptions[1]},
+    {"PyExc_MemoryError", &py.exceptions[2]},
+    {"PyExc_RuntimeError", &py.exceptions[3]},
+    {"PyExc_TypeError", &py.exceptions[4]},
 };
 
 static _Atomic uint32_t asked; /* the session that asked; 0: none does */
 static pid_t asked_in;
+/* By a signal handler of the program's, which Python runs inside of the functions that are called here: Ctrl-C, a
+ * timeout. It is the program's, and goes on to it. */
+static struct {
+    PyObject *type, *value, *traceback;
+} programs;
 
 /* ---------------------------------------------------------------- Python's values */
 
@@ -77,14 +94,33 @@ static PyObject *attribute(PyObject *o, const char *name)
     return value;
 }
 
+static void take_exception(void)
+{
+    for (size_t i = 0; i < sizeof py.exceptions / sizeof *py.exceptions; i++) {
+        if (!py.raised_is(*py.exceptions[i])) continue;
+        py.clear();
+        return;
+    }
+    py.fetch(&programs.type, &programs.value, &programs.traceback);
+}
+
 /* What a function without arguments returns; NULL: it is missing or raised an exception. */
 static PyObject *result_of(PyObject *o, const char *name)
 {
-    PyObject *function = attribute(o, name);
+    PyObject *function = programs.type ? NULL : attribute(o, name);
     PyObject *value = function ? py.call(function, NULL) : NULL;
-    if (function && !value) py.clear();
+    if (function && !value) take_exception();
     let_go(function);
     return value;
+}
+
+/* What a pending call returns. */
+static int give_back_exception(void)
+{
+    if (!programs.type) return 0;
+    py.restore(programs.type, programs.value, programs.traceback);
+    programs.type = NULL;
+    return -1;
 }
 
 static bool returns(PyObject *o, const char *name, int expected)
@@ -222,7 +258,7 @@ static int record(void *unused)
         let_go(cuda);
     }
     errno = saved;
-    return 0;
+    return give_back_exception();
 }
 
 static bool find_functions(void)

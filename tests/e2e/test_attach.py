@@ -447,3 +447,38 @@ def test_a_tree_of_processes(tmp_path):
     assert [sizes(path) for path in recordings] == [{("cudaMalloc", 2000): (10, 0)}] * 2
     report = json.loads(gpuspy("report", "--json", tmp_path / "run.db", folder=tmp_path).stdout)
     assert len(report["run"]["processes"]) == 2
+
+
+FAKE_TORCH = """
+import ctypes, os, sys, time, types
+ctypes.CDLL("libcudart.so.13").cudaFree(None)
+def snapshot():
+    raise RAISED
+torch = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, memory_snapshot=snapshot)
+torch._C = types.SimpleNamespace(_cuda_isHistoryEnabled=lambda: False)
+sys.modules["torch"] = torch
+print("ready", flush=True)
+try:
+    while not os.path.exists("stop"):
+        time.sleep(0.001)
+    print("went on")
+except BaseException as e:
+    print("caught", type(e).__name__)
+"""
+
+
+@pytest.mark.parametrize("raised, printed", [("RuntimeError('no list')", "went on"), ("KeyboardInterrupt", "caught KeyboardInterrupt"),
+                                             ("TimeoutError('a handler of SIGALRM')", "caught TimeoutError")])
+def test_what_a_signal_handler_raises_while_blocks_are_listed_is_the_programs(tmp_path, raised, printed):
+    """Python runs the program's handlers inside of the functions that gpuspy calls. PyTorch's own errors are gpuspy's."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_"))}
+    child = subprocess.Popen([sys.executable, "-c", FAKE_TORCH.replace("RAISED", raised)], cwd=tmp_path, text=True,
+                             env=env | {"LD_LIBRARY_PATH": str(BUILD / "sim")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout.readline() == "ready\n"
+    done = gpuspy("attach", child.pid, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    time.sleep(0.5)
+    (tmp_path / "stop").touch()
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (0, f"{printed}\n"), (out, err, done.stderr)
