@@ -26,7 +26,7 @@ enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 /* What an amount is worth: of two like ones the easier. */
 static double worth(const struct result_measure *m)
 {
-    static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5};
+    static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5, 0.5}; /* by enum oom_effort */
     return (double)m->frees_bytes * of_effort[m->effort];
 }
 
@@ -34,6 +34,9 @@ static bool better(const struct result_measure *x, const struct result_measure *
 {
     if (x->first != y->first) {
         return x->first;
+    }
+    if ((x->effort == OOM_EFFORT_DEVICE) != (y->effort == OOM_EFFORT_DEVICE)) {
+        return y->effort == OOM_EFFORT_DEVICE;
     }
     if (run_is_known(x->frees_bytes) != run_is_known(y->frees_bytes)) {
         return run_is_known(x->frees_bytes);
@@ -54,12 +57,21 @@ static void drop_small(struct result_oom_verdict *v)
     }
     for (size_t i = 0; i < v->measures_n; i++) {
         const struct result_measure *m = &v->measures[i];
-        const bool setting = m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING;
+        const bool setting =
+            (m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING) || m->effort == OOM_EFFORT_DEVICE;
         if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
             v->measures[kept++] = *m;
         }
     }
     v->measures_n = kept;
+}
+
+/* Another cap is the last of them, but never left out: it is what the failure states. */
+static void keep_device(struct result_oom_verdict *v)
+{
+    for (size_t i = MEASURES_MOST; i < v->measures_n; i++) {
+        if (v->measures[i].effort == OOM_EFFORT_DEVICE) v->measures[MEASURES_MOST - 1] = v->measures[i];
+    }
 }
 
 /* Of what the cause asks for only the first must lead; the rest of it goes by its worth. */
@@ -78,6 +90,7 @@ static void choose(struct site_builder *b, struct result_oom_verdict *v)
             v->measures[j - 1] = m;
         }
     }
+    keep_device(v);
     v->measures_n = v->measures_n < MEASURES_MOST ? v->measures_n : MEASURES_MOST;
     v->advice = arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
     v->advice_n = v->measures_n;

@@ -12,7 +12,7 @@ def test_each_rank(tmp_path, how):
     answer = done.report()
     peaks = {(p["device"], p["layer"]): p["bytes"] for p in answer["peak"]}
     for rank in range(2):
-        reported = json.loads((tmp_path / f"said.{rank}").read_text())
+        reported = json.loads((tmp_path / f"reported.{rank}").read_text())
         assert peaks[rank, "tensor"] == reported["allocated"]
         assert peaks[rank, "device"] == reported["reserved"]
     assert answer["run"]["lost_events"] == 0
