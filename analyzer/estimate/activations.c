@@ -19,7 +19,7 @@ static const char *const kept_titles[ACT_GROUPS_N] = {
 };
 
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
-static const char WHY_EAGER[] = "low: fused kernels and no dropout (16 bits; GPT-2's in 32, too), no KV cache; "
+static const char WHY_EAGER[] = "low: fused kernels and no dropout (16 bits), no KV cache; "
                                 "expected: Hugging Face's eager modules; high: a padding "
                                 "mask";
 
@@ -148,9 +148,8 @@ static void eager(const struct plan *p, struct estimate_result *r)
     char text[192];
 
     for (int i = 0; i < ACT_VARIANTS_N; i++) estimate_act_pass(p, i, &v[i]);
-    /* fused norms, activations and losses are made for 16 bits; but a GPT-2 that is not Hugging Face's has a GELU of
-     * one kernel, and often no dropout, in any precision */
-    const bool eager_at_least = z.compute == 4 && !p->fused_layers && !estimate_act_habits_of(p, &z).python_gelu;
+    /* fused norms, activations and losses are made for 16 bits */
+    const bool eager_at_least = z.compute == 4 && !p->fused_layers;
     const struct estimate_act_pass *least = &v[eager_at_least ? ACT_LEAN : ACT_FUSED];
     const struct estimate_act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
                                    *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];

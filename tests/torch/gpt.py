@@ -79,7 +79,8 @@ def main():
         optimizer.zero_grad(set_to_none=True)
     with open("config.json", "w") as out:
         json.dump(dict(model_type="gpt2", n_layer=a.layers, n_embd=a.hidden, n_head=a.heads, n_positions=a.context,
-                       vocab_size=a.vocab, tie_word_embeddings=True), out)
+                       vocab_size=a.vocab, tie_word_embeddings=True, activation_function="gelu_pytorch_tanh", use_cache=False,
+                       resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0), out)
     print(json.dumps(dict(parameters=sum(p.numel() for p in model.parameters()),
                           allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved())))
 
