@@ -336,19 +336,6 @@ static void capture_live(struct oom_failures *o, struct capture *c)
     }
 }
 
-/* Whether the convolution that failed went on by itself: PyTorch tries cuDNN's algorithms one after the other, and goes
- * on if one gets no workspace (30 such failures in one forward pass on an H200). What comes next comes then from the
- * same call or from the line that made it. */
-static bool convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next)
-{
-    const uint32_t then = run_stack_python(run, a->times ? a->first_stack : next->stack);
-    bool same = false;
-    for (uint32_t at = a->failed; at != RUN_NONE && !same; at = run_stack_parent(run, at)) {
-        same = at == then;
-    }
-    return same && run_stack_is_in(run, a->failed, "/torch/nn/modules/conv.py", NULL);
-}
-
 static void capture_passes(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
     const struct capture *latest = o->latest && o->latest->after.thread == oom->thread ? o->latest : NULL;
@@ -356,7 +343,7 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
     c->window =
         (struct oom_window){.from_ns = c->backward_ns == RUN_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
     if (latest) {
-        const bool same_pass = convolution_went_on(o->b->run, &latest->after, oom);
+        const bool same_pass = oom_convolution_went_on(o->b->run, &latest->after, oom);
         c->window.previous = same_pass ? latest->window.previous : &latest->window;
     }
     if (c->window.previous && c->window.previous->to_ns > c->window.from_ns) {

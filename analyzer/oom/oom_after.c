@@ -103,6 +103,16 @@ enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct
     return p->exit_status ? at_an_error(a, served) : at_success(a, row, served);
 }
 
+bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next)
+{
+    const uint32_t then = run_stack_python(run, a->times ? a->first_stack : next->stack);
+    bool same = false;
+    for (uint32_t at = a->failed; at != RUN_NONE && !same; at = run_stack_parent(run, at)) {
+        same = at == then;
+    }
+    return same && run_stack_is_in(run, a->failed, "/torch/nn/modules/conv.py", NULL);
+}
+
 /* --- in words ------------------------------------------------------------------------------------
  */
 

@@ -32,6 +32,10 @@ const char *oom_place_text(struct oom_words *w, uint32_t stack);
  * or went on. */
 void oom_after_begin(const struct run *run, const struct run_oom *row, struct oom_after *after);
 void oom_after_add_alloc(struct oom_after *after, const struct run_lifetime *life, uint32_t line);
+/* Whether the convolution that failed went on by itself: PyTorch tries cuDNN's algorithms one after the other, and goes
+ * on if one gets no workspace (30 such failures in one forward pass on an H200). What comes next comes then from the
+ * same call or from the line that made it. */
+bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next);
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *after);
 /* What the outcome rests on; NULL nothing to say. */
