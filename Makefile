@@ -205,6 +205,7 @@ help:
 	  'make demo       set up, build, record two runs and print their reports' \
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
+	  'make test-often kill -9 and attach at random moments, KILLS=300 and ATTACHES=1000 times' \
 	  'make test-wheel the wheel in an environment of its own' \
 	  'make test-packages the deb and the rpm; wheel, tarball and deb in clean Debian roots (root, debootstrap)' \
   'make test-versions  older recorders with this analyzer, and the reverse (builds older commits)' \

@@ -52,7 +52,8 @@ static struct {
     uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
     bool vanished;                    /* somebody has deleted the database */
     bool full;                        /* no room is left for more rows: the recording has been ended in order */
-    bool bound_reached;               /* … because of what GPUSPY_KEEP must keep */
+    bool bound_reached;               /* … because of what GPUSPY_KEEP must keep … */
+    bool read_too_long;               /* … or because somebody reads it in a transaction that does not end */
     bool trimming;                    /* a removal of old rows is under way */
     uint64_t lost;                    /* until the disk was nearly full */
     bool squeezed;                    /* the disk was nearly full: the recording does not grow any more */
@@ -97,7 +98,8 @@ static bool trim(void)
 {
     const enum gs_trim rc = gs_store_trim(drain.store);
     drain.trimming = rc == GS_TRIM_MORE;
-    drain.bound_reached = drain.bound_reached || rc == GS_TRIM_FULL;
+    drain.read_too_long = drain.read_too_long || rc == GS_TRIM_READ;
+    drain.bound_reached = drain.bound_reached || rc == GS_TRIM_FULL || rc == GS_TRIM_READ;
     if (rc == GS_TRIM_FAILED) fail();
     return rc != GS_TRIM_FAILED;
 }
@@ -205,7 +207,10 @@ static double in_units(uint64_t bytes)
 
 static void report_bound(void)
 {
-    if (drain.squeezed)
+    if (drain.read_too_long)
+        gs_deactivate("recording stopped here: another program has read it in one transaction for so long that its log "
+                      "is full");
+    else if (drain.squeezed)
         gs_deactivate(
             "recording stopped here: its disk is nearly full (GPUSPY_MIN_FREE), and no old event can be removed");
     else
@@ -247,7 +252,7 @@ static unsigned next_wait(unsigned ms, int records)
 /* gpuspy_flush waits for the lock, so everything that its thread recorded before has been read. Locked. */
 static void serve_flush(uint64_t asked)
 {
-    if (asked == drain.flush_done || !commit()) return;
+    if (asked == drain.flush_done || !commit() || !trim()) return;
     drain.flush_done = asked;
     pthread_cond_broadcast(&drain.flushed);
 }
@@ -356,7 +361,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.store = store;
     drain.stop = drain.failed = drain.full = drain.vanished = drain.versioned = false;
     drain.committed_ns = drain.buried_ns = drain.disk_seen_ns = 0;
-    drain.bound_reached = drain.trimming = drain.squeezed = false;
+    drain.bound_reached = drain.read_too_long = drain.trimming = drain.squeezed = false;
     drain.lost = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;

@@ -104,7 +104,8 @@ enum gs_trim {
     GS_TRIM_FAILED = -1,
     GS_TRIM_DONE,
     GS_TRIM_MORE,
-    GS_TRIM_FULL /* nothing is left that may go: meta.stopped says so */
+    GS_TRIM_FULL, /* nothing is left that may go: meta.stopped says so */
+    GS_TRIM_READ  /* somebody has read for so long that the log has no room left: likewise */
 };
 enum gs_trim gs_store_trim(struct gs_store *s);
 /* The end: unfinished lifetimes stay open (free_ns NULL), OOMs without a later success are fatal,

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BESIDE_BYTES (12ull << 20) /* of GPUSPY_KEEP, for the log: its limit (PRAGMAS) and a commit … */
 #define BESIDE_SHARE 8             /* … or such a part of it, for what comes while others read … */
@@ -430,14 +431,30 @@ static enum gs_trim trim_once(struct gs_store *s)
     return GS_TRIM_MORE;
 }
 
+static uint64_t log_bytes(struct gs_store *s)
+{
+    return (uint64_t)s->log_pages * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
+}
+
+/* Not even totals have room any more: what somebody reads stays in the log, and each commit makes it longer. */
+static bool log_is_full(struct gs_store *s)
+{
+    struct stat st;
+    const char *path = sqlite3_db_filename(s->db, "main");
+    const uint64_t file = path && !stat(path, &st) ? (uint64_t)st.st_size : 0;
+    return file + log_bytes(s) + COMMIT_BYTES > s->keep.bytes && gs_store_log_is_held(s);
+}
+
 /* Where rows come faster than they go, they wait. */
 static enum gs_trim trim(struct gs_store *s)
 {
     enum gs_trim rc = s->keep.limit ? trim_once(s) : GS_TRIM_DONE;
     while (rc == GS_TRIM_MORE && used_bytes(s) >= s->keep.limit) rc = trim_once(s);
-    if (rc != GS_TRIM_FULL) return rc;
-    const char *sql = s->keep.squeezed ? "INSERT OR REPLACE INTO meta VALUES('stopped','disk')"
-                                       : "INSERT OR REPLACE INTO meta VALUES('stopped','keep')";
+    if (rc == GS_TRIM_DONE && s->keep.limit && log_is_full(s)) rc = GS_TRIM_READ;
+    if (rc != GS_TRIM_FULL && rc != GS_TRIM_READ) return rc;
+    const char *sql = rc == GS_TRIM_READ ? "INSERT OR REPLACE INTO meta VALUES('stopped','reader')"
+                      : s->keep.squeezed ? "INSERT OR REPLACE INTO meta VALUES('stopped','disk')"
+                                         : "INSERT OR REPLACE INTO meta VALUES('stopped','keep')";
     return gs_store_sql(s, sql) ? GS_TRIM_FAILED : rc;
 }
 
@@ -451,11 +468,6 @@ enum gs_trim gs_store_trim(struct gs_store *s)
 }
 
 /* ---------------------------------------------------------------- a log that cannot start anew */
-
-static uint64_t log_bytes(struct gs_store *s)
-{
-    return (uint64_t)s->log_pages * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
-}
 
 bool gs_store_held(struct gs_store *s)
 {

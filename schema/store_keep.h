@@ -25,12 +25,14 @@ struct gs_level_bucket {
 struct gs_level_series {
     bool used, peaked;
     uint64_t now, low, high; /* low, high: since the last closed bucket */
+    uint32_t written;        /* closed buckets that are in table level */
     struct gs_moment peak;
     struct gs_level_bucket *buckets; /* GS_LEVEL_BUCKETS; NULL: no memory for them, or no event yet */
 };
 /* Closed buckets of equal width; when all are full, neighbours merge and the width doubles. */
 struct gs_levels {
     uint64_t width, end_ns; /* end_ns: of the open bucket */
+    uint64_t written_width; /* of the buckets in table level; 0: unknown */
     uint32_t closed;
     struct gs_level_series series[GS_LEVEL_SERIES];
 };
@@ -58,7 +60,7 @@ static inline void gs_level_add(struct gs_levels *l, unsigned index, uint64_t no
 }
 /* It is the largest so far, with a lifetime that began at `alloc_ns`. */
 void gs_level_peak(struct gs_levels *l, unsigned index, uint64_t alloc_ns, uint64_t now_ns);
-/* Replaces table level; within a transaction. */
+/* Brings table level up to date; within a transaction. */
 int gs_store_write_levels(struct gs_store *s);
 
 /* ---------------------------------------------------------------- store_keep.c */

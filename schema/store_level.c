@@ -67,8 +67,8 @@ void gs_level_peak(struct gs_levels *l, unsigned index, uint64_t alloc_ns, uint6
 static int write_series(struct gs_store *s, sqlite3_stmt *st, enum gs_series which, int device)
 {
     const struct gs_levels *l = &s->levels;
-    const struct gs_level_series *series = &l->series[gs_level_index(which, device)];
-    for (uint32_t i = 0; series->buckets && i < l->closed; i++) {
+    struct gs_level_series *series = &s->levels.series[gs_level_index(which, device)];
+    for (uint32_t i = series->written; series->buckets && i < l->closed; i++) {
         sqlite3_bind_int(st, 1, which);
         sqlite3_bind_int(st, 2, which < GS_SERIES_PINNED ? device : -1);
         sqlite3_bind_int64(st, 3, (int64_t)(i * l->width));
@@ -77,13 +77,24 @@ static int write_series(struct gs_store *s, sqlite3_stmt *st, enum gs_series whi
         sqlite3_bind_int64(st, 6, gs_whole(series->buckets[i].high));
         if (gs_store_run(s, st)) return -1;
     }
+    series->written = l->closed;
     return 0;
+}
+
+/* Wider buckets replace all that are there. */
+static int begin_width(struct gs_store *s)
+{
+    struct gs_levels *l = &s->levels;
+    if (l->written_width == l->width) return 0;
+    for (size_t i = 0; i < GS_LEVEL_SERIES; i++) l->series[i].written = 0;
+    l->written_width = l->width;
+    return gs_store_sql(s, "DELETE FROM level");
 }
 
 int gs_store_write_levels(struct gs_store *s)
 {
     sqlite3_stmt *st = gs_store_statement(s, GS_SQL_LEVEL);
-    if (!st || gs_store_sql(s, "DELETE FROM level")) return -1;
+    if (!st || begin_width(s)) return -1;
     for (int which = 0; which < GS_SERIES_COUNT; which++)
         for (int device = 0; device < (which < GS_SERIES_PINNED ? GS_LEVEL_DEVICES : 1); device++)
             if (write_series(s, st, which, device)) return -1;

@@ -148,6 +148,7 @@ int gs_store_abandon(struct gs_store *s)
     memcpy(why, s->error, sizeof why);
     if (!sqlite3_get_autocommit(s->db)) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     memcpy(s->error, why, sizeof why);
+    s->levels.written_width = 0;
     return -1;
 }
 

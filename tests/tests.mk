@@ -47,6 +47,12 @@ compilers:
 test-torch: all programs
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh $(T)
 
+# What `test` and `test-torch` try a few times: kill -9 during a removal, and attach and detach at random moments. Hours.
+.PHONY: test-often
+test-often: all programs
+	$(Q)cd tests/e2e && KILLS=$(or $(KILLS),300) $(PYTHON) -m pytest -q test_keep.py -k kill
+	$(Q)ATTACHES=$(or $(ATTACHES),1000) O=$(O) PYTHON=$(PYTHON) tests/torch.sh restless
+
 # The wheel in an environment of its own.
 .PHONY: test-wheel
 test-wheel: all

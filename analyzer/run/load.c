@@ -351,8 +351,10 @@ static void note_stopped(struct run *run, const struct run_process *p)
 {
     static const char *const why[][2] = {{"detach", "of gpuspy detach"},
                                          {"keep", "its live memory and peaks alone exceed GPUSPY_KEEP"},
+                                         {"reader", "another program had read it in one transaction for so long that "
+                                                    "GPUSPY_KEEP had no room left"},
                                          {"disk", "its disk was nearly full (GPUSPY_MIN_FREE)"}};
-    enum { DISK = 2 };
+    enum { DISK = 3 };
     char at[UNITS_TEXT];
     size_t i = 0;
     while (i < DISK && (!p->stopped || strcmp(p->stopped, why[i][0]) != 0)) i++;

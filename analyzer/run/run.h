@@ -101,7 +101,8 @@ struct run_process {
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     const char *stopped;     /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was
-                                too small for what it keeps; "detach"; NULL: it did not */
+                                too small for what it keeps; "reader", its log was full, as somebody read it; "detach";
+                                NULL: it did not */
     int64_t kept_from_ns;    /* rows that ended before were removed (GPUSPY_KEEP), see run_removed; 0: none were */
     int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed, or because the disk was nearly full */
     double attached_after_s; /* gpuspy attached to it so long after it had started; 0: recorded from its start */

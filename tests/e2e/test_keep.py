@@ -1,5 +1,6 @@
 """GPUSPY_KEEP: a recording of bounded size against one of the same program in full, which is the oracle."""
 import contextlib
+import os
 import random
 import signal
 import sqlite3
@@ -105,7 +106,7 @@ def test_the_timeline_is_of_the_whole_run(pair):
 
 
 def test_a_growth_that_only_the_whole_run_shows_is_stated(pair, recording):
-    """64 KiB every few seconds, among blocks that come and go: the rows that are left are too few for it."""
+    """256 KiB every few seconds, among blocks that come and go: the rows that are left are too few for it."""
     full, kept, _ = pair
     rose = [note for note in kept.report()["run"]["notes"] if "rose in each eighth" in note]
     assert len(rose) == 1 and "CUDA allocations on GPU 0" in rose[0] and "per hour" in rose[0]
@@ -127,7 +128,7 @@ def test_the_reader_learns_what_is_exact(pair):
 
 
 @thread_sanitized("too slow for a recording of that size")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILLS", 3))))
 def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
     """At any moment, also during a removal: each lifetime is a row or in the totals, and the peak has its live set."""
     full = pair[0]
@@ -187,6 +188,45 @@ def test_readers_do_not_make_it_exceed_its_bound(pair, recording, seconds, reade
     assert by_stack([dict(x, frames=x["stack"]) for x in a["leaks"]]) == by_stack([dict(x, frames=x["stack"]) for x in b["leaks"]])
     assert [(o["requested_bytes"], o["cause"]) for o in a["oom"]] == [(o["requested_bytes"], o["cause"]) for o in b["oom"]]
     assert b["run"]["lost_events"] == 0 and not b.get("disagreements")
+
+
+FLUSHES = """
+import ctypes
+cuda, recorder = ctypes.CDLL("libcudart.so.13"), ctypes.CDLL(None)
+addresses = [ctypes.c_void_p() for _ in range(2000)]
+def take():
+    for address in addresses:
+        cuda.cudaMalloc(ctypes.byref(address), 4096)
+take()
+recorder.gpuspy_flush()
+input(print("ready", flush=True) or "")
+for i in range(5000):
+    for address in addresses:
+        cuda.cudaFree(address)
+    take()
+    if not recorder.gpuspy_flush():
+        print("ended")
+        break
+"""
+
+
+def test_a_reader_that_never_ends_makes_it_end(recording):
+    """Each commit makes the log longer, and nothing can make it shorter: one line, before the bound is exceeded."""
+    child = subprocess.Popen(["/usr/bin/python3", "-c", FLUSHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, cwd=recording.folder, env=recording.environment(GPUSPY_STACKS="native", GPUSPY_KEEP="32MiB"))
+    assert child.stdout.readline() == "ready\n"
+    with contextlib.closing(sqlite3.connect(f"file:{recording.database}?mode=ro", uri=True, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM meta").fetchone()
+        out, err = child.communicate("\n", timeout=120)
+        assert (child.returncode, out) == (0, "ended\n"), err
+        assert sum(path.stat().st_size for path in recording.folder.glob("run.db*")) < BOUND
+    assert err.splitlines()[0] == ("gpuspy: recording stopped here: another program has read it in one transaction for so long that "
+                                   "its log is full")
+    assert recording.report()["run"]["processes"][0]["stopped"] == "reader"
+    assert "another program had read it in one transaction" in " ".join(recording.gpuspy("report", recording.database).stdout.split())
+    rows, last = recording.sql("SELECT count(*), max(id) FROM allocation")[0]
+    assert last > 100 and rows + recording.sql("SELECT total(count) FROM removed WHERE what=0")[0][0] == last
 
 
 def removed(path):

@@ -1,8 +1,11 @@
 """gpuspy attach to a training loop: what is recorded from then on is what PyTorch counts from then on."""
 import json
 import os
+import random
 import sqlite3
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -99,3 +102,34 @@ def test_a_list_that_carries_the_history_is_not_asked_for(tmp_path):
     training.end()
     assert sql(tmp_path / "run.db", "SELECT count(*) FROM meta WHERE key = 'attached_blocks'") == [(0,)]
     assert sql(tmp_path / "run.db", "SELECT mismatches FROM tensor_check") == [(0,)]
+
+
+def test_a_restless_loop_does_not_notice(tmp_path):
+    """Attached to and detached from at random moments, ATTACHES times: each round is that of an undisturbed run."""
+    if not os.environ.get("TORCH_PYTHON"):
+        pytest.skip("TORCH_PYTHON names no interpreter with PyTorch: tests/torch.sh does")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
+    env.update(CUDA, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="2")
+    def start():
+        return subprocess.Popen([os.environ["TORCH_PYTHON"], HERE / "restless.py"], env=env, cwd=tmp_path, text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    bare, none = start().communicate("stop\n", timeout=300)
+    assert none == "" and bare.splitlines()[-1] == "end"
+    target, lucky, lines = start(), random.Random(7), []
+    lines.append(target.stdout.readline())
+    reader = threading.Thread(target=lambda: lines.extend(target.stdout))
+    reader.start()
+    for i in range(int(os.environ.get("ATTACHES", 8))):
+        for words in ["attach", str(target.pid), "--db", f"{i}.db"], ["detach", str(target.pid)]:
+            done = subprocess.run([BUILD / "gpuspy", *words], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  timeout=120)
+            assert done.returncode == 0, (i, done.stderr)
+            time.sleep(lucky.random() / 20)
+        assert sql(tmp_path / f"{i}.db", "SELECT lost_events, complete FROM process") == [(0, 1)]
+        for path in tmp_path.glob(f"{i}.db*"):
+            path.unlink()
+    target.stdin.write("stop\n")
+    target.stdin.close()
+    reader.join()
+    assert (target.wait(), target.stderr.read()) == (0, "")
+    assert set(lines) == set(bare.splitlines(keepends=True)) and lines[-1] == "end\n"
