@@ -36,8 +36,6 @@ struct question_preallocations *question_preallocations_start(struct site_builde
 void question_preallocations_finish(struct question_preallocations *p); /* after peaks, before ooms */
 /* What took the device in advance past PyTorch, NULL nothing. */
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device);
-/* The device's total, as it or a failure there said; RUN_UNKNOWN. */
-int64_t question_device_total(const struct site_builder *b, uint32_t process, int device);
 
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
