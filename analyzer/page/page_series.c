@@ -19,6 +19,7 @@ void page_series_free(struct page_series *p)
         free(p->levels[i].buckets);
         free(p->levels[i].changes);
         map_free(&p->levels[i].site_lines);
+        page_singles_free(&p->levels[i].singles);
     }
     map_free(&p->worth);
     free(p->most);
@@ -231,6 +232,7 @@ static void list_levels(struct page_series *p)
                                  .buckets_room = room};
         l->lines_room = CHANGES / r->peaks_n / room;
         l->lines_room = l->lines_room > LINES_MOST ? LINES_MOST : l->lines_room;
+        l->singles.most = SINGLES / r->peaks_n;
         list_cuts(p, l);
     }
 }
@@ -273,6 +275,7 @@ static void close_bucket(struct page_series *p, struct page_level *l)
         }
     }
     l->queue_n = kept;
+    page_singles_list(&l->singles, l->now.high_ns, l->last_ns);
 }
 
 /* Before an event at that time. */
@@ -328,6 +331,7 @@ static uint32_t line_add(struct page_series *p, uint32_t level, uint32_t stack, 
 {
     *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) =
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
+    p->lines[p->lines_n - 1].singles = page_singles_add(&p->levels[level].singles, (uint32_t)p->lines_n - 1);
     return (uint32_t)p->lines_n - 1;
 }
 
@@ -404,6 +408,11 @@ static inline void change(struct page_series *p, const struct run_lifetime *life
     }
     line->now += sign * life->bytes;
     line->now_n += sign;
+    if (sign > 0) {
+        page_singles_on_alloc(&l->singles, line->singles, life, line->now, l->open ? l->now.high_ns : RUN_NEVER);
+    } else {
+        page_singles_on_free(&l->singles, line->singles);
+    }
     if (!line->queued) {
         line->queued = true;
         *ARENA_PUSH(l->queue, l->queue_n, l->queue_cap) = (uint32_t)(line - p->lines);

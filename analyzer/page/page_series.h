@@ -31,6 +31,7 @@ struct page_resolution {                 /* what was done to make it fit */
     uint64_t by_line;                    /* that share one with others of the same line of code */
     uint64_t merged;                     /* merged by category */
     int64_t by_line_bytes, merged_bytes; /* what one of these held at most */
+    bool singles_left_out;               /* single allocations of smaller call paths */
 };
 /* Member "series". */
 void page_series_put(struct page_series *p, struct page_stacks *stacks, struct page_writer *w,

@@ -3,20 +3,23 @@
 #define GPUSPY_PAGE_SERIES_PARTS_H
 
 #include "analyzer/page/page_series.h"
+#include "analyzer/page/page_singles.h"
 #include "analyzer/step/step.h"
 
 enum {
     BUCKETS = 16000,     /* of all series together … */
     BUCKETS_MOST = 2000, /* … and of one */
     BUCKETS_LEAST = 40,
-    CHANGES = 3 << 20, /* in memory, at the most */
-    PUT = 4 << 20,     /* bytes that changes are written in, of all series together; or half of what is left */
-    LINES_MOST = 6000, /* of one series, … */
-    SITES = 4,         /* … a quarter of them for lines of code whose call paths have none */
-    EXACT = 40000,     /* lines at the peaks, of all series together … */
-    EXACT_MOST = 4000, /* … and of one */
-    STEPS_LEAST = 8,   /* of a process, to cut at them */
-    FOCUS_MOST = 9,    /* moments of one series that are looked at more closely */
+    CHANGES = 3 << 20,     /* in memory, at the most */
+    PUT = 4 << 20,         /* bytes that changes are written in, of all series together; or half of what is left */
+    LINES_MOST = 6000,     /* of one series, … */
+    SITES = 4,             /* … a quarter of them for lines of code whose call paths have none */
+    EXACT = 40000,         /* lines at the peaks, of all series together … */
+    EXACT_MOST = 4000,     /* … and of one */
+    STEPS_LEAST = 8,       /* of a process, to cut at them */
+    SINGLES = 400000,      /* single allocations kept in memory, of all series together … */
+    SINGLES_PUT = 3 << 19, /* … and bytes that they are written in; or an eighth of what is left */
+    FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */
 };
 
 struct page_line { /* a call path's blocks of one category; or those of a line of code, or all others, that have none */
@@ -26,6 +29,7 @@ struct page_line { /* a call path's blocks of one category; or those of a line o
     uint32_t site;              /* of a line of code: its text's number */
     uint32_t paths;             /* merged: how many */
     uint32_t number;            /* as it is written */
+    uint32_t singles;           /* its path in the series' `singles` */
     uint64_t put;               /* bytes that its changes are written in, about */
     int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the bucket before */
     int64_t now_n, at_n, out_n; /* blocks */
@@ -67,6 +71,7 @@ struct page_level { /* a series */
     uint32_t merged[RESULT_CATEGORIES_N]; /* lines */
     struct map site_lines;                /* site and category → line */
     size_t sites_n;
+    struct page_singles singles;
 };
 
 struct page_series {

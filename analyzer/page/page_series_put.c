@@ -376,14 +376,30 @@ static void put_lines(const struct putting *t, struct page_stacks *stacks, struc
     page_put_column(w, "site", &site);
 }
 
-static void put_series(struct page_series *p, struct page_level *l, const uint32_t *order, size_t n, size_t room,
-                       struct page_stacks *stacks, struct page_writer *w, struct page_resolution *r)
+static void put_singles(const struct putting *t, size_t room, struct page_writer *w, struct page_resolution *r)
+{
+    struct page_singles *s = &t->l->singles;
+    for (size_t i = 0; i < s->paths_n; i++) {
+        struct page_singles_path *path = &s->paths[i];
+        const struct page_line *line = &t->p->lines[path->line];
+        const struct written *written = &t->lines[line->number];
+        path->whole = !written->merged;
+        path->stack = written->stack;
+        path->number = written->merged && !written->site ? MAP_NEW : line->number;
+    }
+    r->singles_left_out |= !page_singles_put(s, room, t->stacks, w);
+}
+
+/* `room`: bytes for the changes and for single allocations. */
+static void put_series(struct page_series *p, struct page_level *l, const uint32_t *order, size_t n,
+                       const size_t room[2], struct page_stacks *stacks, struct page_writer *w,
+                       struct page_resolution *r)
 {
     struct putting t = {.p = p, .l = l, .stacks = stacks, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
     weigh(&t);
-    number_lines(&t, order, n, room, r);
+    number_lines(&t, order, n, room[0], r);
     if (peak >= 0) {
         list_exact(&t);
     }
@@ -395,6 +411,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     put_buckets(&t, w);
     put_lines(&t, stacks, w);
     put_changes(&t, w);
+    put_singles(&t, room[1], w, r);
     page_put_close(w, '}');
     r->events += l->seen;
     r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
@@ -420,7 +437,7 @@ void page_series_put(struct page_series *p, struct page_stacks *stacks, struct p
 {
     uint32_t *order = arena_realloc(NULL, p->lines_n + 1, sizeof *order);
     size_t buckets = 0, at = 0, left = w->bytes < PAGE_BYTES ? PAGE_BYTES - w->bytes : 0;
-    size_t put = left / 2 < PUT ? left / 2 : PUT;
+    const size_t put = left / 2 < PUT ? left / 2 : PUT, singles = left / 8 < SINGLES_PUT ? left / 8 : SINGLES_PUT;
     *r = (struct page_resolution){
         .series = p->levels_n, .all = true, .by_line_bytes = p->unshown_most, .merged_bytes = p->unshown_most};
     for (size_t i = 0; i < p->lines_n; i++) {
@@ -439,7 +456,8 @@ void page_series_put(struct page_series *p, struct page_stacks *stacks, struct p
             at++;
         }
         if (p->levels[i].buckets_n) {
-            size_t room = put * p->levels[i].buckets_n / buckets;
+            const size_t share = p->levels[i].buckets_n;
+            const size_t room[] = {put * share / buckets, singles * share / buckets};
             put_series(p, &p->levels[i], order + first, at - first, room, stacks, w, r);
         }
     }

@@ -152,6 +152,9 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
     snprintf(held, sizeof held,
              " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
     put_left_out(f, r->merged, "One small call path is counted only by its category.", "", held);
+    if (r->singles_left_out) {
+        fputs(" Single allocations of smaller call paths are shown only at the peak and at failures.", f);
+    }
     put_left_out(f, stacks->shortened, "The native frames of one smaller call path are left out.",
                  "The native frames of ", " smaller call paths are left out.");
     put_left_out(f, stacks->innermost, "Of one smaller call path only the innermost call is shown.", "Of ",

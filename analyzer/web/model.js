@@ -16,6 +16,8 @@
  *   m.stacked(series, "category" | "site" | "line", top)
  *                          { keys: [text], values: [Float64Array(n)], others: the last is all the rest }; sums to
  *                          high
+ *   m.singles(series, i)   [{ line, stack, bytes, allocated, lived }]: the largest allocations of the larger lines that
+ *                          are live at time[i]; seconds: allocated null unknown, lived null until the end
  *   m.frames(stack)        [{ function, file, line, native, module }], outermost first
  *   m.site(stack)          "train.py:12 in step"
  *   m.tree(list, { native })  of what m.at returns: { name, value, count, children, frame }
@@ -170,7 +172,7 @@ function gpuspyModel(data) {
   function seriesOf(d, index) {
     const s = { index: index, process: d.process, pid: d.pid, rank: d.rank, device: d.device, layer: d.layer,
       label: d.label, peak: d.peak, time: sums(d.time, 1e-9), start: sums(d.start, 1e-9),
-      high: sums(d.high, d.unit), low: numbers(d.low), lines: [] };
+      high: sums(d.high, d.unit), low: numbers(d.low), lines: [], ns: sums(d.time, 1) };
     s.n = s.time.length;
     for (let i = 0; i < s.n; i++) {
       s.low[i] = s.high[i] - s.low[i] * d.unit;
@@ -281,6 +283,34 @@ function gpuspyModel(data) {
       }
     }
     return low ? low - 1 : 0;
+  };
+
+  const kept = [];
+  function singlesOf(s) {
+    if (!kept[s.index]) {
+      const d = data.series[s.index].singles, groups = numbers(d.line), at = numbers(d.at), lived = numbers(d.lived),
+        bytes = numbers(d.bytes), stack = numbers(d.stack), list = [];
+      let number = 0, i = 0;
+      for (let g = 0; g < groups.length; g += 2) {
+        number += groups[g];
+        const line = s.lines[number];
+        let from = 0;
+        for (const end = i + groups[g + 1]; i < end; i++) {
+          from += at[i];
+          list.push({ line: line, stack: line.stack + stack[i], bytes: bytes[i] * d.unit,
+            allocated: from < 0 ? null : from * d.ns * 1e-9,
+            lived: lived[i] < 0 ? null : lived[i] * d.ns * 1e-9,
+            from: Math.max(0, from) * d.ns, to: lived[i] < 0 ? Infinity : (Math.max(0, from) + lived[i]) * d.ns });
+        }
+      }
+      kept[s.index] = list;
+    }
+    return kept[s.index];
+  }
+
+  m.singles = function (series, i) {
+    const s = seriesFrom(series), ns = s.ns[i];
+    return singlesOf(s).filter((b) => b.from <= ns && ns < b.to).sort((a, b) => b.bytes - a.bytes);
   };
 
   /* What is too small for a line of its own is told apart at the peak alone: it is always of "others", or the stack

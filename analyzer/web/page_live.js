@@ -82,11 +82,7 @@
         peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
         oom: (series, place) =>
             atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out-of-memory error"),
-        moment: function (series) {
-            const list = atIndex(series, page.indexAt(series, page.state.moment), "live");
-            if (page.model.maps.length) live.about += " Single allocations are listed at the peak and at a failure.";
-            return list;
-        },
+        moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
@@ -120,6 +116,15 @@
             return fromModel(page.model.difference(page.model.at(series, a), page.model.at(series, b)));
         },
     };
+    /* Which of the series' moments a source shows; null none. */
+    live.index = function (source, series) {
+        const oom = page.oomAt(page.places[page.state.place]);
+        return source === "peak"              ? page.peakIndex(series)
+            : source === "oom" && oom         ? page.indexAt(series, oom.time_s)
+            : source === "moment"             ? page.indexAt(series, page.state.moment)
+            : source === "end" && series.n    ? series.n - 1
+                                              : null;
+    };
     function atIndex(series, i, title) {
         live.title = title;
         live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " +
@@ -135,15 +140,18 @@
         return last && page.isLibrary(last) ? page.frameText(last) : "";
     }
 
+    live.rowKey = (label, frames) => label + "\0" + innerOf(frames);
+
     /* One row a line of code, with its categories. */
     function rowsOf(entries) {
         const rows = new Map();
         for (const e of entries) {
-            const inner = innerOf(e.frames), key = e.label + "\0" + inner;
+            const inner = innerOf(e.frames), key = live.rowKey(e.label, e.frames);
             let row = rows.get(key);
             if (!row) {
                 const site = e.frames.filter(f => !page.isLibrary(f)).pop();
                 rows.set(key, row = {
+                    key,
                     label: e.label,
                     inner,
                     file: site && site.file,
@@ -229,7 +237,7 @@
                     page.siteButton(
                         page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label),
                     row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null,
-                    page.blocks.under(live.source(), row.label),
+                    page.blocks.under(live.source(), row),
                     page.isPlain(page.series())
                         ? null
                         : make("span", {class: "sub phone"}, live.categories(row.categories)))
