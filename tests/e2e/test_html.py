@@ -212,8 +212,8 @@ def test_refusals(recording):
             (("--html", recording.database), 3, "is the recording itself"),
             (("--html", recording.folder / "none" / "x.html"), 3, "cannot write"),
             (("--html", recording.folder), 3, "cannot write"),
-            (("--html", "x.html", "--json"), 2, "one of the two"),
-            (("--html", "x.html", "--only", "peak"), 2, "holds all of it"),
+            (("--html", "x.html", "--json"), 2, "not both"),
+            (("--html", "x.html", "--only", "peak"), 2, "contains all sections"),
             (("--html", ""), 2, "--html")]:
         done = recording.gpuspy("report", *arguments, recording.database)
         assert done.returncode == code and reported in done.stderr and done.stderr.count("\n") == 1, done.stderr
