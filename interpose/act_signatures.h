@@ -26,7 +26,7 @@
 #define IF_DONE(x) (call->result == 0 ? (x) : 0)
 #define IF_REQUESTED(x) (call->result == 0 || call->result == GS_OOM ? (x) : 0)
 #define OUT(p) ((struct gs_out){p, sizeof *(p)})
-/* What exceeded GPUSPY_LIMIT after all has been freed: the program gets no address. */
+/* If it exceeded GPUSPY_LIMIT it has been freed by now: the program gets no address. */
 #define END_CAP(address) (end_cap(call, &cap, IF_DONE(NUMBER(address))) ? (void)((address) = 0) : (void)0)
 
 #define GS_ACT_ALLOC(space, address, bytes, stream)                     \

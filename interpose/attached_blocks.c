@@ -24,7 +24,7 @@
 
 typedef struct _object PyObject;
 
-/* Python's own functions, all of its stable interface. */
+/* Python's own functions, all from its stable interface. */
 static struct {
     int (*is_initialized)(void);
     int (*call_soon)(int (*function)(void *), void *argument);
@@ -42,7 +42,7 @@ static struct {
     void (*fetch)(PyObject **type, PyObject **value, PyObject **traceback); /* owned */
     void (*restore)(PyObject *type, PyObject *value, PyObject *traceback);
     void (*release)(PyObject *o);
-    PyObject *const *exceptions[5]; /* what PyTorch's functions raise themselves */
+    PyObject *const *exceptions[5]; /* exceptions that PyTorch's functions raise themselves */
 } py;
 
 static const struct {
@@ -72,10 +72,10 @@ static const struct {
     {"PyExc_TypeError", &py.exceptions[4]},
 };
 
-static _Atomic uint32_t asked; /* the session that asked; 0: none does */
+static _Atomic uint32_t asked; /* the session that requested the blocks; 0: none */
 static pid_t asked_in;
-/* By a signal handler of the program's, which Python runs inside of the functions that are called here: Ctrl-C, a
- * timeout. It is the program's, and goes on to it. */
+/* Exceptions raised by a signal handler of the program, which Python runs inside the functions that are called here:
+ * Ctrl-C, a timeout. They belong to the program and are passed on to it. */
 static struct {
     PyObject *type, *value, *traceback;
 } programs;
@@ -147,7 +147,7 @@ static bool is_live(PyObject *block)
     return text && strcmp(text, "active_allocated") == 0;
 }
 
-/* -1: it is not a list. */
+/* Returns -1 if it is not a list. */
 static intptr_t length_of(PyObject *list)
 {
     const intptr_t n = list ? py.length(list) : -1;
@@ -228,7 +228,7 @@ static void record_list(PyObject *cuda)
     char text[24];
     gs_writer_open(&l.writer, gs_session_spool());
     l.writer.impatient = true;
-    gs_writer_busy(&l.writer); /* no reader passes this time before the blocks are there */
+    gs_writer_busy(&l.writer); /* no reader passes this time before the blocks are written */
     l.time_ns = gs_now();
     PyObject *segments = result_of(cuda, "memory_snapshot");
     const intptr_t n = length_of(segments);
@@ -243,7 +243,7 @@ static void record_list(PyObject *cuda)
 
 /* ---------------------------------------------------------------- */
 
-/* In the main thread, which has the GIL. */
+/* Runs in the main thread, with the GIL. */
 static int record(void *unused)
 {
     const int saved = errno;

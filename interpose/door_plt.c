@@ -43,7 +43,7 @@
         return (GS_RESULT_##layer)call->result;                                                                    \
     }
 
-/* The same of a finder: nothing is entered, nothing recorded. */
+/* The same for a finder: nothing is entered or recorded. */
 #define GS_FINDING(layer, where, version, symbol, stream, params, args, act)          \
     static GS_RESULT_##layer gs_do_##where##_##symbol params                          \
     {                                                                                 \
@@ -55,7 +55,7 @@
         return result;                                                                \
     }
 
-/* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */
+/* gs_at_… exists to carry the version; libgpuspy.map keeps it local. */
 #define GS_VERSIONED(v, at, wrapper, symbol, name, stream, params, args, act)                                         \
     wrapper(RT, v, GS_VERSION_##v, symbol, stream, params, args, act) extern GS_RESULT_RT gs_at_##v##_##symbol params \
         __attribute__((alias("gs_do_" #v "_" #symbol), visibility("default"), used));                                 \

@@ -18,10 +18,10 @@
 
 /* --- answers --------------------------------------------------------------------------------- */
 
-/* The forms that one base name has among the exports. */
+/* The suffixes that a base name has among the exports. */
 static const char *const versions[] = {"", "_v2", "_v3", "_v4", "_v5"};
 static const char *const streams[] = {"", "_ptds", "_ptsz"};
-/* The one base name whose export has another, since CUDA 12. */
+/* The one base name whose export has a different name, since CUDA 12. */
 static const char *const renamed[][2] = {{"cuGraphInstantiate", "cuGraphInstantiateWithFlags"}};
 
 static void *wrapper_among(gs_wrapper_table wrappers, const char *base, void *found, bool *known)
@@ -41,7 +41,7 @@ static void *wrapper_among(gs_wrapper_table wrappers, const char *base, void *fo
     return NULL;
 }
 
-/* The wrapper for `found`, which is `found` itself if it is one already; NULL if there is none. */
+/* The wrapper for `found`, which is `found` itself if it is a wrapper already; NULL if there is none. */
 static void *wrapper_of(gs_wrapper_table wrappers, const char *base, void *found, bool *known)
 {
     void *wrapper = wrapper_among(wrappers, base, found, known);

@@ -19,7 +19,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* c10::Device, two bytes passed by value in the low bits of a register whose rest is garbage. */
+/* c10::Device, two bytes passed by value in the low bits of a register whose other bits are undefined. */
 typedef uint64_t device_register;
 enum { DEVICE_CPU = 0, DEVICE_CUDA = 1 };
 
@@ -33,7 +33,7 @@ static int device_index(device_register device)
     return (int8_t)(device >> 8 & 0xff);
 }
 
-/* Usually RTLD_LOCAL in a Python process, and with a suffix of its own in Debian's. */
+/* Usually RTLD_LOCAL in a Python process, and with an additional suffix in Debian's package. */
 static void *real_c10(const char *symbol, _Atomic(void *) *cache)
 {
     void *found = atomic_load_explicit(cache, memory_order_acquire);
@@ -54,7 +54,7 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
     const int type = device_type(device);
     const bool cpu = type == DEVICE_CPU;
     if (!bytes || (!cpu && type != DEVICE_CUDA)) return;
-    if (cpu && !gs_session_torch_cpu()) return; /* a profiler wanted it, not gpuspy's user */
+    if (cpu && !gs_session_torch_cpu()) return; /* a profiler requested it, not gpuspy's user */
     struct gs_thread *t = gs_enter(GS_API_TORCH_USAGE, caller);
     uint64_t stream = cpu ? 0 : GS_STREAM_UNKNOWN;
     uint32_t extra = GS_EXTRA_UNKNOWN;
@@ -131,7 +131,7 @@ void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t 
     if (real) real(pointer, bytes, device);
 }
 
-/* PyTorch reports CPU tensors only while somebody profiles memory. */
+/* PyTorch reports CPU tensors only while a profiler records memory. */
 EXPORT bool _ZN3c1022memoryProfilingEnabledEv(void);
 bool _ZN3c1022memoryProfilingEnabledEv(void)
 {

@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 #define GS_WALKS 256u     /* a thread */
-#define GS_WALK_STEPS 84u /* a longer way is unwound every time */
-#define GS_WALK_SHIFT 48  /* a step: the return address, and above it how many words after the last */
-/* Ways that differ only further up share a place, and take turns at it. */
+#define GS_WALK_STEPS 84u /* longer paths are unwound every time */
+#define GS_WALK_SHIFT 48  /* a step: the return address, and above it the number of words since the last one */
+/* Paths that differ only further up share a slot, and replace each other there in turn. */
 #define GS_WALK_TURN 4
 
 struct gs_walk {
@@ -27,9 +27,9 @@ struct gs_walk {
     uint64_t steps[GS_WALK_STEPS];
 };
 
-/* Each address is read only once the one before it proved to be in its place: so there is a frame
- * above it and the stack goes on. Where a frame of variable size is another than it was, that is its
- * own memory or its callers', which a sanitizer need not like. `end`: of the thread's stack. */
+/* Each address is read only once the one before it proved to be in its place: so there is a frame above it and the
+ * stack continues. If a frame of variable size has changed, the memory read is its own or its callers', which a
+ * sanitizer may object to. `end`: of the thread's stack. */
 static inline __attribute__((no_sanitize("address", "thread"))) bool
 gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t end)
 {
@@ -42,9 +42,9 @@ gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t e
     return w->count != 0;
 }
 
-/* Remembers the way through the addresses and the places where they are, which have just been unwound,
- * unless this one's place was lately given to another. The first is not compared: it is in the key.
- * A signal's frame is not on the stack in a place that its caller decides: no way leads through it. */
+/* Stores the path of addresses and their places on the stack, which have just been unwound, unless this slot was
+ * recently given to another path. The first address is not compared: it is in the key. The position of a signal's frame
+ * does not depend on its caller: no path includes one. */
 static inline void gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash, const uintptr_t *address,
                                  const uintptr_t *place, uint32_t count)
 {

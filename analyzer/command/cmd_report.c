@@ -172,8 +172,7 @@ static bool estimate(const struct plan_settings *s, struct run_estimate_bytes *b
         *exit_code = EXIT_USAGE;
         ok = false;
     } else if (ok && plan.batch && model.shape.family == MODEL_UNKNOWN) {
-        complain(
-            "report: --batch: activations need a model's shape, not only its number of parameters; give --model");
+        complain("report: --batch: activations need a model's shape, not only its number of parameters; give --model");
         *exit_code = EXIT_USAGE;
         ok = false;
     }

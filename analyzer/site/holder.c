@@ -220,8 +220,9 @@ static void consider(struct search *s, size_t i, const char *into, bool weak)
             return;
         }
     }
-    const char *what = arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
-                                    place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
+    const char *what =
+        arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
+                     place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
     add(&s->found, (struct candidate){.frame = s->frame,
                                       .code = s->code,
                                       .at = i,
