@@ -1,9 +1,9 @@
 /* The signature of each act: from a row of cuda_api.def, whose expressions are the parameters here, to
  *
- *   (whether it allocates, frees or maps memory, what to call before the real call, what after it)
+ *   (whether it allocates, frees or maps memory, what to call before the real call, what to call after it)
  *
- * The functions are in acts.h. In scope are the wrapper's `call`, `cap` and `batch`. An expression that reads what
- * the call gave, or a structure of the program's, is evaluated only after the call has succeeded. */
+ * The functions are in acts.h. In scope are the wrapper's `call`, `cap` and `batch`. An expression that reads a
+ * result of the call, or a structure of the program's, is evaluated only after the call has succeeded. */
 #ifndef GPUSPY_ACT_SIGNATURES_H
 #define GPUSPY_ACT_SIGNATURES_H
 

@@ -1,11 +1,10 @@
-/* The program itself could make the same calls at the same place (memory_snapshot takes the allocator's lock with the
- * GIL held, as each allocation from Python does), so that they cannot wait for what waits for them. Nothing is
- * imported, no CUDA function is called, and a list that would carry the allocator's history, which takes long, is not
- * asked for.
+/* The program itself could make the same calls at the same place (memory_snapshot takes the allocator's lock with
+ * the GIL held, as each allocation from Python does), so they cannot cause a deadlock. Nothing is imported, no CUDA
+ * function is called, and the list is not requested if it would contain the allocator's history, which takes long.
  *
- * The records have the time from before the list was made. A block that is freed after that time is in the list, and
- * its free has a later time; one that is freed before is not in it. One that is allocated in between is in the list and
- * is recorded: the store counts it once. */
+ * The records have the time before the list was made. A block that is freed after that time is in the list, and its
+ * free has a later time; one that is freed earlier is not in it. One that is allocated in between is in the list and
+ * is also recorded: the store counts it once. */
 #include "interpose/attached_blocks.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,8 @@
-/* The door of those who ask for a function by name: ctypes, PyTorch's driver API, NCCL's loader.
+/* The door of callers that look a function up by name: ctypes, PyTorch's driver API, NCCL's loader.
  *
- * dlsym and dlvsym themselves are in door_dlsym_entry.S: they call gs_dlsym_filter and, without an
- * answer from it, jump (not call) to the real function, so that RTLD_NEXT and RTLD_DEFAULT see the
- * true caller. Forwarded as an ordinary call, OpenMP's and the sanitizers' look-ups of the next
- * definition find themselves. */
+ * dlsym and dlvsym themselves are in door_dlsym_entry.S: they call gs_dlsym_filter and, if it returns no answer, jump
+ * (not call) to the real function, so that RTLD_NEXT and RTLD_DEFAULT see the true caller. With an ordinary call,
+ * look-ups of the next definition by OpenMP and the sanitizers would find themselves. */
 #include "interpose/resolve.h"
 
 #include <dlfcn.h>

@@ -1,11 +1,10 @@
-/* The door of the program's own words: NVTX's ranges and marks. Each library that uses NVTX carries
- * a copy of it, which at its first call opens the injection that NVTX_INJECTION64_PATH names and
- * lets it fill a table of functions. There can be one: a profiler's own goes first.
+/* The door of the program's own marks: NVTX's ranges and moments. Each library that uses NVTX contains a copy of it,
+ * which at its first call opens the library that NVTX_INJECTION64_PATH names and lets it fill a table of functions.
+ * There can be only one: a profiler's own takes precedence.
  *
- * Ranges and domains may come before the first CUDA call. They start no session, but domains and
- * registered strings are kept from the beginning, and levels counted. What NVTX returns to the
- * program is what it does without a tool, except where a handle or a range has to be told from
- * others. */
+ * Ranges and domains may come before the first CUDA call. They start no session, but domains and registered strings
+ * are stored from the beginning, and levels are counted. NVTX returns to the program what it returns without a tool,
+ * except where a handle or a range must be distinguished from others. */
 #include "interpose/door_nvtx.h"
 
 #include <errno.h>

@@ -1,10 +1,9 @@
-/* cuGetProcAddress and its kin. CUDA's own answer comes first, for the caller's own version and flags:
- * which of cuMemAlloc, cuMemAlloc_v2, cuMemcpyAsync_ptsz … it is depends on both. Then it is replaced
- * by the wrapper of the export that has this very address. No name is ever guessed: an answer that
- * is no export we know goes out as it is, and its name is kept for the report.
+/* cuGetProcAddress and similar functions. First CUDA itself answers, for the caller's own version and flags, on
+ * which depends whether the result is cuMemAlloc, cuMemAlloc_v2, cuMemcpyAsync_ptsz or another export. Then the
+ * wrapper of the export that has this very address replaces the result. No name is ever guessed: an address that
+ * belongs to no known export is returned as it is, and its name is kept for the report.
  *
- * The answer for "cuGetProcAddress" is replaced like any other: runtimes use that one for all that
- * follow. */
+ * The answer for "cuGetProcAddress" is replaced like any other: runtimes use it for all later look-ups. */
 #include "interpose/door_procaddress.h"
 
 #include <errno.h>

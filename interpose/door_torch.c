@@ -1,12 +1,12 @@
-/* The door of PyTorch's caching allocator: the functions by which libc10_cuda and libc10 report each
- * tensor block and each failure. They are called through the PLT, so defining them is enough.
+/* The door of PyTorch's caching allocator: the functions by which libc10_cuda and libc10 report each tensor block
+ * and each failure. They are called through the PLT, so defining them is enough.
  *
- *   1.6–1.9          usage(void *, int64, Device): no totals, the pointer is a Block*
- *   1.10–1.13        usage(void *, int64, int64 allocated, int64 reserved, Device)
- *   1.13             oom(int64, int64, int64, Device)
- *   2.0 and later    the same with size_t totals
+ *    1.6–1.9          usage(void *, int64, Device): no totals, the pointer is a Block*
+ *    1.10–1.13        usage(void *, int64, int64 allocated, int64 reserved, Device)
+ *    1.13             oom(int64, int64, int64, Device)
+ *    2.0 and later    the same with size_t totals
  *
- * Each is always passed on: torch.profiler lives on them. They come under the allocator's lock,
+ * Each call is always passed on, because torch.profiler depends on it. The calls come under the allocator's lock,
  * which is taken with the GIL held: nothing here may wait for the GIL. */
 #include <stdatomic.h>
 #include "interpose/allocator_state.h"

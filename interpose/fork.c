@@ -1,11 +1,10 @@
 /* fork: first gpuspy's drain pauses, then the program's own fork handlers run, then the process is copied.
  *
- * The order matters. Handlers that prepare a fork run last in, first out, and may call CUDA, wait for a
- * thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc,
- * pauses before any of them runs, in the wrappers of the functions that fork. A hooked call takes no lock,
- * except the first one of the process, which starts the session: the handler that was registered first takes
- * that lock, after all the others have run. Code that forks without these functions (wordexp) reaches only
- * the handlers, which wait only briefly. */
+ * The order matters. Handlers that prepare a fork run in reverse order of registration, and may call CUDA, wait for
+ * a thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc, pauses before
+ * any of them runs, in the wrappers of the functions that fork. A hooked call takes no lock, except the first one of
+ * the process, which starts the session: the handler that was registered first takes that lock, after all others
+ * have run. Code that forks without these functions (wordexp) reaches only the handlers, which wait only briefly. */
 #include "interpose/fork.h"
 
 #include <errno.h>

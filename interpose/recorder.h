@@ -6,14 +6,12 @@
  *     if (t) { gs_record_…(t, …); }
  *     gs_leave(t);
  *
- * and looks the same whether t is NULL or not: a NULL t records nothing. errno is kept by
- * gs_enter and gs_leave.
+ * The code is the same whether t is NULL or not: a NULL t records nothing. gs_enter and gs_leave keep errno.
  *
- * One event for one act. A runtime call and the driver call inside it both enter; the outermost makes
- * the event, under the name that the user called. Where both are about memory (gs_apis[].memory),
- * the driver's call only notes the size that it gave, and the event has that. A driver's call about
- * memory inside something else is an act of its own and makes its own event.
- */
+ * One event for one act. A runtime call and the driver call inside it both enter; the outermost makes the event, under
+ * the name that the user called. If both are about memory (gs_apis[].memory), the driver's call only stores the size
+ * that it allocated, which goes into the event. A driver's call about memory inside another kind of call is a separate
+ * act and makes its own event. */
 #ifndef GPUSPY_RECORDER_H
 #define GPUSPY_RECORDER_H
 

@@ -1,10 +1,11 @@
-/* c10::CachingDeviceAllocator::DeviceStats of a device: where it lies, and what it counted since the report before.
+/* c10::CachingDeviceAllocator::DeviceStats of a device: its address, and what it has counted since the previous
+ * report.
  *
- * It is found through the pointers on the stack of a report: the allocator's own object is among them, as it holds a
- * lock in it. What such a pointer leads to is copied by the kernel, so that a stale one does no harm. The statistics
- * are known by the totals that the report has, by sums that must agree, and by counting along with three reports. From
- * then on they are read directly: PyTorch's allocator, which makes the report, keeps them in itself and is never
- * destroyed before its last one. Totals that differ from a report's end that. */
+ * It is found through the pointers on the stack of a report: one of them points to the allocator's own object, which
+ * holds a lock in it. The kernel copies what such a pointer refers to, so that a stale one does no harm. The
+ * statistics are recognised by the totals of the report, by sums that must agree, and by counting along with three
+ * reports. From then on they are read directly: PyTorch's allocator, which makes the report, keeps them in itself
+ * and is never destroyed before its last report. If the totals differ from a report's, reading stops. */
 #include "interpose/requested.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
-/* Owns the imports of other objects. A slot is changed only if it holds the very function that the wrapper calls,
- * or is not bound yet; another interposer's stays. The wrapper's address in it gives way to that function later.
+/* Owns the imports of other objects. A slot is changed only if it holds the very function that the wrapper calls, or
+ * is not bound yet; another interposer's function stays. Later the function replaces the wrapper's address again.
  *
- * An object is in the loader's list before its slots are filled. Whoever has the list at a moment, and then takes
- * the loader's lock, waits for those who were filling slots; and while the list is visited it cannot grow. */
+ * An object is in the loader's list before its slots are filled. A thread that has read the list and then takes the
+ * loader's lock has waited for all threads that were filling slots; and while the list is visited it cannot grow. */
 #include "interpose/reroute.h"
 
 #include <dlfcn.h>

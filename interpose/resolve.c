@@ -1,9 +1,9 @@
-/* Finding functions in loaded objects without the loader's lock.
+/* Finds functions in loaded objects without the loader's lock.
  *
- * A thread in dlopen holds that lock while it runs constructors, and a constructor may wait for another
- * thread that calls CUDA. So a hooked call never uses dlopen, dlsym or dladdr: it reads the symbol tables
- * of the loaded objects through dl_iterate_phdr, whose lock is held only while the list changes. What
- * stays in use is kept loaded later, by a thread that calls dlclose and takes the lock anyway. */
+ * A thread in dlopen holds that lock while it runs constructors, and a constructor may wait for another thread that
+ * calls CUDA. So a hooked call never uses dlopen, dlsym or dladdr: it reads the symbol tables of the loaded objects
+ * through dl_iterate_phdr, whose lock is held only while the list changes. Objects in use are pinned later, by a
+ * thread that calls dlclose and takes the lock anyway. */
 #include "interpose/resolve.h"
 
 #include <dlfcn.h>
@@ -19,8 +19,8 @@
 void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 
 /* --- the real dlsym --------------------------------------------------------------------------
- * Both names are ours, so the loader cannot be asked for them by name. The list of loaded objects
- * is walked instead and the symbol read from the C library's own hash table. */
+ * gpuspy defines both names, so the loader would return gpuspy's functions. Instead, the list of loaded objects is
+ * searched and the symbol is read from the C library's own hash table. */
 
 struct symbols {
     const ElfW(Sym) * symbol;

@@ -6,9 +6,9 @@
  * no dlsym on that path.
  *
  *   stack_python*.c  the interpreter: finding and verifying it, its layout by version, walking, lines
- *   stack_code.c     the identity of code objects, whose memory is used again
- *   stack_unwind.c   the C stack; stack_cfi*.c: the tables that it follows; stack_memory.c: what of the
- *                    stack may be read; stack_walk.h: ways that need no unwinding again
+ *   stack_code.c     the identity of code objects, whose memory is reused
+ *   stack_unwind.c   the C stack; stack_cfi*.c: the tables that it follows; stack_memory.c: which
+ *                    memory may be read; stack_walk.h: paths that need no unwinding again
  *   stack_module.c   loaded objects: paths and build ids
  *   stack_id.c       merging both into a hash and a number; stack_cache.c: the caches
  */

@@ -1,9 +1,9 @@
-/* Ways down the C stack that have been unwound before: which return addresses stood where. As long
- * as they all still stand there, the way is the same, because a frame's place and code decide where
- * its return address lies. Looking costs 1 ns a frame, unwinding 6.
+/* Paths up the C stack that have been unwound before: which return addresses were at which places. As long as all of
+ * them are still there, the path is the same, because a frame's position and code determine where its return address
+ * is. Comparing takes 1 ns per frame, unwinding 6.
  *
- * Frames of variable size (alloca) are the exception: one of another size would have to leave every
- * one of the old addresses, its callers' included, at its old place to be taken for the old one.
+ * Frames of variable size (alloca) are the exception. A frame of another size is mistaken for the old one only if
+ * every old address, its callers' included, is still at its old place.
  *
  * Private to interpose/stack*.c and its tests. */
 #ifndef GPUSPY_STACK_WALK_H
