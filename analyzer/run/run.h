@@ -556,8 +556,8 @@ struct run_row {
 };
 typedef void (*run_row_fn)(void *self, const struct run_row *row);
 bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self, char *error, size_t error_size);
-/* The last `rows` allocations of a process, in the order in which they were stored; their category and the stack of the
- * free are RUN_NONE. Series and location are set only with RUN_LAST_ALL, after a replay. */
+/* The last `rows` allocations of a process, in the order in which they were stored, each with the stack of its free
+ * (RUN_NONE: none). Series and location are set only with RUN_LAST_ALL, after a replay. */
 enum { RUN_LAST_ALL = -1 };
 typedef void (*run_last_fn)(void *self, const struct run_lifetime *life, uint32_t free_stack);
 bool run_each_last(struct run *run, uint32_t process, int64_t rows, run_last_fn each, void *self, char *error,
