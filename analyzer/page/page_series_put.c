@@ -1,5 +1,5 @@
-/* Writing what page_series.c gathered: call paths that are too small for a line of their own are merged, by line of
- * code, and what then does not fit, by category. */
+/* Writes what page_series.c collected: call paths that are too small for their own line are merged, by line of code,
+ * and what then does not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@ struct exact { /* what was live at the peak, of one call path and category */
     uint32_t number;
 };
 
-struct written { /* a line as it is written */
+struct written { /* a line in the page */
     uint32_t stack;
     uint8_t category;
     bool merged;
-    uint32_t site; /* of merged ones with a line of code: its text; `stack` are the calls that all share */
+    uint32_t site; /* for merged ones with a line of code: its text; `stack` has the calls that all share */
     uint64_t paths;
 };
 
@@ -70,7 +70,7 @@ static void find_unit(struct putting *t)
     t->unit = t->unit ? t->unit : 1;
 }
 
-/* What each line's changes will take. */
+/* The size of each line's changes. */
 static void weigh(struct putting *t)
 {
     find_unit(t);
@@ -98,13 +98,13 @@ static uint32_t merged_index(struct putting *t, unsigned category, uint64_t path
     return t->merged_as[category] - 1;
 }
 
-/* A merged line has no stack, but neither have blocks whose call is not known. */
+/* A merged line has no stack, but neither have blocks whose call is unknown. */
 static uint64_t line_key(uint32_t stack, unsigned category)
 {
     return (uint64_t)stack << 4 | category;
 }
 
-/* MAP_NEW: there is no room for one more line of code. */
+/* MAP_NEW: there is no room for another line of code. */
 static uint32_t site_index(struct putting *t, const struct page_line *line)
 {
     const uint32_t site = line->site ? line->site : page_site(t->stacks, line->stack);
@@ -132,8 +132,8 @@ static void merge_line(struct putting *t, struct page_line *line, struct page_re
     if (!by_line) line->number = merged_index(t, line->category, paths);
 }
 
-/* The heaviest first, as many as there is room for; a quarter of it is for lines of code, if not all fit. `order` are
- * the lines of the series. */
+/* Largest first, as many as there is room for; a quarter of it is for lines of code, if not all fit. `order` are the
+ * lines of the series. */
 static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room, struct page_resolution *r)
 {
     struct page_series *p = t->p;
@@ -209,7 +209,7 @@ static void number_exact(struct putting *t)
     t->exact_n = kept;
 }
 
-/* As the report has it, by stack and category. False: it does not sum to the peak. */
+/* From the report, by stack and category. False: it does not sum to the peak. */
 static bool list_exact(struct putting *t)
 {
     const struct result_peak *peak = t->l->peak;
@@ -249,7 +249,7 @@ static int64_t peak_bucket(const struct page_level *l)
 
 /* --- changes ------------------------------------------------------------------------------------ */
 
-struct sums { /* of one bucket, by number; a bit says which there are */
+struct sums { /* of one bucket, by number; a bit marks those in use */
     int64_t *bytes, *blocks;
     uint64_t *set;
     size_t words;
@@ -422,7 +422,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     map_free(&t.site_of);
 }
 
-/* By series, the heaviest first. */
+/* By series, the largest first. */
 static int line_order(const void *a, const void *b, void *lines)
 {
     uint32_t m = *(const uint32_t *)a, n = *(const uint32_t *)b;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-    CANDIDATES = 32, /* of a path */
+    CANDIDATES = 32, /* per call path */
     STACKS_MOST =
         30000, /* nodes of the page's stacks: beyond it, lines that merge call paths have no single allocations */
 };

@@ -64,7 +64,7 @@ function gpuspyModel(data) {
     return out;
   }
 
-  /* Each is told as its difference to the one before. */
+  /* Each value is stored as its difference from the previous one. */
   function sums(text, unit) {
     const out = numbers(text);
     for (let i = 1; i < out.length; i++) {
@@ -76,7 +76,7 @@ function gpuspyModel(data) {
     return out;
   }
 
-  /* Parts of the report that stand in it often are written once. */
+  /* Repeated parts of the report are stored once. */
   function restore(value) {
     if (Array.isArray(value)) {
       for (let i = 0; i < value.length; i++) {
@@ -92,7 +92,7 @@ function gpuspyModel(data) {
     }
     return value;
   }
-  for (let i = 0; i < data.shared.length; i++) { /* each refers to earlier ones alone */
+  for (let i = 0; i < data.shared.length; i++) { /* each refers only to earlier ones */
     data.shared[i] = restore(data.shared[i]);
   }
 
@@ -232,7 +232,7 @@ function gpuspyModel(data) {
     }
   }
 
-  const EVERY = 64; /* a state is kept of every so many buckets */
+  const EVERY = 64; /* a state is stored every so many buckets */
   function stateAt(s, i) {
     const c = changesOf(s), n = s.lines.length;
     let from = Math.floor(i / EVERY);
@@ -331,7 +331,7 @@ function gpuspyModel(data) {
       }
       of[i] = numberOf.get(key);
     });
-    /* how large each is at its largest moment, then those that are shown */
+    /* the maximum of each, then those that are shown */
     const now = new Float64Array(keys.length);
     const each = function (tell) {
       now.fill(0);
@@ -402,7 +402,7 @@ function gpuspyModel(data) {
       if (!native && python.length) {
         path = python;
       }
-      if (e.line.place) { /* several call paths: what they share, then the line of code */
+      if (e.line.place) { /* several call paths: the calls that they share, then the line of code */
         path = path.concat([{ function: e.line.place + " (" + e.line.merged + (e.line.merged === 1 ? " call path)" : " call paths)"),
           file: null, line: null, native: false, module: null }]);
       } else if (!path.length) {

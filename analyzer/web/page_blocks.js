@@ -10,7 +10,7 @@
             map.device === place.device && map.tensors === (page.state.layer === "tensor")) || null;
     }
 
-    const keys = new Map(); /* by stack: the row of the table that it belongs to */
+    const keys = new Map(); /* by stack: the table's row to which it belongs */
     function keyOf(stack, label) {
         const at = stack + "\0" + label;
         if (!keys.has(at)) keys.set(at, page.live.rowKey(label, page.model.frames(stack)));
