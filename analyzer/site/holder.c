@@ -14,27 +14,27 @@ struct candidate {
     size_t at;
     const char *why;
     bool weak;   /* update(), or of another loop than the call */
-    bool passed; /* into a local that the function returns: a caller's statement is more likely */
+    bool passed; /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct candidates {
     struct candidate list[FOUND_MAX];
-    size_t n; /* more than there is room for are counted */
+    size_t n; /* those beyond the room are also counted */
 };
 
 struct search {
     struct site_builder *b;
     struct arena *scratch;
-    long budget; /* statements that may still be looked at */
+    long budget; /* statements that may still be examined */
     bool graph;
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;
-    size_t at, from, to;              /* the statement that called; its function's */
-    bool module;                      /* it is none, but the file */
-    struct site_names names, objects; /* that refer to the memory; whose method allocated it */
+    size_t at, from, to;              /* the statement that called; the bounds of its function */
+    bool module;                      /* not in a function but at the top level of the file */
+    struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
     /* of the frame that it called */
-    bool returned;                /* the value comes back */
-    bool raises;                  /* it, or what it called, has a raise statement */
+    bool returned;                /* the value is returned */
+    bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
     struct candidates found, kept_errors;
 };
@@ -62,10 +62,10 @@ static void find_function(struct search *s)
     s->to = s->module ? s->code.n : site_code_end(&s->code, k);
 }
 
-/* The innermost loop around both; code.n none. */
+/* The innermost loop around both; code.n if there is none. */
 static size_t common_loop(const struct search *s, size_t a, size_t b)
 {
-    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program's is the call */
+    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program is the call */
         return s->code.n;
     }
     for (size_t k = site_code_parent(&s->code, b); k < s->code.n && k + 1 >= s->from;
@@ -80,7 +80,7 @@ static size_t common_loop(const struct search *s, size_t a, size_t b)
     return s->code.n;
 }
 
-/* "for x in loader", "with open(f) as g": what they bind, and of what. */
+/* "for x in loader", "with open(f) as g": the names that they bind, and the value. */
 static bool header_of(struct search *s, size_t i, struct site_assignment *to)
 {
     const struct site_statement *st = &s->code.list[i];
@@ -103,7 +103,7 @@ static bool assignment(struct search *s, size_t i, struct site_assignment *to)
     return header_of(s, i, to) || site_assignment_of(s->scratch, s->code.list[i].code, to);
 }
 
-/* Is the name made anew in these statements? What is computed from itself goes on. */
+/* Is the name assigned anew in these statements? A value that is computed from itself does not count. */
 static bool is_made_in(struct search *s, const char *name, size_t from, size_t to)
 {
     const char *dot = strchr(name, '.');
@@ -161,7 +161,7 @@ static const char *place(struct search *s, bool loop)
     return arena_printf(s->scratch, "%s %s%s", loop ? "in the loop of" : "of", name, s->module ? "" : "()");
 }
 
-/* Does an assignment give the name a value that `is` holds of? Of several targets each has its own. */
+/* Does an assignment give the name a value for which `is` is true? With several targets, each has its own value. */
 static bool is_given(struct search *s, const char *name, bool (*is)(const char *value))
 {
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
@@ -190,7 +190,7 @@ static bool is_list(const char *value)
     return *value == '[' || strncmp(value, "list(", 5) == 0;
 }
 
-/* Does a loop make optimizer steps outside of the loop within it? Then its passes are the steps of the program. */
+/* Does the loop make optimizer steps outside of the loop `within` it? Then its iterations are the program's steps. */
 static bool is_step_loop(const struct search *s, size_t loop, size_t within)
 {
     for (size_t i = loop + 1; i < site_code_end(&s->code, loop); i++) {
@@ -203,7 +203,7 @@ static bool is_step_loop(const struct search *s, size_t loop, size_t within)
     return false;
 }
 
-/* Statement i stores the memory in `into`: is it something that outlives the step? */
+/* Statement i stores the memory in `into`: does that outlive the step? */
 static void consider(struct search *s, size_t i, const char *into, bool weak)
 {
     const char *name = site_base_name(s->scratch, into);
@@ -213,15 +213,16 @@ static void consider(struct search *s, size_t i, const char *into, bool weak)
         (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop)))) {
         return;
     }
-    bool reset = false; /* by a loop around it: then it is held for so long only */
+    bool reset = false; /* by a loop around it: then it is held only until the next iteration */
     for (size_t k = loop; k < none && !reset; k = common_loop(s, k, k)) {
         reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
         if (reset && is_step_loop(s, k, loop)) {
             return;
         }
     }
-    const char *what = arena_printf(s->scratch, "%s that stores what line %d makes in something created outside of it",
-                                    place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
+    const char *what =
+        arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
+                     place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
     add(&s->found, (struct candidate){.frame = s->frame,
                                       .code = s->code,
                                       .at = i,
@@ -262,7 +263,7 @@ static bool part_holds(struct search *s, size_t i, const char *value)
            site_holds(value, &s->objects, s->graph);
 }
 
-/* Any of the values that a tuple has. */
+/* Any of the values of a tuple. */
 static bool holds(struct search *s, size_t i, const char *value)
 {
     const size_t n = strlen(value);
@@ -313,7 +314,7 @@ static void read_statement(struct search *s, size_t i)
     if (assignment(s, i, &a)) {
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
-        if (holds(s, i, store.value) && (s->graph || !store.weak)) { /* update() of a number's tensor adds nothing */
+        if (holds(s, i, store.value) && (s->graph || !store.weak)) { /* update() with a number's tensor adds nothing */
             consider(s, i, store.into, store.weak);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
@@ -324,7 +325,7 @@ static void read_statement(struct search *s, size_t i)
 
 /* ---------------------------------------------------------------- from frame to frame */
 
-/* obj(…), obj.method(…) in the statement: the object's attributes that the callee has set. */
+/* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
 static void take_attributes(struct search *s)
 {
     const char *code = s->code.list[s->at].code;
@@ -348,7 +349,7 @@ static void take_attributes(struct search *s)
     s->attributes.n = 0;
 }
 
-/* optimizer.step(): what it allocates, the object may keep. */
+/* optimizer.step(): the object may keep what the call allocates. */
 static void take_object(struct search *s)
 {
     const char *code = s->code.list[s->at].code;
@@ -419,8 +420,8 @@ static void read_decorators(struct search *s)
     }
 }
 
-/* backward(retain_graph=True) in a loop: a variable that each pass takes over from the one before holds its graph. What
- * else the loop stores, it would hold without that. */
+/* backward(retain_graph=True) in a loop: a variable that each iteration takes over from the previous one holds its
+ * graph. What else the loop stores would be held in any case. */
 static void read_carried(struct search *s)
 {
     const size_t loop = common_loop(s, s->at, s->at);
@@ -506,7 +507,7 @@ static bool read_frame(struct search *s, bool first)
     return s->returned || s->attributes.n || s->objects.n;
 }
 
-/* Each file once: many call paths lead through it. */
+/* Parses each file once: many call paths lead through it. */
 static struct site_code code_of_file(struct site_builder *b, const struct run_source_text *text)
 {
     for (size_t i = 0; i < b->codes_n; i++) {
@@ -519,7 +520,7 @@ static struct site_code code_of_file(struct site_builder *b, const struct run_so
     return code;
 }
 
-/* A lambda's frame or a comprehension's: its line is one of the function around it. */
+/* A frame of a lambda or comprehension: its line belongs to the function around it. */
 static bool is_nameless(const char *function)
 {
     const size_t n = function ? strlen(function) : 0;
@@ -538,7 +539,7 @@ static bool open_frame(struct search *s, const struct run_frame *frame)
     return s->at < s->code.n;
 }
 
-/* What is passed on to a caller that stores it is not held here. */
+/* A value that is passed on to a caller that stores it is not held here. */
 static bool is_final(const struct candidates *found)
 {
     for (size_t i = 0; i < found->n && i < FOUND_MAX; i++) {
@@ -661,7 +662,7 @@ static void find_hooks(struct search *s, uint32_t stack)
 
 /* ---------------------------------------------------------------- the answer */
 
-/* Without the comment at its end. */
+/* Without a trailing comment. */
 static size_t code_length(const char *line)
 {
     char quote = 0;
@@ -722,7 +723,8 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
         find_hooks(s, stack);
     }
     drop_weak(&s->found);
-    const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0 ? s->found.n : 0; /* else not all was seen */
+    const size_t n =
+        s->found.n <= RESULT_HOLDERS && s->budget > 0 ? s->found.n : 0; /* otherwise not everything was examined */
     *holders = n ? arena_alloc(b->arena, n * sizeof **holders) : NULL;
     for (size_t i = 0; i < n; i++) {
         (*holders)[i] = holder_of(s, &s->found.list[i], n);
