@@ -1,11 +1,12 @@
 """The peak within NVTX ranges: what the report, stats, the exports and `check --max-peak scope:NAME=SIZE` make of it."""
 import json
 import random
+import shutil
 import sqlite3
 
 import pytest
 
-from conftest import ROOT
+from conftest import BUILD, ROOT, Recording, thread_sanitized
 from rows import DEVICE, GIB, MIB, SECOND, TENSOR, Rows
 
 PATHS = f"{ROOT / 'python'}:{ROOT / 'pytest-gpuspy'}"
@@ -293,3 +294,52 @@ with gpuspy.scope("later"):
     assert check(recording, "--max-peak", "scope:load=7MiB", "--max-peak", "scope:later=5MiB").returncode == 0
     with sqlite3.connect(recording.database) as db:
         assert db.execute("SELECT count(*) FROM marks WHERE end_ns IS NULL").fetchone() == (0,)
+
+# ---------------------------------------------------------------- a recording of bounded size
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    """Scopes by name in full, bounded, and bounded until kill -9."""
+    def of(name, *words, **more):
+        recording = Recording(tmp_path_factory.mktemp(name))
+        recording.run(BUILD / "programs" / "scoped", 850000, *words, check=not words, GPUSPY_STACKS="none", **more)
+        return recording
+    return of("full"), of("kept", GPUSPY_KEEP="32MiB"), of("killed", "die", GPUSPY_KEEP="32MiB")
+
+
+def by_name(recording):
+    names = ("peak_bytes", "entry_bytes", "exit_bytes", "count", "open", "complete")
+    return {s["name"]: [s[key] for key in names] for s in scopes(recording, "--top", "10000")}
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_a_bounded_recording_has_the_peaks_of_ranges_that_it_removed(mixture):
+    full, kept, killed = map(by_name, mixture)
+    assert mixture[1].report()["run"]["processes"][0]["kept_from_s"] > 0
+    assert not mixture[1].sql("SELECT 1 FROM marks WHERE name='once'")
+    assert full["once"][:3] == [(20 << 20) + 1, 1, 1] and len(full) > 6
+    assert kept == full
+    assert full["whole"][2] is not None and killed["whole"][2] is None
+    for name in full:
+        assert killed[name][:2] == full[name][:2] and killed[name][3] == full[name][3], name
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_their_limits_are_checked(mixture):
+    kept = mixture[1]
+    assert check(kept, "--max-peak", "scope:once=21MiB,scope:whole=300MiB").returncode == 0
+    assert check(kept, "--max-peak", "scope:whole=200MiB").returncode == 1
+    done = check(kept, "--max-peak", "scope:once=15MiB")
+    assert done.returncode == 1 and "range 'once' at most 20.00 MiB" in " ".join(done.stdout.split()), done.stdout
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_what_an_older_gpuspy_removed_is_unknown(mixture, recording):
+    """It kept no peaks: neither a limit that holds for what is left nor a name that is gone is an answer."""
+    shutil.copy(mixture[1].database, recording.database)
+    with sqlite3.connect(recording.database) as db:
+        db.execute("DROP TABLE removed_scope")
+    for name in "whole", "once":
+        done = check(recording, "--max-peak", f"scope:{name}=10GiB")
+        assert done.returncode == 1 and f"such as '{name}'" in " ".join(done.stdout.split()), done.stdout
+    assert not any(s["complete"] for s in scopes(recording))
