@@ -36,7 +36,7 @@ static uint32_t add_scope(struct gs_scopes *c, struct gs_content key, const char
     if (!new) return 0;
     *new = (struct gs_scope){.domain = strndup(domain, domain_length), .name = strndup(name, name_length)};
     const uint32_t number = (uint32_t)c->list.count;
-    if (new->domain && new->name && gs_id_add(&c->index, key, number)) return number;
+    if (new->domain &&new->name && gs_id_add(&c->index, key, number)) return number;
     free(new->domain);
     free(new->name);
     c->list.count--;
@@ -58,8 +58,7 @@ static uint32_t find_scope(struct gs_scopes *c, const char *domain, size_t domai
         key = key_of(domain, domain_length, name, name_length);
         number = gs_id_find(&c->index, key);
     }
-    if (!number && c->list.count < 2 * GS_SCOPES)
-        number = add_scope(c, key, domain, domain_length, name, name_length);
+    if (!number && c->list.count < 2 * GS_SCOPES) number = add_scope(c, key, domain, domain_length, name, name_length);
     c->left_out += !number;
     return number;
 }

@@ -77,6 +77,52 @@ def test_every_view_has_it(made):
     assert page.returncode == 0 and "Peaks by range" in (made.folder / "page.html").read_text()
 
 
+def test_diff_has_them_side_by_side(made, tmp_path_factory):
+    other = Recording(tmp_path_factory.mktemp("other"))
+    with Rows(other.database) as rows:
+        rows.device()
+        rows.block(1, 5 * MIB, None, rows.stack("/home/me/train.py:9 step"))
+        for name in "load", "save":
+            add_range(rows, name, 2, 3)
+        write_ranges(rows)
+    done = made.gpuspy("diff", made.database, other.database)
+    text = [line.split() for line in done.stdout.split("Peaks of CUDA allocations by NVTX range")[1].splitlines()]
+    assert ["load", "31.00", "MiB", "5.00", "MiB", "-26.00", "MiB", "(84", "%)"] in text, done.stdout
+    assert ["save", "no", "range", "5.00", "MiB"] in text and ["lib:", "inner", "21.00", "MiB", "no", "range"] in text
+    found = {s["name"]: s for s in json.loads(made.gpuspy("diff", "--json", made.database, other.database).stdout)["scopes"]}
+    assert (found["load"]["before"], found["load"]["after"], found["load"]["change"]) == (31 * MIB, 5 * MIB, -26 * MIB)
+    assert (found["save"]["before"], found["save"]["count_before"], found["save"]["after"]) == (None, 0, 5 * MIB)
+    done = made.gpuspy("diff", "--top", "1", made.database, other.database)
+    assert "6 more, --top 7 shows them" in done.stdout, done.stdout
+
+
+def test_timeline_draws_them(made):
+    text = made.gpuspy("timeline", made.database, env={"COLUMNS": "113"}).stdout
+    lines = text.split("NVTX ranges, each with its peak")[1].splitlines()
+    load, = [line for line in lines if line.endswith(" load")]
+    assert load.startswith("  31.00 MiB")
+    bar = load[13:].rstrip(" load")
+    column = [i for i, c in enumerate(bar) if c in "▬="]  # 100 columns of 0.1 s
+    assert column == [*range(15, 46), *range(60, 71)], load
+    assert any(line.endswith("lib: inner") for line in lines) and not any("before" in line for line in lines), text
+    found = json.loads(made.gpuspy("timeline", "--json", made.database).stdout)["scopes"]
+    assert {s["name"]: s["peak_bytes"] for s in found}["load"] == 31 * MIB
+    part = made.gpuspy("timeline", "--from", "8.2", made.database).stdout
+    assert "calm" in part and "load" not in part, part
+
+
+def test_timeline_names_what_it_leaves_out(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(0.5, MIB)
+        for i in range(9):
+            add_range(rows, "phase " + "abcdefghi"[i] * 60, i + 0.1, i + 0.9)
+        write_ranges(rows)
+    text = recording.gpuspy("timeline", recording.database, env={"COLUMNS": "60"}).stdout
+    assert "3 more: gpuspy report --only scopes" in text
+    assert all(len(line) <= 60 for line in text.splitlines()), text
+
+
 def test_devices_and_tensors_have_rows_of_their_own(recording):
     with Rows(recording.database) as rows:
         rows.device()
