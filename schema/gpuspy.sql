@@ -18,7 +18,7 @@ CREATE TABLE meta (
                             -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before;
                             -- stopped: "detach" if gpuspy detach ended the recording, "disk" if the recording ended before the program because its disk
                             -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it; keep: the bytes of
-                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed);
+                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed); scopes_left_out: NVTX ranges before it whose peak is unknown, because the program has too many names;
                             -- exit_status: the argument of exit (0 to 255); absent if the process ended by a
                             -- signal or _exit
     value

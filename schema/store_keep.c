@@ -300,7 +300,7 @@ static int begin_time(struct gs_store *s)
     if (find_moments(s) || find_undoable(s)) return -1;
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
              (long long)s->keep.from_ns, s->keep.squeezed ? 0 : (long long)s->keep.bytes);
-    return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
+    return gs_store_sql(s, sql) || gs_store_write_levels(s) || gs_store_write_scopes(s) ? -1 : 0;
 }
 
 static int begin_pass(struct gs_store *s)

@@ -127,6 +127,7 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
     FORGET(contexts)
     FORGET(removed)
     FORGET(levels)
+    FORGET(removed_scopes)
     FORGET(settings)
 #undef FORGET
     run_backward_forget(run, processes);
@@ -345,6 +346,7 @@ void run_close(struct run *run)
     free(run->contexts);
     free(run->removed);
     free(run->levels);
+    free(run->removed_scopes);
     free(run->settings);
     free(run->sources);
     free(run->notes);

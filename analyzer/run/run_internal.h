@@ -89,6 +89,8 @@ struct run {
     size_t removed_n, removed_cap;
     struct run_level *levels;
     size_t levels_n, levels_cap;
+    struct run_removed_scope *removed_scopes;
+    size_t removed_scopes_n, removed_scopes_cap;
     struct run_context *contexts;
     size_t contexts_n, contexts_cap;
     struct run_setting *settings;
