@@ -43,7 +43,9 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
-    size_t assumed; /* index of the versions that a recording without one is replayed as */
+    size_t assumed;         /* index of the versions that a recording without one is replayed as */
+    bool until_parted;      /* the replay ends where it parts */
+    uint64_t parted_blocks; /* tensors allocated when it parted */
     struct whatif_proof proof;
 };
 

@@ -52,7 +52,9 @@ static void part(struct beside *b, const char *reason)
     if (p->parted_at_event) return;
     p->parted_at_event = b->events ? b->events : 1;
     p->parted_ns = b->proof->now_ns;
+    b->proof->w->parted_blocks = p->blocks;
     if (!p->reason) p->reason = reason;
+    if (b->proof->w->until_parted) run_stop_replay(b->proof->w->run);
 }
 
 /* Areas of expandable segments lie apart by this in the replay. */
