@@ -56,7 +56,7 @@ struct run_replay {
     /* where the small tables are; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
-    bool again;                /* not the first replay of the run */
+    bool again; /* not the first replay of the run */
     bool stopped;
     uint64_t rows, rows_total; /* read, and to be read, about; of all processes */
     uint64_t damaged;

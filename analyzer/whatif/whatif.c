@@ -43,7 +43,8 @@ static bool prove_as(struct whatif *w, size_t assumed, char *error, size_t error
     return whatif_prove(w, error, error_size);
 }
 
-/* Replays as another version until it parts. False: it parts no later than `w` did. Else `w` is what that replay found. */
+/* Replays as another version until it parts. False: it parts no later than `w` did. Else `w` is what that replay found.
+ */
 static bool reproduces_more(struct whatif *w, size_t assumed, bool *ok, char *error, size_t error_size)
 {
     struct whatif other = *w;
