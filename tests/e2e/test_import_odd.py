@@ -5,8 +5,10 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pickle
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import zipfile
 
 import pytest
 
-from test_import_trace import Trace, imported as imported_trace
+from test_import_trace import Trace, imported as imported_trace, usual_trace
 from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, usual_run, write
 
 
@@ -254,10 +256,68 @@ def test_several_pickles_in_one_file(tmp_path):
     assert "several pickles" not in gpuspy("report", tmp_path / "s.pickle").stdout
 
 
-def test_a_folder_of_ranks(tmp_path):
-    """Which files belong together is not in them: the person names them."""
-    ranks = [write(tmp_path / f"rank{k}.pickle", usual_run(k).snapshot()) for k in range(2)]
-    error = gpuspy("report", tmp_path, code=3).stderr
-    assert f"no database (*.db) in this folder, but 2 recordings of other tools; name those that belong together, such as '{ranks[0]}'" in error
-    text = one_line(gpuspy("report", *ranks).stdout)
+def ranks_in(*files):
+    return [(p["rank"], os.path.basename(p["database"])) for p in json.loads(gpuspy("report", "--json", *files).stdout)["run"]["processes"]]
+
+
+@pytest.mark.parametrize("names", [("rank0.pickle", "rank1.pickle.gz"), ("Rank_10-mem.pkl", "Rank_2-mem.pkl"), ("snap.gpu0.pickle", "snap.gpu1.pickle"),
+                                   ("2026_rank-0_iteration3.pickle", "2026_rank-1_iteration3.pickle")])
+def test_a_folder_of_ranks(tmp_path, names):
+    """Snapshots whose names state their ranks are one run."""
+    files = [write(tmp_path / name, usual_run(k).snapshot()) for k, name in enumerate(names)]
+    (tmp_path / "notes.json").write_text("{}")
+    want = sorted((int(re.search(r"(?:rank|gpu)[-_]?([0-9]+)", name, re.I)[1]), name) for name in names)
+    for given in [tmp_path], files:
+        assert sorted(ranks_in(*given)) == want
+        text = one_line(gpuspy("report", *given).stdout)
+        assert "of one run is unknown" not in text and "of 2 processes" in text
+    for view in "tree", "timeline", "leaks", "stats":
+        assert gpuspy(view, tmp_path).stdout
+    assert gpuspy("diff", tmp_path, tmp_path).stdout
+    gpuspy("report", "--html", tmp_path / "out.html", tmp_path)
+
+
+def test_a_folder_of_traces_goes_by_what_they_state(tmp_path):
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for k in range(3):
+        usual_trace(k, pid=100 + k).write(folder / f"host_{100 + k}.170000000{k}.pt.trace.json.gz", distributedInfo={"rank": k, "world_size": 3})
+    assert [rank for rank, _ in sorted(ranks_in(folder))] == [0, 1, 2]
+    usual_trace(3, pid=100).write(folder / "host_100.1800000000.pt.trace.json", distributedInfo={"rank": 0, "world_size": 3})
+    error = gpuspy("report", folder, code=3).stderr
+    assert "are both of rank 0; name one recording of each rank" in error and len(error.splitlines()) == 1
+
+
+def test_a_folder_that_may_hold_several_runs(tmp_path):
+    day = 86_400_000_000
+
+    def error_of(files):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for name, data in files.items():
+            data.write(folder / name) if hasattr(data, "write") else write(folder / name, data)
+        error = gpuspy("report", folder, code=3).stderr
+        assert len(error.splitlines()) == 1 and str(folder) in error
+        return error
+
+    snapshot = usual_run().snapshot()
+    assert "holds 2 recordings of other tools" in error_of({"before.pickle": snapshot, "after.pickle": snapshot})
+    assert "the name of" in error_of({"rank0.pickle": snapshot, "other.pickle": snapshot})
+    assert "are both of rank 0" in error_of({"a_rank0.pickle": snapshot, "b_rank0.pickle": snapshot})
+    assert "recordings of different tools" in error_of({"rank0.pickle": snapshot, "rank1.json": usual_trace()})
+    assert "neither the name of" in error_of({"x.json": usual_trace(), "y.json": usual_trace()})
+    later = usual_trace(first_us=1_700_000_000_000_000 + day)
+    assert "begins hours after" in error_of({"rank0.json": usual_trace(), "rank1.json": later})
+    assert "no recording of another tool" in error_of({})
+
+
+def test_a_folder_of_one_recording(tmp_path):
+    write(tmp_path / "snapshot.pickle", usual_run().snapshot())
+    assert gpuspy("report", tmp_path).stdout
+
+
+def test_files_that_are_named_and_may_be_of_several_runs(tmp_path):
+    files = [write(tmp_path / name, usual_run().snapshot()) for name in ("gpu0.pickle", "after.pickle")]
+    text = one_line(gpuspy("report", *files).stdout)
     assert "whether these files are of one run is unknown" in text and "of 2 processes" in text
+    assert [rank for rank, _ in ranks_in(*files)] == [None, None]
