@@ -40,8 +40,8 @@ int64_t run_rank_of_name(const char *path)
 static int64_t rank_of(const struct run *run, size_t from, size_t i)
 {
     const struct run_process *p = &run->processes[i];
-    const bool shared = (i > from && p[-1].database == p->database) ||
-                        (i + 1 < run->processes_n && p[1].database == p->database);
+    const bool shared =
+        (i > from && p[-1].database == p->database) || (i + 1 < run->processes_n && p[1].database == p->database);
     return p->rank >= 0 || shared ? p->rank : run_rank_of_name(p->path);
 }
 
@@ -62,8 +62,8 @@ static bool have_ranks(const struct run *run, size_t from, const char *folder, c
                           folder, path);
         } else if (*other != MAP_NEW) {
             ok = run_fail(error, error_size,
-                          "cannot read '%s': '%s' and '%s' are both of rank %lld; name one recording of each rank", folder,
-                          run->processes[*other].path, path, (long long)rank);
+                          "cannot read '%s': '%s' and '%s' are both of rank %lld; name one recording of each rank",
+                          folder, run->processes[*other].path, path, (long long)rank);
         } else {
             *other = (uint32_t)i;
         }
@@ -88,10 +88,11 @@ static bool at_one_time(const struct run *run, size_t from, const char *folder, 
         }
     }
     return !last || last->start_real_ns <= arena_add_capped(first_end, apart_ns) ||
-           run_fail(error, error_size,
-                    "cannot read '%s': '%s' begins hours after '%s' ends, so they are of different runs; name one, or all "
-                    "files of one run",
-                    folder, last->path, first->path);
+           run_fail(
+               error, error_size,
+               "cannot read '%s': '%s' begins hours after '%s' ends, so they are of different runs; name one, or all "
+               "files of one run",
+               folder, last->path, first->path);
 }
 
 bool run_are_ranks(struct run *run, size_t from, const char *folder, char *error, size_t error_size)

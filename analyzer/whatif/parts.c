@@ -45,6 +45,12 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
     return w->devices_n - 1;
 }
 
+uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last)
+{
+    const uint32_t at = map_get(&d->failed_on, oom);
+    return at < d->streams_n ? d->streams[at] : last;
+}
+
 /* --- private pools ----------------------------------------------------------------------------------- */
 
 uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,

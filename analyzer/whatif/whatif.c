@@ -29,6 +29,8 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].bases);
         free(w->devices[i].flushes);
         free(w->devices[i].pieces);
+        free(w->devices[i].streams);
+        map_free(&w->devices[i].failed_on);
         whatif_facts_free(&w->devices[i].facts);
     }
     w->devices_n = 0;

@@ -54,7 +54,9 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     if ours["oom"] and not ours["oom"]["event"]:  # at the first request: such a recording has nothing to replay
         assert len(last.report()["oom"]) == 1 and not any(peak["bytes"] for peak in last.report()["peak"])
         return
-    real = asked(last.database, "--limit", "8GiB")["recorded"]
+    theirs = asked(last.database, "--limit", "8GiB")
+    assert theirs["replay"]["exact"], theirs["replay"]  # also of the request that fails, on whichever stream
+    real = theirs["recorded"]
     failures = [failed_at(x) if program != "caught" or not x["oom"] else x["oom"]["site"]["line"] for x in (ours, real)]
     assert ours["fits"] == real["fits"] and failures[0] == failures[1], (ours, real)  # `caught` requests the GPU's size
     if ours["exact"]:
