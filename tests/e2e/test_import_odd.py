@@ -152,6 +152,29 @@ def test_a_trace_of_rocm(tmp_path):
     assert db.execute("SELECT kind, api, blocked_ns FROM syncs").fetchall() == [("stream", "hipStreamSynchronize", 10000)]
 
 
+def rocm_trace(path, memory, names):
+    """A copy on the GPU that ROCm calls 2, because it counts two CPUs first."""
+    events = [slice_of("cuda_runtime", "hipMemcpyAsync", 1010, 30, correlation=2),
+              slice_of("gpu_memcpy", "Memcpy HtoD (Host -> Device)", 1015, 20, 7, correlation=2, bytes=4096, device=2, stream=0)]
+    if memory is not None:
+        events.append({"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1020, "args": {
+            "Device Type": 6, "Device Id": memory, "Bytes": 512, "Addr": 4096, "Total Allocated": 512, "Total Reserved": 2 * MIB}})
+    path.write_text(json.dumps({"deviceProperties": [{"id": k, "name": name, "totalGlobalMem": 64 << 30} for k, name in enumerate(names)],
+                                "traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize("memory, names, device, shown", [(1, ["MI210", "MI300X"], 1, "MI300X"), (None, ["MI300X"], 0, "MI300X"),
+                                                          (2, ["a", "b", "MI210"], 2, "MI210"), (None, ["a", "b", "c"], 2, None)])
+def test_rocm_counts_cpus_when_it_numbers_gpus(tmp_path, memory, names, device, shown):
+    file = rocm_trace(tmp_path / "t.json", memory, names)
+    db = imported_trace(file, tmp_path)
+    assert db.execute("SELECT DISTINCT device FROM copies").fetchall() == [(device,)]
+    assert db.execute("SELECT device, name FROM device").fetchall() == ([(device, shown)] if shown else [])
+    remark = f"GPU {device} has ROCm's number, which counts CPUs, too; its number in PyTorch is unknown"
+    assert (remark in one_line(gpuspy("report", file).stdout)) == (shown is None)
+
+
 def test_a_trace_of_an_intel_gpu(tmp_path):
     """Its calls are not CUDA's: copies are known from the GPU's side, waits are not"""
     events = [slice_of("xpu_runtime", "urEnqueueUSMMemcpy", 1000, 5, correlation=1),
