@@ -16,6 +16,7 @@ SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_s
 MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
 CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
          if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
+CASES += [("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams"))]
 if os.environ.get("WHATIF_ALL"):
     CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
 
