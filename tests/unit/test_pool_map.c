@@ -104,7 +104,8 @@ static void test_pages_that_are_mapped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages_that_are_mapped),
+                                       cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
                                        cmocka_unit_test(test_pages_beside_each_other_are_of_one_pool),
                                        cmocka_unit_test(test_what_makes_no_sense_does_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
