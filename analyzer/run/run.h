@@ -519,6 +519,8 @@ struct run_observer {
 /* May be called again: each call starts from the beginning. False and a line in `error` if a database could not be read
  * to its end. */
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
+/* By an observer that needs no more: the replay ends with the event that it is told of. */
+void run_stop_replay(struct run *run);
 /* Valid during and after a replay. */
 size_t run_location_count(const struct run *run);
 const struct run_location *run_location(const struct run *run, uint32_t location);

@@ -214,6 +214,11 @@ void run_stacks_free(struct run *run);
  * ran at the same time? Else false, and a line that names the runs. */
 bool run_is_one_job(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
 
+/* run_ranks.c: whether the processes from `from` on, each of another tool's files in one folder, are the ranks of one
+ * job; they get the ranks that their files' names state. Else false, and a line that names what contradicts it. */
+bool run_are_ranks(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
+int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
+
 /* replay.c */
 void run_replay_free(struct run *run);
 
