@@ -33,6 +33,9 @@ NAMES = {"qwen-1.8b-chat": "qwen-1.8b", "qwen-7b-chat": "qwen-7b", "qwen-14b-cha
          "stablelm alpha 3 b": "stablelm-base-alpha-3b", "llama 2 7b": "llama-2-7b", "t5-small (t5)": "t5-small", "llama 2 1b (tinyllama-size)": "tinyllama-1.1b", "t0_3b": "t5-v1.1-xl"}
 OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "adafactor": "adafactor", "sgd momentum": "sgd-momentum", "adagrad": "adagrad", "rmsprop": "rmsprop",
               "adamw fused": "adamw", "bnb adamw8bit": "adamw8bit", "torchao adamw8bit": "adamw8bit"}
+# Their loops drop the model's outputs before backward: Hugging Face's Trainer (Qwen), `del pred` (torchtitan, torchtune),
+# `model(...).loss` (this project). xMem's holds them.
+DROPPED = ("QwenLM/Qwen README", "torchtitan", "torchtune", "this project")
 
 
 class Skipped(Exception):
@@ -98,8 +101,12 @@ def options(row):
         out += ["--precision", "amp-fp16" if "fp16" in precision else "amp-bf16"]
     else:
         out += ["--precision", "fp32" if precision == "fp32" else "bf16"]
-    if "xMem" in row["source"] and model.startswith("t5"):
-        out += ["--attention", "eager"]  # its transformers had no fused attention for T5
+    if model.startswith("t5") and "xMem" in row["source"]:
+        out += ["--attention", "eager"]  # its transformers had no scaled_dot_product_attention for T5
+    if model.startswith("t5") and "this project" in row["source"]:
+        out += ["--attention", "math"]  # transformers 5.17
+    if any(word in row["source"] for word in DROPPED):
+        out += ["--drop-outputs"]
     if "lora" in task or "dora" in task:
         out += ["--adapter", "qlora" if "q-lora" in task or "qlora" in task else "lora"]
         rank = re.search(r"r=?(\d+)", row["notes"])

@@ -87,8 +87,7 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     }
     if (m->family == MODEL_MAMBA) /* it hands out float32 */
         held = 4 * logits;
-    if (z->variant == ACT_FUSED || z->variant == ACT_LEAN) /* the trainer keeps the loss alone */
-        held = 0;
+    if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
     see(w, made * logits, 0);

@@ -137,6 +137,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
         {p->step != PLAN_STEP_FOREACH, "step", steps[p->step]},
         {p->fused_layers, "fused-layers", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
+        {p->drop_outputs, "drop-outputs", NULL},
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},

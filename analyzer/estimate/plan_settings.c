@@ -274,6 +274,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .checkpoint = place_of(s->checkpointing, plan_checkpoints),
         .fused_layers = s->fused_layers,
         .chunked_loss = s->chunked_loss,
+        .drop_outputs = s->drop_outputs,
         .gpus = gpus_of(s),
         .gpus_per_node = s->per_node,
         .tp = at_least_1(s->tp),

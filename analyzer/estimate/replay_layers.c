@@ -54,9 +54,11 @@ static uint32_t norm(struct build *b, uint32_t in, double width)
                                                   .bytes = b->z.amp ? wide : narrow,
                                                   .extra = 8 * b->tokens,
                                                   .parameters = {width, width}});
+    uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x as it was */
     in = cast(b, in, 4, width);
-    in = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
+    in = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                             .from = in,
+                                            .others = {was},
                                             .bytes = wide,
                                             .extra = 4 * b->tokens,
                                             .passing = wide,
@@ -64,6 +66,12 @@ static uint32_t norm(struct build *b, uint32_t in, double width)
     in = narrow < wide ? put(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
     return put(b, (struct estimate_replay_op){
                       .flags = REPLAY_KEEPS_INPUT, .from = in, .bytes = narrow, .work = narrow, .parameters = {width}});
+}
+
+/* What the script has until the model returns anew. */
+static unsigned held(const struct build *b)
+{
+    return b->p->drop_outputs ? 0 : REPLAY_HELD;
 }
 
 static uint32_t linear(struct build *b, uint32_t in, double width, double out, bool bias)
@@ -136,6 +144,18 @@ static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint
     return map(b, s, 0, 0); /* in order of tokens */
 }
 
+static uint32_t fused_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v)
+{
+    double heads = (double)b->m->heads, out = b->tokens * heads * (double)b->m->head_dim * b->c;
+
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
+                                              .from = q,
+                                              .others = {k == q ? 0 : k, v == q ? 0 : v},
+                                              .bytes = out,
+                                              .work = out,
+                                              .extra = 4 * b->tokens * heads});
+}
+
 static uint32_t attention(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
@@ -169,22 +189,14 @@ static uint32_t attention(struct build *b, uint32_t in)
     if (cached) { /* the model's answer, which the script has, has the cache */
         k = part(b, k, k_width, true);
         v = part(b, v, k_width, true);
-        b->list->ops[k - 1].flags |= REPLAY_HELD;
-        b->list->ops[v - 1].flags |= REPLAY_HELD;
+        b->list->ops[k - 1].flags |= held(b);
+        b->list->ops[v - 1].flags |= held(b);
     }
     if (eager && m->kv_heads < m->heads) {
         k = put(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
         v = put(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
-    if (eager)
-        q = scores(b, q, k, v, 0);
-    else
-        q = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
-                                               .from = q,
-                                               .others = {k == q ? 0 : k, v == q ? 0 : v},
-                                               .bytes = b->tokens * q_width * b->c,
-                                               .work = b->tokens * q_width * b->c,
-                                               .extra = 4 * b->tokens * heads});
+    q = eager ? scores(b, q, k, v, 0) : fused_attention(b, q, k, v);
     return dropout(b, linear(b, q, q_width, width, m->out_bias), width);
 }
 
@@ -227,15 +239,63 @@ static uint32_t mlp(struct build *b, uint32_t in)
 
 /* --- T5 ----------------------------------------------------------------------------------------- */
 
+/* What the "math" kernel reads: float32, scaled, in order of heads. */
+static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
+{
+    in = cast(b, in, 4, inner);
+    return map(b, scaled ? map(b, in, 0, 0) : in, 0, 0);
+}
+
+/* scaled_dot_product_attention whose mask has a gradient: PyTorch has no fused kernel for it. */
+static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias, double inner)
+{
+    double scores = b->tokens * (double)b->m->heads * b->z.keys, narrow = bytes_of(b, q);
+    uint32_t one = map(b, bias, REPLAY_IN_PLACE, 0), s; /* one for all sequences: its gradient is a sum */
+
+    q = math_input(b, q, inner, true);
+    k = math_input(b, k, inner, true);
+    v = math_input(b, v, inner, false);
+    s = put(b, (struct estimate_replay_op){
+                   .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = q, .others = {k}, .bytes = 4 * scores});
+    s = put(b, (struct estimate_replay_op){
+                   .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {one}, .bytes = 4 * scores});
+    s = map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->h.dropout)
+        s = put(b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = 4 * scores, .extra = scores});
+    s = put(b,
+            (struct estimate_replay_op){
+                .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = bytes_of(b, q)});
+    return map(b, cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* in order of tokens */
+}
+
+/* The same with a contiguous mask, which a fused kernel takes: its gradient has one for each sequence. */
+static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
+{
+    uint32_t mask = map(b, bias, 0, 0), y = fused_attention(b, q, k, v);
+
+    b->list->ops[y - 1].work += b->tokens * (double)b->m->heads * b->z.keys * b->c;
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON | REPLAY_KEEPS_OTHERS,
+                                              .from = y,
+                                              .others = {mask},
+                                              .bytes = bytes_of(b, y)});
+}
+
 /* Attention whose keys and values are of `of`; the decoder caches them. */
 static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
 {
     double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
-    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false), k, v;
+    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false), k, v, y;
 
-    k = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
-    v = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
-    return add(b, dropout(b, linear(b, scores(b, q, k, v, bias), inner, width, false), width), x);
+    k = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? held(b) : 0), 0);
+    v = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? held(b) : 0), 0);
+    if (b->p->attention == PLAN_ATTENTION_EAGER)
+        y = scores(b, q, k, v, bias);
+    else if (estimate_act_bias_learns(b->p, of > 0))
+        y = b->p->attention == PLAN_ATTENTION_MATH ? math_attention(b, q, k, v, bias, inner)
+                                                   : masked_attention(b, q, k, v, bias);
+    else
+        y = fused_attention(b, q, k, v);
+    return add(b, dropout(b, linear(b, y, inner, width, false), width), x);
 }
 
 static uint32_t t5_mlp(struct build *b, uint32_t x)
@@ -260,6 +320,7 @@ static uint32_t t5_bias(struct build *b)
     uint32_t table =
         put(b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
 
+    if (b->p->attention != PLAN_ATTENTION_EAGER) return map(b, table, 0, 0); /* one for all sequences */
     return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
 }
 
@@ -305,18 +366,19 @@ static uint32_t layer(struct build *b, uint32_t x)
 static void loss(struct build *b, uint32_t x, uint32_t embedding)
 {
     const struct model_shape *m = b->m;
-    double vocab = (double)m->vocab, logits = b->tokens * vocab;
+    double vocab = (double)m->vocab;
 
     if (m->embedding) x = linear(b, x, (double)m->hidden, (double)m->embedding, false);
     x = linear(b, x, m->embedding ? (double)m->embedding : (double)m->hidden, vocab, m->head_bias);
     struct estimate_replay_op *head = &b->list->ops[x - 1];
-    head->flags |= REPLAY_HELD;
+    head->flags |= held(b);
     if (m->tied) {
         head->parameters[0] = 0;
         head->again = embedding;
     }
-    x = cast(b, x, 4, vocab);
-    x = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = x, .bytes = 4 * logits});
+    if (m->family != MODEL_T5) x = cast(b, x, 4, vocab); /* T5 computes its loss of the logits as they are */
+    x = map(b, x, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->z.amp) x = cast(b, x, 4, vocab);
     put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
 }
 
