@@ -113,6 +113,8 @@ def options(row):
         out += ["--lora-rank", rank[1] if rank else "64"] + (["--target", "qv"] if "q,v" in row["notes"] or "'q_proj', 'v_proj'" in row["notes"] else [])
         if "nf4-dq" in precision or "nf4" in precision:
             out += ["--weights", "nf4-double" if "dq" in precision else "nf4"]
+        if "gptq" in precision:
+            out += ["--weights", "gptq", "--fused-loss"]  # QwenLM's, by DeepSpeed in float16, not under autocast
         out += ["--modules-to-save", "embeddings"] if "(emb)" in task else []
     elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
         raise Skipped("adapter: " + task)
@@ -123,7 +125,7 @@ def options(row):
     if row["checkpointing"] == "recipe default":  # torchtune's
         out += ["--checkpointing", "full", "--chunked-loss"]
     if "compile" in row["notes"] + task:
-        out += ["--fused-layers"]
+        out += ["--fused-layers"] + (["--fused-loss"] if "torch 2.9" in row["notes"] else [])  # torchtitan compiles it since 2025
     if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):
         out += ["--checkpointing", "full"]
     elif "selective op" in row["checkpointing"]:
@@ -159,7 +161,8 @@ def estimated(row):
     left = {"driver": (), "reserved": ("context",), "allocated": ("context", "allocator")}[counter(row)]
     best = None
     for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
-        parts = [line for line in plan["lines"] if name in line["phases"] and line["part"] not in left and not line["host"]]
+        parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]
+                 and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
         best = sums if best is None or sums[1] > best[1] else best
     return best, command[2:]

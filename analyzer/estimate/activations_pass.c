@@ -71,7 +71,9 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are. Autocast runs its
      * log_softmax in their type, as cross_entropy names that, and nll_loss in float32: log-probabilities are kept
      * in both, and float32 is what backward makes once. */
-    bool bare = z->variant == ACT_FUSED || m->family == MODEL_T5 || m->family == MODEL_WHISPER, both = bare && z->amp;
+    bool bare = p->fused_loss || (z->variant == ACT_FUSED && !p->fused_layers) || m->family == MODEL_T5 ||
+                m->family == MODEL_WHISPER,
+         both = bare && z->amp;
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 

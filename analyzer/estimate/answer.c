@@ -136,6 +136,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
         {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", checkpoints[p->checkpoint]},
         {p->step != PLAN_STEP_FOREACH, "step", steps[p->step]},
         {p->fused_layers, "fused-layers", NULL},
+        {p->fused_loss, "fused-loss", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
         {p->drop_outputs, "drop-outputs", NULL},
         {p->ema, "ema", NULL},

@@ -222,6 +222,7 @@ static bool serving(const struct plan *p, char why[WHY])
         {p->sharding != PLAN_SHARDING_DDP, "sharding", "; divide the model by --tp or --pp"},
         {p->offload != PLAN_OFFLOAD_NONE, "offload", ""},
         {p->bucket_view, "bucket-view", ""},
+        {p->fused_loss, "fused-loss", ""},
         {p->chunked_loss, "chunked-loss", ""},
         {p->drop_outputs, "drop-outputs", ""},
         {p->fused_layers, "fused-layers", ""},

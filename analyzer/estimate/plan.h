@@ -139,6 +139,7 @@ struct plan {
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     bool fused_layers; /* compiled or hand-written layers without dropout: activations at their low end */
+    bool fused_loss;   /* also the loss: in the type of the logits */
     bool chunked_loss; /* logits are made in pieces (Liger, cut cross-entropy) */
     bool drop_outputs; /* before backward the training loop drops what the model returned, except the loss */
 

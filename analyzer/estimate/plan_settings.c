@@ -273,6 +273,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .attention = place_of(s->attention, plan_attentions),
         .checkpoint = place_of(s->checkpointing, plan_checkpoints),
         .fused_layers = s->fused_layers,
+        .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
         .drop_outputs = s->drop_outputs,
         .gpus = gpus_of(s),

@@ -19,7 +19,7 @@ struct plan_settings {
     /* training */
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
-    bool fused_layers, chunked_loss, drop_outputs, bucket_view, ema;
+    bool fused_layers, fused_loss, chunked_loss, drop_outputs, bucket_view, ema;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
@@ -92,6 +92,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 #define PLAN_TRAINING_OPTIONS(type, member)                                                               \
     PLAN_ACTIVATION_OPTIONS(type, member),                                                                \
         PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),            \
+        PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                 \
+                  "the loss is compiled or fused, too, and makes no float32 copy of the logits"),         \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                             \
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                    \
         PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                             \

@@ -285,12 +285,14 @@ static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
-/* Autograd hands the first gradient over and adds a later one, out of place if a tied weight has both at once. */
+/* Autograd hands the first gradient over and adds a later one: a tied weight's out of place, unless autocast's cast
+ * made the first a tensor of its own. */
 static void of_parameters(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
     double element = c->p->precision->gradients;
+    bool in_place = c->p->precision->cast == PRECISION_CAST_AUTOCAST;
 
     for (size_t k = 0; k < 2; k++) {
         struct parameter *one = &c->parameters[node->parameter[k]];
@@ -300,7 +302,10 @@ static void of_parameters(struct pass *c, size_t i)
         if (k == 1) for_a_moment(c, op->sums);
         drop(c, &narrow);
         if (k == 0) drop(c, &node->cast);
-        if (one->gradient != CACHING_NO_BLOCK) {
+        if (one->gradient != CACHING_NO_BLOCK && in_place) {
+            drop(c, &made);
+            made = one->gradient;
+        } else if (one->gradient != CACHING_NO_BLOCK) {
             sum = take(c, one->elements * element);
             drop(c, &one->gradient);
             drop(c, &made);

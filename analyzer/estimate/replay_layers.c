@@ -130,7 +130,7 @@ static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint
         s = put(b, (struct estimate_replay_op){
                        .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
     else
-        s = map(b, map(b, s, 0, 0), 0, 0);
+        s = map(b, map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
     s = b->h.float_scores || b->z.amp
             ? put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
             : map(b, s, REPLAY_KEEPS_OUTPUT, 0);

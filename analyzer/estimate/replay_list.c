@@ -20,7 +20,7 @@ static bool layers_are_known(const struct plan *p)
            m->layers && m->vocab && !m->experts && !m->kv_rank && !m->linear_layers && !m->global_head_dim &&
            !m->gated_attention && !m->tower && m->norms == 2 &&
            (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) &&
-           p->precision->cast != PRECISION_CAST_FP8 && !p->chunked_loss && !p->fused_layers;
+           p->precision->cast != PRECISION_CAST_FP8 && !p->fused_loss && !p->chunked_loss && !p->fused_layers;
 }
 
 bool estimate_replay_knows(const struct plan *p)
