@@ -108,6 +108,7 @@ bool estimate_act_bias_learns(const struct plan *p, bool cross);
 /* Is a layer's input among what its operations keep? Then a checkpoint holds no second one. */
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
 bool estimate_act_has_logits(const struct model_shape *m); /* a loss over the vocabulary */
+bool estimate_act_bare_loss(const struct model_shape *m);  /* Hugging Face's takes logits as they are, not in float32 */
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z);
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z);
 double estimate_act_saved(const struct estimate_act_tape *tape);

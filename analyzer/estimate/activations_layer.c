@@ -99,7 +99,8 @@ static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum
                   double readers, double shared, struct estimate_act_tape *t)
 {
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
-    const double n = adapted(p, which), input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
+    const double n = adapted(p, which) < readers ? adapted(p, which) : readers,
+                 input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
 
     if (!frozen(p)) {
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
@@ -432,11 +433,18 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 {
     struct estimate_act_habits h = estimate_act_habits_of(p, z);
 
+    double width = (double)p->model->shape.hidden, c = z->compute;
+
     t->n = 0;
-    norm(p, z, &h, (double)p->model->shape.hidden, z->stream, t);
-    if (!frozen(p)) t->ops[0].saved += z->compute * (double)p->model->shape.hidden;
-    t->ops[0].saved *= z->tokens;
-    t->ops[0].work *= z->tokens;
+    if (p->model->shape.masked_lm) /* a linear layer, GELU */
+        put(t, ACT_NORM, 2 * c * width, c * width, c * width, weight(p, width * width));
+    norm(p, z, &h, width, z->stream, t);
+    if (!frozen(p)) t->ops[t->n - 1].saved += c * width;
+    for (size_t i = 0; i < t->n; i++) {
+        t->ops[i].saved *= z->tokens;
+        t->ops[i].in *= z->tokens;
+        t->ops[i].work *= z->tokens;
+    }
 }
 
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z)

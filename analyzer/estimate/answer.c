@@ -139,6 +139,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
         {p->fused_loss, "fused-loss", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
         {p->drop_outputs, "drop-outputs", NULL},
+        {p->model->shape.masked_lm, "masked-lm", NULL},
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},

@@ -15,7 +15,7 @@ struct plan_settings {
     const char *family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, experts, experts_used;
     uint64_t image;
-    bool tied;
+    bool tied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
@@ -98,6 +98,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                    \
         PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                             \
                   "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"), \
+        PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                   \
+                  "encoders of text: with the head for masked tokens and its loss"),                      \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),        \
         PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                      \
                   "models of text and images: the part that is not trained (tower: the image tower); default none")
