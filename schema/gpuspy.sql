@@ -19,7 +19,7 @@ CREATE TABLE meta (
                             -- stopped: "detach" if gpuspy detach ended the recording, "disk" if the recording ended before the program because its disk
                             -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it, "reader" if another program
                             -- read it in one transaction until GPUSPY_KEEP had no room left for its log; keep: the bytes of
-                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed);
+                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed); scopes_left_out: NVTX ranges before it whose peak is unknown, because the program has too many names;
                             -- exit_status: the argument of exit (0 to 255); absent if the process ended by a
                             -- signal or _exit
     value

@@ -416,6 +416,7 @@ void gs_store_close(struct gs_store *s)
     gs_store_free_marks(s);
     gs_store_free_sources(s);
     gs_levels_free(&s->levels);
+    gs_scopes_free(&s->scopes);
     gs_keep_free(&s->keep);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);

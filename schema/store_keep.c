@@ -271,7 +271,8 @@ static bool choose_time(struct gs_store *s)
     snprintf(sql, sizeof sql, "SELECT %s FROM %s WHERE id >= ?1 ORDER BY id LIMIT 1", tables[most].time,
              tables[most].name);
     const int64_t time = number_at(s, sql, cut, 0);
-    if (time <= k->from_ns) return false;
+    /* A commit of totals has moved T beyond it: the rows before T, which no removal has visited, go by that T. */
+    if (time <= k->from_ns) return number_at(s, sql, k->young[most], k->from_ns) < k->from_ns;
     k->from_ns = time;
     return true;
 }
@@ -301,7 +302,7 @@ static int begin_time(struct gs_store *s)
     if (find_moments(s) || find_undoable(s)) return -1;
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
              (long long)s->keep.from_ns, s->keep.squeezed ? 0 : (long long)s->keep.bytes);
-    return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
+    return gs_store_sql(s, sql) || gs_store_write_levels(s) || gs_store_write_scopes(s) ? -1 : 0;
 }
 
 static int begin_pass(struct gs_store *s)

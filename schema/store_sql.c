@@ -92,6 +92,8 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_UNDO] = "INSERT OR REPLACE INTO recovery_undo(thread,op,handle,address,bytes,time_ns,"
                     "allocation_id) VALUES(?,?,?,?,?,?,?)",
     [GS_SQL_LEVEL] = "INSERT INTO level(series,device,start_ns,end_ns,low_bytes,high_bytes) VALUES(?,?,?,?,?,?)",
+    [GS_SQL_SCOPE] = "INSERT INTO removed_scope(domain,name,series,device,peak_bytes,peak_ns,entry_bytes,exit_bytes,"
+                     "open_entry_bytes,count,ended_ns,until_ns) VALUES(nullif(?,''),?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_REMOVED] = "INSERT INTO removed(what,kind,stack_id,count,bytes,ns) VALUES(?,?,?,?,?,?) ON CONFLICT DO "
                        "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes,ns=ns+excluded.ns",
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",

@@ -15,6 +15,7 @@
  *   store_rows.c   rows in memory → SQL
  *   store_feed.c   … the frequent ones, read by SQLite itself
  *   store_level.c  the totals over time, and when each was largest
+ *   store_scope.c  the peaks within ranges, by name
  *   store_keep.c   old rows → totals, in a recording of bounded size
  *   store_load.c   an unfinished database → the same state in memory
  */
@@ -300,6 +301,7 @@ enum gs_statement {
     GS_SQL_UNDO,
     GS_SQL_COUNTER,
     GS_SQL_LEVEL,
+    GS_SQL_SCOPE,
     GS_SQL_REMOVED,
     GS_SQL_COUNT
 };
@@ -386,6 +388,7 @@ struct gs_store {
     unsigned log_pages; /* in the log; 0 once nobody reads it and it can start anew */
     unsigned long_logs; /* commits after which the log was long */
     struct gs_levels levels;
+    struct gs_scopes scopes;
     struct gs_keep keep;
     struct gs_summary summary, saved_summary;
     struct gs_live_bytes { /* live now, as the database has it: for those who watch (recovery_value) */
