@@ -261,6 +261,34 @@ static void ends_take_no_space(void **state)
     end(&b);
 }
 
+/* While another program reads, totals are stored without rows up to a time that is later than half of the rows that no
+ * removal has visited. Later removals still remove those rows. */
+static void a_reader_does_not_end_a_bounded_recording(void **state)
+{
+    struct bench b;
+    sqlite3 *reader = NULL;
+    enum { SLOTS = 4096, PAIRS = 760000, EACH = 6000, FROM = 390000, TO = 450000 };
+    uint64_t t = 1000000000, random = 42;
+    begin(&b);
+    if (gs_store_keep(b.s, GS_KEEP_MIN)) fail_msg("%s", gs_store_error(b.s));
+    for (int i = 0; i < PAIRS; i++) {
+        const uint64_t slot = 0x7f0000000000 + ((uint64_t)ev_below(&random, SLOTS) << 20);
+        if (i >= SLOTS) ev_free(&b.w, t += 20000, slot, 0);
+        ev_alloc(&b.w, t += 20000, slot, 4096, 0, GS_SPACE_DEVICE, 0);
+        if (i == FROM) {
+            assert_int_equal(sqlite3_open_v2(db, &reader, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+            assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM meta", NULL, NULL, NULL), SQLITE_OK);
+        }
+        if (i == TO) sqlite3_close(reader);
+        if (i % EACH) continue;
+        commit(&b);
+        assert_in_range(gs_store_trim(b.s), GS_TRIM_DONE, GS_TRIM_MORE);
+    }
+    end(&b);
+    assert_true(db_number(db, "SELECT count(*) FROM meta WHERE key='kept_from_ns'") == 1);
+    assert_int_equal(db_number(db, "SELECT (SELECT count(*) FROM allocation)+(SELECT sum(count) FROM removed)"), PAIRS);
+}
+
 static void ooms(void **state)
 {
     struct bench b;
@@ -650,6 +678,7 @@ int main(void)
         cmocka_unit_test(copies),
         cmocka_unit_test(copies_after_many_lifetimes),
         cmocka_unit_test(ends_take_no_space),
+        cmocka_unit_test(a_reader_does_not_end_a_bounded_recording),
         cmocka_unit_test(ooms),
         cmocka_unit_test(tensor_totals),
         cmocka_unit_test(blocks_from_before_gpuspy_attached),
