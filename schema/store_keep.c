@@ -341,13 +341,23 @@ static int remove_rows(struct gs_store *s, int64_t last)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
 }
 
+/* The last id of the next PIECE rows or, while there are no gaps but a few, ids; -1: there are none. */
+static int64_t piece_end(struct gs_store *s)
+{
+    const struct gs_keep *k = &s->keep;
+    char sql[160];
+    if (k->again)
+        snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
+                 tables[k->table].name, PIECE);
+    else
+        snprintf(sql, sizeof sql, "SELECT min(id)+%d FROM %s WHERE id >= ?1", PIECE - 1, tables[k->table].name);
+    return number_at(s, sql, k->next_id, -1);
+}
+
 static int remove_piece(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
-    char sql[160];
-    snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
-             tables[k->table].name, PIECE);
-    const int64_t last = number_at(s, sql, k->next_id, -1);
+    const int64_t last = piece_end(s);
     if (last < 0 || k->next_id >= k->stop_id) {
         leave_part(s);
         return 0;
