@@ -147,7 +147,7 @@ try venv/bin/gpuspy venv/bin/python
 venv/bin/python -c 'import gpuspy; assert gpuspy.open("run.db").peak[0]["bytes"] == 1 << 20'
 venv/bin/pip -q --disable-pip-version-check install --no-index --force-reinstall gpuspy-*.whl
 venv/bin/pip -q --disable-pip-version-check uninstall -y gpuspy
-test -z "\$(find venv -name '*gpuspy*')"
+test -z "\$(find venv -path '*gpuspy*' ! -type d)"
 try $2 python3
 EOF
     chown -R 1234:1234 "$1"
