@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "analyzer/caching/caching.h"
 #include "analyzer/whatif/lane.h"
@@ -243,6 +245,8 @@ static void test_versions_take_settings(void **state)
                                          {"max_split_size_mb:20", 2, 9},
                                          {"max_non_split_rounding_mb:20", 2, 9},
                                          {"large_segment_size_mb:40", 2, 11},
+                                         {"expandable_segments_reserve:0.5", 2, 15},
+                                         {"expandable_segments_reserve_by_class:[a:0.2,b:1G]", 2, 15},
                                          {"max_split_size_mb:21", 0, 0},
                                          {"roundup_power2_divisions:[2:4,>:8]", 2, 0}};
     (void)state;
@@ -335,6 +339,38 @@ static void test_order_of_equal_blocks_by_version(void **state)
     }
 }
 
+/* As measured with PyTorch 2.15 on a GPU of 2 GiB: the largest request that succeeds. */
+static void test_what_an_expandable_segment_reserves(void **state)
+{
+    static const struct {
+        const char *conf;
+        int64_t largest, too_large;
+    } cases[] = {{"expandable_segments:True", 1200 * MIB, 2400 * MIB},
+                 {"expandable_segments:True,expandable_segments_reserve:0.5", 900 * MIB, 1200 * MIB},
+                 {"expandable_segments:True,expandable_segments_reserve:1G", 900 * MIB, 1200 * MIB},
+                 {"expandable_segments:True,expandable_segments_reserve:40G", 1200 * MIB, 2400 * MIB}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char error[256] = "";
+        struct whatif_lane lane;
+        struct caching_rules rules = caching_default_rules;
+        rules.device_bytes = 2048 * MIB;
+        assert_true(whatif_rules_parse(&rules, cases[i].conf, error, sizeof error));
+        whatif_lane_start(&lane, &rules, false, INT64_MAX);
+        assert_int_not_equal(take(&lane, cases[i].largest), CACHING_NO_BLOCK);
+        assert_int_equal(take(&lane, cases[i].too_large), CACHING_NO_BLOCK);
+        whatif_lane_free(&lane);
+    }
+    static const char *const refused[] = {"-1", "0", "700M", "x"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char conf[64], error[256] = "";
+        struct caching_rules rules = caching_default_rules;
+        snprintf(conf, sizeof conf, "expandable_segments_reserve:%s", refused[i]);
+        assert_false(whatif_rules_parse(&rules, conf, error, sizeof error));
+        assert_non_null(strstr(error, "a share of the memory, such as 0.5, or GiB, such as 40G"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +383,7 @@ int main(void)
         cmocka_unit_test(test_versions_take_settings),
         cmocka_unit_test(test_rest_of_a_list_by_version),
         cmocka_unit_test(test_order_of_equal_blocks_by_version),
+        cmocka_unit_test(test_what_an_expandable_segment_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
