@@ -135,6 +135,10 @@ def foreign(work):
     events = [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": memory}]
     for rank in 0, 3:
         (work / f"rank{rank}.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    for day in "monday", "tuesday":
+        (work / "snapshots" / day).mkdir(parents=True)
+        for rank in 0, 1:
+            shutil.copy(work / "snapshot.pickle", work / f"snapshots/{day}/rank{rank}.pickle")
     test_import_nsys.usual(work / "report1.sqlite")
 
 
