@@ -20,8 +20,6 @@ static inline struct gs_chunk *gs_spool_chunk(const struct gs_spool *s, uint32_t
     return (struct gs_chunk *)(void *)(s->map + gs_spool_chunk_offset(index));
 }
 
-/* Field 22 of /proc/pid/stat, 0 if it cannot be read. */
-uint64_t gs_process_start_ticks(uint32_t pid);
 /* The inode number of a namespace of this process ("pid", "ipc"), 0 unknown. */
 uint64_t gs_namespace(const char *which);
 /* Is the process dead? It does not exist, another one has its number, or it is a zombie all of whose threads have

@@ -482,7 +482,7 @@ static int in_order(const void *a, const void *b)
     return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : (int)x->moment - (int)y->moment;
 }
 
-void allocator_map_work_build(struct allocator_replay *a)
+static void allocator_map_work_build(struct allocator_replay *a)
 {
     struct allocator_map_work *w = a->map;
     struct result_report *report = a->b->report;
@@ -495,7 +495,7 @@ void allocator_map_work_build(struct allocator_replay *a)
     report->allocator_n = w->states_n;
 }
 
-void allocator_map_work_free(struct allocator_replay *a)
+static void allocator_map_work_free(struct allocator_replay *a)
 {
     struct allocator_map_work *w = a->map;
     if (!w) {

@@ -62,8 +62,6 @@ struct allocator_affinity allocator_block_affinity(const struct allocator_replay
 /* What is known of a segment that is or was live at a moment. */
 struct allocator_affinity allocator_segment_affinity(const struct allocator_replay *a, uint64_t address,
                                                      int64_t alloc_ns);
-void allocator_map_work_free(struct allocator_replay *a);
-void allocator_map_work_build(struct allocator_replay *a);
 
 /* allocator_flush.c */
 struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a);

@@ -131,7 +131,8 @@ struct question_preallocations *question_preallocations_start(struct site_builde
 /* --- answers -------------------------------------------------------------------------------------
  */
 
-int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
+/* The memory of the device, as recorded there or at a failure; RUN_UNKNOWN. */
+static int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
     const struct run_device *d = run_devices(b->run, &n);

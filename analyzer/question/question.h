@@ -35,8 +35,6 @@ struct question_preallocations *question_preallocations_start(struct site_builde
 void question_preallocations_finish(struct question_preallocations *p); /* after peaks, before ooms */
 /* The preallocation of the device outside of PyTorch, NULL none. */
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device);
-/* The device's total, as reported by it or by a failure; RUN_UNKNOWN. */
-int64_t question_device_total(const struct site_builder *b, uint32_t process, int device);
 
 /* said.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,

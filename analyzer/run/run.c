@@ -103,6 +103,39 @@ static bool sibling(const char *name, const char *stem)
     return digits > 0 && strcmp(p + digits, ".db") == 0;
 }
 
+/* Removes what a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
+static void run_forget(struct run *run, size_t databases, size_t processes)
+{
+#define FORGET(list)                                                             \
+    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
+        run->list##_n--;                                                         \
+    }
+    FORGET(devices)
+    FORGET(ooms)
+    FORGET(samples)
+    FORGET(device_samples)
+    FORGET(marks)
+    FORGET(threads)
+    FORGET(reserved)
+    FORGET(mappings)
+    FORGET(graphs)
+    FORGET(pools)
+    FORGET(allocator_facts)
+    FORGET(counted)
+    FORGET(checks)
+    FORGET(mappers)
+    FORGET(contexts)
+    FORGET(removed)
+    FORGET(levels)
+    FORGET(settings)
+#undef FORGET
+    run_backward_forget(run, processes);
+    run->processes_n = processes;
+    while (run->databases_n > databases) {
+        run_database_close(&run->databases[--run->databases_n]);
+    }
+}
+
 /* The other processes of the run to which the file belongs. One that cannot be read becomes a note, because the user
  * named only this file. */
 static void open_siblings(struct run *run, const char *path)
@@ -280,39 +313,6 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     }
     run_backward_prepare(run);
     return run;
-}
-
-/* Removes what a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
-void run_forget(struct run *run, size_t databases, size_t processes)
-{
-#define FORGET(list)                                                             \
-    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
-        run->list##_n--;                                                         \
-    }
-    FORGET(devices)
-    FORGET(ooms)
-    FORGET(samples)
-    FORGET(device_samples)
-    FORGET(marks)
-    FORGET(threads)
-    FORGET(reserved)
-    FORGET(mappings)
-    FORGET(graphs)
-    FORGET(pools)
-    FORGET(allocator_facts)
-    FORGET(counted)
-    FORGET(checks)
-    FORGET(mappers)
-    FORGET(contexts)
-    FORGET(removed)
-    FORGET(levels)
-    FORGET(settings)
-#undef FORGET
-    run_backward_forget(run, processes);
-    run->processes_n = processes;
-    while (run->databases_n > databases) {
-        run_database_close(&run->databases[--run->databases_n]);
-    }
 }
 
 void run_close(struct run *run)

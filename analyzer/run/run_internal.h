@@ -212,9 +212,6 @@ void run_stacks_free(struct run *run);
  * ran at the same time? Else false, and a line that names the runs. */
 bool run_is_one_job(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
 
-/* run.c */
-void run_forget(struct run *run, size_t databases, size_t processes);
-
 /* replay.c */
 void run_replay_free(struct run *run);
 

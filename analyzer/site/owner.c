@@ -263,7 +263,8 @@ enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t ow
     return b->owners && owner < b->owners->n ? b->owners->list[owner].kind : RESULT_OWNER_UNKNOWN;
 }
 
-const char *site_owner_file(const struct site_builder *b, uint32_t owner)
+/* The file of the frame that decided, where it was first seen; NULL unknown. */
+static const char *site_owner_file(const struct site_builder *b, uint32_t owner)
 {
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;
 }

@@ -20,8 +20,6 @@ uint32_t site_owner_of_location(struct site_builder *b, uint32_t location);
 /* "NCCL", "solver.so"; "unknown" for 0. */
 const char *site_owner_word(const struct site_builder *b, uint32_t owner);
 enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t owner);
-/* The file of the frame that decided, when it was first seen; NULL unknown. */
-const char *site_owner_file(const struct site_builder *b, uint32_t owner);
 
 /* A sum by owner over locations of the device layer. */
 struct site_owned;

@@ -185,7 +185,6 @@ struct top_series *top_series_find(const struct top_model *m, uint32_t source, i
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
 struct top_device *top_device_at(struct top_source *s, int device);
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size);
-void top_rows_forget(struct top_model *m, uint32_t source);
 
 /* spool_look.c: the spool beside a database, read without changing it. */
 struct top_spool {

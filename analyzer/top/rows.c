@@ -627,7 +627,7 @@ static void find_ended(struct reading *r, int64_t budget_ns)
 
 /* ---------------------------------------------------------------- one look */
 
-void top_rows_forget(struct top_model *m, uint32_t source)
+static void top_rows_forget(struct top_model *m, uint32_t source)
 {
     struct top_source *s = &m->sources[source];
     for (size_t i = 0; i < m->places_n; i++) {

@@ -71,7 +71,8 @@ static void add_gpus(struct head *h, const struct plan *p)
                                                    : "optimizer states in host memory");
 }
 
-void view_estimate_head(const struct view_estimate *v)
+/* what was understood */
+static void view_estimate_head(const struct view_estimate *v)
 {
     const struct plan *p = &v->a->plan;
     struct head h = {{0}, 0};
@@ -250,7 +251,8 @@ static void phase_rows(const struct view_estimate *v)
     }
 }
 
-void view_estimate_table(const struct view_estimate *v)
+/* categories, phases, the peak */
+static void view_estimate_table(const struct view_estimate *v)
 {
     putc('\n', v->out);
     if (v->a->result.peak.high <= 0) {
@@ -279,8 +281,9 @@ static const struct estimate_line *widest(const struct estimate_result *r, int p
     return best;
 }
 
-/* The two parts that make up most of the peak's interval, if it is wide enough to matter. */
-void view_estimate_reasons(const struct view_estimate *v)
+/* The two parts that make most of the peak's interval, where it is one to ask about. */
+/* of the widest intervals at the peak */
+static void view_estimate_reasons(const struct view_estimate *v)
 {
     enum { MOST = 2 };
     const struct estimate_result *r = &v->a->result;
@@ -312,7 +315,7 @@ void view_estimate_reasons(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- the rest */
 
-void view_estimate_notes(const struct view_estimate *v)
+static void view_estimate_notes(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
     unsigned phases;

@@ -7,9 +7,6 @@
 #include "analyzer/view/view_estimate.h"
 #include "analyzer/view/view_text_parts.h"
 
-void view_estimate_head(const struct view_estimate *v);          /* what was understood */
-void view_estimate_table(const struct view_estimate *v);         /* categories, phases, the peak */
-void view_estimate_reasons(const struct view_estimate *v);       /* of the widest intervals at the peak */
 void view_estimate_explain(const struct view_estimate *v);       /* lines, instead of the categories */
 void view_estimate_explain_wires(const struct view_estimate *v); /* formulas and sources, below their table */
 void view_estimate_bars(const struct view_estimate *v);          /* view_estimate_bar.c: GPUs and verdicts */
@@ -20,7 +17,6 @@ void view_estimate_way(const struct view_estimate *v);      /* the cheapest that
 void view_estimate_changes(const struct view_estimate *v);
 void view_estimate_next(const struct view_estimate *v);
 void view_estimate_wires(const struct view_estimate *v);
-void view_estimate_notes(const struct view_estimate *v);
 
 /* ---- helpers */
 
