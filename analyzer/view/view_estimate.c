@@ -281,8 +281,7 @@ static const struct estimate_line *widest(const struct estimate_result *r, int p
     return best;
 }
 
-/* The two parts that make most of the peak's interval, where it is one to ask about. */
-/* of the widest intervals at the peak */
+/* The two parts that make up most of the peak's interval, if it is wide enough to matter. */
 static void view_estimate_reasons(const struct view_estimate *v)
 {
     enum { MOST = 2 };
