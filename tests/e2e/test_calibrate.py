@@ -1,4 +1,4 @@
-"""gpuspy calibrate: what is learned of recordings, where it is kept, and what the next estimate makes of it."""
+"""gpuspy calibrate: what it learns from recordings, where it stores that, and how the next estimate uses it."""
 import json
 import os
 import subprocess
@@ -16,7 +16,7 @@ def gpuspy(*words, **more):
 
 
 def record(path, context=500 * MIB, name="NVIDIA A100-SXM4-80GB", hole=64 * MIB, **more):
-    """Tensors of 1 GiB in a segment with a hole, and NVML's word of what the process holds."""
+    """Tensors of 1 GiB in a segment with a hole, and NVML's figure for the process."""
     with Rows(path, seconds=10, **more) as r:
         r.device(total=80 * GIB, free=79 * GIB, name=name)
         keep = r.stack("/home/me/train.py:4 main")
@@ -58,7 +58,7 @@ def test_a_recording_counts_once(tmp_path, kept):
 
 
 def test_two_at_once_lose_nothing(tmp_path, kept):
-    """Each is learned, though one read the file before the other had written it."""
+    """Both are learned, even if one process reads the file before the other has written it."""
     runs = [record(tmp_path / f"{n}.db", run=f"r{n}") for n in range(6)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
     for done in [subprocess.Popen([BUILD / "gpuspy", "calibrate", run], env={**env, "GPUSPY_CALIBRATION": str(kept)},
@@ -103,7 +103,7 @@ def test_the_next_estimate_uses_it_and_says_so(tmp_path, kept):
     reported = " ".join(with_it.stdout.split())
     assert "alibrated with your own recordings" in reported and "fragmentation (1 run)" in reported
     assert "alibrated" not in without.stdout
-    plain = json.loads(gpuspy(*words, "--json").stdout)  # as without any file
+    plain = json.loads(gpuspy(*words, "--json").stdout)  # as if there were no file
     assert json.loads(gpuspy(*words, "--json", "--no-calibration", GPUSPY_CALIBRATION=kept).stdout)["lines"] == plain["lines"]
 
 
@@ -121,7 +121,7 @@ def test_where_it_is_kept(tmp_path):
 
 def test_forget(tmp_path, kept):
     gpuspy("calibrate", record(tmp_path / "run.db"), GPUSPY_CALIBRATION=kept)
-    kept.write_text(kept.read_text()[:80])  # damaged, but ours
+    kept.write_text(kept.read_text()[:80])  # damaged, but written by gpuspy
     assert gpuspy("calibrate", "--forget", GPUSPY_CALIBRATION=kept).returncode == 0
     assert not kept.exists()
     assert gpuspy("calibrate", "--forget", GPUSPY_CALIBRATION=kept).returncode == 0
@@ -145,7 +145,7 @@ def test_files_that_are_none(tmp_path, kept, text, says, words):
     done = gpuspy(*words, GPUSPY_CALIBRATION=kept)
     assert done.returncode == 3 and done.stdout == "" and says in done.stderr
     assert done.stderr.count("\n") == 1 and "\x1b" not in done.stderr
-    assert kept.read_text(encoding="latin-1") == text  # it is left alone
+    assert kept.read_text(encoding="latin-1") == text  # the file is not changed
 
 
 def test_a_folder_in_its_place(tmp_path):

@@ -1,4 +1,4 @@
-"""gpuspy check: each gate says yes and no, with the lines; exit codes, the file of limits, JUnit, GitHub."""
+"""gpuspy check: each limit passes and fails, with the right lines; exit codes, the file of limits, JUnit, GitHub."""
 import json
 import os
 import re
@@ -72,14 +72,14 @@ class Checked(Recording):
             if one["status"] == "failed":
                 assert one["value"] > one["limit"] and one["over"] == pytest.approx(one["value"] - one["limit"])
         first = {}
-        for one in reported["checks"]:  # what is not ok comes first
+        for one in reported["checks"]:  # failed checks come first
             first.setdefault(one["check"], one)
         return first
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Recordings of the loop above, made once for each choice of words."""
+    """Recordings of the loop above, made once for each choice of options."""
     made = {}
 
     def get(*words, steps=40, **more):
@@ -94,7 +94,7 @@ def recorded(tmp_path_factory):
 
 # ---------------------------------------------------------------- each gate, both ways
 
-GATES = {  # what it says yes to and no to; of what; the line at fault
+GATES = {  # option: (value that passes, value that fails, further options, the line reported)
     "max-peak": ("19MiB", "18MiB", (), None),
     "max-pinned": ("0", None, (), None),
     "max-growth": ("1MiB/step", "1000KiB/step", ("leak",), "the leak"),
@@ -206,7 +206,7 @@ def test_lost_events(recorded, tmp_path):
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory):
-    """A program in C, with what it leaves."""
+    """A program in C, with the allocations it does not free."""
     folder = tmp_path_factory.mktemp("native")
     (folder / "native.c").write_text("""
 #include <stdlib.h>
@@ -424,7 +424,7 @@ def test_text_is_plain_when_piped_and_fits(recorded):
 
 
 def test_hostile_names_get_nowhere(recorded, tmp_path):
-    """Escapes, markup, line breaks, what is no UTF-8 and a megabyte, as the name of a file and of a function."""
+    """Escapes, markup, line breaks, invalid UTF-8 and a megabyte of text, as names of a file and of a function."""
     path, one = tmp_path / "odd.db", recorded("leak")
     shutil.copy(one.database, path)
     db = sqlite3.connect(path)

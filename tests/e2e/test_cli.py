@@ -1,4 +1,4 @@
-"""The command line of gpuspy: exit codes, messages, `run` and its child, bad input, help."""
+"""gpuspy's command line: exit codes, messages, `run` and its child, bad input, help."""
 import json
 import os
 import pty
@@ -77,7 +77,7 @@ def test_wrong_words_get_one_line_and_2(words, hint):
 
 
 def man(*words):
-    """What `man` shows of a page, on lines that are not broken; it must find nothing wrong in the roff."""
+    """What `man` shows of a page, without line breaks; it must find no mistake in the roff."""
     page = subprocess.run([GPUSPY, "help", "--man", *words], env=environment(), stdout=subprocess.PIPE, check=True)
     done = subprocess.run(["man", "--warnings", "-l", "-"], input=page.stdout, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, env=environment(MANWIDTH="1000", LC_ALL="C.UTF-8"))
@@ -127,8 +127,8 @@ def test_completion(tmp_path, line, wanted):
     assert done.stdout.split() == [wanted] and not done.stderr
 
 
-# The same option has the same letter in every command, or none; and where it has a letter, that is no other's.
-# run's and export's stacks, top's and export's -t, -n, … are of one command alone.
+# The same option has the same letter in every command or none, and no other option has that letter. Options of one
+# command only (-t, -n of run, export, top, …) are exempt.
 ALIKE = {"output": "-o", "top": "-n", "device": "-d", "rank": "-r", "process": "-p", "what": "-w", "by": "-b", "sort": "-s",
          "min": "-m", "layer": "-l", "json": None, "native": None, "at": None, "color": None, "no-pager": None, "only": None,
          "alone": None, "stacks": None}
@@ -173,7 +173,7 @@ def test_fish_completes_each_word_of_a_list(tmp_path, typed):
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
 def test_completion_of_zsh(tmp_path):
-    """Typed, with a tab at the end; what then stands on the line is printed."""
+    """The text is typed, with a tab at the end; the resulting line is printed."""
     (tmp_path / "run.db").touch()
     (tmp_path / "completion").write_text(gpuspy("help", "--completion=zsh").stdout)
     (tmp_path / ".zshrc").write_text("PS1='ready> '; unsetopt zle_bracketed_paste beep; setopt no_list_ambiguous\n"
@@ -336,7 +336,7 @@ def test_the_job_goes_on_where_nothing_can_be_recorded(tmp_path, output):
     (tmp_path / "folder").mkdir()
     done = gpuspy("run", "-o", output, "--", "sh", "-c", "echo result; exit 7", cwd=tmp_path)
     assert done.stdout == "result\n"
-    if output != "/proc/run.db":  # root may "write" there, as far as access(2) knows
+    if output != "/proc/run.db":  # for root, access(2) reports that it may write there
         assert "runs unrecorded" in one_line(done, 7)
     assert done.returncode == 7
 
@@ -581,7 +581,7 @@ def test_a_read_only_database_is_read(recorded, tmp_path):
     try:
         user = dict(user=65534, group=65534) if os.geteuid() == 0 else {}
         for folder in [p for p in tmp_path.parents if user and p.stat().st_uid == 0 and p.stat().st_mode & 5 != 5]:
-            folder.chmod(folder.stat().st_mode | 0o055)  # pytest's own are for their owner only
+            folder.chmod(folder.stat().st_mode | 0o055)  # only their owner may enter the folders that pytest makes
         done = gpuspy("report", tmp_path / "run.db", **user)
         assert done.returncode == 0, done.stderr
         assert "Live at the peak" in done.stdout

@@ -1,4 +1,4 @@
-"""gpuspy doctor: what it says of machines, drivers, Pythons and folders that are not as they should be."""
+"""gpuspy doctor: its findings on machines, drivers, Pythons and folders with problems."""
 import json
 import os
 import re
@@ -70,7 +70,7 @@ def is_there(checks, name):
 
 @pytest.fixture
 def driver(tmp_path):
-    """A folder with a driver of our own."""
+    """A folder with a driver made by the test."""
     folder = tmp_path / "driver"
     folder.mkdir()
     (folder / "cuda.c").write_text(DRIVER)
@@ -79,7 +79,7 @@ def driver(tmp_path):
 
 
 def python(folder, name="python3", **torch):
-    """An environment of Python's own, with a PyTorch in it of which there is nothing but its version."""
+    """A Python environment with a PyTorch that consists of its version only."""
     if not (folder / "venv").exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     if torch:
@@ -90,7 +90,7 @@ def python(folder, name="python3", **torch):
     return folder / "venv" / "bin" / name
 
 
-# ---------------------------------------------------------------- a machine that is well
+# ---------------------------------------------------------------- a machine without problems
 
 def test_all_is_well_on_the_simulated_gpu(tmp_path):
     checks = findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=SIM, SIMCUDA_DEVICES=2, SIMCUDA_NAME="NVIDIA A100")
@@ -99,7 +99,7 @@ def test_all_is_well_on_the_simulated_gpu(tmp_path):
     assert "up to 13.0" in one(checks, "driver")["text"]
     assert "gpuspy attach" in one(checks, "attach")["text"]
     assert one(checks, "test")["text"] == "an allocation of 1 MiB on GPU 0 was recorded and read back, with its stack"
-    assert not list(tmp_path.iterdir())  # nothing is left
+    assert not list(tmp_path.iterdir())  # no file is left
 
 
 def test_without_a_gpu_it_is_tested_on_the_simulated_one(tmp_path):
@@ -236,7 +236,8 @@ def test_an_import_that_fails_is_said_where_it_is_asked_for(tmp_path):
 
 
 def test_pytorch_on_the_simulated_gpu(tmp_path):
-    """A version that imports what the simulator lacks; one that cannot be imported; one that is imported in vain."""
+    """A version that imports a function which the simulator lacks; one that fails to import; one whose import does not
+    help."""
     where = python(tmp_path, __version__="9.9.0", cuda="13.0", hip=None)
     package = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages" / "torch"
     (tmp_path / "new.c").write_text("int ncclFuture(void) { return 0; }")

@@ -1,4 +1,4 @@
-"""One workload through every door into CUDA (fixtures/doors): what is recorded must differ in the names of the
+"""One workload through every entry point into CUDA (fixtures/doors): the recordings must differ in the names of the
 entry points only, and each allocation must be exactly one row."""
 import os
 import re
@@ -52,7 +52,8 @@ def environment(door):
 
 
 def tables(recording, ordered):
-    """The allocations, in order, each with the first that had its address; and the copies; without names."""
+    """The allocations in order, each with the number of the first one at its address, and the copies, all without
+    names."""
     rows = recording.sql("select address, bytes, space, device, free_ns is null, stream, layer, api from allocations "
                          "order by id")
     addresses = [r[0] for r in rows]
@@ -71,7 +72,7 @@ def names(recording):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """What the linked driver's own functions leave, the plainest door."""
+    """The recording made through the driver's own functions, which are linked directly."""
     made = {}
 
     def get(stream, threads):
@@ -123,7 +124,7 @@ def test_runtimes_beside_each_other(recording, reference, pair, how):
 
 
 def test_each_library_reaches_its_own_runtime(recording):
-    """By PLT and by every kind of look-up, with both runtimes loaded."""
+    """Through the PLT and every kind of look-up, with both runtimes loaded."""
     done = recording.python('''
 import ctypes, os
 sim = os.environ["LD_LIBRARY_PATH"]
@@ -215,7 +216,7 @@ def test_deepbind_is_taken_out_and_said_once(recording):
     assert recording.run(*command, GPUSPY_QUIET=1, GPUSPY_DB="q.db").stderr == ""
     kept = recording.run(*command, GPUSPY_DEEPBIND="keep", GPUSPY_DB=recording.folder / "keep.db")
     assert "RTLD_DEEPBIND" not in kept.stderr
-    assert not (recording.folder / "keep.db").exists()  # not even the runtime's dlsym came to us
+    assert not (recording.folder / "keep.db").exists()  # the hook was not called even for the runtime's dlsym
 
 
 @DLOPEN
@@ -235,7 +236,7 @@ for name in (b"libnothing.so", b"/dev/null", b""):
 
 @DLOPEN
 def test_dlopen_looks_where_its_caller_does(recording):
-    """A plugin in the RUNPATH of the library that opens it, and nowhere else."""
+    """The plugin is only in the RUNPATH of the library that opens it."""
     folder = recording.folder / "lib" / "deep"
     folder.mkdir(parents=True)
     (recording.folder / "plug.c").write_text("int plugged(void) { return 42; }\n")
@@ -258,7 +259,7 @@ int open_it(int mode) {
 
 
 def test_one_event_for_one_act(recording):
-    """interpose/recorder.h: an allocation inside a wait is an act of its own, one inside an allocation is not."""
+    """interpose/recorder.h: an allocation inside a wait is recorded separately, one inside an allocation is not."""
     recording.run(DOORS / "nesting")
     assert recording.sql("select api, bytes from allocations order by id") == [
         ("cuMemAlloc_v2", 1111), ("cudaMalloc", 3333)]

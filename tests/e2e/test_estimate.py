@@ -1,4 +1,4 @@
-"""gpuspy estimate: what it prints, as text, JSON, CSV and a page, and what it says to nonsense."""
+"""gpuspy estimate: its output as text, JSON, CSV and page, and its messages on invalid input."""
 import base64
 import csv
 import hashlib
@@ -134,7 +134,7 @@ def size_text(n):
 def test_nothing_is_wider_than_the_terminal(words, columns):
     more = ["--gpu", "h100,4090"]
     text = gpuspy("estimate", *words, *more, env={"COLUMNS": columns, "LC_ALL": "C.UTF-8"}).stdout
-    for line in text.split("\nNext\n")[0].splitlines():  # commands are for pasting
+    for line in text.split("\nNext\n")[0].splitlines():  # commands must stay on one line to be pasted
         assert len(line) <= max(columns, 80), line
     assert text.isprintable() or set(c for c in text if not c.isprintable()) == {"\n"}
     plain = gpuspy("estimate", *words, *more, "--explain", env={"COLUMNS": columns, "LC_ALL": "C"}).stdout
@@ -180,7 +180,7 @@ def test_several_gpus_each_once():
     (["--gpu", "t4"], 1), (["--gpu", "h100"], 0), (["--gpu", "t4,h100"], 0), (["--gpu", "t4,p100"], 1),
     (["--gpu", "h100", "--memory", "8GiB"], 1), (["--memory", "80GB"], 0), ([], 0)])
 def test_the_exit_code_says_whether_it_fits(words, code):
-    """With several, whether into any."""
+    """With several GPUs: whether it fits on any of them."""
     assert gpuspy("estimate", "--params", "2B", *words).returncode == code
     e = answer("--params", "2B", *words, code=code)
     assert code == (all(g["verdict"] == "does_not_fit" for g in e["gpus"]) if e["gpus"] else 0)
@@ -208,7 +208,7 @@ def test_the_bar_is_as_long_as_the_peak():
 # ---------------------------------------------------------------- what would help
 
 def again(words, option):
-    """The same with an option, the later one of which holds; "without --ema" takes one away."""
+    """The same with another option, which overrides an earlier one; "without --ema" removes one."""
     words = list(words)
     for out in re.findall(r"without (--\S+)", option):
         words.remove(out)
@@ -217,7 +217,7 @@ def again(words, option):
 
 @named
 def test_changes_keep_their_promise(words):
-    """Each change, typed, gives the peak that it promises."""
+    """Each suggested change, when typed, gives the peak that it promises."""
     gpu = ["--gpu", "h100"]
     e = json.loads(gpuspy("estimate", *words, *gpu, "--json").stdout)
     assert [c["saved"]["bytes"] for c in e["changes"]] == sorted((c["saved"]["bytes"] for c in e["changes"]),
@@ -255,7 +255,7 @@ def test_what_is_solved_for_fits_and_one_more_does_not(words):
     name, value = solved["likely"]["option"].split()
     assert int(value) == solved["likely"]["value"]
     if what == "layers":
-        return  # of a named model: nothing that can be typed
+        return  # a named model's size cannot be changed by an option
     fits = answer(*plan, name, value)
     assert fits["gpus"][0]["verdict"] in ("fits", "tight")
     if not solved["likely"]["limited"]:
@@ -287,7 +287,7 @@ VERDICTS = {"fits": "even the high end fits", "tight": "the expected need fits, 
 
 @pytest.mark.parametrize("torch, zero", [("fsdp", "zero3"), ("fsdp-grad-op", "zero2")])
 def test_sharding_by_the_words_of_pytorch(torch, zero):
-    """FSDP's FULL_SHARD and SHARD_GRAD_OP, which most people call it."""
+    """FSDP's FULL_SHARD and SHARD_GRAD_OP, the names that most people know."""
     for view in ["--json"], ["--csv"]:
         reported, meant = (gpuspy("estimate", *LLAMA, "--gpus", "8", "--sharding", word, *view).stdout for word in (torch, zero))
         reported = reported.replace(f"--sharding {torch}", f"--sharding {zero}").replace('"fsdp": true', '"fsdp": false')
@@ -295,12 +295,12 @@ def test_sharding_by_the_words_of_pytorch(torch, zero):
 
 
 def line(e, *words):
-    """The bytes of an estimate's line, 0 where there is none."""
+    """The bytes of a line of the estimate, 0 if it has no such line."""
     return next((x["bytes"] for x in e["lines"] if all(word in x["name"] for word in words)), 0)
 
 
 def test_fsdp_keeps_gradients_whole_between_micro_batches():
-    """torch's no_sync: FSDP's gradients are reduced after the last of them only, DeepSpeed's after each."""
+    """With torch's no_sync, FSDP reduces gradients after the last micro-batch only, DeepSpeed after each one."""
     words = ["--model", "llama-2-7b", "--precision", "amp-bf16", "--batch", "1", "--seq", "512", "--gpus", "8"]
     of = {(word, n): answer(*words, "--sharding", word, "--accumulation", n) for word in ("fsdp", "fsdp2", "zero3") for n in ("1", "4")}
     params = 6738415616
@@ -565,7 +565,7 @@ def test_what_is_said_is_said_once():
 
 
 def test_next_sets_the_same_plan_beside_a_recording():
-    """All that the estimate depends on is in the command, or no plan is."""
+    """The suggested command contains all that the estimate depends on; otherwise no plan is suggested."""
     words = ["--model", "gpt2", "--batch", "4", "--seq", "512", "--gpu", "h100", "--checkpointing", "full", "--attention", "eager",
              "--step", "fused", "--adapter", "dora", "--lora-rank", "8", "--target", "qv", "--chunked-loss", "--accumulation", "2"]
     (line,) = [line for line in gpuspy("estimate", *words).stdout.splitlines() if "gpuspy report" in line]
@@ -784,7 +784,7 @@ def test_nonsense_numbers(option, value):
 
 @pytest.mark.parametrize("option", COUNTS)
 def test_huge_numbers_are_an_answer_or_a_line(option):
-    """Whatever can be typed is worked out, or refused in one line."""
+    """Whatever can be typed gets an answer or an error of one line."""
     base = ["--params", "7B"] if option in COUNTS[-10:] else LLAMA
     for value in ("1e6", "1e12"):
         done = gpuspy("estimate", *base, f"--{option}", value, "--json")
@@ -813,7 +813,7 @@ def test_gpus_are_as_many_as_the_model_is_divided_among():
 
 
 def test_many_gpus_are_sorted():
-    """The smallest on which it fits first; then those on which it does not, the largest first."""
+    """First those on which it fits, the smallest first; then the others, the largest first."""
     shown = gpuspy("estimate", "--model", "llama-3-8b", "--precision", "bf16", "--batch", "2", "--gpu", "all").stdout
     rows = re.findall(r"┃ +([\d.]+) GiB  (fits|tight|does not fit)|[|] +([\d.]+) GiB  (fits|tight|does not fit)", shown)
     rows = [(row[1] or row[3], float(row[0] or row[2])) for row in rows]
@@ -902,7 +902,8 @@ RESERVED = [("vgg16", "adagrad", 480, 9726), ("vgg19", "adam", 339, 8310), ("mob
 
 @pytest.mark.parametrize("model, optimizer, batch, reserved", RESERVED)
 def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, batch, reserved):
-    """A percentage for fragmentation was 30 % too low for VGG, whose backward cannot use the segments of forward."""
+    """A fixed percentage for fragmentation was 30 % too low for VGG, whose backward pass cannot reuse the segments of
+    the forward pass."""
     size = ("--image", "86") if model[:3] in ("vgg", "mob", "res", "con", "mna", "reg") else ("--seq", "128")
     eager = ("--attention", "eager") if model == "t5-small" else ()  # as measured
     answer = gpuspy("estimate", "--model", model, "--batch", str(batch), "--precision", "fp32", "--optimizer", optimizer, *size, *eager,

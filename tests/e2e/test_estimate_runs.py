@@ -1,4 +1,4 @@
-"""docs/estimate.md says how near estimates come: the tables there are what the command gives today."""
+"""docs/estimate.md states how accurate estimates are: the tables there must be what the command gives today."""
 import re
 
 import pytest

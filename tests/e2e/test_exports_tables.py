@@ -1,5 +1,5 @@
-"""CSV, JSON lines and OpenMetrics: read by Python's csv, DuckDB, promtool and Prometheus's own client, they say what
-the report says."""
+"""CSV, JSON lines and OpenMetrics: read by Python's csv, DuckDB, promtool and Prometheus's own client, they have the
+figures of the report."""
 import csv
 import json
 import re

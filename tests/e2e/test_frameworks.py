@@ -81,7 +81,7 @@ kept[0].block_until_ready()
 
 
 def test_inside_jaxs_pool(recording):
-    """With --inside-pools each array is an allocation at its line, and one that is dropped is freed."""
+    """With --inside-pools each array is an allocation at its line, and is freed when the array is deleted."""
     path = recording.folder / "script.py"
     path.write_text(INSIDE)
     env = recording.environment(LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1,

@@ -1,4 +1,4 @@
-"""The acceptance run and its kit, rehearsed where there is no GPU."""
+"""The acceptance run for GPUs and its kit, tested without a GPU."""
 import json
 import os
 import shutil

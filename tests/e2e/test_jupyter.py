@@ -1,4 +1,5 @@
-"""gpuspy jupyter install: the kernel's file, and a real kernel where Jupyter can be had (scripts/setup-validators.sh)."""
+"""gpuspy jupyter install: the kernel's file, and a real kernel if Jupyter is installed
+(scripts/setup-validators.sh)."""
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""GPUSPY_LIMIT: a large device that is capped behaves as one of that size. The oracle is the simulated driver itself, with
-that much memory and no cap: programs print the same."""
+"""GPUSPY_LIMIT: a large device with a limit behaves like a device of that size. It is compared with the simulated
+driver with that much memory and no limit: programs print the same."""
 import json
 import subprocess
 
@@ -21,8 +21,8 @@ def limited(recording, *arguments, runtime="rt13", code=0, **environment):
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_as_on_a_smaller_device(recording, runtime):
-    """Counts, error codes, the runtime's last error, what is free: linear, pitched, small pieces, arrays, pools, physical
-    memory on a device that is not the current one, NULL where the driver wants none."""
+    """Counts, error codes, the runtime's last error, free memory: linear, pitched, small pieces, arrays, pools,
+    physical memory on a device that is not the current one, and NULL arguments."""
     small = limited(recording, runtime=runtime, **SMALL)
     assert small.stdout.count("then 2, last error 2, then 0") >= 7 and "says another" not in small.stdout
     assert limited(recording, runtime=runtime, **CAPPED).stdout == small.stdout
@@ -42,7 +42,7 @@ def test_threads_get_exactly_what_there_is(recording, runtime):
 
 
 def test_free_is_never_more_than_the_device_has(recording):
-    """Others hold nearly all of it: the cap gives nobody memory that is not there."""
+    """Other processes use nearly all of it: the limit must not promise memory that is not there."""
     out = limited(recording, "state", **CAPPED, SIMCUDA_OTHER="7680MiB").stdout
     assert out.startswith(f"start: {8 * GIB - 7680 * MIB - 102 * MIB} of {GIB} free")
 
@@ -86,7 +86,7 @@ def test_the_report_says_so(recording):
 
 
 def test_a_real_refusal_is_not_the_caps(recording):
-    """The device itself is full of others' memory: it refuses first."""
+    """Other processes fill the device, so it refuses before the limit does."""
     limited(recording, "fatal", code=1, **CAPPED, SIMCUDA_OTHER="7680MiB")
     oom = json.loads(recording.gpuspy("report", "--json", recording.database).stdout)["oom"][0]
     assert not oom["capped"] and "GPUSPY_LIMIT's cap" not in oom["verdict"]

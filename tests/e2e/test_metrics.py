@@ -1,5 +1,5 @@
-"""gpuspy metrics: read by Prometheus's own parser, by promtool and by a real Prometheus, with the queries of the Grafana
-dashboard; the server withstands what a client may send."""
+"""gpuspy metrics: read by Prometheus's own parser, promtool and a real Prometheus, with the queries of the Grafana
+dashboard; the server survives whatever a client sends."""
 import json
 import os
 import re
@@ -114,7 +114,7 @@ def server(recording):
 
 
 def own(samples, pid, name, **labels):
-    """The values of one process's samples, with the labels that are not the same for all of them."""
+    """The values of one process's samples, with the labels that differ between them."""
     common = {"run_id", "pid", "rank", "job_id", "pod", "namespace"}
     return {tuple(sorted((k, v) for k, v in labels_of if k not in common)): value for (n, labels_of), value in samples.items()
             if n == name and dict(labels_of).get("pid") == str(pid) and labels.items() <= dict(labels_of).items()}
@@ -309,7 +309,7 @@ def test_a_signal_ends_it(server, number):
     held = socket.create_connection(("127.0.0.1", server.port))
     assert server.end(number) == (0, "")
     held.close()
-    again = Server(ROOT, "--listen", f"127.0.0.1:{server.port}")  # the port is free at once
+    again = Server(ROOT, "--listen", f"127.0.0.1:{server.port}")  # the port is free again at once
     assert again.end() == (0, "")
 
 

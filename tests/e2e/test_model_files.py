@@ -1,4 +1,4 @@
-"""Models from files: config.json, safetensors, GGUF. Every file is written here, by what its format says."""
+"""Models from files: config.json, safetensors, GGUF. Every file is written here according to its format."""
 import json
 import os
 import struct
@@ -103,7 +103,8 @@ def test_config_of_what_sees_too(tmp_path):
 
 
 def test_config_whose_outer_model_ties(tmp_path):
-    """The language model of Mistral 3 as its class makes it: untied by itself, tied within (transformers 5.23.0)."""
+    """The language model of Mistral 3 as its class builds it: untied as a model of its own, tied as a part
+    (transformers 5.23.0)."""
     inner = dict(model_type="mistral", hidden_size=5120, num_hidden_layers=40, num_attention_heads=32, num_key_value_heads=8,
                  head_dim=128, intermediate_size=32768, vocab_size=131072)
     for tied, params in ((True, 22_901_314_560), (False, 23_572_403_200)):
@@ -112,7 +113,7 @@ def test_config_whose_outer_model_ties(tmp_path):
 
 
 def test_config_of_a_type_that_goes_by_another_name(tmp_path):
-    """Qwen2.5-VL-72B's language model is Qwen2.5-72B; older files have its keys beside vision_config."""
+    """Qwen2.5-VL-72B's language model is Qwen2.5-72B; older files have its keys next to vision_config."""
     keys = dict(hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8, intermediate_size=29568,
                 vocab_size=152064)
     for whole in (dict(keys, model_type="qwen2_5_vl", vision_config={"depth": 32}),
@@ -141,7 +142,7 @@ def test_config_with_what_only_python_calls_a_number(tmp_path):
                            text='a "NaN\\', other="Infinity"))["params"] == plain
     assert "vocab_size" in estimate(config(tmp_path, vocab_size=float("nan")), code=3)
     assert "is not JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
-    safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # beside weights of another kind
+    safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # next to weights in another format
     config(tmp_path, model_type="nemotron_h", hidden_size=None, time_step_limit=[0.0, float("inf")])
     assert estimate(tmp_path)["params"] == 6
 
@@ -155,7 +156,8 @@ def test_config_cut_at_every_byte(tmp_path):
 # ---------------------------------------------------------------- safetensors
 
 def test_safetensors_of_llama_2_7b(tmp_path):
-    """One file, shards with their index, a folder: the count of the preset, the bytes of the file."""
+    """One file, shards with their index, a folder: the number of parameters of the built-in model, the bytes of the
+    file."""
     tensors = llama(32, 4096, 32, 32, 11008, 32000, "F16")
     (tmp_path / "shards").mkdir()
     (tmp_path / "loose").mkdir()
@@ -398,7 +400,7 @@ def test_gguf_in_parts(tmp_path):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_gguf_with_experts(tmp_path, stacked):
-    """In one tensor a layer, or one an expert as files before April 2024 have them."""
+    """With one tensor per layer, or one per expert as in files before April 2024."""
     t = gguf_llama()
     for i in range(2):
         for name, shape in {"gate": (1024, 512), "up": (1024, 512), "down": (512, 1024)}.items():
@@ -432,7 +434,7 @@ def test_gguf_with_more_texts_than_any_vocabulary(tmp_path):
     head = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<IIQ", 9, 8, 10**9)
     with open(tmp_path / "a.gguf", "wb") as f:
         f.write(head)
-        f.truncate(len(head) + 8 * 10**9)  # all of them empty: a hole
+        f.truncate(len(head) + 8 * 10**9)  # the data is empty: a hole in the file
     assert "texts" in estimate(tmp_path / "a.gguf", code=3)
 
 
@@ -454,12 +456,12 @@ def test_gguf_damaged(tmp_path):
 def test_gguf_cut_at_every_byte(tmp_path):
     gguf(tmp_path / "whole.gguf", {"general.architecture": "x", "n": [1, 2], "s": ["a"]}, {"a": ("F32", (7,))})
     whole = (tmp_path / "whole.gguf").read_bytes()
-    for n in range(len(whole) - 4):  # behind it there is padding only
+    for n in range(len(whole) - 4):  # after it there is only padding
         (tmp_path / "a.gguf").write_bytes(whole[:n])
         estimate(tmp_path / "a.gguf", code=3)
 
 
-# ---------------------------------------------------------------- other things that are there
+# ---------------------------------------------------------------- other files
 
 def test_what_is_no_model(tmp_path):
     (tmp_path / "empty").mkdir()

@@ -1,5 +1,5 @@
-"""One form of a time, of a size and of a plural: the terminal (analyzer/base/units.c) and the page (core_text.js) write the
-same, and nothing formats a time by itself."""
+"""Times, sizes and plurals have one form: the terminal (analyzer/base/units.c) and the page (core_text.js) write the
+same, and no other code formats a time itself."""
 import json
 import re
 import shutil

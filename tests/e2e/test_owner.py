@@ -1,4 +1,5 @@
-"""Whose the memory is: libraries under the names that the frameworks' have, which take memory as those do."""
+"""To which library memory belongs: libraries with the names of those of frameworks, which allocate memory in the same
+way."""
 import subprocess
 
 import pytest

@@ -1,5 +1,5 @@
-"""gpuspy estimate --config: what configurations of training tools are read as. The keys are those that each tool
-documents; the files are written here."""
+"""gpuspy estimate --config: how configurations of training tools are read. The keys are those that each tool documents;
+the files are written here."""
 import json
 import os
 import random
@@ -209,7 +209,7 @@ def test_deepspeeds_own_file_is_read(tmp_path):
     assert answer["plan"]["sharding"] == "zero3" and answer["plan"]["offload"] == "optimizer"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "c.yml").write_text(AXOLOTL.replace("fsdp:", "deepspeed: ds.json\nold:").replace("adapter: qlora", ""))
-    _, config = read_as(tmp_path, "--config", "sub/c.yml")  # it names the other one from the folder above
+    _, config = read_as(tmp_path, "--config", "sub/c.yml")  # it refers to the other file relative to the folder above
     assert config["tools"] == "axolotl, DeepSpeed" and "--sharding=zero3" in config["options"]
 
 
@@ -274,7 +274,7 @@ GEMMA = "base_model: google/gemma-3-4b-it\nbf16: true\nsequence_len: 1024\nmicro
 
 
 @pytest.mark.parametrize("text, frozen", [
-    (GEMMA, "tower"),                                         # without images what sees has no gradients
+    (GEMMA, "tower"),                                         # without images, the image tower has no gradients
     (GEMMA + "processor_type: AutoProcessor\n", None),
     (GEMMA + "processor_type: AutoProcessor\nfreeze_mm_modules: true\n", "tower"),
     (GEMMA + "adapter: lora\n", None),                        # all weights are frozen
@@ -301,7 +301,7 @@ def test_names_of_quantized_weights(tmp_path, name, model, weights):
     (tmp_path / "c.yaml").write_text(f"base_model: {name}\nadapter: lora\nbf16: true\n")
     _, config = read_as(tmp_path, "--config", "c.yaml")
     assert config["options"][:1 + len(weights)] == [f"--model={model}", *weights]
-    (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # nothing is trained of such weights
+    (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # such weights cannot be trained
     assert gpuspy(tmp_path, "--config", "c.yaml").returncode in (2, 3)
 
 

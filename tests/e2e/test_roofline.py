@@ -1,4 +1,4 @@
-"""gpuspy roofline and gpuspy transfer: figures that are known, text and JSON that agree, and bad input."""
+"""gpuspy roofline and gpuspy transfer: known figures, text and JSON that agree, and bad input."""
 import json
 import os
 import re
@@ -33,7 +33,7 @@ def answer(*words):
 # ---------------------------------------------------------------- transfer
 
 def test_the_tutorials_transfer():
-    """28 GB over PCIe 4.0 and over A100's NVLink: 875 and 93.3 ms; among 8 as a ring 1531 and 163.3."""
+    """28 GB over PCIe 4.0 and over A100's NVLink: 875 and 93.3 ms; in a ring of 8 GPUs 1531 and 163.3."""
     for rate, once, ring in (("32GB/s", 875, 1531.25), ("300GB/s", 93.3333333, 163.333333)):
         link, = answer("transfer", "--params", "7e9", "--gpus", "8", "--bandwidth", rate)["links"]
         assert link["one_pass_s"] * 1e3 == pytest.approx(once)
@@ -198,7 +198,7 @@ def test_the_drawing(columns, locale):
 def test_bad_input_gets_one_line_and_2(words, hint):
     done = gpuspy(*words.split())
     if hint is None:
-        assert done.returncode == 0  # 300 bytes a second: slow, but a rate
+        assert done.returncode == 0  # 300 bytes a second: slow, but valid
         return
     assert done.returncode == 2 and not done.stdout
     assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr) and hint in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""The peak within NVTX ranges: what the report, stats, the exports and `check --max-peak scope:NAME=SIZE` make of it."""
+"""The peak within NVTX ranges in the report, stats, the exports and `check --max-peak scope:NAME=SIZE`."""
 import json
 import random
 import sqlite3
@@ -36,7 +36,7 @@ def figures(recording, name, layer="device"):
 
 @pytest.fixture
 def made(recording):
-    """One GPU: 1 MiB all along, 10 from 2 to 5 s, 20 from 4 to 8 s."""
+    """One GPU: 1 MiB all the time, 10 from 2 to 5 s, 20 from 4 to 8 s."""
     with Rows(recording.database) as rows:
         rows.device()
         at = rows.stack("/home/me/train.py:9 step")
@@ -93,8 +93,8 @@ def test_devices_and_tensors_have_rows_of_their_own(recording):
 
 
 def expected(blocks, ranges, name):
-    """As the help says it, moment by moment: peak, and what was live as that visit began and ended."""
-    def live(at, before):  # before: what happens at that very moment is left out
+    """As the help defines it, moment by moment: the peak, and what was live at the begin and end of that visit."""
+    def live(at, before):  # before: without the events at that very moment
         return sum(n for a, f, n in blocks if (a < at if before else a <= at) and (f is None or (f >= at if before else f > at)))
     own = sorted((s, e) for n, s, e in ranges if n == name)
     visits = []
@@ -113,7 +113,7 @@ def expected(blocks, ranges, name):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_mixture_of_ranges(recording, seed):
-    """Nested, crossing on threads, the same name at once; every time differs from every other."""
+    """Nested, crossing on threads, with equal names at once; all times differ."""
     chance = random.Random(seed)
     times = [t / 1000 for t in chance.sample(range(1, 9999), 360)]
     blocks = []

@@ -48,7 +48,7 @@ def test_a_killed_process_has_it(recording):
 
 
 def record_changed(recording, change):
-    """A recording of a module that `change` was done to while it ran."""
+    """A recording of a module that `change` modified while it ran."""
     (recording.folder / "part.py").write_text("def part(step):\n    return step(7)\n")
     recording.python(PROGRAM + f"import part\nstep(9)\n{change}\npart.part(step)\n")
     return sources(recording)[str(recording.folder / "part.py")]
@@ -120,7 +120,7 @@ def test_a_file_that_was_read_keeps_its_times(recording):
 
 
 def test_an_unfinished_recording_without_the_table_is_completed(recording):
-    """As a gpuspy that stored no source left it."""
+    """As left by a gpuspy version that did not store source."""
     recording.python(PROGRAM + "os.kill(os.getpid(), signal.SIGKILL)\n", check=False)
     with sqlite3.connect(recording.database) as db:
         db.execute("drop table source")
@@ -153,7 +153,7 @@ def leak(recording):
 
 
 def shown(recording):
-    """The lines that the report shows, by call site."""
+    """The lines of source in the report, by call site."""
     report = recording.report()
     (oom,) = report["oom"]
     for row in oom["source"] + [row for g in report["growth"] for row in g["source"]]:
@@ -176,7 +176,7 @@ def test_an_older_recording_is_shown_with_the_file_itself(leak):
     edit(leak, "drop table source; delete from meta where key = 'sources'")
     assert (7, True, True) in shown(leak)
     os.utime(leak.folder / "script.py")
-    assert shown(leak) == []  # it is younger than the recording
+    assert shown(leak) == []  # the file is newer than the recording
     os.remove(leak.folder / "script.py")
     os.mkfifo(leak.folder / "script.py")
     assert shown(leak) == []
@@ -188,7 +188,7 @@ def test_a_user_who_forbids_it_sees_none(recording):
 
 
 def test_a_recording_shows_no_other_files(leak):
-    """One that somebody else made could name any."""
+    """A recording made by somebody else could name any file."""
     (leak.folder / "id_rsa").write_text("\n" * 50 + "SECRET\n")
     os.utime(leak.folder / "id_rsa", (1000, 1000))
     edit(leak, f"drop table source; delete from meta where key = 'sources'; update frame set file = '{leak.folder}/id_rsa'")
