@@ -1,4 +1,4 @@
-"""The page of `gpuspy estimate --html`: what it shows is what --json says."""
+"""The page of `gpuspy estimate --html` shows the figures of --json."""
 import json
 import subprocess
 

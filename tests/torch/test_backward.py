@@ -1,4 +1,4 @@
-"""Who called backward() for what autograd's own threads allocate: PyTorch itself, against the script's marked lines."""
+"""The call to backward() behind allocations of autograd's own threads: compared with the script's marked lines."""
 import pytest
 
 from conftest import HERE
@@ -13,7 +13,7 @@ def line(mark):
 
 @pytest.fixture
 def sites(once):
-    """Of a kind: what it allocated at its peak, {(line or None, operation): bytes}."""
+    """For one kind of script: what was allocated at its peak, {(line or None, operation): bytes}."""
     def get(kind, **more):
         report = once(f"backward {kind} {more}", SCRIPT, kind, **more).report()
         [peak] = [p for p in report["peak"] if p["layer"] == "tensor"]

@@ -1,4 +1,5 @@
-"""What tensors are: the report's categories against what the model says of itself (fixtures/python/train_kinds.py)."""
+"""Categories of tensors: the report's, compared with figures that the model itself gives
+(fixtures/python/train_kinds.py)."""
 import json
 
 import pytest

@@ -1,4 +1,5 @@
-"""torch.cuda.set_per_process_memory_fraction: the recording has the cap, and what-ifs obey it as PyTorch does."""
+"""torch.cuda.set_per_process_memory_fraction: the recording contains the limit, and what-ifs apply it as PyTorch
+does."""
 import json
 import subprocess
 
@@ -63,7 +64,7 @@ def test_a_what_if_obeys_the_cap(run, words, setting):
     assert theirs["replay"]["exact"], theirs["replay"]
     answer = asked(first.database, "--limit", limit("1GiB"), *(["--set", setting] if setting else []))
     ours, ended = answer["whatif"][0], answer["recorded"]["oom"]
-    if ended and ours["request_fits"]:  # what comes after is not in the recording
+    if ended and ours["request_fits"]:  # later events are not in the recording
         assert theirs["recorded"]["fits"] or theirs["recorded"]["oom"]["event"] > ended["event"]
         return
     assert ours["exact"] and figures(ours) == figures(theirs["recorded"]), (ours, theirs)
