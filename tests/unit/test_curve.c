@@ -1,4 +1,4 @@
-/* The curve of gpuspy top: levels from changes, and when a growth is certain. */
+/* gpuspy top's curve: levels computed from changes, and when a growth is certain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Peak attribution: exact, against a brute-force oracle, and the timeline beside it. */
+/* Attribution of the peak: exact, compared with a brute-force calculation, and the timeline. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +16,7 @@ struct oracle {
     int64_t bytes, time, by_stack[STACKS + 1], count[STACKS + 1], total_count;
 };
 
-/* What is live just after each allocation, by looking at every other one: the last highest is the
- * peak. */
+/* The live bytes just after each allocation, computed from all others: the last maximum is the peak. */
 static struct oracle oracle_of(const struct life *lives, size_t n)
 {
     struct oracle best = {.bytes = -1};
@@ -53,7 +52,7 @@ static void check_round(unsigned seed)
     }
     size_t n = 1 + (size_t)rand() % LIVES;
     for (size_t i = 0; i < n; i++) {
-        now += rand() % 4; /* equal times happen */
+        now += rand() % 4; /* equal times occur */
         lives[i] = (struct life){.at = now,
                                  .life = rand() % 5 == 0 ? SYN_LIVE : 1 + rand() % 40,
                                  .bytes = 1 + rand() % 8, /* ties happen */

@@ -1,4 +1,4 @@
-/* Which private pool an address is in: by segments, by the pages beside a page, and by time. */
+/* Which private pool an address belongs to: by segments, by neighbouring pages, and by time. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

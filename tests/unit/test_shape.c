@@ -1,4 +1,4 @@
-/* Bytes and directions that lie in a structure. */
+/* Bytes and directions of copies given as a structure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ static void the_kinds_of_memory_say_the_direction(void **state)
     assert_int_equal(direction(GS_MEMORYTYPE_HOST, GS_MEMORYTYPE_ARRAY), GS_DIR_D2H);
     assert_int_equal(direction(GS_MEMORYTYPE_DEVICE, GS_MEMORYTYPE_ARRAY), GS_DIR_D2D);
     assert_int_equal(direction(GS_MEMORYTYPE_HOST, GS_MEMORYTYPE_HOST), GS_DIR_H2H);
-    /* open, and left to who knows the addresses, unless one side is a handle */
+    /* open: decided by the code that knows the addresses, unless one side is a handle */
     assert_int_equal(direction(GS_MEMORYTYPE_UNIFIED, GS_MEMORYTYPE_HOST), GS_DIR_UNKNOWN);
     assert_int_equal(direction(GS_MEMORYTYPE_ARRAY, GS_MEMORYTYPE_UNIFIED), GS_DIR_H2D);
     struct gs_route r = gs_route(GS_MEMORYTYPE_DEVICE, 1, GS_MEMORYTYPE_DEVICE, 2, 3);

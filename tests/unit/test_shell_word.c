@@ -1,4 +1,4 @@
-/* Names in commands to type: a shell gives them back byte by byte, and a terminal is not driven by them. */
+/* Names in suggested commands: a shell gives them back byte by byte, and they cannot control the terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static const struct {
      "'gr\xc3\xbc\xc3\x9f"
      "e'"},
     {"a\nb", "\"$(printf 'a\\012b')\""},
-    {"a\n", "\"$(printf 'a')\"'\n'"}, /* only a newline at the end costs a second line */
+    {"a\n", "\"$(printf 'a')\"'\n'"}, /* only a newline at the end needs a second line */
     {"\xff\xfe", "\"$(printf '\\377\\376')\""},
     {"\033[31m", "\"$(printf '\\033[31m')\""},
     {"a%s'\\\"!$`\t", "\"$(printf 'a\\045s\\047\\134\\042\\041\\044\\140\\011')\""},

@@ -1,5 +1,5 @@
-/* Addresses → functions and lines: of a library compiled for the test, with debugging information,
- * with it in a file of its own, without it, and of another build. */
+/* Addresses → functions and lines: of a library compiled for the test, with debugging information, with a separate file
+ * for it, without it, and of another build. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,8 +41,7 @@ static void sh(const char *format, ...)
     if (system(command) != 0) fail_msg("failed: %s", command);
 }
 
-/* Address and size of a dynamic symbol, and the build id, read with libelf: independent of what is
- * tested. */
+/* Address and size of a dynamic symbol, and the build id, read with libelf: independent of the tested code. */
 static uint64_t symbol_of(const char *path, const char *name, uint64_t *size, char *build_id)
 {
     int fd = open(path, O_RDONLY);
@@ -197,7 +196,7 @@ static void what_is_no_module_is_survived(void **state)
     symbolizer_free(NULL);
 }
 
-/* DWARF by hand: a function with 200,000 blocks, each in the one before. */
+/* Handwritten DWARF: a function with 200,000 blocks, each inside the previous one. */
 static const char nested[] =
     ".globl deep\n.type deep, @function\n"
     ".text\ndeep: .skip 16\n.Lend: .size deep, .Lend - deep\n"

@@ -1,4 +1,4 @@
-/* Names for people: cleaned, shortened, quoted. */
+/* Names as shown to users: cleaned, shortened, quoted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void what_could_drive_a_terminal_is_gone(void **state)
     assert_string_equal(terminal_clean(out, sizeof out, "gr\xc3\xbcn", false), "gr?n");
     assert_string_equal(terminal_clean(out, sizeof out, "4 \xc3\x97 2 \xc2\xb7 1", false), "4 x 2 * 1");
     assert_string_equal(terminal_clean(out, sizeof out, NULL, true), "");
-    assert_string_equal(terminal_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of one */
+    assert_string_equal(terminal_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of a character */
 }
 
 static void columns_count_what_is_seen(void **state)

@@ -1,5 +1,5 @@
-/* The report for a terminal, from a report made by hand: what comes first, that nothing is wider than
- * the terminal, that a name from a database cannot drive it, and that the emptiest report prints. */
+/* The report for a terminal, from a report made by hand: the order, that nothing is wider than the terminal, that names
+ * from a database cannot control it, and that an empty report prints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -305,7 +305,7 @@ static char *print(const struct result_report *r, struct terminal term, bool nat
     assert_non_null(v.out);
     view_text(&v);
     fclose(v.out);
-    if (getenv("GPUSPY_SHOW")) /* to look at it: GPUSPY_SHOW=1 build/tests/unit/test_view_text */
+    if (getenv("GPUSPY_SHOW")) /* to view it: GPUSPY_SHOW=1 build/tests/unit/test_view_text */
         puts(text);
     return text;
 }
@@ -405,13 +405,13 @@ static void the_next_command_has_the_measured_parameters(void **state)
         char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
         if (cases[i].option)
             assert_non_null(strstr(text, cases[i].option));
-        else /* nobody can type what is unknown */
+        else /* no command for what is unknown */
             assert_null(strstr(text, "--params"));
         free(text);
     }
 }
 
-/* What every run could be asked stands in the manual: the report names what this one leaves open. */
+/* Commands that suit every run are in the manual: the report suggests those for this run's open questions. */
 static void the_next_commands_are_about_this_run(void **state)
 {
     struct result_report r = full();

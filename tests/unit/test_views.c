@@ -1,5 +1,5 @@
-/* What the views of one recording are made of: branches of a tree of calls, modules, classes of sizes and
- * lifetimes, the course of memory in columns, tables on narrow terminals. */
+/* The parts of the views of one recording: branches of a tree of calls, modules, classes of sizes and lifetimes, the
+ * course of memory in columns, tables on narrow terminals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static const struct run_frame frames[] = {
 };
 enum { MODULE, STEP, CALL, BLOCK, LINEAR, CALL2, START, LIBC, MAIN, SOLVE, GRID, FRAMES };
 
-/* A node below `parent`, which gets its weight, too. */
+/* Adds a node below `parent`, and its weight. */
 static struct profile_call_node nodes[16];
 static struct profile_call_node *children[16][8];
 static size_t nodes_n;
@@ -80,7 +80,7 @@ static void what_only_passes_on_is_left_out(void **state)
     assert_ptr_equal(top->first->frame, &frames[MODULE]);
     assert_ptr_equal(top->end->frame, &frames[STEP]);
     assert_int_equal(top->total, 128);
-    assert_int_equal(top->n, 2); /* both ways to Block.forward are one */
+    assert_int_equal(top->n, 2); /* both paths to Block.forward are merged */
     const struct view_branch *block = top->children[0];
     assert_ptr_equal(block->first->frame, &frames[BLOCK]);
     assert_int_equal(block->total, 125);
