@@ -42,7 +42,7 @@ static bool read_process(uint32_t pid, struct process *p)
     return p->start_ticks != 0;
 }
 
-/* Field 22 of /proc/pid/stat, 0 where it can't be read. */
+/* Field 22 of /proc/pid/stat, 0 if it cannot be read. */
 static uint64_t gs_process_start_ticks(uint32_t pid)
 {
     struct process p;

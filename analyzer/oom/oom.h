@@ -89,6 +89,7 @@ struct oom_facts {
     bool pending;       /* no backward pass since it began to grow, and one is expected */
     bool evaluates;     /* … and none is expected */
     bool replaced;      /* the growing memory is reallocated each time, larger: only the last blocks exist */
+    bool of_step;       /* many blocks of the current step; those of earlier steps were freed */
     int64_t turned_ns;  /* when a line outside of all passes last occurred again; RUN_UNKNOWN */
     int64_t entered_ns; /* when data was last copied to the device at a line outside of passes that did so three times;
                            RUN_UNKNOWN */
@@ -128,7 +129,7 @@ bool oom_is_lazy(const struct run *run, uint32_t stack);
  * frames. */
 bool oom_enters_device(struct run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
-void oom_find_demand(const struct site_builder *b, struct oom_facts *f);
+void oom_find_demand(struct site_builder *b, struct oom_facts *f);
 /* oom_step.c: the number of the step in which it failed, from 1 on; RUN_UNKNOWN. */
 int64_t oom_step_of(const struct site_builder *b, const struct result_oom_verdict *v);
 void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct result_oom_verdict *v);

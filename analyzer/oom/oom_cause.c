@@ -11,6 +11,7 @@ static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 
                     oversized_share = 2.0 / 3, hole_share = 0.2, hole_least = 0.1, leak_least = 0.02,
                     holder_share = 2.0 / 3;
 enum { GRAIN = 2 << 20 }; /* the granularity of CUDA's device memory */
+enum { CRUMBS = 32 };     /* holes of less than this part of the device (1/32) explain no failure */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
 /* --- the rules -----------------------------------------------------------------------------------
@@ -55,11 +56,12 @@ static bool is_known_demand(const facts *f, int64_t beside)
 }
 
 /* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so that only the
- * growth is new. In PyTorch, where every operation frees something, what only allocates is loading. */
+ * growth is new. In PyTorch, where every operation frees something, what only allocates is loading, unless it is the
+ * graphs of passes, which keep everything. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->growing < oom_other_bytes(f) ||
-        (f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05)) {
+    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) ||
+        (f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED)) {
         return false;
     }
     if (f->live - f->before_growth < f->growing / 2) {
@@ -87,7 +89,7 @@ static bool is_other_process(const facts *f)
 static bool is_cache_fragmentation(const facts *f)
 {
     int64_t room = run_is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
-    if (f->layer != RUN_SERIES_TENSOR || holes <= 0) {
+    if (f->layer != RUN_SERIES_TENSOR || holes <= 0 || (run_is_known(f->total) && holes < f->total / CRUMBS)) {
         return false;
     }
     if (f->pending && f->growing >= f->live / 2) {

@@ -234,7 +234,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
 
 /* What was live in total when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last
  * exists. */
-static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
+static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {
     enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
     const struct step_list *steps = steps_of(b, f);
@@ -248,8 +248,10 @@ static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, 
     }
     /* Earlier blocks of a reallocated buffer are freed: time says little on a busy machine. */
     const bool gone = f->growing_times >= 2 * f->growing_count;
-    f->replaced = gone && (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
-                           (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
+    f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
+    f->replaced = gone && !f->of_step &&
+                  (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
+                   (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
     if (f->replaced) {
         return 0;
     }
@@ -290,7 +292,7 @@ static int64_t earlier_until(const struct site_builder *b, const struct oom_fact
     return at - step * (int64_t)(1 + f->growing_count / 4);
 }
 
-void oom_find_demand(const struct site_builder *b, struct oom_facts *f)
+void oom_find_demand(struct site_builder *b, struct oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;

@@ -88,6 +88,7 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     const char *version = run_processes(b->run, &n)[row->process].torch_version;
     const bool replays =
         whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
+    rules.allowed_bytes = INT64_MAX; /* a limit of PyTorch's own: the callers know how the request failed */
     if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
         if (t.n) qsort(t.list, t.n, sizeof *t.list, order_by_address);
         const size_t kept = keep_segments(t.list, t.n);

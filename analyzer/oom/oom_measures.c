@@ -10,6 +10,7 @@
  *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
+#include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_sight.h"
 
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
+#include "analyzer/site/source_context.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
@@ -422,12 +424,16 @@ static bool in_training_file(const struct oom_sight *s)
 
 static void no_grad(struct oom_sight *s)
 {
+    const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
     /* a single line may be collecting its results, and so may those of a leak */
-    bool sure = s->repeating > 1 && s->v->cause != RESULT_CAUSE_LEAK;
+    bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
     if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
         return;
     }
-    if (!s->evaluates && in_training_file(s)) {
+    if (site_is_without_gradients(s->b, pass)) {
+        return;
+    }
+    if ((!s->evaluates && in_training_file(s)) || !sure) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }

@@ -15,10 +15,11 @@ static bool builds(struct oom_trials *t, const struct run *run, uint32_t stack)
 {
     uint32_t *at = map_at(&t->stacks, stack);
     if (*at == MAP_NEW) {
-        *at = run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
-              run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
-              run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
-              run_stack_is_in(run, stack, NULL, "from_pretrained");
+        *at = !run_stack_is_in(run, stack, "/copy.py", "deepcopy") && /* of weights: averages, snapshots */
+              (run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
+               run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
+               run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
+               run_stack_is_in(run, stack, NULL, "from_pretrained"));
     }
     return *at != 0;
 }

@@ -89,6 +89,7 @@ static void of_growth(struct advices *a)
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->growth_n && i < 5; i++) {
         const struct result_growth *g = &r->growth[i];
+        const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) {
@@ -101,6 +102,7 @@ static void of_growth(struct advices *a)
                             g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                                        "store .item(), or .detach() if backward() does not need them; or use "
                                        "torch.no_grad() if no backward() follows"
+                            : native ? "free each block after its last use, also where a function returns early"
                                      : "drop the reference, or store .item() or .detach().cpu()")));
     }
 }

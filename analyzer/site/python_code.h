@@ -25,5 +25,7 @@ size_t site_code_parent(const struct site_code *c, size_t i);
 /* One past the last statement of the block whose header is i. */
 size_t site_code_end(const struct site_code *c, size_t i);
 bool site_code_begins(const struct site_statement *s, const char *word);
+/* Of a line of text without the comment at its end. */
+size_t site_code_length(const char *line);
 
 #endif

@@ -344,8 +344,9 @@ static void symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),    cmocka_unit_test(another_thread),
-        cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept), cmocka_unit_test(objects_come_and_go),
+        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),
+        cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),
+        cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_come_and_go),
         cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

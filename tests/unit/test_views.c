@@ -277,10 +277,14 @@ static void a_table_fits_whatever_the_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_only_passes_on_is_left_out), cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
-        cmocka_unit_test(all_of_it_where_it_is_asked_for), cmocka_unit_test(a_chain_is_named_by_ones_own_code),
-        cmocka_unit_test(small_branches_are_summed_up),    cmocka_unit_test(modules_have_the_names_that_import_has),
-        cmocka_unit_test(classes_meet_without_a_gap),      cmocka_unit_test(each_moment_has_its_column),
+        cmocka_unit_test(what_only_passes_on_is_left_out),
+        cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
+        cmocka_unit_test(all_of_it_where_it_is_asked_for),
+        cmocka_unit_test(a_chain_is_named_by_ones_own_code),
+        cmocka_unit_test(small_branches_are_summed_up),
+        cmocka_unit_test(modules_have_the_names_that_import_has),
+        cmocka_unit_test(classes_meet_without_a_gap),
+        cmocka_unit_test(each_moment_has_its_column),
         cmocka_unit_test(a_table_fits_whatever_the_width),
     };
 
