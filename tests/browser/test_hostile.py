@@ -64,7 +64,7 @@ def test_a_search_is_text(leak, page):
     assert "<img src=x" in p.text("#live-table") and p.js("return window.broken") is None and p.js("return document.images.length") == 0
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing_else(leak, page):
+def test_the_page_requests_nothing_and_runs_nothing_else(leak, page):
     p = page(leak.page)
     policy = p.js("return document.querySelector('meta[http-equiv=Content-Security-Policy]').content")
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy

@@ -29,7 +29,7 @@ def site(entry):
 
 # ---------------------------------------------------------------- the verdict
 
-def test_the_verdict_stands_first(leak, page):
+def test_the_verdict_comes_first(leak, page):
     p, oom = page(leak.page), leak.report_["oom"][0]
     assert p.text("#verdict h1").lower() == oom["verdict"].lower()
     assert p.text("#verdict .tag") == "Out of memory" and f"cause: {oom['cause']}" in p.text("#verdict .kicker")
@@ -49,7 +49,7 @@ def test_without_a_failure_the_peak_is_the_verdict(train, page):
     assert p.find("#oom").is_displayed() is False
 
 
-def test_lost_events_and_notes_come_before_all(leak, page):
+def test_lost_events_and_notes_come_first(leak, page):
     lost = leak.changed("lost", ("update process set lost_events = 7, lost_first_ns = 1500000000",))
     assert lost.json()["run"]["lost_events"] == 7
     p = page(lost.html())
@@ -144,7 +144,7 @@ def test_the_overviews_brush(leak, page):
     assert p.state("zoom") is None
 
 
-def test_the_tooltip_says_what_the_model_says(leak, page):
+def test_the_tooltip_agrees_with_the_model(leak, page):
     p = page(leak.page)
     p.hover(OVER, 0.4)
     high, time = p.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.chart.hover); return [s.high[i], s.time[i]]")
@@ -502,7 +502,7 @@ def test_a_broken_link_does_no_harm(leak, page, fragment):
     assert p.js("return gpuspyPage.chart.width") > 0 and p.rows("live")
 
 
-def test_the_resolution_is_said(leak, page):
+def test_the_resolution_is_stated(leak, page):
     p = page(leak.page)
     assert p.text("#resolution") == p.js("return gpuspyPage.model.resolution.text") != ""
 
@@ -524,7 +524,7 @@ def test_nothing_was_allocated(nothing, page):
     p.keys("p", "o", "t", "+", Keys.ARROW_LEFT, Keys.ESCAPE)
 
 
-def test_no_stacks_are_said(bare, page):
+def test_missing_stacks_are_stated(bare, page):
     p = page(bare.page)
     assert "GPUSPY_STACKS=none" in p.text("#live-about")
     assert p.js("return gpuspyPage.flame.tree.value") == p.js(PEAK)

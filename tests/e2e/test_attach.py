@@ -153,7 +153,7 @@ def test_a_library_that_is_opened_later_is_recorded(target, flags):
     assert sizes(path) == {("cudaMalloc", 5000): (1, 0)}
 
 
-def test_a_free_of_what_was_allocated_before_is_no_error(target):
+def test_a_free_of_an_earlier_allocation_is_not_an_error(target):
     target.do("keep", 1 << 20, 3)
     path = attach(target)
     target.do("free")
@@ -172,7 +172,7 @@ def test_a_free_of_what_was_allocated_before_is_no_error(target):
     assert process["stopped"] == "detach" and process["attached_after_s"] > 0
 
 
-def test_what_a_killed_process_did_is_complete(target):
+def test_a_killed_process_is_recorded_completely(target):
     path = attach(target)
     target.do("keep", 2000, 100)
     os.kill(target.pid, signal.SIGKILL)
@@ -324,7 +324,7 @@ def test_a_process_that_gpuspy_run_started(tmp_path):
     assert sizes(tmp_path / "run.db") == {("cudaMalloc", 2000): (3, 0)}
 
 
-def test_what_is_no_process_of_cuda(tmp_path):
+def test_processes_without_cuda(tmp_path):
     sleeping = subprocess.Popen(["sleep", "60"])
     try:
         assert refused(gpuspy("attach", sleeping.pid, folder=tmp_path), 3, "has not loaded CUDA")

@@ -181,7 +181,7 @@ def identifiers(file):
     return set(re.findall(r"[A-Za-z_]\w*", code))
 
 
-def test_no_name_says_too_little():
+def test_names_are_specific():
     """Names that mean something different in every file cannot be searched for."""
     vague = {"said", "told", "untold", "unsaid", "hear", "heard", "heavier", "look", "looked", "looks", "say", "says", "there", "wanted"}
     files = output("git", "ls-files", "analyzer/*.[ch]", "interpose/*.[ch]", "schema/*.[ch]").split()

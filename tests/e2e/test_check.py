@@ -108,7 +108,7 @@ GATES = {  # option: (value that passes, value that fails, further options, the 
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_a_gate_says_yes_and_no(recorded, gate):
+def test_a_limit_passes_and_fails(recorded, gate):
     yes, no, words, at = GATES[gate]
     one = recorded(*words)
     done = one.check(f"--{gate}", yes)
@@ -142,7 +142,7 @@ def test_the_lines_of_a_peak_are_all_of_it(recorded):
     assert peak["over"] == 18 * MIB and peak["device"] == 0
 
 
-def test_what_comes_now_and_then_is_not_counted_and_said(recorded):
+def test_rare_events_are_not_counted_and_that_is_stated(recorded):
     done = recorded("log").json("--max-syncs-per-step", "3", code=0)["max-syncs-per-step"]
     assert done["value"] == pytest.approx(3, abs=0.01) and "now and then" in done["why"]
 
@@ -164,7 +164,7 @@ def test_tensors_and_budget_are_not_known_without_pytorch(recorded):
 
 # ---------------------------------------------------------------- unknown counts as failure
 
-def test_without_steps_nothing_is_said_of_a_step(recording):
+def test_without_steps_nothing_is_stated_per_step(recording):
     one = Checked(recording.folder)
     one.python("from minicuda import *\nr = Runtime()\nt = Tensor(r, 1 << 20)\nt.item()\n")
     reported = one.json("--max-growth", "1GiB/step", "--max-syncs-per-step", "9", "--no-leaks", "--max-peak", "1GiB", code=1)
@@ -173,12 +173,12 @@ def test_without_steps_nothing_is_said_of_a_step(recording):
     assert reported["max-peak"]["status"] == "ok"
 
 
-def test_few_steps_do_not_tell_growth(recorded):
+def test_few_steps_do_not_show_growth(recorded):
     reported = recorded(steps=7).json("--no-leaks", code=1)["no-leaks"]
     assert reported["status"] == "unknown" and "10 are enough" in reported["why"]
 
 
-def test_a_killed_program_cannot_say_yes_but_no(recorded):
+def test_a_killed_program_can_fail_but_not_pass(recorded):
     one = recorded("die")
     reported = one.json("--max-peak", "1GiB", code=1)
     assert reported["complete"]["status"] == "failed" and reported["max-peak"]["status"] == "unknown"

@@ -135,7 +135,7 @@ ALIKE = {"output": "-o", "top": "-n", "device": "-d", "rank": "-r", "process": "
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_options_are_alike(command):
+def test_options_are_consistent(command):
     for letter, name in re.findall(r"^  (?:(-\w),|   ) --([\w-]+)", gpuspy(command, "--help").stdout, re.M):
         if name in ALIKE:
             assert (letter or None) == ALIKE[name], (command, name)
@@ -216,7 +216,7 @@ def test_closed_output_is_an_error():
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_reader_that_leaves_hears_nothing(ignored):
+def test_a_closed_pipe_gives_no_message(ignored):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run([GPUSPY, "help", "--man"], env=environment(), stdout=write, stderr=subprocess.PIPE,
@@ -238,7 +238,7 @@ def test_run_ends_with_the_programs_code(tmp_path, code):
 
 
 @pytest.mark.parametrize("name", ["SEGV", "KILL", "TERM", "INT", "ABRT"])
-def test_run_dies_by_the_programs_signal(tmp_path, name):
+def test_run_ends_with_the_programs_signal(tmp_path, name):
     done = run_sh(f"kill -{name} $$", cwd=tmp_path)
     assert done.returncode == -getattr(signal, "SIG" + name)
     assert not list(tmp_path.glob("core*"))
@@ -332,7 +332,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.isdir("/proc"), reason="needs /proc")
 @pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "folder"])
-def test_the_job_goes_on_where_nothing_can_be_recorded(tmp_path, output):
+def test_the_job_continues_if_nothing_can_be_recorded(tmp_path, output):
     (tmp_path / "folder").mkdir()
     done = gpuspy("run", "-o", output, "--", "sh", "-c", "echo result; exit 7", cwd=tmp_path)
     assert done.stdout == "result\n"
@@ -341,7 +341,7 @@ def test_the_job_goes_on_where_nothing_can_be_recorded(tmp_path, output):
     assert done.returncode == 7
 
 
-def test_run_that_records_nothing_says_why(tmp_path):
+def test_run_that_records_nothing_states_why(tmp_path):
     assert "called CUDA" in one_line(run_sh("exit 0", cwd=tmp_path), 0)
     assert "--torch-cpu" not in one_line(run_sh("exit 0", "--torch-cpu", cwd=tmp_path), 0)
     assert not run_sh("exit 0", "--no-summary", cwd=tmp_path).stderr

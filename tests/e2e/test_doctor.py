@@ -149,7 +149,7 @@ def test_a_driver_that_hangs_does_not_hang_us(driver, tmp_path):
 
 
 @pytest.mark.parametrize("reported, name, state", [(0, "nvml", "ok"), (18, "mismatch", "problem"), (9, "nvml", "warning")])
-def test_what_nvml_says(driver, tmp_path, reported, name, state):
+def test_nvmls_figures(driver, tmp_path, reported, name, state):
     (driver / "nvml.c").write_text("""
 #include <string.h>
 int nvmlInit_v2(void) { return %d; }
@@ -228,7 +228,7 @@ def test_a_script_that_hides_pytorch(tmp_path):
     assert found["state"] == "warning" and found["text"].startswith(f"'import torch' finds {tmp_path}/torch.py")
 
 
-def test_an_import_that_fails_is_said_where_it_is_asked_for(tmp_path):
+def test_a_failing_import_is_reported_if_requested(tmp_path):
     where = python(tmp_path, __version__="2.9.0", cuda="12.6", hip=None)
     checks = findings("--deep", where, cwd=tmp_path, LD_LIBRARY_PATH=SIM)
     assert one(checks, "torch")["state"] == "ok"
@@ -278,7 +278,7 @@ def test_real_builds_of_pytorch(version, cuda):
     assert one(checks, "torch_newer")["state"] == "problem"
 
 
-def test_packages_are_named_with_what_is_seen_of_them(tmp_path):
+def test_packages_are_named_with_what_is_recorded_of_them(tmp_path):
     where = python(tmp_path)
     site = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages"
     for name, version in ("jax", "0.4.30"), ("cupy-cuda12x", "13.0.0"), ("tensorflow", "2.17.0"):
@@ -290,7 +290,7 @@ def test_packages_are_named_with_what_is_seen_of_them(tmp_path):
     assert is_there(checks, "cupy-cuda12x") and is_there(checks, "tensorflow")
 
 
-def test_pythons_that_are_none(tmp_path):
+def test_pythons_that_are_unusable(tmp_path):
     fake = tmp_path / "python9"
     for script in "exit 3", "echo hello", "kill -9 $$", "printf '\\377\\n'", "echo '{\"version\": 3}'":
         fake.write_text(f"#!/bin/sh\n{script}\n")

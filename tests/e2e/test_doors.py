@@ -87,7 +87,7 @@ def reference(tmp_path_factory):
 @pytest.mark.parametrize("threads", (1, 4))
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("door", unless_deepbind(DOOR))
-def test_every_door_tells_the_same(recording, reference, door, stream, threads):
+def test_every_entry_point_records_the_same(recording, reference, door, stream, threads):
     recording.run(*DOOR[door](stream, threads), **environment(door))
     assert tables(recording, threads == 1) == reference(stream, threads)
     seen = names(recording)
@@ -114,7 +114,7 @@ def test_the_reference_is_what_the_workload_does(reference):
 @pytest.mark.parametrize("how", unless_deepbind(("local", "global", "deepbind")))
 @pytest.mark.parametrize("pair", (("rt12.so", "rt13.so"), ("rt13.so", "rt12.so"), ("rt11.so", "rt13.so", "rt12.so")),
                          ids="-".join)
-def test_runtimes_beside_each_other(recording, reference, pair, how):
+def test_several_runtimes_in_one_process(recording, reference, pair, how):
     recording.run(*plugin(how, *pair)("legacy", 1), SIMCUDA_LOG="")
     one = reference("legacy", 1)
     found = tables(recording, False)
@@ -151,14 +151,14 @@ for node, want in (("12", 12080), ("13", 13000), ("11.0", 11080)):
 
 # --- answers of the driver ---------------------------------------------------------------------------
 
-def test_finders_tell_what_cuda_told(recording):
+def test_finders_return_what_cuda_returned(recording):
     bare = recording.run(BUILD / "programs" / "finders", LD_PRELOAD=os.environ.get("SAN_PRELOAD", ""))
     done = recording.run(BUILD / "programs" / "finders", GPUSPY_QUIET=1)
     assert (done.stdout, done.stderr) == (bare.stdout, bare.stderr)
     assert recording.report()["run"].get("notes", []) == []
 
 
-def test_finding_is_no_event(recording):
+def test_finding_is_not_an_event(recording):
     source = '''
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -170,7 +170,7 @@ for name in (b"cuMemAlloc", b"cuMemFree", b"cuNothing"):
 
 
 @pytest.mark.parametrize("killed", (False, True))
-def test_what_is_handed_out_unseen_is_named(recording, killed):
+def test_functions_handed_out_without_a_hook_are_named(recording, killed):
     if killed:
         source = '''
 import ctypes, os, signal
@@ -209,7 +209,7 @@ def test_disabled_hands_out_cudas_own(recording):
 
 
 @DEEPBIND
-def test_deepbind_is_taken_out_and_said_once(recording):
+def test_deepbind_is_removed_and_reported_once(recording):
     command = plugin("deepbind", "rt12.so", "rt13.so")("legacy", 1)
     reported = recording.run(*command).stderr.splitlines()
     assert [line for line in reported if "RTLD_DEEPBIND" in line] == reported[:1] and "rt12.so" in reported[0]
@@ -235,7 +235,7 @@ for name in (b"libnothing.so", b"/dev/null", b""):
 
 
 @DLOPEN
-def test_dlopen_looks_where_its_caller_does(recording):
+def test_dlopen_searches_the_folders_of_its_caller(recording):
     """The plugin is only in the RUNPATH of the library that opens it."""
     folder = recording.folder / "lib" / "deep"
     folder.mkdir(parents=True)

@@ -45,7 +45,7 @@ def test_estimate_json_adds_up():
     assert answer["params"] == 10**9 and answer["bytes_per_parameter"] == 16
 
 
-def test_estimate_says_whether_it_fits():
+def test_estimate_states_whether_it_fits():
     assert gpuspy("estimate", "--params", "7B", "--memory", "24GiB").returncode == 1
     assert gpuspy("estimate", "--params", "1B", "--memory", "24GiB").returncode == 0
 
@@ -109,7 +109,7 @@ def test_the_sums_are_the_sums_of_the_lines(words):
 
 
 @named
-def test_the_text_says_what_the_json_says(words):
+def test_the_text_agrees_with_the_json(words):
     e = answer(*words)
     text = gpuspy("estimate", *words, env={"COLUMNS": 200}).stdout
     assert f"{e['params']:,} parameters" in text
@@ -142,7 +142,7 @@ def test_nothing_is_wider_than_the_terminal(words, columns):
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_dots_stand_below_their_moments(columns):
+def test_dots_are_below_their_moments(columns):
     lines = gpuspy("estimate", *LLAMA, env={"COLUMNS": columns, "LC_ALL": "C"}).stdout.splitlines()
     head = next(line for line in lines if "expected" in line)
     columns = [m.span() for m in re.finditer(r"\S+", head[head.index("high") + 4:])]
@@ -152,7 +152,7 @@ def test_dots_stand_below_their_moments(columns):
     assert len(dots) == len(columns) == 3 and all(a <= dot < b for dot, (a, b) in zip(dots, columns)), (head, weights)
 
 
-def test_colour_is_for_who_asks():
+def test_colour_only_on_request():
     coloured = gpuspy("estimate", *LLAMA, "--gpu", "h100", "--color=always").stdout
     assert "\x1b[" in coloured
     bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
@@ -179,7 +179,7 @@ def test_several_gpus_each_once():
 @pytest.mark.parametrize("words, code", [
     (["--gpu", "t4"], 1), (["--gpu", "h100"], 0), (["--gpu", "t4,h100"], 0), (["--gpu", "t4,p100"], 1),
     (["--gpu", "h100", "--memory", "8GiB"], 1), (["--memory", "80GB"], 0), ([], 0)])
-def test_the_exit_code_says_whether_it_fits(words, code):
+def test_the_exit_code_shows_whether_it_fits(words, code):
     """With several GPUs: whether it fits on any of them."""
     assert gpuspy("estimate", "--params", "2B", *words).returncode == code
     e = answer("--params", "2B", *words, code=code)
@@ -386,7 +386,7 @@ def test_verdicts_are_the_same_everywhere(gib, word, code):
         assert "at the low end" not in line
 
 
-def test_help_says_what_the_verdicts_mean():
+def test_help_explains_the_verdicts():
     for text in (gpuspy("estimate", "--help").stdout, gpuspy("help", "--man", "estimate").stdout):
         plain = " ".join(text.split())
         for word, meaning in VERDICTS.items():
@@ -411,7 +411,7 @@ def test_what_changes_the_task_comes_last(words):
     assert others and max(at[c["option"]] for c in e["changes"] if c["cost_class"] != "result") < min(others)
 
 
-def test_the_way_is_said_before_single_changes():
+def test_the_way_comes_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
@@ -434,7 +434,7 @@ def test_no_gpus_that_do_not_help():
     assert any(c["option"] == "--tp 8" for c in e["changes"])  # of those that are there
 
 
-def test_gpus_that_serve_copies_are_told_so():
+def test_separate_copies_on_gpus_are_stated():
     e = answer("--model", "llama-3-70b", "--inference", "--gpu", "h100", "--gpus", "2", code=1)
     assert any("2 GPUs serve 2 copies" in note for note in e["notes"])
     (within,) = [c for c in e["changes"] if c["option"] == "--tp 2"]
@@ -447,14 +447,14 @@ def test_images_have_no_sequence(model):
     assert "--image" in one_line(gpuspy("estimate", "--model", model, "--seq", "2048"), 2)
 
 
-def test_solve_says_that_none_fits():
+def test_solve_states_that_none_fits():
     text = gpuspy("estimate", *LLAMA, "--gpu", "t4", "--solve", "seq").stdout
     assert "\n  Nothing fits, not even --seq 1.\n" in text
     text = gpuspy("estimate", "--model", "gpt2", "--memory", "1GB", "--solve", "gpus").stdout
     assert "  No number of GPUs fits.\n  More GPUs do not reduce" in text
 
 
-def test_reasons_stand_below_the_table():
+def test_reasons_are_below_the_table():
     words = [*LLAMA, "--batch", "1", "--seq", "4096"]
     e, text = answer(*words), " ".join(gpuspy("estimate", *words).stdout.split())
     why = max((line for line in e["lines"] if line["part"] == "allocator"), key=lambda line: line["high_bytes"])["why"]
@@ -470,7 +470,7 @@ def test_qlora_is_a_word():
     assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"
 
 
-def test_what_sees_is_trained_or_not():
+def test_the_image_tower_is_trained_or_not():
     words = ["--model", "gemma-3-4b", "--precision", "bf16", "--batch", "1", "--seq", "64"]
     part = lambda e, name: sum(line["bytes"] for line in e["lines"] if line["part"] == name)
     every, text, tower = (answer(*words, *more) for more in ([], ["--frozen", "tower"], ["--frozen", "text"]))
@@ -560,7 +560,7 @@ def test_what_adapters_keep_for_backward():
     assert kept("vera", "1024") > kept("lora-fa", "1024")
 
 
-def test_what_is_said_is_said_once():
+def test_each_statement_occurs_once():
     head = gpuspy("estimate", *LLAMA, "--fused-layers").stdout.split("\n\n")[0]
     assert head.count("fused layers") == 1
     assert "weights: " not in gpuspy("estimate", *LLAMA, "--explain").stdout.split("gradients")[0]
@@ -664,7 +664,7 @@ def test_solving_for_nothing_that_fits_is_a_table_too():
                                    ["--model", "mixtral-8x7b", "--gpus", "8", "--precision", "bf16", "--batch", "4"],
                                    ["--model", "llama-3-70b", "--precision", "bf16", "--gpus", "16", "--pp", "2", "--ema"]], ids=" ".join)
 @pytest.mark.parametrize("gpus", ["t4", "h100,4090", "all"])
-def test_the_answer_stands_on_the_first_screen(words, gpus):
+def test_the_answer_is_on_the_first_screen(words, gpus):
     e = json.loads(gpuspy("estimate", *words, "--gpu", gpus, "--json").stdout)
     text = gpuspy("estimate", *words, "--gpu", gpus, env={"COLUMNS": 80, "LC_ALL": "C.UTF-8"}).stdout
     screen = " ".join(" ".join(text.splitlines()[:24]).split())
@@ -678,7 +678,7 @@ def test_the_answer_stands_on_the_first_screen(words, gpus):
         assert f" {change['option']}: {' '.join(change['what'].split())};" in screen, change
 
 
-def test_what_makes_it_fit_is_said_for_the_code():
+def test_what_makes_it_fit_is_stated_for_the_code():
     text = gpuspy("estimate", *LLAMA, "--batch", "2", "--gpu", "h100", env={"COLUMNS": 200}).stdout
     assert "--checkpointing full: gradient checkpointing: model.gradient_checkpointing_enable(); " in text
     assert "--step fused: fused optimizer step: fused=True in the optimizer; costs nothing" in text
@@ -688,11 +688,11 @@ def test_what_makes_it_fit_is_said_for_the_code():
     (["llama-3-8b"], "did you mean --model llama-3-8b?"), (["7B"], "did you mean --params 7B?"),
     (["--params", "7B", "--memory", "24"], "has no unit; give a size such as 24GiB"),
     (["--params", "7B", "--gpu", "24GB"], "did you mean --memory 24GB?")])
-def test_an_error_says_what_to_type(words, hint):
+def test_an_error_names_what_to_type(words, hint):
     assert hint in one_line(gpuspy("estimate", *words), 2)
 
 
-def test_what_is_not_known_is_said_with_the_verdict():
+def test_unknowns_are_stated_with_the_verdict():
     assert "h100-80g: fits. Peak in the optimizer step, without activations: " in gpuspy(
         "estimate", "--params", "1e9", "--gpu", "h100", env={"COLUMNS": 200}).stdout
     assert "; activations are not included." in gpuspy("estimate", "--params", "1e9", "--gpu", "all", env={"COLUMNS": 200}).stdout
@@ -702,7 +702,7 @@ def test_what_is_not_known_is_said_with_the_verdict():
 
 
 @pytest.mark.parametrize("model", ["resnet-50", "vit-b-16", "bert-base-uncased"])
-def test_what_has_no_next_token_has_one_pass(model):
+def test_a_model_without_a_next_token_has_one_pass(model):
     words = ["--model", model, "--inference", "--batch", "32", "--gpu", "t4"]
     text = gpuspy("estimate", *words).stdout
     assert "forward pass" in text and "decode" not in text and "prompt" not in text and "activations" in text
@@ -805,7 +805,7 @@ def test_huge_numbers_are_an_answer_or_a_line(option):
     (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--checkpointing", "selective-ops"], "selective-op"), (["--adapter", "lorra"], "lora"),
     (["--optimiser", "adam"], "--optimizer"), (["--gpuss", "4"], "--gpu"), (["--layers", "4"], "describe a model"),
     (["--gpus", "6", "--tp", "4"], "--gpus")])
-def test_slips_are_told(words, hint):
+def test_mistyped_options_get_a_hint(words, hint):
     base = [] if words[0] == "--model" else ["--model", "gpt2"]
     assert hint in one_line(gpuspy("estimate", *base, *words), 2)
 
@@ -838,7 +838,7 @@ def config(tmp_path, **more):
     return "--model", tmp_path / "config.json", "--batch", "8", "--seq", "128"
 
 
-def test_what_a_gpt_2s_configuration_says_of_its_layers(tmp_path):
+def test_layers_in_the_configuration_of_gpt_2(tmp_path):
     dropped = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     usual, masked, plain = (lines_of(*config(tmp_path, **more)) for more in
                             ({}, {"activation_function": "gelu"}, {"activation_function": "gelu", **dropped}))

@@ -238,11 +238,11 @@ def test_two_recordings_at_once(plain):
 
 @pytest.mark.parametrize("options, hint", [(["--at", "oom"], "did not run out"), (["-d", "5"], "GPU 5 holds no memory"),
                                            (["-p", "1"], "no such process"), (["-r", "3"], "no such process")])
-def test_what_is_not_there(plain, options, hint):
+def test_missing_processes_devices_and_failures(plain, options, hint):
     assert hint in export(plain, *options, code=1)
 
 
-def test_what_is_no_recording(plain, tmp_path):
+def test_files_that_are_not_recordings(plain, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("no database")
     for name in ("pipe", "text", "missing"):
@@ -266,7 +266,7 @@ def test_no_half_file_is_left(plain, tmp_path):
 
 
 @pytest.mark.parametrize("name, why", [("no/such/x", "No such file"), (".", "directory"), ("/dev/full", "No space left")])
-def test_what_cannot_be_written(plain, name, why):
+def test_unwritable_output(plain, name, why):
     done = plain.gpuspy("export", "-o", name, plain.database)
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
@@ -376,7 +376,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert totals_hold(export(recording, "--at", "end")) == 5 * MIB
 
 
-def test_what_was_lost_is_said(plain, tmp_path):
+def test_losses_are_reported(plain, tmp_path):
     database = tmp_path / "run.db"
     shutil.copy(plain.database, database)
     with sqlite3.connect(database) as db:

@@ -77,7 +77,7 @@ def test_there_is_nothing(tmp_path_factory):
 @pytest.mark.parametrize("words", [["--what", "peak"], ["-f", "folded", "--what", "x"], ["-f", "csv", "--what", "peak"],
                                    ["-f", "folded", "--what", "peak", "--at", "1"], ["-f", "folded", "--tables", "sites"],
                                    ["-f", "csv", "--tables", "nothing"], ["-f", "folded", "--at", "soon"]])
-def test_what_makes_no_sense(words, tmp_path_factory):
+def test_impossible_input(words, tmp_path_factory):
     recording = one("ranks", tmp_path_factory)
     done = recording.gpuspy("export", *words, recording.database)
     assert done.returncode == 2 and done.stderr.startswith("gpuspy: export: ") and done.stderr.count("\n") == 1

@@ -143,7 +143,7 @@ def test_openmetrics(made):
     assert value_of(samples, "gpuspy_run_info") == len(report["run"]["processes"])
 
 
-def test_promtool_has_nothing_to_say(made):
+def test_promtool_reports_nothing(made):
     assert readers.promtool(export(made, "openmetrics").read_text()) == (0, "")
 
 

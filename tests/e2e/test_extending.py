@@ -48,7 +48,7 @@ ADDED = {
 }
 
 
-def test_as_many_files_as_contributing_says():
+def test_as_many_files_as_contributing_states():
     rows = re.findall(r"^\| (.+?) \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     assert len(rows) > 30
     for kind, edits in ADDED.items():

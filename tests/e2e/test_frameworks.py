@@ -46,7 +46,7 @@ def test_jax_takes_three_quarters(recording):
 
 
 @pytest.mark.parametrize("name", ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
-def test_jax_takes_as_much_as_it_is_told(recording, name):
+def test_jaxs_setting_for_its_share_is_stated(recording, name):
     answer, _ = run(recording, JAX, **{name: ".4"})
     (took,) = answer["preallocations"]
     assert took["in_advance"] and abs(took["share"] - .4) < .001 and f"by {name}=.4)" in took["text"]

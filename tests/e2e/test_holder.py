@@ -222,7 +222,7 @@ def test_the_advice_names_the_guess_and_the_verdict_does_not(recording):
 @pytest.mark.parametrize("lines", ["a.append(loss)\n", "a = a + loss\n", "    " * 40 + "a\n", "((((((((\n", "'''\n",
                                    "x = [" + "a, " * 1000 + "]\n", "a[i] = loss; b += a\n", "try:\n", "def f(x): return x\n",
                                    "for a in b: for c in d: c.append(a)\n", "lambda: (yield)\n", "= = = :\n", "\\\n"])
-def test_source_that_is_no_program(recording, lines):
+def test_source_that_is_not_a_program(recording, lines):
     """The source text comes from the recording and may be any text at any line."""
     body = "losses = []\n" + LOOP + "    losses.append(loss)\n"
     leaks(recording, body)

@@ -339,7 +339,7 @@ def test_pages(tmp_path, good, change, seed):
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"hello\n" * 100, b"\x1b[2J" * 1000])
-def test_files_that_are_none(tmp_path, good, content):
+def test_files_of_another_kind(tmp_path, good, content):
     bad = tmp_path / "bad.db"
     bad.write_bytes(content)
     through_every_view(tmp_path, good, bad)

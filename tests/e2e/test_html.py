@@ -59,7 +59,7 @@ def test_the_report_inside_is_the_report(run):
     assert data["categories"][-1] == "unknown" and data["source"] == "run.db"
 
 
-def test_moments_are_what_sql_says(run):
+def test_moments_agree_with_sql(run):
     data = page_of(run).data()
     serieses = each_sums(data)
     agrees(run.report("--top", "200"), data, serieses)
@@ -135,7 +135,7 @@ def test_a_moment_at_the_failure(recording):
     assert len(numbers(steps["starts"])) == steps["n"] + 1
 
 
-def test_a_long_run_is_thinned_and_says_so(recording):
+def test_a_long_run_is_thinned_and_states_so(recording):
     with Rows(recording.database) as r:
         r.device()
         stacks = [r.stack("/home/me/train.py:9 <module>", f"/home/me/model.py:{i + 1} layer{i}") for i in range(300)]

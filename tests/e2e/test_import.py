@@ -202,7 +202,7 @@ def measured(db):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_every_protocol_is_read_alike(tmp_path, protocol):
+def test_every_protocol_is_read_equally(tmp_path, protocol):
     snapshot = usual_run().snapshot()
     for name in "a.pickle", "b.pickle.gz":
         file = write(tmp_path / name, snapshot, protocol)
@@ -286,7 +286,7 @@ def test_an_out_of_memory(tmp_path):
     assert "OUT OF MEMORY on GPU 0" in text and "with 9.00 MiB free, at train.py:12" in text
 
 
-def test_one_that_goes_on_is_not_fatal(tmp_path):
+def test_one_that_continues_is_not_fatal(tmp_path):
     run = Run()
     run.segment(0, 1 << 40, 60 * MIB)
     run.oom(0, 30 * MIB, 9 * MIB, line=12)
@@ -308,7 +308,7 @@ def test_pages_of_expandable_segments(tmp_path):
     assert live == 40 * MIB
 
 
-def test_what_a_snapshot_does_not_tell_stays_unknown(tmp_path):
+def test_data_missing_in_a_snapshot_is_unknown(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run(timed=False).snapshot())
     bare = usual_run().snapshot()
     bare["device_traces"] = [[]]
@@ -574,7 +574,7 @@ def test_two_moments_are_compared_by_what_was_live(tmp_path):
 
 
 @pytest.mark.parametrize("action", ["free_completed", "snapshot"])
-def test_one_event_that_tells_nothing_is_no_history(tmp_path, action):
+def test_a_single_event_is_not_a_history(tmp_path, action):
     snapshot = usual_run().snapshot()
     snapshot["device_traces"] = [[{"action": action, "addr": 0x7f0000000000, "size": 512, "stream": 0, "frames": [], "time_us": 5}]]
     text = gpuspy("report", "--full", write(tmp_path / "s.pickle", snapshot)).stdout
@@ -591,7 +591,7 @@ def test_a_recording_that_ends_is_not_a_program_that_ends(tmp_path):
     assert "when the program ended" not in text
 
 
-def test_blocks_without_a_stack_are_no_gradients(tmp_path):
+def test_blocks_without_a_stack_are_not_gradients(tmp_path):
     """They existed before the history, so their stacks were not recorded."""
     run = Run()
     run.segment(0, BASE, 200 * MIB)
@@ -622,7 +622,7 @@ def test_operations_of_autograd_are_named(tmp_path):
     assert "AddmmBackward0" in text and "unwind" not in text
 
 
-def test_the_first_step_of_an_optimizer_is_no_growth(tmp_path):
+def test_the_first_step_of_an_optimizer_is_not_growth(tmp_path):
     run = Run()
     run.segment(0, BASE, 400 * MIB)
     stack = [frame(76, "step", "/home/u/optimizer.py"), frame(533, "wrapper", "/usr/lib/python3/site-packages/torch/optim/optimizer.py"),
@@ -659,7 +659,7 @@ def test_a_part_of_it(tmp_path):
     assert not (tmp_path / "no.db").exists()
 
 
-def test_a_snapshot_comes_out_as_it_went_in(tmp_path):
+def test_an_imported_snapshot_is_exported_unchanged(tmp_path):
     """Segments without a block, blocks from before the history, pending frees, mapped pages: exactly the same
     events."""
     run = waiting_run()
@@ -689,7 +689,7 @@ def test_a_snapshot_comes_out_as_it_went_in(tmp_path):
         assert events(again) == want
 
 
-def test_lists_that_are_alike_and_grow_apart(tmp_path):
+def test_equal_lists_that_become_different(tmp_path):
     """Equal call stacks are stored once, which must not be visible: thousands of frames, appended in batches, shared by
     dicts."""
     run = Run()
@@ -759,7 +759,7 @@ def test_damaged_files_get_one_line(tmp_path):
             json.loads(done.stdout)
 
 
-def test_other_files_are_what_they_were(tmp_path):
+def test_other_files_are_unchanged(tmp_path):
     for name, data in ("empty", b""), ("text", b"hello\n" * 99), ("pickle", pickle.dumps(7)), ("dict", pickle.dumps({"a": 1})):
         (tmp_path / name).write_bytes(data)
         done = gpuspy("report", name, cwd=tmp_path, code=3)

@@ -187,7 +187,7 @@ def usual(path, year=2026, memory=False):
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("year", [2021, 2023, 2026])
-def test_every_form_is_read_alike(tmp_path, year, packed):
+def test_every_form_is_read_equally(tmp_path, year, packed):
     file = usual(tmp_path / "x.sqlite", year)
     if packed:
         (tmp_path / "x.sqlite.gz").write_bytes(gzip.compress(file.read_bytes()))
@@ -425,7 +425,7 @@ def test_two_exports_side_by_side(tmp_path):
     assert len(json.loads(done.stdout)["run"]["processes"]) == 3
 
 
-def test_gpuspys_own_database_is_read_as_ever(tmp_path):
+def test_gpuspys_own_database_is_read_as_before(tmp_path):
     usual(tmp_path / "x.sqlite")
     gpuspy("import", "x.sqlite", "-o", "run.db", cwd=tmp_path)
     before = (tmp_path / "run.db").read_bytes()
@@ -573,7 +573,7 @@ def test_damaged_files_get_one_line(tmp_path):
         assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_what_unpacks_without_end_is_refused(tmp_path):
+def test_endless_compressed_data_is_refused(tmp_path):
     whole = usual(tmp_path / "x.sqlite").read_bytes()
     file = tmp_path / "bomb.sqlite.gz"
     with gzip.open(file, "wb") as f:

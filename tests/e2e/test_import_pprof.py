@@ -250,7 +250,7 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
 MOMENT = "a JAX device memory profile records one moment, without times and frees"
 
 
-def test_what_a_profile_lacks_is_unknown(tmp_path):
+def test_data_missing_in_a_profile_is_unknown(tmp_path):
     profile = Profile()
     profile.sample(1, 4096, [HERE])
     file = profile.write(tmp_path / "p.prof")

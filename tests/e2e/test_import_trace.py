@@ -278,7 +278,7 @@ def stack_names(db, allocation_bytes):
     return names
 
 
-def test_slices_of_other_threads_hold_nothing(tmp_path):
+def test_slices_of_other_threads_do_not_count(tmp_path):
     trace = Trace()
     trace.slice("python_function", "a.py(1): outer", 10, 100)
     trace.slice("cpu_op", "aten::on_another_thread", 10, 100, tid=200)
@@ -460,7 +460,7 @@ def test_cpu_tensors(tmp_path):
     assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies", "segments", "pinned"}
 
 
-def test_a_trace_without_memory_says_so(tmp_path):
+def test_a_trace_without_memory_states_so(tmp_path):
     trace = Trace()
     trace.slice("cpu_op", "aten::empty", 10, 10)
     trace.slice("cuda_runtime", "cudaDeviceSynchronize", 20, 5)
@@ -556,7 +556,7 @@ def one_line_error(file, code=3):
     return done.stderr
 
 
-def test_other_json_is_what_it_was(tmp_path):
+def test_other_json_is_unchanged(tmp_path):
     for name, text in ("object", '{"a": [1, 2, {"b": 3}]}'), ("list", "[1, 2, 3]"), ("number", "17"), ("open", "{"), \
             ("lists", "[[1,2,3]]"), ("objects", '[{"a": 1}]'), ("word", "[tru"), ("brace", "{]"), ("deep", "[" * 100000):
         (tmp_path / name).write_text(text)
@@ -730,7 +730,7 @@ def test_a_byte_order_mark(tmp_path):
 @pytest.mark.parametrize("name, head, tool", [
     ("t.pt.trace.json.zst", b"\x28\xb5\x2f\xfd", "zstd -d"), ("t.json.xz", b"\xfd7zXZ\0", "xz -dk"),
     ("t.json.bz2", b"BZh91AY", "bzip2 -dk"), ("t.zip", b"PK\x03\x04", "unzip")])
-def test_other_packers_are_refused_with_what_to_do(tmp_path, name, head, tool):
+def test_other_compressions_are_refused_with_advice(tmp_path, name, head, tool):
     (tmp_path / name).write_bytes(head + bytes(99))
     for command in "report", "import":
         error = gpuspy(command, name, cwd=tmp_path, code=3).stderr

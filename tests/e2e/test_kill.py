@@ -73,7 +73,7 @@ def test_the_report_is_complete_after_kill_9(recording, threads, round_):
     assert recording.sql("pragma integrity_check") == [("ok",)]
 
 
-def test_a_second_report_says_the_same(recording):
+def test_a_second_report_is_the_same(recording):
     killed_run(recording, 2, 0.3)
     assert recording.report() == recording.report()
 

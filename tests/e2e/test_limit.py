@@ -28,7 +28,7 @@ def test_as_on_a_smaller_device(recording, runtime):
     assert limited(recording, runtime=runtime, **CAPPED).stdout == small.stdout
 
 
-def test_what_others_hold_does_not_count(recording):
+def test_memory_of_others_does_not_count(recording):
     small = limited(recording, **SMALL)
     assert limited(recording, **CAPPED, SIMCUDA_OTHER="2GiB").stdout == small.stdout
 
@@ -60,7 +60,7 @@ def test_values(recording, value, total):
 
 @pytest.mark.parametrize("value", ["0", "-1GiB", "much", "24Q", "0:1GiB,0:2GiB", "1GiB,2GiB", "1GiB,", ":1GiB", "99:1GiB", "nan",
                                    "1GiB 2", "0x10", "1e400", "9" * 400, "%s%n"])
-def test_what_makes_no_sense_caps_nothing(recording, value):
+def test_invalid_values_limit_nothing(recording, value):
     done = limited(recording, "state", **CAPPED | {"GPUSPY_LIMIT": value})
     assert done.stderr.count("\n") == 1 and "devices are not capped" in done.stderr and value[:60] in done.stderr
     assert "8589934592 in all" in done.stdout
@@ -70,7 +70,7 @@ def test_disabled_is_uncapped(recording):
     assert "8589934592 in all" in limited(recording, "state", **CAPPED, GPUSPY_DISABLE=1).stdout
 
 
-def test_the_report_says_so(recording):
+def test_the_report_states_so(recording):
     limited(recording, "fatal", code=1, **CAPPED)
     report = json.loads(recording.gpuspy("report", "--json", "--top", "100", recording.database).stdout)
     device, oom = report["devices"][0], report["oom"][0]
@@ -92,7 +92,7 @@ def test_a_real_refusal_is_not_the_caps(recording):
     assert not oom["capped"] and "GPUSPY_LIMIT's cap" not in oom["verdict"]
 
 
-def test_nothing_is_said_without_it(recording):
+def test_nothing_is_stated_without_it(recording):
     limited(recording, "fatal", code=1, **SMALL)
     report = json.loads(recording.gpuspy("report", "--json", recording.database).stdout)
     assert report["devices"][0]["physical_bytes"] is None and not report["oom"][0]["capped"]

@@ -244,5 +244,5 @@ def test_each_order_is_needed(test, relaxed):
 
 
 @pytest.mark.parametrize("path, line", sorted({c for t in TESTS for c in t.code}))
-def test_the_code_is_as_in_the_tests(path, line):
+def test_the_code_is_that_of_the_tests(path, line):
     assert line in (ROOT / path).read_text()

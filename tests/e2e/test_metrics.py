@@ -164,7 +164,7 @@ def test_the_figures_are_those_of_the_job(recording, job, server):
     assert own(later, pid, "gpuspy_memory_growth_bytes_per_second")[(("gpu", "0"),)] == pytest.approx(40e6, rel=0.5)
 
 
-def test_one_that_died_is_seen_for_a_while(recording, job, server):
+def test_a_killed_one_is_shown_for_a_while(recording, job, server):
     samples_with(server, job.process.pid, "gpuspy_recording_active")
     assert job.end(die=True) == 1
 
@@ -337,7 +337,7 @@ def test_a_port_that_is_taken(recording, server):
     assert done.returncode == 3 and "Address already in use" in done.stderr
 
 
-def test_no_more_lines_than_asked_for(recording, job):
+def test_no_more_lines_than_requested(recording, job):
     wait_until(lambda: own(readers.openmetrics(recording.gpuspy("metrics", "--once").stdout), job.process.pid, "gpuspy_memory_line_bytes"))
     text = recording.gpuspy("metrics", "--once", "--lines", "1").stdout
     samples = readers.openmetrics(text)

@@ -83,7 +83,7 @@ def test_config_that_contradicts_itself(tmp_path, keys, word):
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'{"a":1,"a":2}', b"[" * 100000, b'{"hidden_size":1e400}',
                                  b'{"hidden_size":99999999999999999999}', b'\xff\xfe{"a":1}', b'{"model_type":"a\x00b"}',
                                  b'{"model_type":"\\u0000"}', b'{"model_type":"\\u001b[31mred"}', b"\x00" * 100], ids=range(13))
-def test_config_that_is_none(tmp_path, raw):
+def test_invalid_config(tmp_path, raw):
     assert "config.json" in estimate(config(tmp_path, raw), code=3)
 
 
@@ -93,7 +93,7 @@ def test_config_unknown_but_like_a_llama(tmp_path):
     assert "read as a Llama" in notes(answer) and "\x1b" not in notes(answer)
 
 
-def test_config_of_what_sees_too(tmp_path):
+def test_config_of_a_model_with_images(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": LLAMA_2_7B, "vision_config": {}}))
     answer = estimate(tmp_path)
     assert answer["params"] == 6738415616 and "only the language model" in notes(answer)
@@ -185,7 +185,7 @@ def test_safetensors_that_the_library_writes(tmp_path):
     assert estimate(tmp_path / "a.safetensors")["params"] == 88
 
 
-def test_masks_and_statistics_are_no_parameters(tmp_path):
+def test_masks_and_statistics_are_not_parameters(tmp_path):
     """The file of GPT-2 holds causal masks: 137M numbers, of which 124M are parameters."""
     t = {"wte.weight": ("F32", (50257, 768)), "wpe.weight": ("F32", (1024, 768)), "ln_f.weight": ("F32", (768,)), "ln_f.bias": ("F32", (768,))}
     for i in range(12):
@@ -233,7 +233,7 @@ def test_packed_weights_are_counted_unpacked(tmp_path):
         assert estimate(safetensors(tmp_path / f"{name}.safetensors", tensors))["params"] == params + h, name
 
 
-def test_packed_weights_whose_bits_the_config_says(tmp_path):
+def test_packed_weights_whose_bits_are_in_the_config(tmp_path):
     p = "model.layers.0.mlp.up_proj"
     t = {p + ".weight_packed": ("I32", (512, 32)), p + ".weight_scale": ("BF16", (512, 2)), p + ".weight_shape": ("I64", (2,))}
     safetensors(tmp_path / "model.safetensors", t)
@@ -463,7 +463,7 @@ def test_gguf_cut_at_every_byte(tmp_path):
 
 # ---------------------------------------------------------------- other files
 
-def test_what_is_no_model(tmp_path):
+def test_files_that_are_not_models(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "model_index.json").write_text("{}")
@@ -482,7 +482,7 @@ def test_what_is_no_model(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read(tmp_path):
+def test_unreadable_input(tmp_path):
     path = config(tmp_path)
     path.chmod(0)
     assert "Permission denied" in estimate(path, code=3)

@@ -39,7 +39,7 @@ def test_who_holds_what(recording):
     assert [p["own_bytes"] for p in points][-1] == own and len(points) == len(samples(recording))
 
 
-def test_what_is_freed_between_two_questions_is_nobodys(recording):
+def test_memory_freed_between_two_queries_belongs_to_nobody(recording):
     """Total use and its processes are queried one after the other; memory freed in between belongs to neither."""
     recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(1.3)\n", SIMCUDA_NVML=f"freed={12 * MIB}")
     own = (512 + 300) * MIB
@@ -84,7 +84,7 @@ def test_an_oom_brings_a_sample_even_of_a_program_that_ends_there(recording):
     assert "process 77 (other-process)" in " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())
 
 
-def test_without_others_it_is_not_said_to_be_others(recording):
+def test_without_others_memory_is_not_attributed_to_others(recording):
     """Much is in use outside of the recorded allocations, but NVML attributes it to this process."""
     recording.python(HOLD + "hold(0, 100 << 20)\nassert hold(0, 100 << 20) == 2\n", SIMCUDA_MEMORY="256MiB",
                      SIMCUDA_CONTEXT="100MiB")
@@ -115,7 +115,7 @@ def test_process_ids_of_another_namespace(recording):
     assert samples(recording, "own_bytes, other_bytes, other_pid")[-1] == (None, None, None)
 
 
-def test_turned_off_or_absent_nothing_is_said(recording):
+def test_nothing_is_stated_if_turned_off_or_absent(recording):
     done = recording.python(HOLD + "hold(0, 1 << 20)\ntime.sleep(0.3)\n", GPUSPY_NVML="0")
     assert samples(recording) == [] and done.stderr.count("\n") == 1
     recording.database.unlink()

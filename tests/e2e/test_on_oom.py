@@ -260,7 +260,7 @@ def test_run_as_process_1_of_a_container(recording):
     assert (recording.folder / "result.txt").read_text().startswith("not handled 2 ")
 
 
-def test_run_runs_what_nobody_attended(recording):
+def test_run_runs_the_command_if_the_waiting_process_is_killed(recording):
     """The waiting process is killed as well, as by a batch system that kills all processes of a job."""
     kills = """for name in filter(str.isdigit, os.listdir("/proc")):
         words = open(f"/proc/{name}/cmdline", "rb").read().split(b"\\0")
@@ -295,7 +295,7 @@ def test_the_word_is_for_gpuspy_itself(recording):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_stands_in_the_logs_place_is_left_alone(recording, kind):
+def test_another_file_in_place_of_the_log_is_not_changed(recording, kind):
     log, other = recording.folder / "run.db.on-oom.log", recording.folder / "other.txt"
     other.write_text("kept")
     {"link": lambda: log.symlink_to(other), "pipe": lambda: os.mkfifo(log), "folder": log.mkdir}[kind]()

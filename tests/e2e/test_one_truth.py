@@ -239,7 +239,7 @@ def test_a_recording_differs_in_nothing_from_itself(views):
 
 @pytest.mark.parametrize("sections", ["run", "oom", "ranks", "peak", "budget", "growth", "fragmentation", "leaks", "churn",
                                       "retries", "flushes", "sync", "transfers", "marks", "marks,leaks"])
-def test_a_section_that_asks_few_questions_says_what_the_whole_says(views, sections):
+def test_a_section_with_few_questions_equals_the_whole_report(views, sections):
     part = views.json("report", "--only", sections, "--top", "10000")
     assert len(part) > 1 and part == {key: views.report[key] for key in part}
 

@@ -78,7 +78,7 @@ def test_a_limit_is_lifted_only_if_the_request_then_fits(tmp_path, free, fits):
     assert lifted[0]["replayed"] == "without the limit" and lifted[0]["enough"] is True
 
 
-def test_every_amount_says_what_it_rests_on(tmp_path):
+def test_every_amount_states_its_basis(tmp_path):
     run, _ = leaking()
     run.oom(0, 30 * MIB, free=5 * MIB, line=20)
     for m in report(run, tmp_path)[0]["oom"][0]["measures"]:

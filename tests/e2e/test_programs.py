@@ -71,7 +71,7 @@ def test_names_looked_up(recording, how):
     run(recording, "lookups", how)
 
 
-def test_without_cuda_nobody_finds_any(recording):
+def test_without_cuda_none_is_found(recording):
     done = recording.run(PROGRAMS / "lookups", "none")
     assert (done.stdout, done.stderr, names_of(recording)) == ("none\n", "", [])
 
@@ -269,7 +269,7 @@ def test_calls_after_the_end_are_counted(recording):
     assert recording.report()["run"]["lost_events"] == 2
 
 
-def test_nobody_reads_stderr(recording):
+def test_stderr_that_is_not_read(recording):
     read, write = os.pipe()
     os.close(read)
     command, env = [PROGRAMS / "storm", "10"], recording.environment()

@@ -89,7 +89,7 @@ def test_missing_ranks(recording):
     assert missing["ranks"] == 2 and missing["text"].startswith("of 8 ranks (WORLD_SIZE) 6 are here; missing: 3, 5")
 
 
-def test_a_gap_tells_of_missing_ranks_too(recording):
+def test_a_gap_shows_missing_ranks_too(recording):
     for rank in 0, 2:
         rank_file(recording.folder / "runs" / f"run.{rank}.db", rank)
     (missing,) = findings(report(recording, "runs"), "missing")
@@ -109,7 +109,7 @@ def test_started_again(recording):
     assert not findings(answer, "imbalance") and answer["rank_spread"]["tensor_peak_bytes"]["max"] == 1000 * MIB
 
 
-def test_a_child_of_a_rank_is_no_rank(recording):
+def test_a_child_of_a_rank_is_not_a_rank(recording):
     for rank in range(2):
         rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 2)
     rank_file(recording.folder / "runs" / "run.9.db", 1, 2, mib=4000, ppid=1001)

@@ -225,14 +225,14 @@ def test_yaml_as_people_write_it(tmp_path):
     ("c.yml", "- a\n- b\n", "no names and values"), ("c.yml", "title: hello\n", "no known tool's configuration"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
     ("c.yml", "x" * 1100000, "larger than 1 MiB"), ("c.yml", "base_model: x\0y", "not a text file"),
 ], ids=range(8))
-def test_what_is_no_configuration_is_one_line(tmp_path, name, text, says):
+def test_an_invalid_configuration_gives_one_line(tmp_path, name, text, says):
     (tmp_path / name).write_text(text)
     done = gpuspy(tmp_path, "--config", name)
     assert done.returncode == 3 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
     assert done.stderr.startswith(f"gpuspy: estimate: --config: {name}: ") and not done.stdout
 
 
-def test_a_missing_file_and_an_unknown_model_are_said(tmp_path):
+def test_a_missing_file_and_an_unknown_model_are_reported(tmp_path):
     done = gpuspy(tmp_path, "--config", "none.yml")
     assert done.returncode == 3 and done.stderr == "gpuspy: estimate: --config: none.yml: No such file or directory\n"
     (tmp_path / "c.yml").write_text("base_model: me/new-model-9b\nmicro_batch_size: 1\n")
@@ -261,7 +261,7 @@ def test_mutated_files_end_in_order(tmp_path):
         assert done.returncode in (0, 1, 2, 3) and done.stderr.count("\n") <= 1, (done.returncode, done.stderr, bytes(text))
 
 
-def test_an_optimizer_that_is_not_known_is_said(tmp_path):
+def test_an_unknown_optimizer_is_reported(tmp_path):
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: lomo\nbf16: true\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
     assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--drop-outputs"]

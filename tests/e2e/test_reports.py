@@ -55,7 +55,7 @@ def text(recording, *arguments, columns=100):
     return done.stdout
 
 
-def test_tensors_beside_the_device(recording):
+def test_tensors_and_device_memory(recording):
     torch_run(recording.database, leaks=False)
     (memory,) = recording.report()["memory"]
     own = memory["tensor_bytes"] + memory["cached_bytes"] + memory["direct_bytes"]
@@ -92,7 +92,7 @@ def test_a_leak_under_pytorch(recording):
     assert out.count("train.py:48: the line that keeps them is not recorded") == 1 and "Keeps growing" not in out
 
 
-def test_capacity_is_no_leak(recording):
+def test_capacity_is_not_a_leak(recording):
     torch_run(recording.database, leaks=False, asked=18 * GIB)
     (oom,) = recording.report()["oom"]
     assert oom["cause"] == "capacity" and "train.py:44" in oom["verdict"]
@@ -175,7 +175,7 @@ def columns(line):
     return sum((unicodedata.east_asian_width(c) in "WF") + 1 for c in line)
 
 
-def test_names_that_are_none(recording):
+def test_invalid_names(recording):
     """Escapes, line breaks and invalid text: shown, never executed; and no line is too wide."""
     with Rows(recording.database, command="py\x1b[2Jthon \x1b]0;x\x07") as r:
         r.device(name="GPU\x1b[31m")
@@ -192,7 +192,7 @@ def test_names_that_are_none(recording):
     assert recording.report()["oom"][0]["cause"] == "oversized_request"
 
 
-def test_a_fifo_is_no_recording(recording):
+def test_a_fifo_is_not_a_recording(recording):
     os.mkfifo(recording.folder / "run.db")
     for at in recording.folder, recording.database:
         done = recording.gpuspy("report", at)

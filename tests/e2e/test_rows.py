@@ -61,7 +61,7 @@ def exported():
     return names
 
 
-def test_no_row_goes_untried(tmp_path):
+def test_every_row_is_tried(tmp_path):
     tried = set()
     for index, command in enumerate(CALLS):
         folder = tmp_path / str(index)

@@ -233,7 +233,7 @@ def test_a_limit_of_a_scope_both_ways(made):
     assert check(made, "--max-peak", "scope:load=31MiB,scope:calm=0").returncode == 1
 
 
-def test_what_a_machine_reads(made):
+def test_machine_readable_output(made):
     done = check(made, "--max-peak", "scope:load=1MiB", "--json", "--junit", "out.xml")
     failed = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "failed"]
     assert [(c["check"], c["scope"], c["value"], c["limit"]) for c in failed] == [("max-peak", "load", 31 * MIB, MIB)]
@@ -246,7 +246,7 @@ def test_a_scope_that_never_occurred_is_an_error(made, recording):
     assert "no NVTX range named 'laod'" in done.stderr and "'load'" in done.stderr
 
 
-def test_a_run_without_ranges_says_how_to_mark_them(recording):
+def test_a_run_without_ranges_shows_how_to_mark_them(recording):
     with Rows(recording.database) as rows:
         rows.device()
         rows.block(1, MIB)
@@ -269,7 +269,7 @@ def test_a_scope_of_one_process_of_several(tmp_path, recording):
 
 
 @pytest.mark.parametrize("value", ["scope:", "scope:load", "scope:=1GiB", "scope:load=", "scope:load=many", "scope:load=-1", "scope:load=5%"])
-def test_what_is_no_limit_is_a_usage_error(made, value):
+def test_an_invalid_limit_is_a_usage_error(made, value):
     for words in (["--max-peak", value], ["--max-tensor-peak", value]):
         done = check(made, *words)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr

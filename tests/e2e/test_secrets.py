@@ -107,7 +107,7 @@ def test_no_arguments_at_all(recording):
     assert stored_command(recording.database) == f"{sys.executable} -c"
 
 
-def test_a_wrong_value_says_so_and_masks_as_ever(recording):
+def test_a_wrong_value_is_reported_and_masking_stays(recording):
     done = recording.python(PROGRAM, *ARGUMENTS, GPUSPY_ARGS="some")
     assert "GPUSPY_ARGS=some is not 0 or 1" in done.stderr
     assert leaks(recording.folder) == []

@@ -45,7 +45,7 @@ sanitized = pytest.mark.skipif(bool(os.environ.get("SAN_PRELOAD")), reason="a sa
 
 @sanitized
 @pytest.mark.parametrize("library", ("libcudart.so.12", "/opt/nowhere/nvidia/cuda_runtime/lib/libcudart.so.13"))
-def test_wherever_the_library_is_asked_for(tmp_path, loader, library):
+def test_however_the_library_is_requested(tmp_path, loader, library):
     done = simulate(tmp_path, "--simulate", "h100-80g", "--gpus", "3", "--", loader, library)
     assert (done.returncode, done.stdout) == (0, "0 0 3\n"), done.stderr
     recording = Recording(tmp_path)
@@ -56,7 +56,7 @@ def test_wherever_the_library_is_asked_for(tmp_path, loader, library):
 
 
 @sanitized
-def test_the_report_says_that_no_kernel_ran(tmp_path, loader):
+def test_the_report_states_that_no_kernel_ran(tmp_path, loader):
     simulate(tmp_path, "--simulate", "t4-16g", "--", loader, "libcudart.so.13")
     recording = Recording(tmp_path)
     assert "no kernel ran" in recording.gpuspy("report", recording.database).stdout

@@ -104,7 +104,7 @@ def test_a_relative_name_is_of_the_folder_where_it_began(recording):
     assert sources(recording)["b.py"] == (None, "step(6)\n")
 
 
-def test_bytes_that_are_no_text(recording):
+def test_bytes_that_are_not_text(recording):
     (recording.folder / "part.py").write_bytes(b"# coding: latin-1\n# \xe9\ndef part(step):\r\n    return step(7)\r\n")
     recording.python(PROGRAM + "import part\npart.part(step)\n")
     assert sources(recording)[str(recording.folder / "part.py")][1].splitlines()[1] == "# \ufffd"
@@ -182,7 +182,7 @@ def test_an_older_recording_is_shown_with_the_file_itself(leak):
     assert shown(leak) == []
 
 
-def test_a_user_who_forbids_it_sees_none(recording):
+def test_source_can_be_switched_off(recording):
     recording.python(LEAK, SIMCUDA_MEMORY="512MiB", GPUSPY_SOURCE="0", check=False)
     assert shown(recording) == []
 

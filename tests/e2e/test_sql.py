@@ -74,7 +74,7 @@ os._exit(0)
 """
 
 
-def test_the_page_is_what_the_schema_says():
+def test_the_page_agrees_with_the_schema():
     subprocess.run([sys.executable, str(ROOT / "scripts" / "schema-page.py"), "--check"], check=True)
 
 
@@ -161,7 +161,7 @@ def test_functions(trained):
     "create table x (a)", "create temp table x (a)", "attach 'y.db' as y", "pragma journal_mode = delete",
     "pragma user_version = 9", "begin", "select load_extension('x')", "drop view leaks", "reindex", "pragma writable_schema = 1",
 ])
-def test_what_writes_is_refused(trained, query):
+def test_statements_that_write_are_refused(trained, query):
     before = trained.database.read_bytes()
     done = ask(trained, query, code=2)
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1 and "refused" in done.stderr

@@ -58,6 +58,6 @@ def test_a_last_round_that_took_long_is_one_round(recording):
     assert (growth["step"], growth["count"], growth["steps"], growth["bytes_per_step"]) == ("step", 60, 60, 65536)
 
 
-def test_loading_is_no_loop(recording):
+def test_loading_is_not_a_loop(recording):
     recording.python(LOOP.replace("range(60)", "range(2)"))
     assert recording.report()["steps"] == []

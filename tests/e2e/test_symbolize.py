@@ -105,7 +105,7 @@ def test_each_form_of_debugging_information_gives_the_chain(recording, form):
     assert site["line"] == LINES["CALL"] and site["file"].endswith("code.cc")
 
 
-def test_a_header_of_the_system_does_not_stand_for_its_user(recording):
+def test_a_system_header_does_not_replace_its_user(recording):
     """std::invoke calls it, but users look for the caller of std::invoke. The chain contains both."""
     source = SOURCE.replace("#include <vector>", "#include <functional>").replace("cudaMalloc(&p, n);", "std::invoke(cudaMalloc, &p, n);")
     source = source.replace("std::vector<void *> held;", "void *held;").replace("held.push_back(grab(n));", "held = grab(n);")
@@ -335,7 +335,7 @@ def test_a_running_recording_is_refused(recording):
         p.wait()
 
 
-def test_what_cannot_be_written_is_said(recording):
+def test_unwritable_output_is_reported(recording):
     build(recording.folder)
     record(recording)
     recording.database.chmod(0o444)
@@ -376,7 +376,7 @@ def test_another_build_is_never_used(recording):
     assert recording.sql("SELECT count(*) FROM frame WHERE file LIKE '%code.cc'") == [(0,)]
 
 
-def test_without_build_id_its_age_tells(recording):
+def test_without_build_id_its_age_decides(recording):
     (recording.folder / "code.cc").write_text(SOURCE)
     make = f"g++ -g -O2 -Wl,--build-id=none -o program code.cc -L{BUILD}/sim -l:libcudart.so.12"
     sh(recording.folder, make)
@@ -439,7 +439,7 @@ def test_more_debugging_information_later_adds_lines(recording):
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["stripped", "gone"])
-def test_servers_are_asked_only_where_somebody_wants_it(recording, gone):
+def test_servers_are_asked_only_on_request(recording, gone):
     """A folder replaces a server: its layout is that of debuginfod's addresses."""
     program = build(recording.folder)
     served = recording.folder / "server" / "buildid" / build_id(program)

@@ -451,7 +451,7 @@ def test_names_cannot_drive_the_terminal(recording):
 
 
 @thread_sanitized("the cost is another")
-def test_many_live_that_change(recording):
+def test_many_live_blocks_that_change(recording):
     """Some of many change between two updates: the last display is correct."""
     program = Program(recording)
     for _ in range(20):
@@ -559,7 +559,7 @@ def test_processes_that_are_not_recorded_are_listed(recording, program, unrecord
     program.end()
 
 
-def test_where_nothing_is_recorded_they_are_listed_as_well(recording, unrecorded):
+def test_they_are_also_listed_without_a_recording(recording, unrecorded):
     other, nvml = unrecorded
     done = recording.gpuspy("top", "--json", env=nvml)
     if "several programs" in done.stderr or done.returncode == 0:

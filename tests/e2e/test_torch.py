@@ -67,7 +67,7 @@ def test_without_torch_cpu_a_cpu_run_leaves_no_file(recording):
     assert sorted(p.name for p in recording.folder.iterdir()) == ["script.py"]
 
 
-def test_the_profiler_still_sees_what_it_saw(recording):
+def test_the_profiler_still_gets_its_events(recording):
     """The real reporting functions are still called: torch.profiler depends on them."""
     script = """import torch
 from torch.profiler import profile, ProfilerActivity

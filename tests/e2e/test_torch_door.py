@@ -39,7 +39,7 @@ def test_every_form_is_recorded(recording, reporter):
     assert recording.sql("select device, bytes from reserved order by device") == [(0, 1 << 21), (1, 1 << 21)]
 
 
-def test_cpu_tensors_only_when_asked_for(recording, reporter):
+def test_cpu_tensors_only_on_request(recording, reporter):
     done = recording.run(reporter, GPUSPY_TORCH_CPU=1)
     assert "profiling 1\n" in done.stdout
     assert recording.sql("select bytes from allocations where layer = 'host'") == [(100,)]

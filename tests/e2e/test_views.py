@@ -228,14 +228,14 @@ def test_leaks_are_the_reports(run):
 
 @pytest.mark.parametrize("more, reported", [({"complete": 0}, "when the program died"),
                                         ({"oom": True}, "after it had run out of memory")])
-def test_what_a_dead_program_held_is_no_leak(tmp_path, more, reported):
+def test_memory_of_a_killed_program_is_not_a_leak(tmp_path, more, reported):
     train(tmp_path / "run.db", **more)
     text = gpuspy("leaks", tmp_path / "run.db")
     assert reported in text.replace("\n", " ") and "Never freed" not in text
     assert data("leaks", tmp_path / "run.db")["at_orderly_end"] is False
 
 
-def test_nothing_left_is_said(tmp_path):
+def test_nothing_left_is_stated(tmp_path):
     with Rows(tmp_path / "run.db") as r:
         r.device()
         r.block(1, MIB, 1, r.stack("/home/me/a.py:1 f"))
@@ -307,7 +307,7 @@ def test_processes_are_chosen(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["report", *VIEWS])
-def test_each_command_chooses_alike(tmp_path, command):
+def test_each_command_chooses_equally(tmp_path, command):
     train(tmp_path / "run.db", rank=0, pid=100)
     train(tmp_path / "run.200.db", rank=1, pid=200)
     for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
@@ -322,7 +322,7 @@ def test_each_command_chooses_alike(tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["report", *VIEWS])
-def test_each_command_chooses_alike(tmp_path, command):
+def test_each_command_chooses_equally(tmp_path, command):
     train(tmp_path / "run.db", rank=0, pid=100)
     train(tmp_path / "run.200.db", rank=1, pid=200)
     for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
@@ -337,7 +337,7 @@ def test_each_command_chooses_alike(tmp_path, command):
 
 
 @pytest.mark.parametrize("words", [*([view] for view in VIEWS), ["diff", "{db}"], ["check", "--max-peak", "1TiB"], ["top"]])
-def test_a_view_says_which_it_is_and_of_what(run, words):
+def test_a_view_names_itself_and_its_recording(run, words):
     answer = data(*(word.format(db=run) for word in words), run)
     assert answer["view"] == words[0]
     assert answer["command"] == data("report", run)["run"]["command"]
@@ -357,7 +357,7 @@ def test_sections(run):
     assert data("report", "--only", "peak", run)["peak"] == full["peak"]
 
 
-def test_each_section_stands_alone(tmp_path):
+def test_each_section_can_be_shown_alone(tmp_path):
     train(tmp_path / "run.db", oom=True)
     words = re.search(r"one of (.*)", gpuspy("report", "--only", "x", tmp_path / "run.db", code=2))[1].split(", ")
     assert {"oom", "peak", "sync", "leaks", "growth", "advice", "run"} <= set(words)
@@ -369,7 +369,7 @@ def test_each_section_stands_alone(tmp_path):
     assert keys == set(data("report", "--only", ",".join(words), tmp_path / "run.db"))  # each key is in a section
 
 
-def test_what_is_missing_is_said_whatever_is_chosen(tmp_path):
+def test_missing_data_is_stated_whatever_is_chosen(tmp_path):
     train(tmp_path / "run.db", complete=0)
     for words in (["report", "--only", "sync"], ["tree"], ["stats"], ["timeline"]):
         text = gpuspy(*words, tmp_path / "run.db")
@@ -446,11 +446,11 @@ def test_a_pager_that_is_not_there(run):
     assert "program 'frobnicate-pager -x' not found" in seen and "Live at the peak" in seen
 
 
-def test_never_where_nobody_looks(run):
+def test_never_without_a_terminal(run):
     assert "Live at the peak" in gpuspy("tree", run, PAGER="false")
 
 
-def test_a_pager_that_is_left_early_is_no_error(run):
+def test_leaving_a_pager_early_is_not_an_error(run):
     for pager in ("head -c 10 >/dev/null", "true"):
         for words in (["report", "--full"], ["report", "--json"], ["tree"], ["tree", "--json"]):
             assert terminal(*words, run, PAGER=pager) == ""  # no error message, and status 0
@@ -478,7 +478,7 @@ def test_less_where_it_is(run):
 
 # ---------------------------------------------------------------- progress
 
-def test_progress_is_shown_and_gone(tmp_path):
+def test_progress_is_shown_and_removed(tmp_path):
     path = tmp_path / "long.db"
     with Rows(path, seconds=100) as r:
         r.device()

@@ -34,7 +34,7 @@ assert ask("cudaMallocAsync", 220 << 20, None)[0] == 2
     assert [line["site"]["line"] for part in oom["waterfall"] for line in part["detail"]] == [11, 14]
 
 
-def test_what_nobody_tells_is_not_made_up(recording):
+def test_unknown_memory_is_not_invented(recording):
     """Without NVML: what was in use when the device was first used is assumed to remain so."""
     recording.python(HOLD + """
 assert ask("cudaMalloc", 100 << 20)[0] == 0

@@ -133,7 +133,7 @@ def test_cudas_own_pool(run, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("run", ["little memory"], indirect=True)
-def test_retries_say_what_they_cost(run):  # noqa: F811
+def test_retries_state_their_cost(run):  # noqa: F811
     retries = run.report()["retries"]
     text = (HERE / "situations.py").read_text().splitlines()
     assert retries

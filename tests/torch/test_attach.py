@@ -89,7 +89,7 @@ def test_an_out_of_memory_counts_them(tmp_path):
     assert oom["evidence"]["live_bytes"] == own, oom["waterfall"]
 
 
-def test_a_list_that_carries_the_history_is_not_asked_for(tmp_path):
+def test_a_list_with_the_history_is_not_requested(tmp_path):
     """PyTorch would look up the stacks of up to millions of events in the program's main thread."""
     training = Training(tmp_path)
     training.steps("history")

@@ -46,7 +46,7 @@ def test_without_native_frames(sites):
 
 
 @pytest.mark.parametrize("kind, mark", [("given", "given"), ("threads", "both")])
-def test_where_it_cannot_be_told_nothing_is_said(sites, kind, mark):
+def test_nothing_is_stated_if_it_cannot_be_determined(sites, kind, mark):
     report, found = sites(kind)
     assert (line(mark), "AddmmBackward0") not in found
     [peak] = [p for p in report["peak"] if p["layer"] == "tensor"]

@@ -40,7 +40,7 @@ def test_at_a_failure(record, kind):
     equal(max(run.report()["oom"], key=lambda o: o["time_s"]), own)
 
 
-def test_outputs_that_are_kept_over_steps_are_told(record):
+def test_outputs_kept_over_steps_are_reported(record):
     run = record(HERE / "keeps.py")
     own = says(run)
     [peak] = [p for p in run.report()["peak"] if p["layer"] == "tensor"]

@@ -58,7 +58,7 @@ def test_nothing_is_lost(run):
 
 
 @pytest.mark.parametrize("run", [r for r in RUNS if r != "asynchronous"], indirect=True)
-def test_the_report_says_the_same(run):
+def test_the_report_agrees(run):
     answer = run.report()
     peaks = {(p["device"], p["layer"]): p["bytes"] for p in answer["peak"]}
     for device in range(len(run.compared.reported[0]["devices"])):

@@ -78,7 +78,7 @@ def test_a_cap_is_a_share_of_a_smaller_gpu(run, size):
     assert first.code == 0 and figures(ours) == figures(theirs), (ours, theirs)
 
 
-def test_a_setting_is_a_cap_as_a_call_is(run):
+def test_a_setting_limits_like_a_call(run):
     first, real = run("none", "8"), run("0.4", "8")
     theirs = asked(real.database, "--limit", limit("1GiB"))["recorded"]
     ours = asked(first.database, "--set", "per_process_memory_fraction:0.4")["whatif"][0]

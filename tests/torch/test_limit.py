@@ -78,7 +78,7 @@ def test_scenarios(once, script):
     assert ours == theirs
 
 
-def test_what_fits_is_no_other(once):
+def test_a_limit_without_effect_changes_nothing(once):
     """With the largest GPU that any of them needs: no failure, the same peak."""
     small, capped = same(once, OOM / "capacity_adam.py", "16GiB")
     assert small.code == 0 and "OutOfMemory" not in capped.stderr

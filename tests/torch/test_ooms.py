@@ -80,7 +80,7 @@ def test_holes(fails, once):
 
 
 @pytest.mark.parametrize("how", ["forwards", "evaluation"])
-def test_a_forward_pass_that_keeps_what_none_needs(fails, once, how):
+def test_a_forward_pass_that_keeps_unneeded_activations(fails, once, how):
     oom = fails(how)
     first = oom["measures"][0]
     assert "torch.no_grad()" in first["text"] and first["enough"]

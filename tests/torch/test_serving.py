@@ -34,7 +34,7 @@ TENSORS = ("weights", "kv_cache", "activations", "logits", "temporaries")
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_said_is_what_pytorch_counts(once, name):
+def test_stated_figures_are_pytorchs(once, name):
     shape = SHAPES[name]
     run = once("serve " + name, HERE / "serve.py", json.dumps({**shape, "new": 8}), SIMCUDA_MEMORY="200GiB",
                GPUSPY_DISABLE="1")

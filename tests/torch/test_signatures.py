@@ -46,7 +46,7 @@ def test_patterns_and_calls(seen):
                 assert found[n] == kind_of(comment)
 
 
-def test_what_is_accused(seen):
+def test_reported_lines(seen):
     stacks, report = seen
     accused = {n for n, here in by_line(report, SCRIPT).items() if any(s["matters"] for s in here)}
     wanted = {n for n in KINDS if "# says" in LINES[n]}
@@ -77,7 +77,7 @@ def test_nothing_is_accused(once, what):
     assert not [a for a in report["advice"] if a["topic"] in TIME]
 
 
-def test_where_what_is_innocent_stands(once):
+def test_lines_that_must_not_be_reported(once):
     report = once("innocent epochs", INNOCENT, "epochs").report()
     source = INNOCENT.read_text().splitlines()
     phases = {source[s["site"]["line"] - 1].strip(): s for s in report["sync"] if s["phase"] != "end"}

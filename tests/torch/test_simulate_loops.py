@@ -68,7 +68,7 @@ def test_the_report_states_the_loop(simulate, gpuspy):
     assert report["growth"] == [] and [a["topic"] for a in report["advice"]] == ["loop"]
 
 
-def test_memory_that_such_a_loop_collects_is_no_leak(simulate, gpuspy):
+def test_memory_that_such_a_loop_collects_is_not_a_leak(simulate, gpuspy):
     done = simulate(ENDLESS, "grows")
     assert done.code == 1 and "OutOfMemoryError" in done.err and WAITS in done.err
     assert gpuspy("report", "run.db").startswith(f"! a loop at {ENDLESS}:{loop_line('grows')} ")

@@ -165,7 +165,7 @@ static void test_copies_that_wait(void **state)
     syn_end(&s);
 }
 
-static void test_what_is_left_alone(void **state)
+static void test_lines_that_are_not_reported(void **state)
 {
     (void)state;
     struct syn s;
@@ -234,7 +234,7 @@ int main(void)
         cmocka_unit_test(test_item_and_cpu),
         cmocka_unit_test(test_a_copy_that_nothing_waits_for),
         cmocka_unit_test(test_copies_that_wait),
-        cmocka_unit_test(test_what_is_left_alone),
+        cmocka_unit_test(test_lines_that_are_not_reported),
         cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

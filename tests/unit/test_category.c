@@ -125,7 +125,7 @@ static void test_each_rule(void **state)
 }
 
 /* Moved and converted: what the conversion frees was never used, unless a pass ran before. */
-static void test_a_move_tells_by_the_passes_since_the_one_before(void **state)
+static void test_a_move_is_judged_by_the_passes_since_the_previous_one(void **state)
 {
     (void)state;
     struct syn s;
@@ -409,7 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_rule),
-        cmocka_unit_test(test_a_move_tells_by_the_passes_since_the_one_before),
+        cmocka_unit_test(test_a_move_is_judged_by_the_passes_since_the_previous_one),
         cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
         cmocka_unit_test(test_forward_inside_backward),
         cmocka_unit_test(test_what_was_live_at_a_failure),

@@ -222,7 +222,7 @@ static void test_without_pytorch(void **state)
 }
 
 /* Blocks without a segment, across its end, across each other: the sizes still add up. */
-static void test_what_makes_no_sense(void **state)
+static void test_impossible_input(void **state)
 {
     (void)state;
     struct syn s;
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(test_expandable_segments),
         cmocka_unit_test(test_a_free_that_waits),
         cmocka_unit_test(test_without_pytorch),
-        cmocka_unit_test(test_what_makes_no_sense),
+        cmocka_unit_test(test_impossible_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void names_find_their_gpu(void **state)
     }
 }
 
-static void other_names_find_none(void **state)
+static void unknown_names_are_not_found(void **state)
 {
     static const char *const names[] = {"",      " ",   "-",       "nvidia", "80g",     "100",
                                         "h1000", "rtx", "h100-80", "gb",     "\xff\xfe"};
@@ -114,7 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_find_their_gpu),
-        cmocka_unit_test(other_names_find_none),
+        cmocka_unit_test(unknown_names_are_not_found),
         cmocka_unit_test(memory_is_a_little_less_than_the_label),
         cmocka_unit_test(rates_go_together),
         cmocka_unit_test(figures_of_the_sheets),

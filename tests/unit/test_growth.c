@@ -127,7 +127,7 @@ static void test_what_does_not_grow(void **state)
     syn_end(&s);
 }
 
-static void test_tiny_and_few_are_not_told(void **state)
+static void test_tiny_and_few_are_not_reported(void **state)
 {
     (void)state;
     struct syn s;
@@ -335,7 +335,7 @@ static void test_churn(void **state)
     syn_end(&s);
 }
 
-static void test_segments_are_no_leak_under_pytorch(void **state)
+static void test_segments_are_not_leaks_under_pytorch(void **state)
 {
     (void)state;
     struct syn s;
@@ -351,7 +351,7 @@ static void test_segments_are_no_leak_under_pytorch(void **state)
 }
 
 /* The same line of a program, whose CUDA call is made by PyTorch's allocator or by another library. */
-static void test_what_an_extension_takes_is_a_leak_under_pytorch(void **state)
+static void test_memory_of_an_extension_is_a_leak_under_pytorch(void **state)
 {
     (void)state;
     struct syn s;
@@ -381,7 +381,7 @@ static void pinned(struct syn *s, int64_t stack, int step)
 }
 
 /* A cache of pinned buffers that fills ever more slowly, and buffers that are kept in every step. */
-static void test_a_cache_of_pinned_memory_is_no_leak(void **state)
+static void test_a_cache_of_pinned_memory_is_not_a_leak(void **state)
 {
     (void)state;
     struct syn s;
@@ -409,7 +409,7 @@ int main(void)
         cmocka_unit_test(test_a_leak_in_a_bounded_recording),
         cmocka_unit_test(test_a_leak_that_begins_late_and_one_in_epochs),
         cmocka_unit_test(test_what_does_not_grow),
-        cmocka_unit_test(test_tiny_and_few_are_not_told),
+        cmocka_unit_test(test_tiny_and_few_are_not_reported),
         cmocka_unit_test(test_every_tenth_step_is_growth_by_step),
         cmocka_unit_test(test_a_short_training_after_a_long_start),
         cmocka_unit_test(test_a_kept_graph_is_one_leak_of_many_lines),
@@ -417,9 +417,9 @@ int main(void)
         cmocka_unit_test(test_what_levels_off_does_not_grow),
         cmocka_unit_test(test_growth_that_ends_with_training_is_growth),
         cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_segments_are_no_leak_under_pytorch),
-        cmocka_unit_test(test_what_an_extension_takes_is_a_leak_under_pytorch),
-        cmocka_unit_test(test_a_cache_of_pinned_memory_is_no_leak),
+        cmocka_unit_test(test_segments_are_not_leaks_under_pytorch),
+        cmocka_unit_test(test_memory_of_an_extension_is_a_leak_under_pytorch),
+        cmocka_unit_test(test_a_cache_of_pinned_memory_is_not_a_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void test_seen_at_an_unknown_time(void **state)
     syn_end(&s);
 }
 
-static void test_asked_at_the_peak(void **state)
+static void test_sampled_at_the_peak(void **state)
 {
     (void)state;
     struct syn s;
@@ -168,7 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_parts_sum),
         cmocka_unit_test(test_seen_at_an_unknown_time),
-        cmocka_unit_test(test_asked_at_the_peak),
+        cmocka_unit_test(test_sampled_at_the_peak),
         cmocka_unit_test(test_the_nearest_look),
         cmocka_unit_test(test_tensors_cache_and_the_rest),
         cmocka_unit_test(test_events_are_the_recorders),

@@ -486,7 +486,7 @@ static void tensors_add_up(void **state)
 }
 
 /* From the models' papers: what one token uses, in billions. */
-static void tokens_use_what_the_papers_say(void **state)
+static void tokens_use_what_the_papers_state(void **state)
 {
     static const struct {
         const char *name;
@@ -1094,7 +1094,7 @@ int main(void)
         cmocka_unit_test(presets_have_the_published_counts),
         cmocka_unit_test(every_preset_has_a_count_with_a_source),
         cmocka_unit_test(tensors_add_up),
-        cmocka_unit_test(tokens_use_what_the_papers_say),
+        cmocka_unit_test(tokens_use_what_the_papers_state),
         cmocka_unit_test(tensors_are_those_of_the_published_files),
         cmocka_unit_test(matrices_are_there_for_adapters),
         cmocka_unit_test(families_have_defaults),

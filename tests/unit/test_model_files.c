@@ -203,7 +203,7 @@ static void tensors_are_gathered_by_form(void **state)
     (void)state;
 }
 
-static void roles_come_from_names(void **state)
+static void roles_follow_from_names(void **state)
 {
     static const struct {
         const char *name;
@@ -322,7 +322,7 @@ int main(void)
         cmocka_unit_test(numbers_are_whole),
         cmocka_unit_test(utf8_is_strict),
         cmocka_unit_test(tensors_are_gathered_by_form),
-        cmocka_unit_test(roles_come_from_names),
+        cmocka_unit_test(roles_follow_from_names),
         cmocka_unit_test(names_are_those_of_folders),
         cmocka_unit_test(headers_have_an_end),
         cmocka_unit_test(stacks_do_not_overflow),

@@ -140,7 +140,7 @@ static void test_a_small_leak_is_what_is_new(void **state)
     finish(&s, judge(&s, shape, oom, RESULT_CAUSE_CAPACITY));
 }
 
-static void test_loading_is_no_leak(void **state)
+static void test_loading_is_not_a_leak(void **state)
 {
     (void)state;
     struct syn s;
@@ -171,7 +171,7 @@ static void forward_passes(struct syn *s, int64_t temporary)
                    .requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 15 * SYN_GIB, .fatal = 1, .at = 291 * SYN_MS});
 }
 
-static void test_one_forward_pass_is_no_leak(void **state)
+static void test_one_forward_pass_is_not_a_leak(void **state)
 {
     (void)state;
     struct syn s;
@@ -315,7 +315,7 @@ static void test_a_retry_is_not_fatal(void **state)
 }
 
 /* After CUDA refused, PyTorch served the request from its cache; soon after, PyTorch fails for another reason. */
-static void test_a_retry_is_no_part_of_the_next_failure(void **state)
+static void test_a_retry_is_not_part_of_the_next_failure(void **state)
 {
     (void)state;
     for (int fatal = 0; fatal < 2; fatal++) {
@@ -342,7 +342,7 @@ static void test_a_retry_is_no_part_of_the_next_failure(void **state)
 
 /* Only the last of very many failures are examined: the report claims nothing about the others that was not recorded.
  * */
-static void test_what_was_not_looked_into_is_not_known(void **state)
+static void test_failures_that_were_not_examined_are_unknown(void **state)
 {
     (void)state;
     struct syn s;
@@ -483,7 +483,7 @@ static int64_t gib_in(const char *text, const char *before)
 }
 
 /* Whatever is live, cached, requested and in use by others: the sentence on what does not fit is true. */
-static void test_what_does_not_fit_does_not(void **state)
+static void test_the_capacity_sentence_is_true(void **state)
 {
     (void)state;
     static const int64_t total = 16 * SYN_GIB, mib = SYN_MIB;
@@ -540,7 +540,7 @@ static void test_what_does_not_fit_does_not(void **state)
 
 /* PyTorch's convolutions try cuDNN's algorithms until one gets its workspace: no exception is raised. A pass that is
  * tried again is different, and begins with a line of its own. */
-static void test_a_convolution_that_goes_on_is_no_failed_pass(void **state)
+static void test_a_convolution_that_continues_is_not_a_failed_pass(void **state)
 {
     (void)state;
     for (int again = 0; again <= 1; again++) {
@@ -603,8 +603,8 @@ int main(void)
         cmocka_unit_test(test_a_list_emptied_by_the_tear_down_leaked_all_the_same),
         cmocka_unit_test(test_capacity),
         cmocka_unit_test(test_a_small_leak_is_what_is_new),
-        cmocka_unit_test(test_loading_is_no_leak),
-        cmocka_unit_test(test_one_forward_pass_is_no_leak),
+        cmocka_unit_test(test_loading_is_not_a_leak),
+        cmocka_unit_test(test_one_forward_pass_is_not_a_leak),
         cmocka_unit_test(test_oversized_request),
         cmocka_unit_test(test_driver_fragmentation),
         cmocka_unit_test(test_other_process_holds_it),
@@ -613,12 +613,12 @@ int main(void)
         cmocka_unit_test(test_preallocation),
         cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
         cmocka_unit_test(test_a_retry_is_not_fatal),
-        cmocka_unit_test(test_a_retry_is_no_part_of_the_next_failure),
-        cmocka_unit_test(test_what_was_not_looked_into_is_not_known),
+        cmocka_unit_test(test_a_retry_is_not_part_of_the_next_failure),
+        cmocka_unit_test(test_failures_that_were_not_examined_are_unknown),
         cmocka_unit_test(test_a_program_that_goes_on_has_handled_it),
         cmocka_unit_test(test_how_it_ended),
-        cmocka_unit_test(test_what_does_not_fit_does_not),
-        cmocka_unit_test(test_a_convolution_that_goes_on_is_no_failed_pass),
+        cmocka_unit_test(test_the_capacity_sentence_is_true),
+        cmocka_unit_test(test_a_convolution_that_continues_is_not_a_failed_pass),
         cmocka_unit_test(test_the_fatal_one_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

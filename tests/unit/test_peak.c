@@ -168,7 +168,7 @@ static void test_the_timeline_is_bounded(void **state)
     syn_end(&s);
 }
 
-static void test_top_cuts_and_says_so(void **state)
+static void test_top_shortens_and_states_so(void **state)
 {
     (void)state;
     struct syn s;
@@ -200,7 +200,7 @@ int main(void)
         cmocka_unit_test(test_layers_do_not_mix),
         cmocka_unit_test(test_a_free_comes_before_an_allocation_of_the_same_time),
         cmocka_unit_test(test_the_timeline_is_bounded),
-        cmocka_unit_test(test_top_cuts_and_says_so),
+        cmocka_unit_test(test_top_shortens_and_states_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

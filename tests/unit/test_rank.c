@@ -229,7 +229,7 @@ static void test_imbalance(void **state)
     syn_end(&s);
 }
 
-static void test_one_process_is_no_rank(void **state)
+static void test_one_process_is_not_a_rank(void **state)
 {
     (void)state;
     struct syn s;
@@ -246,7 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_findings),
         cmocka_unit_test(test_imbalance),
-        cmocka_unit_test(test_one_process_is_no_rank),
+        cmocka_unit_test(test_one_process_is_not_a_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void small_run(struct syn *s)
     syn_done(s);
 }
 
-static void test_what_is_no_recording(void **state)
+static void test_files_that_are_not_recordings(void **state)
 {
     (void)state;
     struct syn s;
@@ -371,7 +371,7 @@ static void test_native_frames_are_named_once(void **state)
     syn_end(&s);
 }
 
-static void test_lost_events_are_said(void **state)
+static void test_lost_events_are_reported(void **state)
 {
     (void)state;
     struct syn s;
@@ -390,7 +390,7 @@ static void test_lost_events_are_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_no_recording),
+        cmocka_unit_test(test_files_that_are_not_recordings),
         cmocka_unit_test(test_other_databases),
         cmocka_unit_test(test_truncated_and_damaged),
         cmocka_unit_test(test_scribbled),
@@ -402,7 +402,7 @@ int main(void)
         cmocka_unit_test(test_rows_out_of_order),
         cmocka_unit_test(test_every_row_is_read_once),
         cmocka_unit_test(test_native_frames_are_named_once),
-        cmocka_unit_test(test_lost_events_are_said),
+        cmocka_unit_test(test_lost_events_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static const struct {
      "\"$(printf '\\302\\23331m')\""},
 };
 
-static void words_are_as_plain_as_they_can_be(void **state)
+static void words_are_as_plain_as_possible(void **state)
 {
     char out[256];
     (void)state;
@@ -93,7 +93,7 @@ static void shells_give_them_back(void **state)
     }
 }
 
-static void what_does_not_fit_is_left_out(void **state)
+static void text_that_does_not_fit_is_left_out(void **state)
 {
     char out[256];
     (void)state;
@@ -111,9 +111,9 @@ static void what_does_not_fit_is_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_as_plain_as_they_can_be),
+        cmocka_unit_test(words_are_as_plain_as_possible),
         cmocka_unit_test(shells_give_them_back),
-        cmocka_unit_test(what_does_not_fit_is_left_out),
+        cmocka_unit_test(text_that_does_not_fit_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ static void test_native_only(void **state)
     syn_end(&s);
 }
 
-static void test_callers_of_a_helper_are_told_apart(void **state)
+static void test_callers_of_a_helper_are_distinguished(void **state)
 {
     (void)state;
     struct syn s;
@@ -328,7 +328,7 @@ static size_t whole(void *data, const char *module, const char *build_id, uint64
     return 2;
 }
 
-static void test_what_is_inlined_hides_no_function(void **state)
+static void test_inlined_calls_do_not_hide_a_function(void **state)
 {
     (void)state;
     static const struct run_symbol_more more = {.inlined = whole};
@@ -390,12 +390,12 @@ int main(void)
         cmocka_unit_test(test_generated_methods),
         cmocka_unit_test(test_only_a_library),
         cmocka_unit_test(test_native_only),
-        cmocka_unit_test(test_callers_of_a_helper_are_told_apart),
+        cmocka_unit_test(test_callers_of_a_helper_are_distinguished),
         cmocka_unit_test(test_a_function_that_few_call_is_the_place),
         cmocka_unit_test(test_finalisers),
         cmocka_unit_test(test_interpreter_exit),
         cmocka_unit_test(test_autograd),
-        cmocka_unit_test(test_what_is_inlined_hides_no_function),
+        cmocka_unit_test(test_inlined_calls_do_not_hide_a_function),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,7 +156,7 @@ static void unmapped_both_ways(void **state)
 }
 
 /* Memory that is readable up to the first thread's descriptor is not the thread's stack. */
-static void a_stack_beside_the_threads_descriptor(void **state)
+static void a_stack_next_to_the_threads_descriptor(void **state)
 {
     struct gs_memory m = {0};
     gs_memory_begin(&m, (uintptr_t)pthread_self() - 16);
@@ -210,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged),
         cmocka_unit_test(unmapped_both_ways),
-        cmocka_unit_test(a_stack_beside_the_threads_descriptor),
+        cmocka_unit_test(a_stack_next_to_the_threads_descriptor),
         cmocka_unit_test(coroutines_below_the_stack),
     };
     here(&x);

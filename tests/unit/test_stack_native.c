@@ -207,7 +207,7 @@ static __attribute__((noinline)) void fork_off(int left)
     __asm__ volatile("");
 }
 
-static void ways_alike(void **state)
+static void similar_paths(void **state)
 {
     for (int i = 0; i < 200000; i++) fork_off(2 + (int)below(3));
     uint32_t taken = 0;
@@ -262,10 +262,10 @@ static void errno_is_kept(void **state)
     assert_int_equal(errno, 4711);
 }
 
-static void objects_come_and_go(void **state)
+static void objects_are_loaded_and_unloaded(void **state)
 {
     struct gs_module m;
-    assert_true(gs_module_find(&modules, (uintptr_t)&objects_come_and_go, &m));
+    assert_true(gs_module_find(&modules, (uintptr_t)&objects_are_loaded_and_unloaded, &m));
     assert_true(gs_module_find(&modules, (uintptr_t)&gnu_get_libc_version, &m));
     assert_non_null(memmem(m.path, m.path_len, "libc", 4));
     assert_int_equal(m.build_id_len, 20);
@@ -344,9 +344,9 @@ static void symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),
+        cmocka_unit_test(own_stack),         cmocka_unit_test(similar_paths),
         cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),
-        cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_come_and_go),
+        cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_are_loaded_and_unloaded),
         cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

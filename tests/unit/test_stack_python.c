@@ -291,7 +291,7 @@ static void unknown_versions(void **state)
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) assert_false(gs_python_layout_of(versions[i], &at));
 }
 
-static void hash_tells_frames_apart(void **state)
+static void hash_distinguishes_frames(void **state)
 {
     struct gs_python p = interpreter_of("3.12.1");
     struct function f = make_code(&p.at, "f", 5), g = make_code(&p.at, "g", 5);
@@ -430,7 +430,7 @@ int main(void)
         cmocka_unit_test(texts),
         cmocka_unit_test(layouts),
         cmocka_unit_test(unknown_versions),
-        cmocka_unit_test(hash_tells_frames_apart),
+        cmocka_unit_test(hash_distinguishes_frames),
         cmocka_unit_test(strange_objects),
         cmocka_unit_test(identity_in_threads),
         cmocka_unit_test(identity_of_code),

@@ -189,7 +189,7 @@ static void depths(void **state)
     assert_alike();
 }
 
-static void deeper_than_asked(void **state)
+static void deeper_than_requested(void **state)
 {
     assert_int_equal(down(400), MOST);
     assert_alike();
@@ -549,7 +549,7 @@ static int compare_as_int(void)
 }
 
 /* The same path, mostly the same address, another frame. */
-static void loaded_anew(void **state)
+static void loaded_again(void **state)
 {
     char folder[] = "/tmp/gpuspy-unwind-XXXXXX", path[3][64], command[512];
     assert_non_null(mkdtemp(folder));
@@ -682,7 +682,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup(f, begin)
     const struct CMUnitTest tests[] = {
         TEST(depths),
-        TEST(deeper_than_asked),
+        TEST(deeper_than_requested),
         TEST(shapes),
         TEST(called_back),
         TEST(unwinding_threads),
@@ -695,7 +695,7 @@ int main(void)
         TEST(own_stack),
         TEST(clones),
         TEST(coroutines),
-        TEST(loaded_anew),
+        TEST(loaded_again),
         TEST(during_lazy_binding),
         TEST(code_without_entries),
         TEST(nothing_is_left),

@@ -226,7 +226,7 @@ static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
 }
 
 /* One GPU has nobody to gather from, but has no weights of its own if all are on the host. */
-static void offloaded_weights_come_to_one_gpu_too(void **state)
+static void offloaded_weights_are_also_copied_to_a_single_gpu(void **state)
 {
     struct model m;
     struct plan p;
@@ -346,7 +346,7 @@ int main(void)
         cmocka_unit_test(gradients_live_on_between_passes),
         cmocka_unit_test(offloaded_states_are_the_hosts),
         cmocka_unit_test(gradients_of_bfloat16_are_summed_up_in_float32),
-        cmocka_unit_test(offloaded_weights_come_to_one_gpu_too),
+        cmocka_unit_test(offloaded_weights_are_also_copied_to_a_single_gpu),
         cmocka_unit_test(units_are_gathered_when_they_run),
         cmocka_unit_test(the_step_of_adapters_is_float32),
         cmocka_unit_test(a_stage_between_can_be_the_fullest),

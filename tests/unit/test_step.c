@@ -364,7 +364,7 @@ static void test_one_line_with_a_whole_model_in_it(void **state)
     finish(&s, r);
 }
 
-static void test_none_where_nothing_repeats(void **state)
+static void test_no_steps_if_nothing_repeats(void **state)
 {
     (void)state;
     struct syn s;
@@ -419,7 +419,7 @@ int main(void)
         cmocka_unit_test(test_a_loop_in_c),
         cmocka_unit_test(test_a_loop_that_only_copies),
         cmocka_unit_test(test_one_line_with_a_whole_model_in_it),
-        cmocka_unit_test(test_none_where_nothing_repeats),
+        cmocka_unit_test(test_no_steps_if_nothing_repeats),
         cmocka_unit_test(test_very_many_steps_are_thinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

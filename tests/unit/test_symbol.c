@@ -174,7 +174,7 @@ static void another_build_is_not_believed(void **state)
     symbolizer_free(s);
 }
 
-static void what_is_no_module_is_survived(void **state)
+static void other_files_do_no_harm(void **state)
 {
     struct symbolizer *s = symbolizer_new();
     char fifo[128], text[128], cut[128];
@@ -250,7 +250,7 @@ int main(void)
         cmocka_unit_test(debugging_information_gives_lines_and_inlined_functions),
         cmocka_unit_test(symbols_are_enough_for_the_function),
         cmocka_unit_test(another_build_is_not_believed),
-        cmocka_unit_test(what_is_no_module_is_survived),
+        cmocka_unit_test(other_files_do_no_harm),
         cmocka_unit_test(blocks_in_blocks_are_left_in_the_middle),
         cmocka_unit_test(the_c_library_is_named),
     };

@@ -163,7 +163,7 @@ static void taken_back(void **state)
 
 /* What is only in the spool is not shown, but the display states that it waits; samples of NVML in it are not counted.
  * */
-static void what_waits(void **state)
+static void records_that_wait(void **state)
 {
     static struct bench b;
     begin(&b);
@@ -235,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_from_row_to_row),
         cmocka_unit_test(taken_back),
-        cmocka_unit_test(what_waits),
+        cmocka_unit_test(records_that_wait),
         cmocka_unit_test(ended),
         cmocka_unit_test(rings),
     };

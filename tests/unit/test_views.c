@@ -68,7 +68,7 @@ static struct profile_call_tree tree(void)
     return (struct profile_call_tree){.root = root, .nodes = nodes_n, .depth = 7};
 }
 
-static void what_only_passes_on_is_left_out(void **state)
+static void frames_that_only_pass_on_are_left_out(void **state)
 {
     struct arena arena = {0};
     struct profile_call_tree t = tree();
@@ -114,7 +114,7 @@ static void a_program_of_cpp_is_named_by_its_lines(void **state)
     arena_free(&arena);
 }
 
-static void all_of_it_where_it_is_asked_for(void **state)
+static void everything_is_kept_if_requested(void **state)
 {
     struct arena arena = {0};
     struct profile_call_tree t = tree();
@@ -277,9 +277,9 @@ static void a_table_fits_whatever_the_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_only_passes_on_is_left_out),
+        cmocka_unit_test(frames_that_only_pass_on_are_left_out),
         cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
-        cmocka_unit_test(all_of_it_where_it_is_asked_for),
+        cmocka_unit_test(everything_is_kept_if_requested),
         cmocka_unit_test(a_chain_is_named_by_ones_own_code),
         cmocka_unit_test(small_branches_are_summed_up),
         cmocka_unit_test(modules_have_the_names_that_import_has),

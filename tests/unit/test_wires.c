@@ -176,7 +176,7 @@ static double volume(const struct estimate_wires *w)
 
 /* ZeRO's paper, section 7: with 16-bit gradients and weights, stages 1 and 2 transfer as much as plain data
  * parallelism, 2 per parameter; stage 3 1.5 times as much, 3. */
-static void zero_moves_what_its_paper_says(void **state)
+static void zero_transfers_what_its_paper_states(void **state)
 {
     struct model m = llama_8b();
     struct plan p = plan_of(&m, "bf16");
@@ -346,7 +346,7 @@ static void images_are_patches(void **state)
 
 /* The type in which a GPU computes: T4 and V100 have no bfloat16 and use float32; frozen weights save a third of the
  * products with weights, and none of attention's. */
-static void what_is_computed_and_in_what(void **state)
+static void computation_and_its_type(void **state)
 {
     struct model m;
     int code = 0;
@@ -473,13 +473,13 @@ int main(void)
         cmocka_unit_test(a_network_that_is_faster_than_the_links),
         cmocka_unit_test(an_all_to_all_is_as_slow_as_its_slower_wire),
         cmocka_unit_test(links_of_a_gpu),
-        cmocka_unit_test(zero_moves_what_its_paper_says),
+        cmocka_unit_test(zero_transfers_what_its_paper_states),
         cmocka_unit_test(gradients_of_data_parallel_gpus),
         cmocka_unit_test(tensor_parallel_activations),
         cmocka_unit_test(other_ways_to_divide),
         cmocka_unit_test(adapters_reduce_only_themselves),
         cmocka_unit_test(images_are_patches),
-        cmocka_unit_test(what_is_computed_and_in_what),
+        cmocka_unit_test(computation_and_its_type),
         cmocka_unit_test(served_experts_get_their_tokens),
         cmocka_unit_test(any_plan),
     };
