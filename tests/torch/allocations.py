@@ -34,7 +34,7 @@ def mlp(width=384, depth=8):
 
 
 def varying():
-    """Batches vary, and buffers stay."""
+    """Batch sizes vary, and buffers stay."""
     kept = []
     batches = (torch.randn(120 + 61 * step % 500, 384, device=device) for step in range(16))
     for step, _ in enumerate(train(mlp(), batches)):
@@ -183,7 +183,7 @@ def caught():
 
 
 def graphs():
-    """Graphs captured into pools of their own, and one that shares the first one's."""
+    """Graphs captured into their own pools, and one that shares the pool of the first."""
     model, x = mlp(512, 4), torch.randn(900, 512, device=device)
     first, second, third = (torch.cuda.CUDAGraph() for _ in range(3))
     with torch.no_grad():
@@ -216,7 +216,7 @@ def pools():
 
 
 def mixed():
-    """Small and large requests, freed in another order."""
+    """Small and large requests, freed in a different order."""
     kept, seed = [], 7
     for step in range(400):
         seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF

@@ -1,6 +1,6 @@
-/* The replayed allocator under random requests: blocks never overlap, totals are the sums of what is there, and all of
- * it goes back to the driver at the end. That it does what PyTorch's does, tests/e2e/test_whatif.py and
- * tests/torch/test_whatif.py ask recordings of it. */
+/* The replayed allocator with random requests: blocks never overlap, totals are the sums of the blocks, and everything
+ * is returned to the driver at the end. Whether it does the same as PyTorch's is tested with recordings in
+ * tests/e2e/test_whatif.py and tests/torch/test_whatif.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -138,7 +138,7 @@ static void test_pending_memory_is_nobodys(void **state)
 
 /* --- rules ------------------------------------------------------------------------------------------ */
 
-/* What torch.cuda.memory's documentation says of 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
+/* The example in torch.cuda.memory's documentation, 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
 static void test_rounding(void **state)
 {
     const struct caching_rules four = rules_of("roundup_power2_divisions:4"),
@@ -223,7 +223,7 @@ static void test_refused_settings(void **state)
 
 struct since {
     const char *conf;
-    uint16_t major, minor; /* the first version that takes it */
+    uint16_t major, minor; /* the first version that accepts it */
 };
 
 static bool takes(const char *conf, uint16_t major, uint16_t minor)
@@ -292,7 +292,7 @@ static struct whatif_lane lane_of(uint16_t minor)
     rules.device_bytes = 512 * MIB;
     rules.major = 2;
     rules.minor = minor;
-    whatif_lane_start(&lane, &rules, true, INT64_MAX); /* a newer segment lies lower */
+    whatif_lane_start(&lane, &rules, true, INT64_MAX); /* a newer segment has a lower address */
     return lane;
 }
 
@@ -332,7 +332,7 @@ static void test_order_of_equal_blocks_by_version(void **state)
         caching_release(lane.allocator, old);
         const uint32_t front = take(&lane, MIB / 2), rest = take(&lane, MIB / 2); /* of the old segment */
         caching_release(lane.allocator, rest);
-        caching_release(lane.allocator, front); /* the block that was made last is what is left of both */
+        caching_release(lane.allocator, front); /* the block that was made last is what remains of both */
         caching_release(lane.allocator, young);
         assert_int_equal(next_address(&lane, MIB), addresses[minor == 12]);
         whatif_lane_free(&lane);
