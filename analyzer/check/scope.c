@@ -1,5 +1,5 @@
 /* Limits of NVTX ranges: the peak while at least one range of the name is open. A name that occurs in no process is an
- * error: a slip of the hand, or a program that no longer marks what the limit is about. */
+ * error: a typing error, or a program that no longer marks the range. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static struct check_scope *entry_of(struct check_scopes *s, const char *name)
     return new;
 }
 
-/* `s` NULL: of no device. */
+/* `s` NULL: without a device. */
 static void emit_scope(struct checking *c, const char *name, const struct result_scope *s, double value,
                        const char *why)
 {
@@ -34,7 +34,7 @@ static void emit_scope(struct checking *c, const char *name, const struct result
                                       .moment_ns = s ? s->peak_ns : RUN_UNKNOWN});
 }
 
-/* Was a range of it begun, whatever is known of memory then? */
+/* Did a range of it begin, whatever is known of memory then? */
 static bool is_marked(const struct checking *c, const char *name)
 {
     size_t n;
@@ -92,7 +92,7 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     }
 }
 
-/* "'load', 'step' and 3 more": of the first process that has some. */
+/* "'load', 'step' and 3 more": of the first process that has any. */
 static void list_recorded(struct checking *c)
 {
     const char *text = NULL;

@@ -74,7 +74,7 @@ bool oom_never_trains(struct site_builder *b, uint32_t stack)
     return site_source_lacks(b, stack, words, sizeof words / sizeof *words);
 }
 
-/* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
+/* Below a function whose name says that no backward pass follows, or below @torch.no_grad(). */
 static bool is_evaluation(struct site_builder *b, uint32_t stack)
 {
     const struct run *run = b->run;
@@ -84,7 +84,7 @@ static bool is_evaluation(struct site_builder *b, uint32_t stack)
            function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
 }
 
-/* Is there a block for nearly each time, made outside of passes and meanwhile, as parameters are not? */
+/* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? */
 static bool input_kept(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
 {
     static const double nearly = 0.8;
@@ -102,7 +102,7 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     return false;
 }
 
-/* The call of the outermost module that a stack lies in; RUN_NONE: in none, or in a backward pass. */
+/* The call of the outermost module in a stack; RUN_NONE: none, or in a backward pass. */
 static uint32_t model_call(const struct run *run, uint32_t stack)
 {
     uint32_t call = RUN_NONE;
@@ -117,8 +117,8 @@ static uint32_t model_call(const struct run *run, uint32_t stack)
     return call;
 }
 
-/* A graph keeps much of what the model's call made, outputs that the program keeps are the least of it: of two linear
- * layers and their activations a half and a fifth. Where that call is not known, nothing speaks against a graph. */
+/* A graph keeps much of what the model's call made; outputs that the program keeps are the smallest part: a half and a
+ * fifth for two linear layers and their activations. If that call is unknown, nothing contradicts a graph. */
 static bool inner_kept(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                        const struct oom_facts *f)
 {

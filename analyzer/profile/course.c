@@ -6,10 +6,10 @@
 #include "analyzer/question/question.h"
 #include "analyzer/category/categories.h"
 
-struct line { /* of a series, while it is replayed */
+struct line { /* of a series, during the replay */
     struct profile_course course;
     int64_t live, live_ns; /* and since when */
-    size_t next;           /* the first column that no event has come to */
+    size_t next;           /* the first column that no event has reached */
 };
 
 struct building {
@@ -18,7 +18,7 @@ struct building {
     struct profile_courses *c;
     struct line *lines; /* by series */
     size_t lines_cap;
-    size_t column; /* of the last event: of the times from begin_ns up to before until_ns */
+    size_t column; /* of the last event: for times from begin_ns up to before until_ns */
     int64_t begin_ns, until_ns;
     struct site_builder b;
     struct result_report report;
@@ -33,7 +33,7 @@ size_t profile_courses_column(const struct profile_courses *c, int64_t ns)
     return at < c->columns_n ? at : c->columns_n - 1;
 }
 
-/* Most events fall into the column of the one before. */
+/* Most events are in the column of the previous one. */
 static size_t column_at(struct building *w, int64_t ns)
 {
     if (ns < w->begin_ns || ns >= w->until_ns) {
@@ -49,7 +49,7 @@ static size_t column_at(struct building *w, int64_t ns)
     return w->column;
 }
 
-/* What was live up to `column` and in it, before what comes next. */
+/* Adds what was live up to and in `column`, before the next event. */
 static void carry(struct building *w, struct line *l, size_t column)
 {
     for (; l->next <= column && l->next < w->c->columns_n; l->next++)
@@ -96,8 +96,8 @@ static void course_on_free(void *self, const struct run_lifetime *life, const st
     course_on_event(self, series, life->series, life->free_ns);
 }
 
-/* What a bounded recording knows of a column that ends before it has all events: the rows that are left say too little.
- */
+/* Uses the levels of a bounded recording for a column that ends before it has all events: the remaining rows are
+ * incomplete. */
 static void put_levels(const struct building *w, struct line *l, size_t column)
 {
     const struct profile_courses *c = w->c;
@@ -116,7 +116,7 @@ static void put_levels(const struct building *w, struct line *l, size_t column)
         levels.low = x->low_bytes < levels.low ? x->low_bytes : levels.low;
     }
     if (levels.high < 0) return;
-    if (k->high == levels.high) levels.high_ns = k->high_ns; /* the peak is among the rows that are left */
+    if (k->high == levels.high) levels.high_ns = k->high_ns; /* the peak is among the remaining rows */
     *k = levels;
 }
 
@@ -199,12 +199,12 @@ static void fill_column(struct profile_course_column *k, const struct category_m
         k->by_category[m->by.lines[i].category] += m->by.lines[i].bytes;
         sum += m->by.lines[i].bytes;
     }
-    if (sum > k->high) /* rows whose times make no sense, or several events of one time */
+    if (sum > k->high) /* rows with inconsistent times, or several events of one time */
         memset(k->by_category, 0, sizeof k->by_category);
     k->by_category[RESULT_CATEGORY_UNKNOWN] += sum > k->high ? k->high : k->high - sum;
 }
 
-/* Of a device the tensors where it has some, else what CUDA gave; and the host's. */
+/* For a device the tensors if it has any, else CUDA allocations; and the host's memory. */
 static bool is_worth_showing(const struct profile_courses *c, const struct profile_course *k)
 {
     return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);

@@ -10,9 +10,9 @@
 #include <string.h>
 
 enum {
-    SCOPES = 4096, /* names of a process; others are left out */
-    SERIES = 64,   /* of a process: devices and layers */
-    ALIKE = 64,    /* more names that differ in their numbers only are one */
+    SCOPES = 4096, /* names per process; others are left out */
+    SERIES = 64,   /* per process: devices and layers */
+    ALIKE = 64,    /* more names than this that differ only in their numbers are combined */
     NOBODY = UINT32_MAX
 };
 
@@ -27,7 +27,7 @@ struct scope {
     uint64_t count, unended;
     int64_t total_ns;
     uint64_t depth;         /* ranges that are open now */
-    uint32_t before, after; /* in the list, while it is open */
+    uint32_t before, after; /* neighbours in the list, while it is open */
     struct figure *of;      /* by series */
     size_t of_cap;
 };
@@ -89,7 +89,7 @@ static struct end ends_pop(struct question_scopes *s)
 
 /* ---------------------------------------------------------------- scopes */
 
-/* The name as it is, but of "step 1", "step 2" and many more "step #". */
+/* The name unchanged, except that many names like "step 1", "step 2" become "step #". */
 static const char *name_of(struct question_scopes *s, const struct run_mark *m)
 {
     uint32_t alike = map_get(&s->alike, (uintptr_t)m->name);
@@ -150,7 +150,7 @@ static void raise_figure(struct figure *f, int64_t bytes, int64_t ns)
     }
 }
 
-/* What was most in one series since the scope was opened. */
+/* The maximum in one series since the scope was opened. */
 static void close_figure(struct question_scopes *s, struct scope *scope, size_t i, bool ended)
 {
     struct figure *f = SITE_REACH(scope->of, i, scope->of_cap), most = *f;
@@ -203,7 +203,8 @@ static void read_next(struct question_scopes *s)
     s->next.start_ns = RUN_NEVER;
 }
 
-/* Everything that begins up to `until`, and ends before it: what is allocated as a range begins or ends is in it. */
+/* Everything that begins up to `until`, and ends before it: an allocation at the time at which a range begins or ends
+ * is in it. */
 static void pass_time(struct question_scopes *s, int64_t until)
 {
     for (;;) {
@@ -276,7 +277,7 @@ static void scope_on_process_start(void *self, uint32_t process)
     read_next(s);
 }
 
-/* A row for each device and layer where memory was live; of a scope without memory one that says so. */
+/* A row for each device and layer with live memory; for a scope without memory one row that states so. */
 static void list_scope(struct question_scopes *s, const struct scope *scope, uint32_t process)
 {
     struct result_scope row = {.process = process,

@@ -1,4 +1,5 @@
-/* Of a recording that GPUSPY_KEEP bounds: from when on it has all rows, and the totals of those that it lost. */
+/* For a recording that GPUSPY_KEEP bounds: the time from which it has all rows, and the totals of the rows that it
+ * lost. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
@@ -85,7 +86,7 @@ static void load_levels(struct run *run, struct run_database *db, uint32_t proce
     sqlite3_finalize(st);
 }
 
-/* RUN_UNKNOWN: there is none. */
+/* RUN_UNKNOWN: the key is missing. */
 static int64_t meta_number(struct run_database *db, const char *key)
 {
     sqlite3_stmt *st = run_database_prepare(db, "SELECT value FROM meta WHERE key = ?1");
@@ -115,7 +116,7 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
     if (from <= 0) return;
     p->kept_from_ns = from;
     p->keep_bytes = keep > 0 ? keep : 0;
-    p->allocations = count_rows(db); /* their numbers say how many there were once */
+    p->allocations = count_rows(db); /* their ids show how many there were */
     load_totals(run, db, process);
     load_levels(run, db, process);
 }
@@ -147,7 +148,7 @@ void run_note_removed(struct run *run)
 
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
 
-/* The smallest total in each eighth of the time; what comes first is starting up. False: it is not known of all. */
+/* The smallest total in each eighth of the time, not counting the start. False: unknown for some eighth. */
 static bool find_lows(const struct run_level *level, size_t n, int64_t lows[EIGHTHS])
 {
     const int64_t end = level[n - 1].end_ns, start = level[0].start_ns + (end - level[0].start_ns) / EIGHTHS;
@@ -186,7 +187,7 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
 }
 
 /* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
- * allocator's segments are left out: what grows in them is among the tensors. */
+ * allocator's segments are left out: what grows in them is also in the tensors. */
 void run_note_levels(struct run *run)
 {
     bool tensors = false;

@@ -63,7 +63,7 @@ static int order_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Files of `folder` that `is_wanted_file` accepts; a spool stands for a database that may not exist yet. */
+/* Files of `folder` that `is_wanted_file` accepts; a spool represents a database that may not exist yet. */
 static bool list_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
                         const char *stem, struct paths *found)
 {
@@ -103,8 +103,41 @@ static bool sibling(const char *name, const char *stem)
     return digits > 0 && strcmp(p + digits, ".db") == 0;
 }
 
-/* The other processes of the run that the file belongs to. One that cannot be read is a note: the
- * person asked for this one. */
+/* Removes what a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
+static void run_forget(struct run *run, size_t databases, size_t processes)
+{
+#define FORGET(list)                                                             \
+    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
+        run->list##_n--;                                                         \
+    }
+    FORGET(devices)
+    FORGET(ooms)
+    FORGET(samples)
+    FORGET(device_samples)
+    FORGET(marks)
+    FORGET(threads)
+    FORGET(reserved)
+    FORGET(mappings)
+    FORGET(graphs)
+    FORGET(pools)
+    FORGET(allocator_facts)
+    FORGET(counted)
+    FORGET(checks)
+    FORGET(mappers)
+    FORGET(contexts)
+    FORGET(removed)
+    FORGET(levels)
+    FORGET(settings)
+#undef FORGET
+    run_backward_forget(run, processes);
+    run->processes_n = processes;
+    while (run->databases_n > databases) {
+        run_database_close(&run->databases[--run->databases_n]);
+    }
+}
+
+/* The other processes of the run to which the file belongs. One that cannot be read becomes a note, because the user
+ * named only this file. */
 static void open_siblings(struct run *run, const char *path)
 {
     char folder[4096], stem[512], error[1024];
@@ -143,7 +176,7 @@ static bool any_name(const char *name, const char *stem)
     return name[0] != '.';
 }
 
-/* The databases of a folder, or where it has none, of the folders in it: runs/<host>/run.db. */
+/* The databases of a folder or, if it has none, of the folders in it: runs/<host>/run.db. */
 static bool list_runs(const char *folder, struct paths *found)
 {
     struct paths inner = {0};
@@ -172,7 +205,7 @@ static bool may_be_foreign(const char *name, const char *stem)
     return false;
 }
 
-/* Other tools' files do not say which of them belong together: the person does. True after an error. */
+/* Other tools' files do not state which of them belong together: the user must name them. True after an error. */
 static bool has_foreign(const char *folder, char *error, size_t error_size)
 {
     enum { ENOUGH = 100 };
@@ -220,13 +253,13 @@ static bool open_path(struct run *run, const char *path, bool alone, char *error
         return false;
     }
     const struct run_database *db = &run->databases[run->databases_n - 1];
-    if (!alone || (db->foreign && !run->options.alone)) { /* of several files, each is all of its own recording */
+    if (!alone || (db->foreign && !run->options.alone)) { /* each of several files is complete in itself */
         open_siblings(run, db->foreign ? db->opened : path);
     }
     return true;
 }
 
-/* A program without build id that was made anew after all this is not what ran. */
+/* A program without a build id that was rebuilt after the recording is not the one that ran. */
 static void note_when(const struct run *run)
 {
     const struct run_symbol_more *more = run->options.symbol_more;
@@ -280,39 +313,6 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     }
     run_backward_prepare(run);
     return run;
-}
-
-/* What a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
-void run_forget(struct run *run, size_t databases, size_t processes)
-{
-#define FORGET(list)                                                             \
-    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
-        run->list##_n--;                                                         \
-    }
-    FORGET(devices)
-    FORGET(ooms)
-    FORGET(samples)
-    FORGET(device_samples)
-    FORGET(marks)
-    FORGET(threads)
-    FORGET(reserved)
-    FORGET(mappings)
-    FORGET(graphs)
-    FORGET(pools)
-    FORGET(allocator_facts)
-    FORGET(counted)
-    FORGET(checks)
-    FORGET(mappers)
-    FORGET(contexts)
-    FORGET(removed)
-    FORGET(levels)
-    FORGET(settings)
-#undef FORGET
-    run_backward_forget(run, processes);
-    run->processes_n = processes;
-    while (run->databases_n > databases) {
-        run_database_close(&run->databases[--run->databases_n]);
-    }
 }
 
 void run_close(struct run *run)

@@ -41,7 +41,7 @@ size_t site_name_length(const char *p)
 const char *site_base_name(struct arena *arena, const char *expression)
 {
     size_t n = site_name_length(expression);
-    if (expression[n] == '(') { /* of a method's result the object */
+    if (expression[n] == '(') { /* for a method's result: the object */
         while (n && expression[n] != '.') {
             n--;
         }
@@ -137,7 +137,7 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
     }
 }
 
-/* "" in place of a text, or a number: each assignment replaces the one before. */
+/* "" (which replaces a string), or a number: each assignment replaces the previous one. */
 static bool is_constant(const char *from, const char *to)
 {
     for (; from < to; from++) {
@@ -168,7 +168,7 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
     }
 }
 
-/* "for x in loader", "with open(f) as g": what they bind, and of what. */
+/* "for x in loader", "with open(f) as g": the names that they bind, and the value. */
 static bool header_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to)
 {
     const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as ");
@@ -247,7 +247,7 @@ bool site_is_host_value(const char *expression, bool graph)
     return graph && strstr(expression, ".detach()");
 }
 
-/* What follows a name that is only asked for a number. */
+/* After a name: an attribute that is only a number. */
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
@@ -259,7 +259,7 @@ static bool is_property(const char *p)
     return false;
 }
 
-/* float(x): the name at p is the argument of a function that gives no tensor. */
+/* float(x): the name at p is the argument of a function that returns no tensor. */
 static bool is_converted(const char *code, const char *p)
 {
     static const char *const words[] = {"float(", "int(",  "len(",   "str(",     "repr(",      "bool(",

@@ -53,7 +53,7 @@ static enum terminal_style alarm(double share)
     return share >= 0.95 ? TERMINAL_RED : share >= 0.85 ? TERMINAL_YELLOW : TERMINAL_BOLD;
 }
 
-/* Whole or not at all: half a number is a wrong one. */
+/* Printed whole or not at all: part of a number would be wrong. */
 static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
@@ -107,7 +107,7 @@ static void forecast(struct top_line *l, const struct top_forecast *f)
     }
 }
 
-/* From the lowest to the highest of it, so that a slow growth shows. */
+/* Scaled from its minimum to its maximum, so that slow growth is visible. */
 static void curve_line(struct top_line *l, uint32_t source, const struct top_device *d, const struct top_series *series)
 {
     static const char *const block[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};

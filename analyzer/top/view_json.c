@@ -14,7 +14,7 @@ static double seconds(int64_t ns)
     return ns == RUN_UNKNOWN ? NAN : (double)ns / 1e9;
 }
 
-/* The highest value of each five seconds of the last five minutes, as far as they are known; the last one ends now. */
+/* The maximum of each five seconds of the last five minutes, as far as known; the last one ends now. */
 static json_t *curve_json(const struct top_model *m, const struct top_series *s)
 {
     const struct top_source *source = &m->sources[s->source];
@@ -212,7 +212,7 @@ void top_view_json(const struct top_view *v, size_t top, FILE *out)
         }
         set(o, names[table], rows);
     }
-    for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find out what the helpers are */
+    for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find the helpers */
         json_array_append_new(processes, source_json(t, (uint32_t)i));
     }
     set(o, "unrecorded", users_json(&v->users));

@@ -11,9 +11,9 @@
 #define LABEL 12 /* columns of the axis: "1023.99 MiB " */
 #define ROWS_ONE 12
 #define ROWS_FEW 8
-#define ROWS_MANY 4 /* of several charts each */
+#define ROWS_MANY 4 /* if there are several charts */
 
-/* What a cell is filled with: a category; memory that is held but in no tensor; nothing. */
+/* The filling of a cell: a category; memory that is held but in no tensor; nothing. */
 enum { HELD = RESULT_CATEGORIES_N, EMPTY, FILLS };
 
 static const struct paint {
@@ -35,7 +35,7 @@ static const struct paint {
 struct chart {
     const struct draw_text *v;
     const struct profile_courses *c;
-    const struct profile_course *front, *back; /* back: all that was taken from CUDA, NULL none */
+    const struct profile_course *front, *back; /* back: all CUDA allocations, NULL none */
     bool stacked;
     int64_t top;
     int rows;
@@ -66,7 +66,8 @@ static void fill_column(struct chart *k, size_t x)
         sum += !f->known ? 0 : k->stacked ? f->by_category[i] : i == 0 ? f->high : 0;
         end[i] = eighths(k, sum);
     }
-    if (sum > 0 && end[RESULT_CATEGORIES_N - 1] == 0) end[RESULT_CATEGORIES_N - 1] = 1; /* something is not nothing */
+    if (sum > 0 && end[RESULT_CATEGORIES_N - 1] == 0)
+        end[RESULT_CATEGORIES_N - 1] = 1; /* small amounts remain visible */
     end[HELD] = b || f->known ? eighths(k, held) : 0;
     if (end[HELD] < end[RESULT_CATEGORIES_N - 1]) end[HELD] = end[RESULT_CATEGORIES_N - 1];
     end[EMPTY] = k->rows * 8 + 8;
@@ -80,8 +81,7 @@ static int filling_at(const int *end, int eighth)
     return i;
 }
 
-/* The filling from the bottom of a cell, how far it goes, and what is above it: of several the two that
- * are there most. */
+/* The filling at the bottom of a cell, its height, and the one above it: if there are several, the two largest. */
 static void cell_of(const int *end, int row, int *low, int *upper, int *height)
 {
     int part[FILLS] = {0}, first = -1, second = -1;
@@ -243,7 +243,7 @@ static void mark_row(const struct chart *k, struct run *run)
     free(at);
 }
 
-/* Each step's beginning where there is room between them; else from the first to the end of the last. */
+/* Each step's beginning if there is room between them; else from the first to the end of the last. */
 static void step_row(const struct chart *k)
 {
     const struct draw_text *v = k->v;
@@ -279,7 +279,7 @@ static void step_row(const struct chart *k)
 
 /* ---------------------------------------------------------------- what it all is */
 
-/* One after another, on as many lines as it takes. */
+/* One after another, on as many lines as necessary. */
 static void entry(const struct draw_text *v, int *at, int fill, const char *text)
 {
     int columns = terminal_columns(text) + 4;
@@ -310,7 +310,7 @@ static const struct profile_course_column *peak_column(const struct chart *k)
     return best;
 }
 
-/* From the top of the stack down, as it stands in the chart at its highest. */
+/* From the top of the stack down, at the highest column of the chart. */
 static void legend(const struct chart *k)
 {
     const struct draw_text *v = k->v;
@@ -364,7 +364,7 @@ static void mark_legend(const struct chart *k, struct run *run)
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Whether a course has a chart of its own: a device is drawn behind its tensors. */
+/* Does a course have its own chart? A device is drawn behind its tensors. */
 static bool leads(const struct profile_courses *c, const struct profile_course *k)
 {
     return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
@@ -380,7 +380,7 @@ static bool categorised(const struct profile_courses *c, const struct profile_co
 
 static int64_t rank_of(const struct draw_text *v, const struct profile_course *k)
 {
-    return v->report->processes[k->process].rank; /* unknown is before all */
+    return v->report->processes[k->process].rank; /* unknown comes first */
 }
 
 /* Those that have a chart, by rank: files are found in the order of their names. */
@@ -406,7 +406,7 @@ static int64_t most_in(const struct profile_courses *c, const struct profile_cou
     return most;
 }
 
-/* Of GPUs one scale, so that charts can be compared; of the host's memory another. */
+/* One scale for GPUs, so that charts can be compared; another one for the host's memory. */
 static int64_t scale_of(const struct profile_courses *c, bool gpu)
 {
     int64_t most = 0;
