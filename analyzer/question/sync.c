@@ -105,8 +105,7 @@ static bool long_enough(const struct site_builder *b, const struct wait *w, doub
 {
     double blocked = (double)w->blocked_ns / 1e9, run = (double)(run_duration(b->run) - run_kept_from(b->run));
     bool loop = w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
-    return share >= matters_share && blocked >= matters_s && w->count >= FEW &&
-           (!step_has_tensors(b) || (loop && !b->report->simulated));
+    return share >= matters_share && blocked >= matters_s && (!step_has_tensors(b) || (loop && !b->report->simulated));
 }
 
 /* Advice for each single call may become one piece of advice for all of a step. */
@@ -134,7 +133,8 @@ static struct result_sync_site describe(struct question_syncs *s, const struct w
     site.share = site.blocked_s / wall;
     site.matters =
         step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
-    if (site.matters && !site.site.exit) { /* the end of a program needs no advice */
+    const bool few = site.pace.phase == RESULT_PHASE_UNKNOWN && w->count < FEW;
+    if (site.matters && !site.site.exit && !few) { /* the end of a program needs no advice */
         site.advice = question_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
     }
     return site;
