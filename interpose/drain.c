@@ -28,8 +28,10 @@
 
 #define STACK_BYTES (512 * 1024)
 #define NICE 5            /* below the application, but not so low that a busy machine fills the spool */
-#define WAIT_MIN_MS 5     /* between two polls while events arrive … */
+#define WAIT_MIN_MS 5     /* between two polls while many events arrive … */
+#define WAIT_SOME_MS 50   /* … while few do: the spool has room for what arrives in that time … */
 #define WAIT_MAX_MS 100   /* … and while none do */
+#define POLL_RECORDS 5000 /* many events: more than this between two polls */
 #define COMMIT_ROWS 50000 /* commit a transaction of this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or of this age … */
 #define COMMIT_FILL 0.25 /* … or if the spool is this full, because only a commit frees chunks */
@@ -234,11 +236,12 @@ static void wait_ms(unsigned ms)
     if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
 }
 
+/* Each look costs a wake-up and finds the tables of live memory outside the caches: the fewer, the cheaper an event. */
 static unsigned next_wait(unsigned ms, int records)
 {
-    if (records && gs_reader_fill(drain.reader) > 0.05) return WAIT_MIN_MS;
-    if (!records) return ms * 2 < WAIT_MAX_MS ? ms * 2 : WAIT_MAX_MS;
-    return records > 1000 ? WAIT_MIN_MS : ms;
+    const unsigned most = records ? WAIT_SOME_MS : WAIT_MAX_MS;
+    if (records && (records > POLL_RECORDS || gs_reader_fill(drain.reader) > 0.05)) return WAIT_MIN_MS;
+    return ms * 2 < most ? ms * 2 : most;
 }
 
 /* gpuspy_flush waits for the lock, so everything that its thread recorded before has been read. Locked. */

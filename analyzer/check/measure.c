@@ -266,8 +266,21 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     free(sites);
 }
 
+/* A bounded recording has the rows of what was live at its own peaks, and of what was live since it has all of them. */
+static bool has_rows_of(const struct checking *c, int64_t time_ns)
+{
+    bool of_peak = false;
+    for (size_t i = 0; i < c->report->peaks_n; i++) {
+        of_peak = of_peak || c->report->peaks[i].time_ns == time_ns;
+    }
+    return of_peak || time_ns >= run_kept_from(c->run);
+}
+
 static void explain_moment(struct checking *c, struct check_result *r, enum run_series_layer layer, int64_t time_ns)
 {
+    if (!has_rows_of(c, time_ns)) {
+        return;
+    }
     struct live_at l = {.c = c, .device = r->device, .layer = layer};
     char error[ROOM];
     if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error)) {

@@ -607,6 +607,7 @@ struct diff *diff_build(const struct diff_side side[2], const struct diff_reques
     if (ok) {
         compare(&w);
         diff_add_figures(o, side);
+        diff_add_scopes(o, side);
         diff_write_verdict(o, side);
     }
     for (int i = 0; i < 2; i++) {
@@ -633,6 +634,7 @@ void diff_free(struct diff *diff)
     if (diff) {
         struct diff_owner *o = (struct diff_owner *)diff;
         free(diff->units);
+        free(diff->scopes);
         free(diff->notes);
         arena_free(&o->arena);
         free(o);

@@ -67,6 +67,13 @@ struct diff_figure {
     const char *text[2]; /* NULL: there is none */
 };
 
+/* The peak within the NVTX ranges of a name, of the process and GPU where it was highest. */
+struct diff_scope {
+    const char *name, *domain; /* domain NULL: the default one */
+    double peak[2];            /* NAN: not known, or there is no such range */
+    uint64_t count[2];         /* ranges; 0: there is none */
+};
+
 struct diff {
     struct diff_request wish;
     const char *unit;    /* "bytes" | "ns" */
@@ -86,7 +93,10 @@ struct diff {
     bool by_rank; /* they were paired by rank; else in order */
     struct diff_figure *figures;
     size_t figures_n;
-    struct diff_match_file *files; /* that have another path */
+    struct diff_scope *scopes; /* widest change first */
+    size_t scopes_n;
+    enum run_series_layer scopes_layer; /* of whose memory */
+    struct diff_match_file *files;      /* that have another path */
     size_t files_n;
     size_t inferred; /* rows listed whose pairing is inferred */
     const char **notes;

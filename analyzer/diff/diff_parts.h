@@ -39,6 +39,8 @@ void diff_add_note(struct diff_owner *o, const char *format, ...) __attribute__(
 
 /* diff_figures.c: the runs' other figures side by side. */
 void diff_add_figures(struct diff_owner *o, const struct diff_side side[2]);
+/* diff_scopes.c: the peaks within NVTX ranges. */
+void diff_add_scopes(struct diff_owner *o, const struct diff_side side[2]);
 /* diff_words.c: the verdict. */
 void diff_write_verdict(struct diff_owner *o, const struct diff_side side[2]);
 

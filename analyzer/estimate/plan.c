@@ -222,7 +222,9 @@ static bool serving(const struct plan *p, char why[WHY])
         {p->sharding != PLAN_SHARDING_DDP, "sharding", "; divide the model by --tp or --pp"},
         {p->offload != PLAN_OFFLOAD_NONE, "offload", ""},
         {p->bucket_view, "bucket-view", ""},
+        {p->fused_loss, "fused-loss", ""},
         {p->chunked_loss, "chunked-loss", ""},
+        {p->drop_outputs, "drop-outputs", ""},
         {p->fused_layers, "fused-layers", ""},
     };
 
@@ -237,11 +239,18 @@ static bool serving(const struct plan *p, char why[WHY])
     return false;
 }
 
+static bool attentions(const struct plan *p, char why[WHY])
+{
+    return p->attention == PLAN_ATTENTION_MATH && p->model->shape.family != MODEL_T5 &&
+           REJECT("--attention: only T5's mask has a gradient; for other models use flash or eager");
+}
+
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes,  world,     serving,          own_kinds, tensor_parallel, pipeline,
-                                    experts, positions, context_parallel, offloads,  adapters,        formats};
+    static check *const checks[] = {zeroes,   world,   serving,   own_kinds,        tensor_parallel,
+                                    pipeline, experts, positions, context_parallel, offloads,
+                                    adapters, formats, attentions};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (checks[i](p, why)) return true;

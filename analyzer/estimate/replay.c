@@ -16,6 +16,7 @@ struct tensor {
 struct parameter {
     double elements;
     uint32_t weight, gradient, states[STATES];
+    bool old; /* its gradient is of an earlier micro-batch */
 };
 
 struct node {
@@ -36,7 +37,8 @@ struct pass {
     struct parameter *parameters;
     struct tensor *tensors;
     size_t parameters_n, tensors_n, tensors_cap;
-    uint32_t spare; /* the first tensor that may be unused */
+    uint32_t spare;          /* the first tensor that may be unused */
+    double weight, gradient; /* bytes of an element of what is trained */
 
     struct caching_allocator *allocator;
     double largest;         /* request, bytes */
@@ -285,12 +287,14 @@ static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
-/* Autograd hands the first gradient over and adds a later one, out of place if a tied weight has both at once. */
+/* Autograd hands the first gradient over and adds a later one: a tied weight's out of place, unless autocast's cast
+ * made the first a tensor of its own. */
 static void of_parameters(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
-    double element = c->p->precision->gradients;
+    double element = c->gradient;
+    bool in_place = c->p->precision->cast == PRECISION_CAST_AUTOCAST;
 
     for (size_t k = 0; k < 2; k++) {
         struct parameter *one = &c->parameters[node->parameter[k]];
@@ -300,7 +304,10 @@ static void of_parameters(struct pass *c, size_t i)
         if (k == 1) for_a_moment(c, op->sums);
         drop(c, &narrow);
         if (k == 0) drop(c, &node->cast);
-        if (one->gradient != CACHING_NO_BLOCK) {
+        if (one->gradient != CACHING_NO_BLOCK && (in_place || one->old)) {
+            drop(c, &made);
+            made = one->gradient;
+        } else if (one->gradient != CACHING_NO_BLOCK) {
             sum = take(c, one->elements * element);
             drop(c, &one->gradient);
             drop(c, &made);
@@ -374,7 +381,7 @@ static void backward(struct pass *c, size_t i)
 static void make_states(struct pass *c, struct parameter *one)
 {
     const struct estimate_optimizer *o = c->p->optimizer;
-    double element = c->p->precision->weights;
+    double element = c->weight;
 
     for (unsigned i = 0; i < o->copies && i < STATES; i++)
         if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take(c, one->elements * element);
@@ -384,11 +391,12 @@ static void make_states(struct pass *c, struct parameter *one)
 
 static void load(struct pass *c)
 {
+    for (size_t i = 0; i < c->list.n; i++) take(c, c->list.ops[i].stored);
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
         one->gradient = CACHING_NO_BLOCK;
         for (size_t k = 0; k < STATES; k++) one->states[k] = CACHING_NO_BLOCK;
-        one->weight = take(c, one->elements * c->p->precision->weights);
+        one->weight = take(c, one->elements * c->weight);
     }
     for (size_t i = 1; i < c->parameters_n && strcmp(c->p->optimizer->name, "adagrad") == 0; i++)
         make_states(c, &c->parameters[i]);
@@ -402,35 +410,47 @@ static void step(struct pass *c)
     uint32_t *blocks = arena_realloc(NULL, copies * n + 1, sizeof *blocks);
 
     for (size_t i = 1; i <= n; i++) make_states(c, &c->parameters[i]);
-    for (size_t i = 0; i < copies * n; i++)
-        blocks[i] = take(c, c->parameters[1 + i % n].elements * c->p->precision->weights);
+    for (size_t i = 0; i < copies * n; i++) blocks[i] = take(c, c->parameters[1 + i % n].elements * c->weight);
     for (size_t i = 0; i < copies * n; i++) drop(c, &blocks[i]);
-    for (size_t i = 1; i <= n; i++) drop(c, &c->parameters[i].gradient);
+    for (size_t i = 1; i <= n; i++) {
+        drop(c, &c->parameters[i].gradient);
+        c->parameters[i].old = false;
+    }
     free(blocks);
 }
 
+/* A micro-batch forward and backward. */
+static void run(struct pass *c, uint32_t *input)
+{
+    uint32_t before = *input;
+    size_t n = c->list.n;
+
+    *input = make(c, c->list.input);
+    let_go(c, before);
+    forward_all(c, *input);
+    for (size_t k = 0; k < n; k++) {
+        let_go(c, c->nodes[k].held);
+        c->nodes[k].held = c->nodes[k].kept;
+        c->nodes[k].kept = NOTHING;
+    }
+    if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make(c, c->list.ops[n - 1].bytes);
+    for (size_t k = n; k-- > 0;) {
+        if (ends_checkpoint(c, k)) compute_again(c, k);
+        take_workspace(c, k, &c->backward_has);
+        backward(c, k);
+    }
+    for (size_t i = 1; i < c->parameters_n; i++) c->parameters[i].old = c->parameters[i].gradient != CACHING_NO_BLOCK;
+}
+
+/* Of more than two micro-batches the later ones are like the second. */
 static void train(struct pass *c)
 {
-    uint32_t input = NOTHING, before;
-    size_t n = c->list.n;
+    uint32_t input = NOTHING;
 
     load(c);
     for (int i = 0; i < STEPS; i++) {
-        before = input;
-        input = make(c, c->list.input);
-        let_go(c, before);
-        forward_all(c, input);
-        for (size_t k = 0; k < n; k++) {
-            let_go(c, c->nodes[k].held);
-            c->nodes[k].held = c->nodes[k].kept;
-            c->nodes[k].kept = NOTHING;
-        }
-        if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make(c, c->list.ops[n - 1].bytes);
-        for (size_t k = n; k-- > 0;) {
-            if (ends_checkpoint(c, k)) compute_again(c, k);
-            take_workspace(c, k, &c->backward_has);
-            backward(c, k);
-        }
+        run(c, &input);
+        if (c->p->accumulation > 1) run(c, &input);
         step(c);
     }
 }
@@ -463,10 +483,13 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
 {
     struct pass c = {
         .p = p, .capacity = capacity, .workspace = workspace, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
+    bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
 
     if (!estimate_replay_knows(p)) return false;
     c.list.converts = converts;
+    c.weight = float32 ? 4 : p->precision->weights;
+    c.gradient = float32 ? 4 : p->precision->gradients;
     (p->model->shape.family == MODEL_CONV ? estimate_replay_conv : estimate_replay_layers)(p, &c.list);
     bool known = c.list.n > 0;
     if (known) {

@@ -28,6 +28,7 @@ struct estimate_replay_op {
     double passing, work;       /* bytes that forward, that backward needs for a moment */
     double chain;               /* of each of two results that backward makes one from the other, before its own */
     double parameters[2], cast; /* elements of its weight and bias; bytes of autocast's copy of the weight */
+    double stored;              /* bytes of weights that are not trained */
     double sums;                /* bytes that the gradient of its bias needs for a moment */
     uint32_t lets_go;           /* an operation whose output a variable has until this one is done */
     uint32_t checkpoint;        /* from 1: the checkpointed layer that it is in; 0: none */

@@ -89,7 +89,7 @@ struct oom_facts {
     bool pending;       /* no backward pass since it began to grow, and one is expected */
     bool evaluates;     /* … and none is expected */
     bool replaced;      /* the growing memory is reallocated each time, larger: only the last blocks exist */
-    bool of_step;       /* many blocks of the present step; those of earlier steps are freed */
+    bool of_step;       /* many blocks of the current step; those of earlier steps were freed */
     int64_t turned_ns;  /* when a line outside of all passes last occurred again; RUN_UNKNOWN */
     int64_t entered_ns; /* when data was last copied to the device at a line outside of passes that did so three times;
                            RUN_UNKNOWN */

@@ -11,7 +11,7 @@ static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 
                     oversized_share = 2.0 / 3, hole_share = 0.2, hole_least = 0.1, leak_least = 0.02,
                     holder_share = 2.0 / 3;
 enum { GRAIN = 2 << 20 }; /* the granularity of CUDA's device memory */
-enum { CRUMBS = 32 };     /* of the device: smaller holes explain no failure */
+enum { CRUMBS = 32 };     /* holes of less than this part of the device (1/32) explain no failure */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
 /* --- the rules -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ struct building {
     size_t lines_cap;
     size_t column; /* of the last event: for times from begin_ns up to before until_ns */
     int64_t begin_ns, until_ns;
+    uint32_t process; /* whose ranges are read */
     struct site_builder b;
     struct result_report report;
     struct arena arena;
@@ -189,6 +190,46 @@ static void list_steps(struct building *w)
     }
 }
 
+/* ---------------------------------------------------------------- NVTX ranges */
+
+static void cover(void *self, const struct run_mark *mark)
+{
+    struct building *w = self;
+    const struct profile_courses *c = w->c;
+
+    if (!mark->name || (mark->kind != GS_MARK_PUSH && mark->kind != GS_MARK_START)) return;
+    const int64_t end = mark->end_ns < c->to_ns ? mark->end_ns : c->to_ns;
+    const int64_t start = mark->start_ns > c->from_ns ? mark->start_ns : c->from_ns;
+    if (start > end) return;
+    const size_t first = profile_courses_column(c, start), last = profile_courses_column(c, end);
+    for (size_t i = 0; i < c->scopes_n; i++) {
+        const struct result_scope *s = &c->scopes[i].scope;
+        const bool named = strcmp(s->name, mark->full) == 0 || strcmp(s->name, mark->name) == 0;
+        if (s->process != w->process || !named) continue;
+        if (strcmp(s->domain ? s->domain : "", mark->full_domain ? mark->full_domain : "") != 0) continue;
+        memset(c->scopes[i].covered + first, true, last - first + 1);
+    }
+}
+
+static bool list_scopes(struct building *w, char *error, size_t error_size)
+{
+    const struct result_report *r = &w->report;
+    size_t processes;
+    bool ok = true;
+
+    w->c->scopes = arena_realloc(NULL, r->scopes_n + 1, sizeof *w->c->scopes);
+    for (size_t i = 0; i < r->scopes_n; i++) {
+        if (r->scopes[i].device < 0) continue;
+        bool *covered = arena_realloc(NULL, w->c->columns_n, sizeof *covered);
+        memset(covered, false, w->c->columns_n * sizeof *covered);
+        w->c->scopes[w->c->scopes_n++] = (struct profile_course_scope){r->scopes[i], covered};
+    }
+    run_processes(w->run, &processes);
+    for (w->process = 0; ok && w->c->scopes_n && w->process < processes; w->process++)
+        ok = run_each_mark(w->run, w->process, cover, w, error, error_size);
+    return ok;
+}
+
 /* ---------------------------------------------------------------- categories */
 
 static void fill_column(struct profile_course_column *k, const struct category_moment *m)
@@ -240,7 +281,7 @@ struct profile_courses *profile_courses_build(struct run *run, const struct prof
                                               size_t error_size)
 {
     static const struct run_options defaults;
-    struct run_observer observers[3];
+    struct run_observer observers[4] = {0};
     size_t processes;
     struct building *w = arena_realloc(NULL, 1, sizeof *w);
     struct profile_courses *c = arena_realloc(NULL, 1, sizeof *c);
@@ -256,10 +297,13 @@ struct profile_courses *profile_courses_build(struct run *run, const struct prof
     category_uses_start(&w->b, &observers[1]);
     observers[2] = (struct run_observer){
         .self = w, .alloc = course_on_alloc, .free = course_on_free, .process_end = course_on_process_end};
-    bool ok = run_replay(run, observers, 3, error, error_size);
+    struct question_scopes *scopes = question_scopes_start(&w->b, &observers[3]);
+    bool ok = run_replay(run, observers, 4, error, error_size);
+    question_scopes_finish(scopes);
     if (ok) {
         list_courses(w);
         list_steps(w);
+        ok = list_scopes(w, error, error_size);
     }
     run_processes(run, &processes);
     for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise(w, i, error, error_size);
@@ -284,8 +328,10 @@ void profile_courses_free(struct profile_courses *c)
     if (!c) return;
     for (size_t i = 0; i < c->n; i++) free(c->list[i].columns);
     for (size_t i = 0; i < c->steps_n; i++) free(c->steps[i].starts);
+    for (size_t i = 0; i < c->scopes_n; i++) free(c->scopes[i].covered);
     free(c->list);
     free(c->steps);
+    free(c->scopes);
     free(c);
 }
 

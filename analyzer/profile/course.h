@@ -4,6 +4,7 @@
 #define GPUSPY_COURSE_H
 
 #include "analyzer/category/category.h"
+#include "analyzer/result/result.h"
 #include "analyzer/run/run.h"
 #include "analyzer/step/step.h"
 
@@ -31,6 +32,11 @@ struct profile_course_steps { /* the program's own */
     int64_t *starts; /* n of them; NULL: more than there are columns */
 };
 
+struct profile_course_scope { /* the NVTX ranges of one name, in one series */
+    struct result_scope scope;
+    bool *covered; /* by column: a range is open in it */
+};
+
 struct profile_courses {
     struct profile_course
         *list; /* by process, then device; tensors before the device's own; without those that stay 0 */
@@ -39,6 +45,8 @@ struct profile_courses {
     int64_t from_ns, to_ns; /* the time range that is shown */
     struct profile_course_steps *steps;
     size_t steps_n;
+    struct profile_course_scope *scopes; /* highest peak first */
+    size_t scopes_n;
 };
 
 struct profile_course_request {

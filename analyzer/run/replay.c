@@ -56,7 +56,8 @@ struct run_replay {
     /* positions in the small tables; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
-    bool again;                /* not the first replay of the run */
+    bool again; /* not the first replay of the run */
+    bool stopped;
     uint64_t rows, rows_total; /* read, and approximately to be read; of all processes */
     uint64_t damaged;
 };
@@ -422,9 +423,10 @@ enum { AHEAD = 8 };
 
 static void replay_batch(void *self, const struct run_stored *rows, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    struct run_replay *r = self;
+    for (size_t i = 0; i < n && !r->stopped; i++) {
         __builtin_prefetch(&rows[i + AHEAD < n ? i + AHEAD : n - 1]); /* another core wrote them */
-        replay_row(self, &rows[i]);
+        replay_row(r, &rows[i]);
     }
 }
 
@@ -547,7 +549,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
         return false;
     }
-    while (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER) {
+    while (!r->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) {
         advance(r, r->free_ns);
     }
     run_backward_finish(run, process);
@@ -599,7 +601,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         replay.beside = run_beside_start(observers, n);
     }
     list_calls(&replay);
-    for (uint32_t i = 0; ok && i < run->processes_n; i++) {
+    for (uint32_t i = 0; ok && i < run->processes_n && !replay.stopped; i++) {
         ok = replay_process(&replay, i, error, error_size);
     }
     run_beside_end(replay.beside);
@@ -613,6 +615,11 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         free(replay.buckets[i].list);
     }
     return ok;
+}
+
+void run_stop_replay(struct run *run)
+{
+    run->replay->stopped = true;
 }
 
 void run_replay_free(struct run *run)

@@ -97,10 +97,11 @@ struct run_process {
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    const char *stopped; /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was too
-                            small for what it keeps; "detach"; NULL: it did not */
+    const char *stopped;     /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was
+                                too small for what it keeps; "detach"; NULL: it did not */
     int64_t kept_from_ns;    /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
-    int64_t keep_bytes;      /* GPUSPY_KEEP; 0: no row was removed, or because the disk was nearly full */
+    bool scopes_are_known;   /* … and the table removed_scope has the NVTX ranges of that time, all of them */
+    int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed, or because the disk was nearly full */
     double attached_after_s; /* gpuspy attached so long after the process had started; 0: recorded from its start */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     const char *torch_like;      /* of an import: the version, as far as its format shows it; NULL */
@@ -316,6 +317,20 @@ struct run_level {
     int64_t start_ns, end_ns, low_bytes, high_bytes;
 };
 
+/* The peak within the NVTX ranges of a name, of a bounded recording: from the start of the process up to until_ns,
+ * which is later than kept_from_ns. In one series, or where nothing was live in none. */
+struct run_removed_scope {
+    uint32_t process;
+    const char *name, *domain; /* domain NULL: the default one */
+    int device;                /* -1: nothing was live */
+    enum run_series_layer layer;
+    int64_t peak_bytes, peak_ns;
+    int64_t entry_bytes, exit_bytes; /* of the visit with the peak; RUN_UNKNOWN: it is open */
+    int64_t open_entry_bytes;        /* of the visit that is open; RUN_UNKNOWN: none is */
+    uint64_t count;
+    int64_t ended_ns, until_ns;
+};
+
 /* The stacks from which physical memory was mapped, each once. */
 struct run_mapper {
     uint32_t process, stack; /* RUN_NONE */
@@ -367,8 +382,9 @@ const struct run_thread *run_threads(const struct run *run, size_t *n); /* by pr
 const struct run_counted *run_counted(const struct run *run, size_t *n);
 const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);
 const struct run_removed *run_removed(const struct run *run, size_t *n);
-const struct run_level *run_levels(const struct run *run, size_t *n);     /* by process, series and time */
-const struct run_context *run_contexts(const struct run *run, size_t *n); /* by process, then time */
+const struct run_level *run_levels(const struct run *run, size_t *n);                 /* by process, series and time */
+const struct run_removed_scope *run_removed_scopes(const struct run *run, size_t *n); /* by process */
+const struct run_context *run_contexts(const struct run *run, size_t *n);             /* by process, then time */
 /* The value of a variable in interpose/settings.def; NULL: not set, or unknown. */
 const char *run_setting_value(const struct run *run, uint32_t process, const char *name);
 /* False: an old recording that lacks them. */
@@ -503,6 +519,8 @@ struct run_observer {
 /* May be called again: each call starts from the beginning. False and a line in `error` if a database could not be read
  * to its end. */
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
+/* By an observer that needs no more: the replay ends with the event that it is told of. */
+void run_stop_replay(struct run *run);
 /* Valid during and after a replay. */
 size_t run_location_count(const struct run *run);
 const struct run_location *run_location(const struct run *run, uint32_t location);

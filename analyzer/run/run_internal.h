@@ -89,6 +89,8 @@ struct run {
     size_t removed_n, removed_cap;
     struct run_level *levels;
     size_t levels_n, levels_cap;
+    struct run_removed_scope *removed_scopes;
+    size_t removed_scopes_n, removed_scopes_cap;
     struct run_context *contexts;
     size_t contexts_n, contexts_cap;
     struct run_setting *settings;
@@ -211,6 +213,11 @@ void run_stacks_free(struct run *run);
 /* run_job.c: are the processes from `from` on, all of one folder, one job: of one run, or the ranks of one world that
  * ran at the same time? Else false, and a line that names the runs. */
 bool run_is_one_job(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
+
+/* run_ranks.c: whether the processes from `from` on, each of another tool's files in one folder, are the ranks of one
+ * job; they get the ranks that their files' names state. Else false, and a line that names what contradicts it. */
+bool run_are_ranks(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
+int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 
 /* replay.c */
 void run_replay_free(struct run *run);

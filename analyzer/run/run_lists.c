@@ -39,6 +39,7 @@ LIST(run_mappers, run_mapper, mappers)
 LIST(run_contexts, run_context, contexts)
 LIST(run_removed, run_removed, removed)
 LIST(run_levels, run_level, levels)
+LIST(run_removed_scopes, run_removed_scope, removed_scopes)
 
 void run_note_survived(struct run *run, size_t oom)
 {

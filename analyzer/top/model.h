@@ -77,6 +77,11 @@ struct top_wait { /* one of the last */
     int64_t start_ns, blocked_ns;
 };
 
+struct top_range { /* of NVTX, open */
+    char name[96], domain[48];
+    int64_t start_ns;
+};
+
 struct top_failure {
     uint32_t stack;
     int device;
@@ -109,7 +114,7 @@ enum top_state {
     TOP_UNREADABLE
 };
 
-enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4 };
+enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4, TOP_RANGES_MAX = 8 };
 
 struct top_alive { /* a row of allocation_row that has not ended, as far as known */
     int64_t id, bytes;
@@ -142,6 +147,8 @@ struct top_source {
                                retries */
     struct top_wait waits[TOP_WAITS_MAX]; /* the last ones, a ring: next is the oldest */
     size_t waits_next;
+    struct top_range ranges[TOP_RANGES_MAX]; /* the first that were opened */
+    size_t ranges_n, ranges_total;
     struct top_alive *alive; /* by id */
     size_t alive_n, alive_cap, cursor;
     int64_t unfound_bytes;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/text.h"
 #include "schema/store.h"
 
 enum { BLOCK = 256, DENSE = 6, CURVE_ROWS = 1000000 };
@@ -380,10 +381,24 @@ static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t f
     return rc == SQLITE_DONE || rc == SQLITE_ROW || run_database_bad(&r->s->db, r->error, r->error_size);
 }
 
+static bool read_range(struct reading *r, sqlite3_stmt *st)
+{
+    struct top_source *s = r->s;
+    if (s->ranges_n < TOP_RANGES_MAX) {
+        struct top_range *range = &s->ranges[s->ranges_n++];
+        const char *name = (const char *)sqlite3_column_text(st, 0), *domain = (const char *)sqlite3_column_text(st, 1);
+        text_put(range->name, sizeof range->name, "%s", name ? name : "(no name)");
+        text_put(range->domain, sizeof range->domain, "%s", domain ? domain : "");
+        range->start_ns = bounded(sqlite3_column_int64(st, 2));
+    }
+    s->ranges_total++;
+    return true;
+}
+
 static bool read_small(struct reading *r)
 {
     struct top_source *s = r->s;
-    s->failures_n = 0;
+    s->failures_n = s->ranges_n = s->ranges_total = 0;
     return each_row(r,
                     "SELECT pid, rank, command, cwd, host, run_id, start_real_ns, end_ns, complete, "
                     "lost_events FROM process LIMIT 1",
@@ -405,6 +420,10 @@ static bool read_small(struct reading *r)
                     "SELECT count(*) FROM oom WHERE layer = 1 OR NOT EXISTS (SELECT 1 FROM meta WHERE key = "
                     "'torch_version')",
                     NOTHING, 0, read_seen) &&
+           each_row(r,
+                    "SELECT n.name, d.name, m.start_ns FROM recovery_mark r JOIN mark m ON m.id = r.mark_id LEFT JOIN "
+                    "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id",
+                    NOTHING, 0, read_range) &&
            each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, read_recovery_value);
 }
 

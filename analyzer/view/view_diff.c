@@ -519,10 +519,10 @@ static void view_units(const struct view_diff *v)
 
 static void figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
-    if (!isfinite(value)) {
-        text_put(out, LINE, "?");
-    } else if (text) {
+    if (text) {
         text_put(out, LINE, "%s", text);
+    } else if (!isfinite(value)) {
+        text_put(out, LINE, "?");
     } else if (strcmp(f->unit, "bytes") == 0) {
         char bytes[UNITS_TEXT];
         text_put(out, LINE, "%s", units_format_bytes(bytes, units_whole(value)));
@@ -571,6 +571,31 @@ static void view_figures(const struct view_diff *v)
     fprintf(v->out, "\n%sSide by side%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), d->units_n > 1 ? "; peaks are the highest of any process" : "");
     grid_print(v, &g);
+}
+
+static void view_scopes(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
+    const size_t shown = d->scopes_n < v->top ? d->scopes_n : v->top;
+    for (size_t i = 0; i < shown; i++) {
+        const struct diff_scope *s = &d->scopes[i];
+        const struct diff_figure f = {.key = "", .unit = "bytes", .value = {s->peak[0], s->peak[1]}};
+        struct line *l = line_new(&g);
+        char name[128], domain[64];
+        terminal_clean(name, sizeof name, s->name, v->term.utf8);
+        terminal_clean(domain, sizeof domain, s->domain ? s->domain : "", v->term.utf8);
+        text_put(l->cell[0], LINE, "%s%s%s", domain, *domain ? ": " : "", name);
+        figure_text(&f, f.value[0], s->count[0] ? NULL : "no range", l->cell[1]);
+        figure_text(&f, f.value[1], s->count[1] ? NULL : "no range", l->cell[2]);
+        figure_change(&f, l);
+    }
+    if (!shown) return;
+    fprintf(v->out, "\n%sPeaks of %s by NVTX range%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            d->scopes_layer == RUN_SERIES_TENSOR ? "tensors" : "CUDA allocations",
+            terminal_style(&v->term, TERMINAL_PLAIN));
+    grid_print(v, &g);
+    if (shown < d->scopes_n) fprintf(v->out, "  %zu more, --top %zu shows them\n", d->scopes_n - shown, d->scopes_n);
 }
 
 /* --- how lines and files were paired ---------------------------------------------------------------
@@ -645,5 +670,6 @@ void view_diff(const struct view_diff *v)
         view_units(v);
     }
     view_figures(v);
+    view_scopes(v);
     view_pairings(v);
 }

@@ -43,6 +43,7 @@ static void add_training(struct head *h, const struct plan *p)
                  p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->fused_layers) add_part(h, "fused layers");
+    if (p->fused_loss) add_part(h, "fused loss");
     if (p->chunked_loss) add_part(h, "chunked loss");
     if (p->ema) add_part(h, "EMA");
     if (p->frozen != PLAN_FROZEN_NONE) add_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/json/json_parts.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -12,6 +13,7 @@
 #define ROWS_ONE 12
 #define ROWS_FEW 8
 #define ROWS_MANY 4 /* if there are several charts */
+#define SCOPES 6    /* names of NVTX ranges below a chart */
 
 /* The filling of a cell: a category; memory that is held but in no tensor; nothing. */
 enum { HELD = RESULT_CATEGORIES_N, EMPTY, FILLS };
@@ -277,6 +279,56 @@ static void step_row(const struct chart *k)
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
+/* ---------------------------------------------------------------- NVTX ranges */
+
+/* Its name stands beside it if there is room, else below. */
+static void scope_row(const struct chart *k, const struct profile_course_scope *s)
+{
+    const struct draw_text *v = k->v;
+    const int columns = (int)k->c->columns_n;
+    char name[128], domain[64], peak[UNITS_TEXT], text[256];
+    int first = columns, last = -1;
+
+    for (int x = 0; x < columns; x++) {
+        if (!s->covered[x]) continue;
+        first = first < x ? first : x;
+        last = x;
+    }
+    if (last < 0) return;
+    terminal_clean(name, sizeof name, s->scope.name, v->term.utf8);
+    terminal_clean(domain, sizeof domain, s->scope.domain ? s->scope.domain : "", v->term.utf8);
+    text_put(text, sizeof text, "%s%s%s", domain, *domain ? ": " : "", name);
+    const int width = terminal_columns(text);
+    const bool after = last + 2 + width <= columns, before = !after && width + 2 <= first;
+    fprintf(v->out, "%*s  ", LABEL - 1, draw_bytes(peak, s->scope.peak_bytes));
+    fprintf(v->out, "%*s%s%*s", before ? first - 1 - width : 0, "", before ? text : "", before ? 1 : first, "");
+    for (int x = first; x <= last; x++) fputs(!s->covered[x] ? " " : v->term.utf8 ? "▬" : "=", v->out);
+    if (after) fprintf(v->out, " %s", text);
+    fputc('\n', v->out);
+    if (after || before) return;
+    text_elide(name, sizeof name, text, v->term.width - LABEL - 1, v->term.utf8);
+    fprintf(v->out, "%*s%s\n", LABEL + 1, "", name);
+}
+
+/* Those with the highest peaks of the memory that the chart is of. */
+static void scope_rows(const struct chart *k)
+{
+    size_t all = 0;
+
+    for (size_t i = 0; i < k->c->scopes_n; i++) {
+        const struct profile_course_scope *s = &k->c->scopes[i];
+        const bool same = s->scope.process == k->front->process && s->scope.device == k->front->device;
+        if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
+        if (all == 1) {
+            fputs(terminal_style(&k->v->term, TERMINAL_DIM), k->v->out);
+            draw_wrap(k->v, LABEL + 1, "", "NVTX ranges, each with its peak");
+            fputs(terminal_style(&k->v->term, TERMINAL_PLAIN), k->v->out);
+        }
+        scope_row(k, s);
+    }
+    if (all > SCOPES) fprintf(k->v->out, "%*s%zu more: gpuspy report --only scopes\n", LABEL + 1, "", all - SCOPES);
+}
+
 /* ---------------------------------------------------------------- what it all is */
 
 /* One after another, on as many lines as necessary. */
@@ -443,6 +495,7 @@ static void one(const struct draw_text *v, struct run *run, const struct profile
     draw(&chart);
     mark_row(&chart, run);
     step_row(&chart);
+    scope_rows(&chart);
     mark_legend(&chart, run);
     legend(&chart);
     free(chart.ends);
@@ -492,6 +545,18 @@ static json_t *course_json(const struct result_report *r, const struct profile_c
     return o;
 }
 
+static json_t *scopes_json(const struct result_report *r, const struct profile_courses *c)
+{
+    struct result_report with = *r;
+
+    with.scopes_n = c->scopes_n;
+    with.scopes = arena_realloc(NULL, c->scopes_n + 1, sizeof *with.scopes);
+    for (size_t i = 0; i < c->scopes_n; i++) with.scopes[i] = c->scopes[i].scope;
+    json_t *list = json_scopes(&with);
+    free(with.scopes);
+    return list;
+}
+
 void view_timeline_json(json_t *o, struct run *run, const struct result_report *r, const struct profile_courses *c)
 {
     size_t n;
@@ -520,4 +585,5 @@ void view_timeline_json(json_t *o, struct run *run, const struct result_report *
     set(o, "series", series);
     set(o, "steps", steps);
     set(o, "oom", failures);
+    set(o, "scopes", scopes_json(r, c));
 }
