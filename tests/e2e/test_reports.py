@@ -2,9 +2,11 @@
 ranks, hours; and malicious recordings."""
 import os
 import re
+import subprocess
 import unicodedata
 
 import pytest
+from conftest import BUILD, ROOT
 from rows import DEVICE, GIB, IMPLICIT, MIB, TENSOR, Rows
 
 TORCH = "/usr/lib/python3/dist-packages/torch"
@@ -213,3 +215,40 @@ def test_many_stacks(recording):
     (peak,) = report["peak"]
     assert sum(s["bytes"] for s in peak["by_stack"]) == peak["bytes"] and peak["stacks"] == 100000
     assert re.search(r"and 9\d,\d{3} more: --top", text(recording, recording.database))
+
+
+PLAIN = """#include "fixtures/simcuda/include/simcuda.h"
+static void request(int i)
+{
+    void *scratch = 0, *out = 0;
+    cudaMalloc(&scratch, 1 << 20);
+    cudaMalloc(&out, 1 << 16);
+    cudaFree(out);
+    if (i % 10 == 3) return; /* an early return */
+    cudaFree(scratch);
+}
+int main(int argc, char **argv)
+{
+    void *device = 0, *pinned = 0;
+    (void)argv;
+    for (int i = 0; i < 600 && argc > 1; i++) request(i);
+    cudaMalloc(&device, 1 << 24);
+    cudaMallocHost(&pinned, 1 << 20);
+    for (int i = 0; i < 300; i++) cudaMemcpyAsync(device, pinned, 1 << 20, cudaMemcpyHostToDevice, 0);
+    cudaDeviceSynchronize();
+    cudaFree(device);
+    return cudaFreeHost(pinned);
+}
+"""
+
+
+def test_advice_for_a_program_without_python(recording):
+    """A wait at its end needs no advice, and a leak is a block to free, not a tensor to detach."""
+    (recording.folder / "plain.c").write_text(PLAIN)
+    subprocess.run(["gcc", "-g", f"-I{ROOT}", "-o", "plain", "plain.c", BUILD / "sim" / "libcudart.so.13"], cwd=recording.folder, check=True)
+    recording.run(recording.folder / "plain")
+    assert recording.report()["advice"] == []
+    recording.database.unlink()
+    recording.run(recording.folder / "plain", "leak")
+    text = [a if isinstance(a, str) else a["text"] for a in recording.report()["advice"]]
+    assert any("free each block" in t and "plain.c:5" in t for t in text) and not any("detach" in t for t in text), text

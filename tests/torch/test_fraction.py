@@ -83,3 +83,13 @@ def test_a_setting_limits_like_a_call(run):
     theirs = asked(real.database, "--limit", limit("1GiB"))["recorded"]
     ours = asked(first.database, "--set", "per_process_memory_fraction:0.4")["whatif"][0]
     assert figures(ours) == figures(theirs), (ours, theirs)
+
+
+def test_advice_names_the_variable_that_caps(run):
+    """PyTorch 2.9 and newer read the fraction from the variable, too."""
+    done = run("none", "20", setting="per_process_memory_fraction:0.3")
+    if "nrecognized" in done.stderr:
+        pytest.skip("this version has no such key")
+    oom, = done.report()["oom"]
+    assert oom["cause"] == "allocator_cap"
+    assert any("per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF" in a for a in oom["advice"]), oom["advice"]
