@@ -56,8 +56,8 @@ static bool is_known_demand(const facts *f, int64_t beside)
 }
 
 /* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so that only the
- * growth is new. In PyTorch, where every operation frees something, what only allocates is loading, unless it is the
- * graphs of passes, which keep everything. */
+ * growth is new. In PyTorch, where every operation frees something, what only allocates is loading, unless
+ * it is the graphs of passes, which keep everything. */
 static bool is_leak(const facts *f)
 {
     if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) ||

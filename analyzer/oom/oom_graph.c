@@ -74,7 +74,7 @@ bool oom_never_trains(struct site_builder *b, uint32_t stack)
     return site_source_lacks(b, stack, words, sizeof words / sizeof *words);
 }
 
-/* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
+/* Below a function whose name says that no backward pass follows, or below @torch.no_grad(). */
 static bool is_evaluation(struct site_builder *b, uint32_t stack)
 {
     const struct run *run = b->run;

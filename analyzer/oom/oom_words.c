@@ -194,6 +194,20 @@ void oom_explain_preallocation(struct oom_words *w)
     }
 }
 
+/* Code outside of PyTorch whose allocations grow: it never frees them. */
+static const struct result_growth *growth_at(const struct oom_words *w, const struct result_site *site)
+{
+    const struct result_report *r = w->b->report;
+    for (size_t i = 0; i < r->growth_n; i++) {
+        const struct result_growth *g = &r->growth[i];
+        if (g->process == w->v->process && g->layer == RUN_SERIES_DEVICE && g->stack.site.line == site->line &&
+            g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0) {
+            return g;
+        }
+    }
+    return NULL;
+}
+
 void oom_explain_outside(struct oom_words *w)
 {
     const struct result_by_owner *direct = oom_direct_owner(w->v);
@@ -212,7 +226,13 @@ void oom_explain_outside(struct oom_words *w)
     }
     w->v->verdict = TEXT(w, "most of the GPU is in use outside PyTorch's allocator, which holds %s of %s%s",
                          SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
-    if (direct) {
+    const struct result_growth *grows = direct ? growth_at(w, &direct->site) : NULL;
+    if (grows) {
+        advise(w, OOM_EFFORT_LINE, grows->bytes,
+               TEXT(w, "%s: its CUDA allocations grow by %s %s: free each block after its last use",
+                    site_short_text(w->b, &direct->site), SIZE(w, grows->bytes_per_step),
+                    grows->by_steps ? "per step" : "each time"));
+    } else if (direct) {
         advise(w, OOM_EFFORT_LINE, direct->bytes,
                TEXT(w,
                     "%s: its cudaMalloc calls leave that much less for PyTorch: use a smaller pool or "

@@ -16,7 +16,7 @@ static const double matters_share = 0.02, matters_s = 0.001;
 enum {
     MANY = 5,  /* small reads or copies, one after another at one line in a step */
     MASS = 30, /* of any small copies: more than the batches of a step have */
-    FEW = 3,   /* calls that advice may concern if no steps are known */
+    FEW = 3,   /* a single call at the end of a program means nothing */
     LOOP = 10  /* calls that count as a loop if no steps are known */
 };
 
@@ -99,15 +99,13 @@ static int longer(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-/* If no steps are known: a single call, as at the end of a program, means nothing. PyTorch sets up and loads with waits
- * of its own, so there a wait that occurred a few times, or only at the beginning, means nothing; on a simulated GPU
- * time means nothing. */
+/* If no steps are known. PyTorch sets up and loads with waits of its own, so there a wait that occurred a few times, or
+ * only at the beginning, means nothing; on a simulated GPU time means nothing. */
 static bool long_enough(const struct site_builder *b, const struct wait *w, double share)
 {
     double blocked = (double)w->blocked_ns / 1e9, run = (double)(run_duration(b->run) - run_kept_from(b->run));
     bool loop = w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
-    return share >= matters_share && blocked >= matters_s && w->count >= FEW &&
-           (!step_has_tensors(b) || (loop && !b->report->simulated));
+    return share >= matters_share && blocked >= matters_s && (!step_has_tensors(b) || (loop && !b->report->simulated));
 }
 
 /* Advice for each single call may become one piece of advice for all of a step. */
@@ -135,7 +133,8 @@ static struct result_sync_site describe(struct question_syncs *s, const struct w
     site.share = site.blocked_s / wall;
     site.matters =
         step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
-    if (site.matters && !site.site.exit) { /* the end of a program needs no advice */
+    const bool few = site.pace.phase == RESULT_PHASE_UNKNOWN && w->count < FEW;
+    if (site.matters && !site.site.exit && !few) { /* the end of a program needs no advice */
         site.advice = question_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
     }
     return site;

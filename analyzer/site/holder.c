@@ -9,7 +9,7 @@ enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
 /* ---------------------------------------------------------------- from frame to frame */
 
-/* obj(…), obj.method(…) in the statement: the object's attributes that the callee has set. */
+/* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
 static void take_attributes(struct site_search *s)
 {
     const char *code = s->code.list[s->at].code;
@@ -33,7 +33,7 @@ static void take_attributes(struct site_search *s)
     s->attributes.n = 0;
 }
 
-/* optimizer.step(): what it allocates, the object may keep. */
+/* optimizer.step(): the object may keep what the call allocates. */
 static void take_object(struct site_search *s)
 {
     const char *code = s->code.list[s->at].code;
@@ -105,8 +105,8 @@ static void read_decorators(struct site_search *s)
     }
 }
 
-/* backward(retain_graph=True) in a loop: a variable that each pass takes over from the one before holds its graph. What
- * else the loop stores, it would hold without that. */
+/* backward(retain_graph=True) in a loop: a variable that each iteration takes over from the previous one holds its
+ * graph. What else the loop stores would be held in any case. */
 static void read_carried(struct site_search *s)
 {
     const size_t loop = site_common_loop(s, s->at, s->at);

@@ -29,7 +29,7 @@ void site_find_function(struct site_search *s)
 
 size_t site_common_loop(const struct site_search *s, size_t a, size_t b)
 {
-    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program's is the call */
+    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program is the call */
         return s->code.n;
     }
     for (size_t k = site_code_parent(&s->code, b); k < s->code.n && k + 1 >= s->from;
@@ -44,7 +44,7 @@ size_t site_common_loop(const struct site_search *s, size_t a, size_t b)
     return s->code.n;
 }
 
-/* Is the name made anew in these statements? What is computed from itself goes on. */
+/* Is the name assigned anew in these statements? A value that is computed from itself does not count. */
 static bool is_made_in(struct site_search *s, const char *name, size_t from, size_t to)
 {
     const char *dot = strchr(name, '.');
@@ -102,7 +102,7 @@ static const char *place(struct site_search *s, bool loop)
     return arena_printf(s->scratch, "%s %s%s", loop ? "in the loop of" : "of", name, s->module ? "" : "()");
 }
 
-/* Does an assignment give the name a value that `is` holds of? Of several targets each has its own. */
+/* Does an assignment give the name a value for which `is` is true? With several targets, each has its own value. */
 static bool is_given(struct site_search *s, const char *name, bool (*is)(const char *value))
 {
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
@@ -131,7 +131,7 @@ static bool is_list(const char *value)
     return *value == '[' || strncmp(value, "list(", 5) == 0;
 }
 
-/* Does a loop make optimizer steps outside of the loop within it? Then its passes are the steps of the program. */
+/* Does the loop make optimizer steps outside of the loop `within` it? Then its iterations are the program's steps. */
 static bool is_step_loop(const struct site_search *s, size_t loop, size_t within)
 {
     for (size_t i = loop + 1; i < site_code_end(&s->code, loop); i++) {
@@ -153,15 +153,16 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
         (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop)))) {
         return;
     }
-    bool reset = false; /* by a loop around it: then it is held for so long only */
+    bool reset = false; /* by a loop around it: then it is held only until the next iteration */
     for (size_t k = loop; k < none && !reset; k = site_common_loop(s, k, k)) {
         reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
         if (reset && is_step_loop(s, k, loop)) {
             return;
         }
     }
-    const char *what = arena_printf(s->scratch, "%s that stores what line %d makes in something created outside of it",
-                                    place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
+    const char *what =
+        arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
+                     place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
     site_add_candidate(&s->found,
                        (struct site_candidate){.frame = s->frame,
                                                .code = s->code,
@@ -262,7 +263,7 @@ void site_read_statement(struct site_search *s, size_t i)
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
         if (site_value_holds(s, i, store.value) &&
-            (s->graph || !store.weak)) { /* update() of a number's tensor adds nothing */
+            (s->graph || !store.weak)) { /* update() with a number's tensor adds nothing */
             site_consider_store(s, i, store.into, store.weak);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
@@ -271,7 +272,7 @@ void site_read_statement(struct site_search *s, size_t i)
     }
 }
 
-/* A lambda's frame or a comprehension's: its line is one of the function around it. */
+/* A frame of a lambda or comprehension: its line belongs to the function around it. */
 static bool is_nameless(const char *function)
 {
     const size_t n = function ? strlen(function) : 0;

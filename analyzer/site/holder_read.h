@@ -14,28 +14,28 @@ struct site_candidate {
     size_t at;
     const char *why;
     bool weak;   /* update(), or of another loop than the call */
-    bool passed; /* into a local that the function returns: a caller's statement is more likely */
+    bool passed; /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct site_candidates {
     struct site_candidate list[SITE_FOUND_MAX];
-    size_t n; /* more than there is room for are counted */
+    size_t n; /* those beyond the room are also counted */
 };
 
 struct site_search {
     struct site_builder *b;
     uint32_t stack; /* of the allocation */
     struct arena *scratch;
-    long budget; /* statements that may still be looked at */
+    long budget; /* statements that may still be examined */
     bool graph;
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;
-    size_t at, from, to;              /* the statement that called; its function's */
-    bool module;                      /* it is none, but the file */
-    struct site_names names, objects; /* that refer to the memory; whose method allocated it */
+    size_t at, from, to;              /* the statement that called; the bounds of its function */
+    bool module;                      /* not in a function but at the top level of the file */
+    struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
     /* of the frame that it called */
-    bool returned;                /* the value comes back */
-    bool raises;                  /* it, or what it called, has a raise statement */
+    bool returned;                /* the value is returned */
+    bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
     struct site_candidates found, kept_errors;
 };
@@ -43,12 +43,12 @@ struct site_search {
 bool site_is_function(const struct site_statement *s);
 bool site_is_loop(const struct site_statement *s);
 void site_find_function(struct site_search *s);
-/* The innermost loop around both; code.n none. */
+/* The innermost loop around both; code.n if there is none. */
 size_t site_common_loop(const struct site_search *s, size_t a, size_t b);
 void site_add_candidate(struct site_candidates *to, struct site_candidate c);
-/* Statement i stores the memory in `into`: is it something that outlives the step? */
+/* Statement i stores the memory in `into`: does that outlive the step? */
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak);
-/* Any of the values that a tuple has. */
+/* Any of the values of a tuple. */
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 void site_read_statement(struct site_search *s, size_t i);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);

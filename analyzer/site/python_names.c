@@ -168,7 +168,7 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
     }
 }
 
-/* "for x in loader", "with open(f) as g": what they bind, and of what. */
+/* "for x in loader", "with open(f) as g": the names that they bind, and the value. */
 static bool header_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to)
 {
     const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as ");

@@ -28,8 +28,8 @@ struct site_assignment {
 bool site_assignment_of(struct arena *arena, const char *code, struct site_assignment *to);
 /* The same, and what `for x in loader` and `with open(f) as g` bind. */
 bool site_binding_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to);
-/* The names that targets bind, with their attributes; each with an index (`cache[key]`) goes to `indexed` instead, as
- * its base, unless the index is a constant. `indexed` may be NULL. */
+/* The names that targets bind, with their attributes; those with an index (`cache[key]`) go to `indexed` instead, as
+ * their base, unless the index is a constant. `indexed` may be NULL. */
 void site_targets_of(struct arena *arena, const char *targets, struct site_names *names, struct site_names *indexed);
 
 /* The bracket that closes the one at p; the end of the text if none does. */

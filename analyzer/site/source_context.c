@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Each file once: many call paths lead through it. */
+/* Parses each file once: many call paths lead through it. */
 static struct site_code code_of_file(struct site_builder *b, const struct run_source_text *text)
 {
     for (size_t i = 0; i < b->codes_n; i++) {

@@ -1,4 +1,4 @@
-"""The texts that `make words` prints contain no phrase that a reviewer replaced once."""
+"""The texts that `make words` prints contain none of the phrases that a review replaced."""
 import re
 import subprocess
 import sys
@@ -13,6 +13,11 @@ REPLACED = {  # a phrase, what to write instead
     r"(%s|%u|%zu|%d|\d) a (step|second)\b": "per step",
     r"\b([Aa]n|[Tt]he|[Nn]o|[Ff]atal|last) out of memory\b": "out-of-memory error",
     r"\b(unknown|smaller|other) places?\b": "call site",
+    r"\bstands? for\b": "represents, means",
+    r"\b[Ww]hat is no\b": "files that are not",
+    r"\bcomes? by\b": "occurs, gets",
+    r"\b[Hh]ow sure\b": "how exact",
+    r"\bin the place of\b": "instead of",
 }
 
 
