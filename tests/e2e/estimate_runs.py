@@ -161,30 +161,70 @@ def sharded():
     return lines
 
 
-def xmem():
-    """The fourth: runs of xMem's repository, those that formulas were written with apart from those that they were not."""
+ROWS = ROOT / "scripts" / "estimate-rows"
+DISTRIBUTION = "median error | 90th percentile | between low and high | above high | mean width"
+
+
+def rows_script():
     spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
     rows = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rows)
-    lines = ["| rows | which | median error | 90th percentile | between low and high | above high | mean width | xMem | DNNMem | SchedTune | LLMem |",
-             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    return rows
 
-    def line(name, found, others):
-        n, median, p90, _, within, above, width = rows.summed_up(found)
-        tools = [f"{statistics.median(others[tool]):.1%}" if others.get(tool) else "" for tool in ("xMem", "DNNMem", "SchedTune", "LLMem")]
-        lines.append(f"| {name} | {n} | {median:.1%} | {p90:.1%} | {within:.0%} | {above:.0%} | {width:.0%} | {' | '.join(tools)} |".replace("%", " %"))
 
+def distribution(rows, *names, more=()):
+    """A line of a table."""
+    n, median, p90, _, within, above, width = rows_script().summed_up(rows)
+    cells = [*names[:1], n, *names[1:], f"{median:.1%}", f"{p90:.1%}", f"{within:.0%}", f"{above:.0%}", f"{width:.0%}", *more]
+    return f"| {' | '.join(map(str, cells))} |".replace("%", " %")
+
+
+def xmem():
+    """The fourth: runs of xMem's repository, those that formulas were written with apart from those that they were not."""
+    rows, tools = rows_script(), ("xMem", "DNNMem", "SchedTune", "LLMem")
+    lines = [f"| which | rows | {DISTRIBUTION} | {' | '.join(tools)} |", "|---|" + "--:|" * 10]
     for name in ("development", "validation"):
-        found, others, _ = rows.judged(ROOT / "scripts" / "estimate-rows" / f"xmem-{name}.tsv")
+        found, others, _ = rows.judged(ROWS / f"xmem-{name}.tsv")
         images = ("vgg", "resnet", "mobilenet", "mnasnet", "convnext", "regnet")
         if name == "validation":
-            line("validation, convolutional networks", [row for row in found if row[1].startswith(images)], {})
-            line("validation, transformers", [row for row in found if not row[1].startswith(images)], {})
-        line(f"{name}, all", found, others)
+            lines += [distribution([row for row in found if row[1].startswith(images)], "validation, convolutional networks", more=[""] * 4),
+                      distribution([row for row in found if not row[1].startswith(images)], "validation, transformers", more=[""] * 4)]
+        medians = [f"{statistics.median(others[tool]):.1%}" if others.get(tool) else "" for tool in tools]
+        lines.append(distribution(found, f"{name}, all", more=medians))
     return lines
 
 
-TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem}
+def h200():
+    """The fifth: our own trainings on an H200."""
+    rows = rows_script()
+    found, _, _ = rows.judged(ROWS / "h200.tsv")
+    lines = [f"| which | rows | counter | {DISTRIBUTION} |", "|---|--:|---|" + "--:|" * 5]
+    kinds = {"language models, encoders": lambda row: "LoRA" not in row[7]["task"] and "image" not in row[7]["task"],
+             "LoRA": lambda row: "LoRA" in row[7]["task"], "image models": lambda row: "image" in row[7]["task"], "all": lambda row: True}
+    for which in ("development", "validation"):
+        for kind, is_of in kinds.items():
+            for counter in ("allocated", "reserved"):
+                some = [row for row in found if is_of(row) and rows.counter(row[7]) == counter and rows.is_validation(row[7]) == (which == "validation")]
+                if some and (which == "validation" or kind == "all"):
+                    lines.append(distribution(some, f"{which}, {kind}", counter))
+    return lines
+
+
+def sources():
+    """The sixth: figures that others published."""
+    names = {"Stone-ResearchLife/xMem": "xMem's results (training, driver's figure)", "QwenLM/Qwen3": "Qwen3's speed benchmark (inference, allocated)",
+             "Lightning-AI/litgpt": "litgpt's resource tables (LoRA, allocated)",
+             "QwenLM/Qwen": "Qwen's profiling (fine-tuning and inference, tool not stated)",
+             "pytorch/torchtitan": "torchtitan's benchmarks (8 to 512 GPUs, reserved)"}
+    rows = rows_script()
+    found, _, _ = rows.judged(ROWS / "published.tsv")
+    lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
+    lines += [distribution([row for row in found if row[0] == source], name) for source, name in names.items()]
+    several = [row for row in found if int(row[7]["gpus"]) > 1]
+    return lines + [distribution(several, "several GPUs, of all sources"), distribution(found, "all, with peft, torchtune and torchao")]
+
+
+TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources}
 
 
 def between(text, name):
