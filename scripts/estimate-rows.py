@@ -10,9 +10,11 @@ SHA-256 begins with a byte below 128 are for validation: no formula was written 
 development, 14 of them are here. Runs that ended out of memory are left out. Other tools' estimates of a row are in its notes.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
-skipped, with the reason. h200.tsv: measured by this project. What a row's counter counts is compared: allocated memory without CUDA's context and without
-the allocator's rounding, reserved memory with it, and the driver's figure with both."""
+skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
+other sources. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
+reserved memory with that, and the driver's figure with both."""
 import csv
+import hashlib
 import json
 import os
 import re
@@ -55,6 +57,12 @@ def counter(row):
     if "NVML" in text or text.startswith("GPU memory"):
         return "driver"
     return "reserved" if "reserved" in text else "allocated"
+
+
+def is_validation(row):
+    """Of h200.tsv: half of the trainings, drawn by a hash."""
+    key = "|".join(row[name] for name in ("model", "task", "precision", "batch", "seq", "optimizer", "checkpointing"))
+    return hashlib.sha256(key.encode()).digest()[0] < 128
 
 
 def model_of(row):
@@ -168,7 +176,7 @@ def estimated(row):
 
 
 def judged(path, show=False):
-    """(source, model, |error|, between low and high, above high, width, error) of each row; other tools' errors; skipped rows."""
+    """(source, model, |error|, between low and high, above high, width, error, row) of each; other tools' errors; skipped rows."""
     found, skipped, others = [], defaultdict(int), defaultdict(list)
     for row in csv.DictReader(open(path), delimiter="\t", quoting=csv.QUOTE_NONE):
         try:
@@ -185,7 +193,7 @@ def judged(path, show=False):
         error, source = likely / known - 1, re.split(r"[ @]", row["source"].removeprefix("github "))[0]
         if show:
             print(f"{error:+7.1%} {low / known - 1:+7.1%} {high / known - 1:+7.1%} {counter(row):9} {row['model'][:26]:26} {' '.join(command[2:])}")
-        found.append((source, row["model"], abs(error), low <= known <= high, known > high, (high - low) / likely, error))
+        found.append((source, row["model"], abs(error), low <= known <= high, known > high, (high - low) / likely, error, row))
     return found, others, skipped
 
 

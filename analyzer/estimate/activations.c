@@ -122,13 +122,16 @@ static struct unit unit_of(const struct model_shape *m, enum estimate_act_group 
     }
 }
 
+/* What backward allocates for a moment differs that much between versions of PyTorch and transformers at least. */
+#define VERSIONS 0.97
+
 /* The first peak of backward as two lines, which add up to it in each variant: the largest moment need not be the
  * same in all. */
 static void first_peak(const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
                        const struct estimate_act_pass *high, struct estimate_interval *logits,
                        struct estimate_interval *gradients)
 {
-    struct estimate_interval all = sorted(low->first, likely->first, high->first);
+    struct estimate_interval all = sorted(VERSIONS * low->first, likely->first, high->first);
     double rest = fmax(0, likely->first - likely->logits);
 
     if (likely->at_loss) {
@@ -136,7 +139,8 @@ static void first_peak(const struct estimate_act_pass *low, const struct estimat
         *logits = (struct estimate_interval){all.low - gradients->low, all.likely - rest, all.high - rest};
     } else {
         *logits = sorted(low->held, likely->held, high->held);
-        *gradients = sorted(low->first - low->held, likely->first - likely->held, high->first - high->held);
+        *gradients =
+            sorted(VERSIONS * (low->first - low->held), likely->first - likely->held, high->first - high->held);
     }
 }
 
@@ -194,7 +198,8 @@ static void eager(const struct plan *p, struct estimate_result *r)
         "low: the script drops the logits; high: it keeps them", text);
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, first layers of backward", gradients,
         WHY_EAGER, "the maximum in backward's first half, on top of what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", OF(second), WHY_EAGER,
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward",
+        sorted(VERSIONS * least->second, likely->second, most->second), WHY_EAGER,
         "the maximum in the layer where backward ends and in the embedding, on top of all gradients");
 #undef OF
 }

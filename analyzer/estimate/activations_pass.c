@@ -189,6 +189,12 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     w.all = z.gradient *
             ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
              params_of(&last, false) + embedding * (m->tied ? 1 : 2));
+    if (again && w.copies && estimate_act_has_logits(m)) /* autocast has its copies of all weights until it ends */
+        see(&w,
+            z.compute *
+                    ((double)(m->layers - sparse) * params_of(&dense, true) + (double)sparse * params_of(&moe, true)) +
+                (z.compute + 8) * z.tokens * (double)m->vocab,
+            0);
     if (estimate_act_has_logits(m)) loss(p, &z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;

@@ -248,17 +248,18 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
     if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
     if (free.reserved > room && estimate_replay(p, room, workspace_of(p), converts, &within) && !within.fits)
         within = free;
-    add_blocks(p, live, free.allocated, REPLAY_SURE * live, r);
+    add_blocks(p, live, free.allocated, p->model->shape.family == MODEL_CONV ? 0 : REPLAY_SURE * live, r);
     live = fmax(live, free.allocated);
     holes = fmax(0, free.reserved - live);
     more = p->model->shape.family == MODEL_CONV
                ? 0
                : free.largest; /* its segment, split by smaller tensors, needs a second */
     least = fmax(0, within.reserved - live);
-    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
-                        (struct estimate_interval){REPLAY_LOW * least, least,
-                                                   fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + more)) + SEGMENTS,
-                                                        most.reserved - live)});
+    line = estimate_add(
+        r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
+        (struct estimate_interval){
+            REPLAY_LOW * least, least,
+            fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)});
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
     line->why = "the order of requests, and workspaces of cuDNN between them";

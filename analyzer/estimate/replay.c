@@ -200,10 +200,7 @@ static void forward(struct pass *c, size_t i, uint32_t input)
     struct node *node = &c->nodes[i];
     uint32_t in = op->from ? c->nodes[op->from - 1].out : input;
 
-    if (op->cast > 0 && c->keeps)
-        node->cast = take(c, op->cast);
-    else
-        for_a_moment(c, op->cast);
+    if (op->cast > 0) node->cast = take(c, op->cast);
     save_inputs(c, i, in);
     if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
     if (op->flags & (REPLAY_IN_PLACE | REPLAY_PARTS))
@@ -245,6 +242,8 @@ static void forward_all(struct pass *c, uint32_t input)
         forward(c, i, input);
     }
     c->keeps = true;
+    for (size_t i = 0; i < c->list.n; i++) /* autocast ends, and with it its copies that nobody saved */
+        if (c->list.ops[i].checkpoint) drop(c, &c->nodes[i].cast);
 }
 
 /* A checkpointed layer is computed again before its backward. */

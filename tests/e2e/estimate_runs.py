@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The tables of measured runs in docs/estimate.md: the measurement, the estimate of `gpuspy estimate`, and the
-difference. python3 tests/e2e/estimate_runs.py rewrites them after the formulas have changed"""
+"""The tables of measured runs in docs/estimate.md: what was measured, what `gpuspy estimate` says, how far apart.
+
+  python3 tests/e2e/estimate_runs.py    writes them anew, after a change of the formulas
+"""
 import importlib.util
 import json
 import os
@@ -15,11 +17,11 @@ MEASURED = Path(__file__).resolve().parent / "estimate_runs.json"
 SHARDED = Path(__file__).resolve().parent / "estimate_sharded.json"
 MIB, GIB = 1 << 20, 1 << 30
 
-# For each counter, the parts of an estimate that it does not include.
+# What each counter counts, as parts of an estimate that it does not.
 ALLOCATED = ("context", "communication", "allocator")  # torch.cuda.max_memory_allocated, active bytes
 RESERVED = ("context", "communication")  # NVML's figure, minus its figure before the model was loaded
-# PyTorch caches reserved memory separately for each stream, and FSDP2 allocates the gradient shards on the stream of
-# its reduce-scatters. So the shards of the previous step are still cached at any moment of the next one.
+# PyTorch's reserved bytes are cached for each stream apart, and FSDP2 makes the shards of gradients on the one of its
+# reduce-scatters: those of the step before are there, cached, whatever the moment at which the other streams need most.
 STREAMS = "reserved"
 COUNTERS = {"allocated": ALLOCATED, "NVML less context": RESERVED, "llm.c's own": ALLOCATED, STREAMS: RESERVED}
 
@@ -30,8 +32,8 @@ LLAMA32 = "--model llama-3.2-3b --precision bf16 --batch 2 --seq 4096 --optimize
 LLAMA31 = ("--model llama-3.1-8b --precision bf16 --master-weights --optimizer adamw --sharding zero3 --batch 2 --seq 8192 "
            "--checkpointing selective-op")
 
-# (run, what, settings, part of the estimate, counter, measured GiB). The part is a name, "peak", or other settings
-# whose estimate is subtracted.
+# (run, what, settings, what of the estimate, counter, measured GiB). What: a part's name, "peak", or other settings,
+# which are subtracted.
 RUNS = [
     ("A", "weights of bert-large", BERT + " --batch 4", "weights", "NVML less context", (2631 - 1343) / 1024),
     ("A", "batch 4", BERT + " --batch 4 --accumulation 2", "peak", "NVML less context", (14949 - 1343) / 1024),
@@ -70,8 +72,7 @@ def add_up(lines):
 
 
 def peak(answer, without, cached=()):
-    """Low, likely and high estimate of the phase that is largest by a counter. `cached`: parts that the counter always
-    includes."""
+    """Low, likely and high of the phase that has most of what a counter counts. `cached`: parts that it counts always."""
     lines = [line for line in answer["lines"] if not line["host"] and line["part"] not in without]
     return max((add_up([line for line in lines if phase in line["phases"] or line["part"] in cached])
                 for phase in answer["phases"]), key=lambda sums: sums[1])
@@ -110,7 +111,7 @@ def inside(low, high, measured):
 
 
 def published():
-    """The first table and the line below it."""
+    """The first table, and its last line."""
     lines = ["| run | what | counter | measured | predicted | low – high | error |", "|---|---|---|--:|--:|--:|--:|"]
     errors, whole = [], []
     for run, what, settings, of, counter, measured in RUNS:
@@ -160,31 +161,70 @@ def sharded():
     return lines
 
 
-def xmem():
-    """The fourth: runs from xMem's repository; those used to develop the formulas are separate from those that were
-    not."""
+ROWS = ROOT / "scripts" / "estimate-rows"
+DISTRIBUTION = "median error | 90th percentile | between low and high | above high | mean width"
+
+
+def rows_script():
     spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
     rows = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rows)
-    lines = ["| rows | which | median error | 90th percentile | between low and high | above high | mean width | xMem | DNNMem | SchedTune | LLMem |",
-             "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    return rows
 
-    def line(name, found, others):
-        n, median, p90, _, within, above, width = rows.summed_up(found)
-        tools = [f"{statistics.median(others[tool]):.1%}" if others.get(tool) else "" for tool in ("xMem", "DNNMem", "SchedTune", "LLMem")]
-        lines.append(f"| {name} | {n} | {median:.1%} | {p90:.1%} | {within:.0%} | {above:.0%} | {width:.0%} | {' | '.join(tools)} |".replace("%", " %"))
 
+def distribution(rows, *names, more=()):
+    """A line of a table."""
+    n, median, p90, _, within, above, width = rows_script().summed_up(rows)
+    cells = [*names[:1], n, *names[1:], f"{median:.1%}", f"{p90:.1%}", f"{within:.0%}", f"{above:.0%}", f"{width:.0%}", *more]
+    return f"| {' | '.join(map(str, cells))} |".replace("%", " %")
+
+
+def xmem():
+    """The fourth: runs of xMem's repository, those that formulas were written with apart from those that they were not."""
+    rows, tools = rows_script(), ("xMem", "DNNMem", "SchedTune", "LLMem")
+    lines = [f"| which | rows | {DISTRIBUTION} | {' | '.join(tools)} |", "|---|" + "--:|" * 10]
     for name in ("development", "validation"):
-        found, others, _ = rows.judged(ROOT / "scripts" / "estimate-rows" / f"xmem-{name}.tsv")
+        found, others, _ = rows.judged(ROWS / f"xmem-{name}.tsv")
         images = ("vgg", "resnet", "mobilenet", "mnasnet", "convnext", "regnet")
         if name == "validation":
-            line("validation, convolutional networks", [row for row in found if row[1].startswith(images)], {})
-            line("validation, transformers", [row for row in found if not row[1].startswith(images)], {})
-        line(f"{name}, all", found, others)
+            lines += [distribution([row for row in found if row[1].startswith(images)], "validation, convolutional networks", more=[""] * 4),
+                      distribution([row for row in found if not row[1].startswith(images)], "validation, transformers", more=[""] * 4)]
+        medians = [f"{statistics.median(others[tool]):.1%}" if others.get(tool) else "" for tool in tools]
+        lines.append(distribution(found, f"{name}, all", more=medians))
     return lines
 
 
-TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem}
+def h200():
+    """The fifth: our own trainings on an H200."""
+    rows = rows_script()
+    found, _, _ = rows.judged(ROWS / "h200.tsv")
+    lines = [f"| which | rows | counter | {DISTRIBUTION} |", "|---|--:|---|" + "--:|" * 5]
+    kinds = {"language models, encoders": lambda row: "LoRA" not in row[7]["task"] and "image" not in row[7]["task"],
+             "LoRA": lambda row: "LoRA" in row[7]["task"], "image models": lambda row: "image" in row[7]["task"], "all": lambda row: True}
+    for which in ("development", "validation"):
+        for kind, is_of in kinds.items():
+            for counter in ("allocated", "reserved"):
+                some = [row for row in found if is_of(row) and rows.counter(row[7]) == counter and rows.is_validation(row[7]) == (which == "validation")]
+                if some and (which == "validation" or kind == "all"):
+                    lines.append(distribution(some, f"{which}, {kind}", counter))
+    return lines
+
+
+def sources():
+    """The sixth: figures that others published."""
+    names = {"Stone-ResearchLife/xMem": "xMem's results (training, driver's figure)", "QwenLM/Qwen3": "Qwen3's speed benchmark (inference, allocated)",
+             "Lightning-AI/litgpt": "litgpt's resource tables (LoRA, allocated)",
+             "QwenLM/Qwen": "Qwen's profiling (fine-tuning and inference, tool not stated)",
+             "pytorch/torchtitan": "torchtitan's benchmarks (8 to 512 GPUs, reserved)"}
+    rows = rows_script()
+    found, _, _ = rows.judged(ROWS / "published.tsv")
+    lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
+    lines += [distribution([row for row in found if row[0] == source], name) for source, name in names.items()]
+    several = [row for row in found if int(row[7]["gpus"]) > 1]
+    return lines + [distribution(several, "several GPUs, of all sources"), distribution(found, "all, with peft, torchtune and torchao")]
+
+
+TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources}
 
 
 def between(text, name):

@@ -12,8 +12,8 @@ from conftest import BUILD, HERE
 KINDS = {
     "plain": ("", ""),
     "eager": ("--attention eager --step fused", "--attention eager --step fused"),
-    "amp": ("--precision amp", "--precision amp"),
-    "bf16": ("--precision bf16 --batch 8", "--precision bf16 --batch 8"),
+    "amp": ("--precision amp", "--precision amp --fused-loss"),
+    "bf16": ("--precision bf16 --batch 8", "--precision bf16 --fused-loss --batch 8"),
     "checkpointing": ("--checkpointing full --batch 16", "--checkpointing full --batch 16"),
     "operations": ("--checkpointing selective-op --batch 16", "--checkpointing selective-op --batch 16"),
     "sgd": ("--optimizer sgd --step loop", "--optimizer sgd --step loop"),
