@@ -17,11 +17,6 @@
 static const char own[] = "your own recordings (gpuspy calibrate)";
 static const char own_why[] = "the lowest and highest value in your own recordings";
 
-static unsigned phases_of(const struct plan *p)
-{
-    return p->inference ? IN_INFERENCE : IN_TRAINING;
-}
-
 /* ---------------------------------------------------------------- context and workspaces */
 
 /* Measured by others, kernels loaded lazily as CUDA does since 12.2: 110 MiB (RTX 3060, 28 multiprocessors), 287 MB
@@ -46,12 +41,12 @@ static void add_context(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     if (p->context > 0) {
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels", EXACTLY(p->context));
+        line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels", EXACTLY(p->context));
         estimate_explain(line, "--context-size", "as given");
         return;
     }
     if (seen.runs) {
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+        line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                             estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
@@ -59,14 +54,14 @@ static void add_context(const struct plan *p, struct estimate_result *r)
     }
     if (p->gpu && p->gpu->multiprocessors > 0 && p->gpu->simulated) {
         const double n = p->gpu->multiprocessors, each = is_hopper(p) ? CONTEXT_HOPPER : CONTEXT_LIKELY;
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+        line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                             (struct estimate_interval){n * CONTEXT_LOW, n * each, n * CONTEXT_HIGH});
         estimate_explain(line, "measurements of six GPUs, kernels loaded lazily",
                          "%.0f multiprocessors · %.1f MiB (2.9 to 8)", n, each / MIB);
         line->why = "depends on driver and libraries; more if all kernels are loaded at once";
         return;
     }
-    line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+    line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                         (struct estimate_interval){280 * MIB, 500 * MIB, 900 * MIB});
     estimate_explain(line, "published measurements: 287 MB to 0.9 GiB, kernels loaded lazily",
                      "a context, and the kernels that a program uses");
@@ -93,14 +88,14 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
 
     if (seen.runs) {
         line =
-            estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS and cuDNN", estimate_calibrated_interval(&seen));
+            estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS and cuDNN", estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
         return;
     }
     known = known && atof(p->gpu->capability) < 10;
     line = estimate_add(
-        r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
+        r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS",
         (struct estimate_interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
@@ -128,7 +123,7 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
         n++;
     }
     if (n <= 0) return;
-    line = estimate_add(r, ESTIMATE_COMMUNICATION, phases_of(p), "NCCL communicators",
+    line = estimate_add(r, ESTIMATE_COMMUNICATION, estimate_phases(p), "NCCL communicators",
                         (struct estimate_interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
     estimate_explain(line, "published measurements: 9.2 MiB per connection and channel, 0.5 to 1.6 GB per communicator",
                      "%.0f group%s (%s) · 16 channels · 2 connections · 9.2 MiB", n, n > 1 ? "s" : "", names);
@@ -198,8 +193,8 @@ static struct estimate_interval largest(const struct plan *p, const struct estim
         struct estimate_interval sum = {0};
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *l = &r->lines[i];
-            unsigned active = l->phases & phases_of(p);
-            if (!l->host && (active & 1u << phase) && (all || (active != phases_of(p) && l->part != ESTIMATE_BUCKETS)))
+            unsigned active = l->phases & estimate_phases(p);
+            if (!l->host && (active & 1u << phase) && (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
                 sum = estimate_interval_add(sum, l->bytes);
         }
         most = sum.likely > most.likely ? sum : most;
@@ -238,7 +233,7 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
                ? 0
                : free.largest; /* its segment, split by smaller tensors, needs a second */
     least = fmax(0, within.reserved - live);
-    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments",
                         (struct estimate_interval){REPLAY_LOW * least, least,
                                                    fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + more)) + SEGMENTS,
                                                         most.reserved - live)});
@@ -256,7 +251,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 
     if (seen.runs) {
         share = estimate_calibrated_interval(&seen);
-        line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments",
+        line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "holes and ends of segments",
                             scaled(largest(p, r, true), share));
         estimate_explain(line, own, "%.1f %% of what is live, as in %zu recorded runs", share.likely * 100, seen.runs);
         line->why = own_why;
@@ -265,7 +260,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     if (add_replayed(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
     bytes = scaled(largest(p, r, false), share);
     bytes.high += SEGMENTS;
-    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments", bytes);
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "holes and ends of segments", bytes);
     estimate_explain(line, "measured: the smallest memory in which eight trainings run, PyTorch 2.11",
                      "%.0f %% of short-lived memory (1 to 30 %%), and a segment of each pool", share.likely * 100);
     line->why = "1 to 10 % were measured; high covers other models and varying lengths";

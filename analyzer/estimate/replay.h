@@ -18,6 +18,7 @@ enum {
     REPLAY_PRODUCT = 128,  /* by cuBLAS */
     REPLAY_MASKS = 256,    /* makes what it keeps before its output */
     REPLAY_HELD = 512,     /* the script has its output until the next pass made another */
+    REPLAY_NO_GRADIENT = 1024, /* nothing that it depends on is trained */
 };
 
 struct estimate_replay_op {
@@ -28,6 +29,7 @@ struct estimate_replay_op {
     double passing, work;       /* bytes that forward, that backward needs for a moment */
     double chain;               /* of each of two results that backward makes one from the other, before its own */
     double parameters[2], cast; /* elements of its weight and bias; bytes of autocast's copy of the weight */
+    double frozen;              /* bytes of a weight and bias that are not trained */
     double sums;                /* bytes that the gradient of its bias needs for a moment */
     uint32_t lets_go;           /* an operation whose output a variable has until this one is done */
     uint32_t checkpoint;        /* from 1: the checkpointed layer that it is in; 0: none */
@@ -37,13 +39,18 @@ struct estimate_replay_op {
 struct estimate_replay_list {
     struct estimate_replay_op *ops;
     size_t n, cap;
-    double input;  /* bytes of what a step reads */
+    double input;            /* bytes of what a step reads */
+    double weight, gradient; /* bytes of a number of what is trained; 0: as the precision has it */
+    bool caches; /* autocast's copies of weights stay until the end of forward, also those of checkpointed layers */
     bool converts; /* cuDNN copies what convolutions' backward reads and makes to channels last and back */
 };
 
 struct estimate_replay_peaks {
     double allocated, reserved; /* bytes, of the caching allocator */
     double largest;             /* request */
+    /* bytes of the last step on top of what is there at its beginning: at the end of forward; the most in forward and the
+     * first half of backward; the most in the second half, less all gradients */
+    double saved, first, second;
     bool fits;                  /* in the memory that it was given */
 };
 
@@ -54,6 +61,9 @@ bool estimate_replay_knows(const struct plan *p);
 /* Those of a model that is known. */
 void estimate_replay_conv(const struct plan *p, struct estimate_replay_list *list);
 void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *list);
+void estimate_replay_denoiser(const struct plan *p, struct estimate_replay_list *list);
+/* The most that is live at once in a pass without gradients, bytes; 0: the operations are not known. */
+double estimate_replay_forward(const struct plan *p);
 
 /* `capacity`: bytes that segments may take together; INFINITY: any. `workspace`: of cuBLAS, which forward and backward
  * each ask for once. False: it is not known, or too large an image. */

@@ -124,8 +124,8 @@ static int ranges(const struct view_estimate *v)
 /* The phases that occur, in short. */
 static const char *phase_short(const struct view_estimate *v, int phase)
 {
-    static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode"},
-                                                           {"forward", "backward", "step", "prefill", "decode"}};
+    static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode", "text", "denoise", "VAE"},
+                                                           {"forward", "backward", "step", "prefill", "decode", "text", "denoise", "VAE"}};
 
     if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0) phase = PHASE_FORWARD;
     return words[v->term.width >= 90][phase];
