@@ -232,13 +232,19 @@ static void denoising(const struct plan *p, struct estimate_result *r)
     estimate_serving_beside(p, r);
     if (!p->batch || !estimate_replay(p, INFINITY, 0, false, &v)) return;
     snprintf(text, sizeof text, "batch %ju · %.0f B kept by the operations%s", (uintmax_t)p->batch,
-             v.saved / (double)p->batch, p->checkpoint == PLAN_CHECKPOINT_FULL ? " outside of checkpointed blocks" : "");
+             v.saved / (double)p->batch,
+             p->checkpoint == PLAN_CHECKPOINT_FULL ? " outside of checkpointed blocks" : "");
 #define NEAR(bytes) ((struct estimate_interval){0.95 * fmax(0, bytes), fmax(0, bytes), 1.1 * fmax(0, bytes)})
+    const size_t before = r->lines_n;
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "activations", NEAR(v.saved), WHY_DENOISER, text);
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, blocks computed again",
-        NEAR(v.first - v.saved), WHY_DENOISER, "the maximum in forward and backward's first half, on top of what forward kept");
+        (struct estimate_interval){0.95 * fmax(0, v.first - v.saved), fmax(0, v.first - v.saved),
+                                   1.5 * fmax(0, v.first - v.saved)},
+        WHY_DENOISER, "the maximum in forward and backward's first half, on top of what forward kept");
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", NEAR(v.second), WHY_DENOISER,
         "the maximum in backward's second half, on top of all gradients");
+    for (size_t i = before; i < r->lines_n; i++)
+        r->lines[i].source = "diffusers 0.38's modules under autocast, replayed operation by operation";
 #undef NEAR
 }
 

@@ -8,6 +8,7 @@
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/replay.h"
+#include "analyzer/estimate/serving.h"
 #include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
 
@@ -87,8 +88,8 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
     bool known = p->gpu && p->gpu->capability;
 
     if (seen.runs) {
-        line =
-            estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS and cuDNN", estimate_calibrated_interval(&seen));
+        line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS and cuDNN",
+                            estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
         return;
@@ -194,7 +195,8 @@ static struct estimate_interval largest(const struct plan *p, const struct estim
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *l = &r->lines[i];
             unsigned active = l->phases & estimate_phases(p);
-            if (!l->host && (active & 1u << phase) && (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
+            if (!l->host && (active & 1u << phase) &&
+                (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
                 sum = estimate_interval_add(sum, l->bytes);
         }
         most = sum.likely > most.likely ? sum : most;
@@ -221,8 +223,11 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
     struct estimate_replay_peaks free, within, most;
     const bool converts = is_hopper(p);
     struct estimate_line *line;
-    double holes, least, more, live = largest(p, r, true).likely - outside_of(r);
+    /* what is beside the trained model is no part of the replay */
+    const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
+    double holes, least, more, live = largest(p, r, true).likely - outside_of(r) - beside;
 
+    room -= beside;
     if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
     within = most = free;
     if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
@@ -243,6 +248,47 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
     return true;
 }
 
+static double activations_in(const struct estimate_result *r, enum estimate_phase phase, double *all)
+{
+    double sum = 0;
+
+    *all = 0;
+    for (size_t i = 0; i < r->lines_n; i++) {
+        const struct estimate_line *l = &r->lines[i];
+        if (l->host || !(l->phases & 1u << phase)) continue;
+        *all += l->bytes.likely;
+        sum += l->part == ESTIMATE_ACTIVATIONS ? l->bytes.likely : 0;
+    }
+    return sum;
+}
+
+/* Segments that a pipeline's steps and its VAE leave: on the simulated GPU FLUX's and SDXL's steps reserved 2.2 times
+ * what was live, their VAEs 1.8 times, which is 0.6 of the line with workspaces. The VAE's tensors are too large for
+ * the steps' segments. None where memory is short: the allocator frees them first. */
+#define STEPS_CACHED 1.2
+#define IMAGE_CACHED 0.6
+
+static void add_cached(const struct plan *p, struct estimate_result *r)
+{
+    double all[2], steps = activations_in(r, PHASE_DENOISE, &all[0]), image = activations_in(r, PHASE_IMAGE, &all[1]);
+    const double left = p->offload == PLAN_OFFLOAD_NONE ? (1 + STEPS_CACHED) * steps : 0;
+    const double cached[2] = {STEPS_CACHED * steps, image > 0 ? IMAGE_CACHED * image + left : 0};
+    static const enum estimate_phase phases[2] = {PHASE_DENOISE, PHASE_IMAGE};
+
+    for (int i = 0; i < 2; i++) {
+        const double room = p->memory > 0 ? fmax(0, p->memory - all[i]) : INFINITY, likely = fmin(cached[i], room);
+        struct estimate_line *line;
+        if (!(cached[i] > 0)) continue;
+        line = estimate_add(r, ESTIMATE_ALLOCATOR, 1u << phases[i], "cached segments and holes",
+                            (struct estimate_interval){fmin(0.02 * cached[i], likely), likely,
+                                                       fmin(1.5 * cached[i], fmax(likely, room))});
+        estimate_explain(line, "measured: PyTorch 2.11's allocator, FLUX, SDXL and their VAEs",
+                         "%.1f of %.2f GiB of activations%s", i ? IMAGE_CACHED : STEPS_CACHED,
+                         (i ? image : steps) / GIB, i && left > 0 ? ", and what the steps reserved" : "");
+        line->why = "none if memory is short: the allocator frees cached segments before it fails";
+    }
+}
+
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
@@ -255,6 +301,10 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
                             scaled(largest(p, r, true), share));
         estimate_explain(line, own, "%.1f %% of what is live, as in %zu recorded runs", share.likely * 100, seen.runs);
         line->why = own_why;
+        return;
+    }
+    if (p->inference && p->model->shape.family == MODEL_DENOISER) {
+        add_cached(p, r);
         return;
     }
     if (add_replayed(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;

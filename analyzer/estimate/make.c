@@ -62,7 +62,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
 {
     memset(r, 0, sizeof *r);
     r->stage = stage;
-    r->peak_phase = !p->inference                                  ? PHASE_FORWARD
+    r->peak_phase = !p->inference                              ? PHASE_FORWARD
                     : p->model->shape.family == MODEL_DENOISER ? PHASE_DENOISE
                                                                : PHASE_PREFILL;
     estimate_states(p, stage, r);

@@ -87,15 +87,15 @@ struct estimate_precision;
     X(TEXT, "text", "only the image tower and the layers that attend to it are trained")
 
 /* Of a diffusion pipeline, beside the denoiser. */
-#define PLAN_RESIDENTS(X)                                             \
-    X(ALL, "all", "text encoders and VAE are on the GPU, too")        \
-    X(VAE, "vae", "the VAE; the text's embeddings are cached")        \
-    X(TEXT, "text", "the text encoders; latents are cached")          \
+#define PLAN_RESIDENTS(X)                                      \
+    X(ALL, "all", "text encoders and VAE are on the GPU, too") \
+    X(VAE, "vae", "the VAE; the text's embeddings are cached") \
+    X(TEXT, "text", "the text encoders; latents are cached")   \
     X(DENOISER, "denoiser", "neither: latents and embeddings are cached")
 
-#define PLAN_DECODINGS(X)                                                     \
-    X(WHOLE, "whole", "all images at once")                                   \
-    X(SLICED, "slicing", "one image after another (enable_vae_slicing)")      \
+#define PLAN_DECODINGS(X)                                                \
+    X(WHOLE, "whole", "all images at once")                              \
+    X(SLICED, "slicing", "one image after another (enable_vae_slicing)") \
     X(TILED, "tiling", "one tile after another (enable_vae_tiling)")
 
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
@@ -190,7 +190,7 @@ struct plan {
     bool guided;                                      /* classifier-free guidance: two passes in one batch */
     const struct estimate_quantisation *text_weights; /* of the text encoders; NULL: 16 bits, or float32 if asked for */
 
-    double share;                              /* vLLM's gpu_memory_utilization; 0: no server was asked for */
+    double share; /* vLLM's gpu_memory_utilization; 0: no server was asked for */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
     double context;                                 /* bytes of CUDA's context; 0: not given */

@@ -102,10 +102,14 @@ static bool set_size(const char *command, const struct plan_settings *s, struct 
     size_t n = 0;
 
     if (m->shape.family != MODEL_DENOISER) {
+        const char *option = s->width         ? "width"
+                             : s->frames      ? "frames"
+                             : s->resident    ? "resident"
+                             : s->no_guidance ? "no-guidance"
+                                              : NULL;
         *exit_code = EXIT_USAGE;
-        if (s->width || s->frames)
-            complain("%s: --%s: only diffusion models have it", command, s->width ? "width" : "frames");
-        return !s->width && !s->frames;
+        if (option) complain("%s: --%s: only diffusion models have it", command, option);
+        return !option;
     }
     d->width_pixels = s->width;
     d->frames = s->frames;
@@ -294,7 +298,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .master_weights = s->model.master_weights,
         .step = place_of(s->step, plan_steps),
         .batch = s->batch,
-        .seq = s->seq,
+        .seq = m->shape.family == MODEL_DENOISER ? 0 : s->seq, /* of its text: among what it makes */
         .accumulation = at_least_1(s->accumulation),
         .attention = place_of(s->attention, plan_attentions),
         .checkpoint = place_of(s->checkpointing, plan_checkpoints),
@@ -313,7 +317,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .fsdp = s->sharding && strncmp(s->sharding, "fsdp", 4) == 0,
         .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
-        .resident = s->resident                       ? (enum plan_resident)place_of(s->resident, plan_residents)
+        .resident = s->resident                ? (enum plan_resident)place_of(s->resident, plan_residents)
                     : s->inference || s->serve ? PLAN_RESIDENT_ALL
                                                : PLAN_RESIDENT_DENOISER,
         .decoding = place_of(s->vae, plan_decodings),

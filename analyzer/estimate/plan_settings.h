@@ -157,14 +157,14 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
             "how frozen or served weights are stored"                                                               \
     }
 
-#define PLAN_DIFFUSION_OPTIONS(type, member)                                                                     \
-    PLAN_WORD(type, member, "resident", resident, plan_residents,                                                \
-              "what is on the GPU beside the denoiser: text encoders and VAE; default all, in training denoiser"), \
-        PLAN_WORD(type, member, "vae", vae, plan_decodings, "how the VAE decodes; default whole"),               \
+#define PLAN_DIFFUSION_OPTIONS(type, member)                                                                         \
+    PLAN_WORD(type, member, "resident", resident, plan_residents,                                                    \
+              "what is on the GPU beside the denoiser: text encoders and VAE; default all, in training denoiser"),   \
+        PLAN_WORD(type, member, "vae", vae, plan_decodings, "how the VAE decodes; default whole"),                   \
         PLAN_FLAG(type, member, "no-guidance", no_guidance, "no classifier-free guidance, which doubles the batch"), \
-    {                                                                                                            \
-        "text-weights", 0, OPTION_TEXT, PLAN_AT(type, member, text_weights), "WORD", plan_quantisations, 0, 0,    \
-            "how weights of the text encoders are stored"                                                        \
+    {                                                                                                                \
+        "text-weights", 0, OPTION_TEXT, PLAN_AT(type, member, text_weights), "WORD", plan_quantisations, 0, 0,       \
+            "how weights of the text encoders are stored"                                                            \
     }
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \

@@ -6,7 +6,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
 
-enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, NOTHING = 0 };
+enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
 
 struct tensor {
     uint32_t block, refs;
@@ -39,8 +39,8 @@ struct pass {
     uint32_t spare; /* the first tensor that may be unused */
 
     struct caching_allocator *allocator;
-    double largest;         /* request, bytes */
-    double most;            /* bytes allocated at once, since it was set */
+    double largest; /* request, bytes */
+    double most;    /* bytes allocated at once, since it was set */
     double saved, first, second;
     bool accumulates;       /* gradients of an earlier micro-batch are there */
     double capacity, taken; /* bytes that the driver has, and has given */
@@ -227,7 +227,8 @@ static void forward(struct pass *c, size_t i, uint32_t input)
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
     for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) let_go(c, node->out);
     each_input(c, i, NOTHING, has_read);
-    if (op->lets_go) has_read(c, op->lets_go, NOTHING);
+    for (size_t k = 0; k < LETS_GO; k++)
+        if (op->lets_go[k]) has_read(c, op->lets_go[k], NOTHING);
 }
 
 static bool ends_checkpoint(const struct pass *c, size_t i)
@@ -440,8 +441,7 @@ static void step(struct pass *c)
     uint32_t *blocks = arena_realloc(NULL, copies * n + 1, sizeof *blocks);
 
     for (size_t i = 1; i <= n; i++) make_states(c, &c->parameters[i]);
-    for (size_t i = 0; i < copies * n; i++)
-        blocks[i] = take(c, c->parameters[1 + i % n].elements * weight_bytes(c));
+    for (size_t i = 0; i < copies * n; i++) blocks[i] = take(c, c->parameters[1 + i % n].elements * weight_bytes(c));
     for (size_t i = 0; i < copies * n; i++) drop(c, &blocks[i]);
     for (size_t i = 1; i <= n; i++) drop(c, &c->parameters[i].gradient);
     free(blocks);
@@ -519,7 +519,8 @@ static void prepare(struct pass *c)
             }
         if (op->again) c->nodes[i].parameter[0] = c->nodes[op->again - 1].parameter[0];
         each_input(c, i, (uint32_t)i, count_reader);
-        if (op->lets_go) c->nodes[op->lets_go - 1].readers++;
+        for (size_t k = 0; k < LETS_GO; k++)
+            if (op->lets_go[k]) count_reader(c, op->lets_go[k], (uint32_t)i);
     }
 }
 

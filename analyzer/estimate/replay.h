@@ -12,12 +12,12 @@ enum {
     REPLAY_KEEPS_INPUT = 2,  /* for backward; in place: a copy of it */
     REPLAY_KEEPS_OTHERS = 4, /* its second and third input */
     REPLAY_KEEPS_OUTPUT = 8,
-    REPLAY_PASSES_ON = 16, /* its gradient is that of its inputs: additions, joins */
-    REPLAY_JOINS = 32,     /* it also reads what the join before it, its second input, reads */
-    REPLAY_PARTS = 64,     /* its output is divided among readers, whose gradients are joined */
-    REPLAY_PRODUCT = 128,  /* by cuBLAS */
-    REPLAY_MASKS = 256,    /* makes what it keeps before its output */
-    REPLAY_HELD = 512,     /* the script has its output until the next pass made another */
+    REPLAY_PASSES_ON = 16,     /* its gradient is that of its inputs: additions, joins */
+    REPLAY_JOINS = 32,         /* it also reads what the join before it, its second input, reads */
+    REPLAY_PARTS = 64,         /* its output is divided among readers, whose gradients are joined */
+    REPLAY_PRODUCT = 128,      /* by cuBLAS */
+    REPLAY_MASKS = 256,        /* makes what it keeps before its output */
+    REPLAY_HELD = 512,         /* the script has its output until the next pass made another */
     REPLAY_NO_GRADIENT = 1024, /* nothing that it depends on is trained */
 };
 
@@ -31,7 +31,7 @@ struct estimate_replay_op {
     double parameters[2], cast; /* elements of its weight and bias; bytes of autocast's copy of the weight */
     double frozen;              /* bytes of a weight and bias that are not trained */
     double sums;                /* bytes that the gradient of its bias needs for a moment */
-    uint32_t lets_go;           /* an operation whose output a variable has until this one is done */
+    uint32_t lets_go[4];        /* operations whose outputs variables have until this one is done */
     uint32_t checkpoint;        /* from 1: the checkpointed layer that it is in; 0: none */
     uint32_t again;             /* the operation, from 1, whose weight it is instead (tied) */
 };
@@ -41,17 +41,17 @@ struct estimate_replay_list {
     size_t n, cap;
     double input;            /* bytes of what a step reads */
     double weight, gradient; /* bytes of a number of what is trained; 0: as the precision has it */
-    bool caches; /* autocast's copies of weights stay until the end of forward, also those of checkpointed layers */
+    bool caches;   /* autocast's copies of weights stay until the end of forward, also those of checkpointed layers */
     bool converts; /* cuDNN copies what convolutions' backward reads and makes to channels last and back */
 };
 
 struct estimate_replay_peaks {
     double allocated, reserved; /* bytes, of the caching allocator */
     double largest;             /* request */
-    /* bytes of the last step on top of what is there at its beginning: at the end of forward; the most in forward and the
-     * first half of backward; the most in the second half, less all gradients */
+    /* bytes of the last step on top of what is there at its beginning: at the end of forward; the most in forward and
+     * the first half of backward; the most in the second half, less all gradients */
     double saved, first, second;
-    bool fits;                  /* in the memory that it was given */
+    bool fits; /* in the memory that it was given */
 };
 
 /* Its index from 1. */

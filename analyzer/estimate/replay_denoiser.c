@@ -14,11 +14,11 @@ struct build {
     struct estimate_replay_list *list;
     const struct model_op *ops;
     double batch;
-    double stored;    /* bytes of a number of the weights, and of what is not computed in another type */
-    bool amp;         /* autocast: products in 16 bits, norms in float32 */
-    bool trains;      /* weights; else only adapters, if any */
-    uint32_t *at;     /* of each model's operation, the replay's */
-    double *element;  /* of each of the replay's: bytes of a number */
+    double stored;   /* bytes of a number of the weights, and of what is not computed in another type */
+    bool amp;        /* autocast: products in 16 bits, norms in float32 */
+    bool trains;     /* weights; else only adapters, if any */
+    uint32_t *at;    /* of each model's operation, the replay's */
+    double *element; /* of each of the replay's: bytes of a number */
     size_t element_cap;
     uint32_t block;
 };
@@ -86,13 +86,18 @@ static uint32_t with_adapter(struct build *b, const struct model_op *o, uint32_t
                                         .cast = b->amp ? 2 * rank * (double)o->rows : 0},
             c);
     x = put(b, (struct estimate_replay_op){.from = x, .bytes = width}, c);
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = out, .others = {x}, .bytes = width}, c);
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = out, .others = {x}, .bytes = width},
+               c);
 }
 
 /* Bytes of a frozen weight and its bias. */
 static double frozen_bytes(const struct build *b, const struct model_op *o)
 {
-    struct model_tensor t = {.role = o->role, .dims = o->kind == MODEL_OP_CONV ? 4 : 2, .rows = o->rows, .cols = o->cols};
+    struct model_tensor t = {.role = o->role,
+                             .place = o->in_layer ? TENSOR_IN_LAYER : TENSOR_AFTER,
+                             .dims = o->kind == MODEL_OP_CONV ? 4 : 2,
+                             .rows = o->rows,
+                             .cols = o->cols};
     const struct plan *p = b->p;
     const double bits = p->weights ? estimate_quantisation_bits(p->weights, p->model, &t, 16) : 8 * b->stored;
 
@@ -108,8 +113,9 @@ static uint32_t product(struct build *b, const struct model_op *o, uint32_t in)
 
     out = put(b,
               (struct estimate_replay_op){
-                  .flags = (b->trains ? REPLAY_KEEPS_INPUT : 0) | (o->kind == MODEL_OP_LINEAR ? REPLAY_PRODUCT : 0) |
-                           (needs ? 0 : REPLAY_NO_GRADIENT),
+                  /* a convolution's backward has its input also where the weight is frozen */
+                  .flags = (b->trains || (needs && o->kind == MODEL_OP_CONV) ? REPLAY_KEEPS_INPUT : 0) |
+                           (o->kind == MODEL_OP_LINEAR ? REPLAY_PRODUCT : 0) | (needs ? 0 : REPLAY_NO_GRADIENT),
                   .from = x,
                   .bytes = numbers * c,
                   .parameters = {b->trains ? weight : 0, b->trains ? (double)o->bias : 0},
@@ -127,13 +133,15 @@ static uint32_t normed(struct build *b, const struct model_op *o, uint32_t in)
     uint32_t x = wide ? cast(b, in, 4) : in;
     const bool needs = b->trains || learns(b, in);
     const double c = b->element[x];
+    /* diffusers' own norm without a weight squares a float32 copy */
+    const double copy = o->kind == MODEL_OP_RMS_NORM && !o->rows ? 4 * numbers : 0;
 
     return put(b,
                (struct estimate_replay_op){
                    .flags = (needs ? REPLAY_KEEPS_INPUT : REPLAY_NO_GRADIENT),
                    .from = x,
                    .bytes = numbers * c,
-                   .extra = needs ? b->batch * 8 * (double)(o->kind == MODEL_OP_GROUP_NORM ? 32 : o->places) : 0,
+                   .extra = needs ? b->batch * 8 * (double)(o->kind == MODEL_OP_GROUP_NORM ? 32 : o->places) + copy : 0,
                    .parameters = {b->trains ? (double)o->rows : 0, b->trains ? (double)o->bias : 0},
                    .frozen = b->trains || b->p->inference ? 0 : (double)(o->rows + o->bias) * b->stored,
                },
@@ -156,7 +164,9 @@ static uint32_t attention(struct build *b, const struct model_op *o)
                    .from = q,
                    .others = {k, v},
                    .bytes = numbers * c,
-                   .extra = !needs ? 0 : eager ? scores : 4 * rows,
+                   .extra = !needs  ? 0
+                            : eager ? scores
+                                    : 4 * rows,
                    .passing = eager ? 2 * at_once : 4 * rows,
                    .work = eager ? 2 * scores : 0,
                },
@@ -208,7 +218,8 @@ static uint32_t rest(struct build *b, const struct model_op *o)
         break;
     default: break;
     }
-    op.passing = fmax(op.passing, 4 * o->turns * numbers);
+    if (o->turns) op.passing = (4 * o->turns + (o->turns > 2 ? c : 0)) * numbers;
+    if (o->view) op.flags |= REPLAY_IN_PLACE;
     op.bytes = numbers * c;
     return put(b, op, c);
 }
@@ -246,6 +257,8 @@ void estimate_replay_denoiser(const struct plan *p, struct estimate_replay_list 
     for (size_t i = 0; i < n; i++) {
         b.block = ops[i].block;
         b.at[i + 1] = one(&b, &ops[i]);
+        for (size_t k = 0; k < sizeof ops[i].lets_go / sizeof *ops[i].lets_go; k++)
+            list->ops[list->n - 1].lets_go[k] = ops[i].lets_go[k] ? b.at[ops[i].lets_go[k]] : 0;
     }
     free(b.at);
     free(b.element);

@@ -13,6 +13,7 @@ bool estimate_serving_conv(const struct plan *p, double size, struct estimate_re
 bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r);
 /* Weights of what is on the GPU beside the denoiser. */
 void estimate_serving_beside(const struct plan *p, struct estimate_result *r);
+double estimate_serving_beside_bytes(const struct plan *p);
 /* Is there a token after token, and with it a KV cache? */
 bool estimate_serving_decodes(const struct plan *p);
 

@@ -1,5 +1,5 @@
-/* What a diffusion pipeline needs: text encoders, the denoiser's steps, the VAE, each while the others are on the GPU or
- * not; and in training what is resident beside the denoiser. */
+/* What a diffusion pipeline needs: text encoders, the denoiser's steps, the VAE, each while the others are on the GPU
+ * or not; and in training what is resident beside the denoiser. */
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/base/units.h"
@@ -59,9 +59,9 @@ static void add_component(const struct plan *p, const struct component *c, struc
 
     estimate_explain(line, counted, "%s parameters · %.5g B%s", units_format_count(count, units_whole(c->params)),
                      c->bytes / c->params,
-                     layer  ? ", of which the largest layer is on the GPU"
-                     : one  ? ", only while it runs"
-                            : "");
+                     layer ? ", of which the largest layer is on the GPU"
+                     : one ? ", only while it runs"
+                           : "");
 }
 
 static bool has_text(const struct plan *p)
@@ -95,8 +95,24 @@ void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
                            vae = {"VAE", IN_PHASE(IMAGE) | (all & IN_TRAINING), (double)around->vae,
                                   (double)around->vae * (p->inference ? vae_element(p) : e), 9.0 * 512 * 512 * e};
 
+    const double numbers = (double)p->model->shape.denoiser.table;
+    const struct component table = {"table of positions", IN_PHASE(DENOISE) | (all & IN_TRAINING), numbers, numbers * e,
+                                    numbers * e};
+
+    if (numbers > 0) add_component(p, &table, r);
     if (has_text(p) && around->text) add_component(p, &text, r);
     if (has_vae(p)) add_component(p, &vae, r);
+}
+
+double estimate_serving_beside_bytes(const struct plan *p)
+{
+    static struct estimate_result r;
+    double sum = 0;
+
+    r.lines_n = 0;
+    if (p->model->shape.family == MODEL_DENOISER) estimate_serving_beside(p, &r);
+    for (size_t i = 0; i < r.lines_n; i++) sum += r.lines[i].bytes.likely;
+    return sum;
 }
 
 /* --- images ----------------------------------------------------------------------------------- */
@@ -114,22 +130,30 @@ static double pixels_at_once(const struct plan *p, double *pixels)
 
     *pixels = (double)p->batch * high * wide * frames;
     if (p->decoding != PLAN_DECODING_TILED) return images * high * wide * at_once;
-    return images * fmin(high, tile) * fmin(wide, tile * (around->frames > 1 ? 1.5 : 1)) * at_once;
+    return images * fmin(high, tile) * fmin(wide, tile) * at_once;
 }
+
+/* A convolution's workspace on top of the tensors: SDXL's published peak in float32 is 1.3 times them. At most the
+ * copies of what the largest reads and makes: 5/3. Of videos none is known. */
+#define DECODE_LOW 0.75
+#define DECODE_LIKELY 1.3
+#define DECODE_HIGH 1.75
 
 static void add_decoding(const struct plan *p, struct estimate_result *r)
 {
     const struct model_pipeline *around = model_pipeline_of(p->model);
     const double size = vae_element(p), each = around->decode / 10.0;
+    const double likely = around->frames > 1 ? 1 : DECODE_LIKELY;
     double pixels, at_once = pixels_at_once(p, &pixels), bytes = at_once * each * size;
     struct estimate_line *line;
 
     /* the images themselves, once more while they are put together */
     bytes += at_once < pixels ? 2 * 3 * pixels * size : 0;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(IMAGE), "VAE, decoding",
-                        (struct estimate_interval){0.9 * bytes, bytes, 1.4 * bytes});
-    line->why = "high: cuDNN's workspaces, and copies to channels last";
-    estimate_explain(line, measured, "%.0f pixels at once · %.1f numbers · %.0f B", at_once, each, size);
+                        (struct estimate_interval){DECODE_LOW * bytes, likely * bytes, DECODE_HIGH * bytes});
+    line->why = "low: no workspaces, other versions of diffusers; high: cuDNN copies to channels last and back";
+    estimate_explain(line, measured, "%.0f pixels at once · %.1f numbers · %.0f B · %.1f (cuDNN's workspaces)", at_once,
+                     each, size, likely);
 }
 
 static void add_steps(const struct plan *p, struct estimate_result *r)
@@ -141,7 +165,7 @@ static void add_steps(const struct plan *p, struct estimate_result *r)
     one.precision = estimate_precision(element(p) == 4 ? "fp32" : "bf16");
     bytes = estimate_replay_forward(&one);
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DENOISE), "activations, denoising step",
-                        (struct estimate_interval){0.9 * bytes, bytes, 1.3 * bytes});
+                        (struct estimate_interval){0.9 * bytes, bytes, 1.6 * bytes});
     line->why = "high: cuDNN's workspaces, and what a scheduler keeps";
     estimate_explain(line, measured, "the most that is live in the operations of a forward pass, batch %ju%s",
                      (uintmax_t)p->batch, p->guided ? " · 2 (guidance)" : "");
@@ -173,6 +197,7 @@ bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r)
     add_steps(p, r);
     if (has_vae(p)) add_decoding(p, r);
     if (has_text(p))
-        estimate_note(r, "of the text encoders only the weights are counted; a prompt needs at most a few hundred MiB more");
+        estimate_note(
+            r, "of the text encoders only the weights are counted; a prompt needs at most a few hundred MiB more");
     return true;
 }

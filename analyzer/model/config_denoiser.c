@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "analyzer/model/config_reading.h"
+#include "analyzer/model/files.h"
 
 #define AT(field) offsetof(struct model_shape, field)
 #define OWN(field) offsetof(struct model_shape, denoiser.field)
@@ -87,15 +88,30 @@ static const struct {
     enum model_denoiser_kind kind;
     const char *name, *only;
 } fixed[] = {
-    {MODEL_DENOISER_UNET, "class_embed_type", NULL},       {MODEL_DENOISER_UNET, "encoder_hid_dim", NULL},
-    {MODEL_DENOISER_UNET, "time_embedding_dim", NULL},     {MODEL_DENOISER_UNET, "resnet_time_scale_shift", "default"},
-    {MODEL_DENOISER_UNET, "time_cond_proj_dim", NULL},     {MODEL_DENOISER_UNET, "num_class_embeds", NULL},
+    {MODEL_DENOISER_UNET, "class_embed_type", NULL},
+    {MODEL_DENOISER_UNET, "encoder_hid_dim", NULL},
+    {MODEL_DENOISER_UNET, "time_embedding_dim", NULL},
+    {MODEL_DENOISER_UNET, "resnet_time_scale_shift", "default"},
+    {MODEL_DENOISER_UNET, "time_cond_proj_dim", NULL},
+    {MODEL_DENOISER_UNET, "num_class_embeds", NULL},
     {MODEL_DENOISER_UNET, "reverse_transformer_layers_per_block", NULL},
     {MODEL_DENOISER_UNET, "mid_block_type", "UNetMidBlock2DCrossAttn"},
-    {MODEL_DENOISER_WAN, "image_dim", NULL},               {MODEL_DENOISER_WAN, "added_kv_proj_dim", NULL},
-    {MODEL_DENOISER_COGVIDEOX, "patch_size_t", NULL},      {MODEL_DENOISER_COGVIDEOX, "ofs_embed_dim", NULL},
-    {MODEL_DENOISER_HUNYUAN, "image_condition_type", NULL}, {MODEL_DENOISER_SANA, "qk_norm", NULL},
+    {MODEL_DENOISER_WAN, "image_dim", NULL},
+    {MODEL_DENOISER_WAN, "added_kv_proj_dim", NULL},
+    {MODEL_DENOISER_COGVIDEOX, "patch_size_t", NULL},
+    {MODEL_DENOISER_COGVIDEOX, "ofs_embed_dim", NULL},
+    {MODEL_DENOISER_HUNYUAN, "image_condition_type", NULL},
+    {MODEL_DENOISER_SANA, "qk_norm", NULL},
 };
+
+bool model_config_names_denoiser(const char *text)
+{
+    const char *class = strstr(text, "\"_class_name\"");
+
+    for (size_t i = 0; class && i < MODEL_DENOISERS_N; i++)
+        if (strstr(class, classes[i])) return true;
+    return false;
+}
 
 static bool truth(const struct model_reading *r, const char *key, bool absent)
 {
@@ -112,7 +128,8 @@ static uint64_t of_level(struct model_reading *r, const char *key, size_t i, uin
 
     if (json_is_array(value)) value = json_array_get(value, i);
     if (value && !json_is_null(value) && (!model_config_read_count(value, &n) || !n || n > 1 << 20))
-        model_config_reject(r, "%s: its numbers are not known to gpuspy; it knows whole numbers up to %d", key, 1 << 20);
+        model_config_reject(r, "%s: its numbers are not known to gpuspy; it knows whole numbers up to %d", key,
+                            1 << 20);
     return n;
 }
 
@@ -133,8 +150,8 @@ static void read_unet(struct model_reading *r)
         const char *type = json_string_value(json_array_get(types, i));
         const bool attends = type ? strcmp(type, "CrossAttnDownBlock2D") == 0 : i + 1 < d->levels;
         if (type && !attends && strcmp(type, "DownBlock2D") != 0)
-            model_config_reject(r, "down_block_types: '%.40s' is unknown; gpuspy knows CrossAttnDownBlock2D and DownBlock2D",
-                                type);
+            model_config_reject(
+                r, "down_block_types: '%.40s' is unknown; gpuspy knows CrossAttnDownBlock2D and DownBlock2D", type);
         d->width[i] = of_level(r, "block_out_channels", i, usual[i]);
         d->split[i] = of_level(r, "attention_head_dim", i, 8); /* the number of heads, in spite of its name */
         d->depth[i] = attends ? of_level(r, "transformer_layers_per_block", i, 1) : 0;
@@ -146,13 +163,31 @@ static void read_unet(struct model_reading *r)
     d->pipeline = d->text == 768 ? MODEL_PIPELINE_SD1 : d->text == 1024 ? MODEL_PIPELINE_SD2 : MODEL_PIPELINE_SDXL;
 }
 
+/* Sines and cosines of positions that are stored with the weights. */
+static uint64_t table_of(struct model_reading *r)
+{
+    const struct model_shape *s = &r->s;
+    const uint64_t side = s->denoiser.kind == MODEL_DENOISER_SD3      ? of_level(r, "pos_embed_max_size", 0, 96)
+                          : s->denoiser.kind == MODEL_DENOISER_PIXART ? of_level(r, "sample_size", 0, 128) / 2
+                                                                      : 0;
+
+    if (s->denoiser.kind != MODEL_DENOISER_COGVIDEOX || s->denoiser.rotary) return side * side * s->hidden;
+    return ((of_level(r, "sample_frames", 0, 49) - 1) / 4 + 1) * (of_level(r, "sample_height", 0, 60) / 2) *
+               (of_level(r, "sample_width", 0, 90) / 2) * s->hidden +
+           of_level(r, "max_text_seq_length", 0, 226) * s->hidden;
+}
+
 static void read_transformer(struct model_reading *r)
 {
     static const enum model_pipeline_id pipelines[MODEL_DENOISERS_N] = {
-        [MODEL_DENOISER_FLUX] = MODEL_PIPELINE_FLUX,           [MODEL_DENOISER_SD3] = MODEL_PIPELINE_SD3,
-        [MODEL_DENOISER_PIXART] = MODEL_PIPELINE_PIXART,       [MODEL_DENOISER_SANA] = MODEL_PIPELINE_SANA,
-        [MODEL_DENOISER_WAN] = MODEL_PIPELINE_WAN,             [MODEL_DENOISER_LTX] = MODEL_PIPELINE_LTX,
-        [MODEL_DENOISER_COGVIDEOX] = MODEL_PIPELINE_COGVIDEOX, [MODEL_DENOISER_HUNYUAN] = MODEL_PIPELINE_HUNYUANVIDEO,
+        [MODEL_DENOISER_FLUX] = MODEL_PIPELINE_FLUX,
+        [MODEL_DENOISER_SD3] = MODEL_PIPELINE_SD3,
+        [MODEL_DENOISER_PIXART] = MODEL_PIPELINE_PIXART,
+        [MODEL_DENOISER_SANA] = MODEL_PIPELINE_SANA,
+        [MODEL_DENOISER_WAN] = MODEL_PIPELINE_WAN,
+        [MODEL_DENOISER_LTX] = MODEL_PIPELINE_LTX,
+        [MODEL_DENOISER_COGVIDEOX] = MODEL_PIPELINE_COGVIDEOX,
+        [MODEL_DENOISER_HUNYUAN] = MODEL_PIPELINE_HUNYUANVIDEO,
     };
     struct model_shape *s = &r->s;
     struct model_denoiser *d = &s->denoiser;
@@ -162,7 +197,7 @@ static void read_transformer(struct model_reading *r)
     d->pipeline = pipelines[k];
     s->hidden = s->heads * s->head_dim;
     if (k == MODEL_DENOISER_SANA || k == MODEL_DENOISER_HUNYUAN)
-        s->ffn = (uint64_t)((double)s->hidden * (json_is_number(ratio)           ? json_number_value(ratio)
+        s->ffn = (uint64_t)((double)s->hidden * (json_is_number(ratio)      ? json_number_value(ratio)
                                                  : k == MODEL_DENOISER_SANA ? 2.5
                                                                             : 4));
     s->ffn = s->ffn ? s->ffn : 4 * s->hidden;
@@ -174,6 +209,7 @@ static void read_transformer(struct model_reading *r)
     d->guidance = truth(r, "guidance_embeds", k == MODEL_DENOISER_HUNYUAN);
     d->rotary = truth(r, "use_rotary_positional_embeddings", false);
     d->sizes = truth(r, "use_additional_conditions", of_level(r, "sample_size", 0, 128) == 128);
+    d->table = table_of(r);
     if (!s->layers || !s->hidden || s->layers > 1000 || s->hidden > 1 << 20 || s->ffn > 1 << 24)
         model_config_reject(r, "has no layers, or more than any denoiser");
     if (truth(r, "use_learned_positional_embeddings", false))

@@ -16,8 +16,8 @@ struct walk {
     bool lists; /* tensors, too */
     bool failed;
     enum model_tensor_place place;
-    unsigned layer, block; /* from 1; 0: none */
-    uint64_t places, text; /* of the image, of the text */
+    unsigned layer, block;          /* from 1; 0: none */
+    uint64_t places, text;          /* of the image, of the text */
     uint64_t height, width, frames; /* latent */
 };
 
@@ -42,6 +42,7 @@ static void tensor(struct walk *w, const char *name, enum model_tensor_role role
 static uint32_t put(struct walk *w, struct model_op op)
 {
     op.block = w->block;
+    op.in_layer = w->place == TENSOR_IN_LAYER;
     *ARENA_PUSH(w->ops, w->n, w->cap) = op;
     return (uint32_t)w->n;
 }
@@ -49,6 +50,18 @@ static uint32_t put(struct walk *w, struct model_op op)
 static const struct model_op *made(const struct walk *w, uint32_t op)
 {
     return &w->ops[op - 1];
+}
+
+/* A variable had the output of `x` until the last operation was done. */
+static void release(struct walk *w, uint32_t x)
+{
+    struct model_op *last = &w->ops[w->n - 1];
+
+    for (size_t i = 0; x && i < sizeof last->lets_go / sizeof *last->lets_go; i++)
+        if (!last->lets_go[i]) {
+            last->lets_go[i] = x;
+            return;
+        }
 }
 
 /* Something that comes from outside, without a gradient. */
@@ -117,11 +130,9 @@ static uint32_t norm(struct walk *w, enum model_op_kind kind, uint32_t x, uint64
 
 static uint32_t same(struct walk *w, enum model_op_kind kind, uint32_t x, uint32_t other)
 {
-    return put(w, (struct model_op){.kind = kind,
-                                    .width = made(w, x)->width,
-                                    .places = made(w, x)->places,
-                                    .from = x,
-                                    .others = {other}});
+    return put(
+        w, (struct model_op){
+               .kind = kind, .width = made(w, x)->width, .places = made(w, x)->places, .from = x, .others = {other}});
 }
 
 static uint32_t unary(struct walk *w, uint32_t x)
@@ -161,6 +172,14 @@ static uint32_t part(struct walk *w, uint32_t x, uint64_t width, uint64_t places
     return put(w, (struct model_op){.kind = MODEL_OP_PART, .width = width, .places = places, .from = x});
 }
 
+static uint32_t view(struct walk *w, uint32_t x, uint64_t width, uint64_t places)
+{
+    uint32_t op = part(w, x, width, places);
+
+    w->ops[op - 1].view = true;
+    return op;
+}
+
 /* One after another, or (`beside`) channels beside channels. */
 static uint32_t join(struct walk *w, uint32_t x, uint32_t y, bool beside)
 {
@@ -180,8 +199,9 @@ static void mlp_of_vector(struct walk *w, uint64_t in, uint64_t inner, uint64_t 
 static uint32_t table(struct walk *w, uint64_t rows, uint64_t cols)
 {
     tensor(w, "scale_shift_table", TENSOR_OTHER, rows, cols, 2);
-    return put(w, (struct model_op){
-                      .kind = MODEL_OP_MAP, .width = cols, .places = rows, .rows = rows, .cols = cols, .name = "table"});
+    return put(w,
+               (struct model_op){
+                   .kind = MODEL_OP_MAP, .width = cols, .places = rows, .rows = rows, .cols = cols, .name = "table"});
 }
 
 /* --- attention -------------------------------------------------------------------------------- */
@@ -241,7 +261,11 @@ static uint32_t attends(struct walk *w, uint32_t x, uint32_t y, const struct pro
         r.k = map(w, r.k, turns);
     }
     x = out_of(w, attention(w, r.q, r.k, r.v, heads), width, false);
-    return divides ? map(w, x, 0) : x;
+    x = divides ? map(w, x, 0) : x;
+    release(w, r.q);
+    release(w, r.k);
+    release(w, r.v);
+    return x;
 }
 
 /* --- UNet ------------------------------------------------------------------------------------- */
@@ -269,9 +293,9 @@ static uint32_t feed_forward(struct walk *w, uint32_t x, uint64_t inner, bool ga
     const uint64_t width = made(w, x)->width;
     uint32_t h = linear_as(w, x, "ff_in", TENSOR_MLP, (gated ? 2 : 1) * inner, true);
 
-    h = gated ? put(w, (struct model_op){
-                           .kind = MODEL_OP_GATED, .width = inner, .places = made(w, h)->places, .from = h})
-              : unary(w, h);
+    h = gated
+            ? put(w, (struct model_op){.kind = MODEL_OP_GATED, .width = inner, .places = made(w, h)->places, .from = h})
+            : unary(w, h);
     return linear_as(w, h, "ff_out", TENSOR_MLP, width, true);
 }
 
@@ -292,9 +316,20 @@ static uint32_t transformer(struct walk *w, uint32_t x, uint64_t depth, uint64_t
                         : map(w, conv(w, x, width, 1, 1, places, true), 0);
     for (uint64_t i = 0; i < depth; i++) {
         w->block = ++w->layer;
-        x = add(w, attends(w, norm(w, MODEL_OP_LAYER_NORM, x, width, 2), 0, &own, 0, true), x);
-        x = add(w, attends(w, norm(w, MODEL_OP_LAYER_NORM, x, width, 2), text, &own, 0, true), x);
-        x = add(w, feed_forward(w, norm(w, MODEL_OP_LAYER_NORM, x, width, 2), 4 * width, true), x);
+        const uint32_t before = x;
+        const uint32_t one = norm(w, MODEL_OP_LAYER_NORM, x, width, 2), a = attends(w, one, 0, &own, 0, true);
+        x = add(w, a, x);
+        const uint32_t two = norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
+        release(w, one);
+        const uint32_t b = attends(w, two, text, &own, 0, true);
+        release(w, a);
+        x = add(w, b, x);
+        const uint32_t three = norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
+        release(w, two);
+        x = add(w, feed_forward(w, three, 4 * width, true), x);
+        release(w, three);
+        release(w, b);
+        release(w, before);
         w->block = 0;
     }
     head_of(w, start, heads);
@@ -329,14 +364,18 @@ static void unet(struct walk *w)
     x = transformer(w, x, deepest, d->split[d->levels - 1]);
     x = resnet(w, x, d->width[d->levels - 1]);
     for (uint64_t i = d->levels; i-- > 0;) {
+        const uint32_t before = x;
         for (uint64_t k = 0; k <= d->block_layers; k++) {
             x = resnet(w, join(w, x, skip[--skips], true), d->width[i]);
             if (d->depth[i]) x = transformer(w, x, d->depth[i], d->split[i]);
         }
-        if (!i) break;
-        x = put(w, (struct model_op){
-                       .kind = MODEL_OP_UPSAMPLE, .width = d->width[i], .places = 4 * made(w, x)->places, .from = x});
-        x = conv(w, x, d->width[i], 9, 1, made(w, x)->places, true);
+        if (i) {
+            x = put(w,
+                    (struct model_op){
+                        .kind = MODEL_OP_UPSAMPLE, .width = d->width[i], .places = 4 * made(w, x)->places, .from = x});
+            x = conv(w, x, d->width[i], 9, 1, made(w, x)->places, true);
+        }
+        release(w, before);
     }
     w->place = TENSOR_AFTER;
     x = unary(w, norm(w, MODEL_OP_GROUP_NORM, x, d->width[0], 2));
@@ -393,6 +432,7 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
                                   bool dual, bool last)
 {
     const uint64_t h = w->s->hidden;
+    const struct streams before = x;
     struct projections added = *p;
     struct qkv i, t;
     uint32_t by, text_by, normed, text, a;
@@ -416,12 +456,23 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
     const uint32_t text_a = last ? 0 : part(w, a, h, w->text);
     const uint32_t image_a = out_of(w, part(w, a, h, w->places), h, false);
     if (!last) text = out_of(w, text_a, h, true);
-    x.image = gated_add(w, x.image, image_a, by);
+    release(w, i.q);
+    release(w, i.k);
+    release(w, i.v);
+    const uint32_t gated = same(w, MODEL_OP_SCALE, image_a, by);
+    x.image = add(w, x.image, gated);
     if (dual) x.image = gated_add(w, x.image, attends(w, second, 0, p, 0, false), by);
-    x.image = gated_add(w, x.image, mlp(w, modulated(w, plain_norm(w, x.image), by)), by);
-    if (last) return x;
-    x.text = gated_add(w, x.text, text, text_by);
-    x.text = gated_add(w, x.text, mlp(w, modulated(w, plain_norm(w, x.text), text_by)), text_by);
+    const uint32_t again = modulated(w, plain_norm(w, x.image), by);
+    release(w, normed);
+    x.image = gated_add(w, x.image, mlp(w, again), by);
+    if (!last) {
+        x.text = gated_add(w, x.text, text, text_by);
+        x.text = gated_add(w, x.text, mlp(w, modulated(w, plain_norm(w, x.text), text_by)), text_by);
+    }
+    release(w, again);
+    release(w, gated);
+    release(w, before.image);
+    release(w, last ? a : before.text); /* the last one hands out a view of it */
     return x;
 }
 
@@ -433,6 +484,7 @@ static struct streams single_layer(struct walk *w, struct streams x, const struc
     struct qkv r;
 
     begin_layer(w);
+    const struct streams before = x;
     joined = join(w, x.text, x.image, false);
     by = modulation(w, h, 3);
     normed = modulated(w, plain_norm(w, joined), by);
@@ -441,9 +493,16 @@ static struct streams single_layer(struct walk *w, struct streams x, const struc
     a = map(w, r.q, turns);
     k = map(w, r.k, turns);
     a = attention(w, a, k, r.v, w->s->heads);
-    a = linear_as(w, join(w, a, m, true), "proj_out", TENSOR_MLP, h, true);
+    const uint32_t both = join(w, a, m, true);
+    release(w, r.v);
+    release(w, k);
+    a = linear_as(w, both, "proj_out", TENSOR_MLP, h, true);
     joined = gated_add(w, joined, a, by);
-    return (struct streams){.image = part(w, joined, h, w->places), .text = part(w, joined, h, w->text)};
+    release(w, normed);
+    release(w, m);
+    release(w, before.image);
+    release(w, before.text);
+    return (struct streams){.image = view(w, joined, h, w->places), .text = view(w, joined, h, w->text)};
 }
 
 static void final(struct walk *w, uint32_t x, bool continuous, bool scaled, uint64_t out)
@@ -459,8 +518,7 @@ static void final(struct walk *w, uint32_t x, bool continuous, bool scaled, uint
 static void flux(struct walk *w)
 {
     const uint64_t h = w->s->hidden, head = w->s->head_dim;
-    const struct projections p = {
-        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = head, .affine = 1, .inner = h};
+    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = head, .affine = 1, .inner = h};
     struct streams x = {.image = linear(w, input(w, w->d->latent, w->places), h),
                         .text = linear(w, input(w, w->d->text, w->text), h)};
 
@@ -485,8 +543,7 @@ static void sd3(struct walk *w)
 
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
-    for (uint64_t i = 0; i < w->s->layers; i++)
-        x = joint_layer(w, x, &p, 0, i < w->d->dual, i + 1 == w->s->layers);
+    for (uint64_t i = 0; i < w->s->layers; i++) x = joint_layer(w, x, &p, 0, i < w->d->dual, i + 1 == w->s->layers);
     final(w, x.image, true, true, 4 * w->d->out);
 }
 
@@ -520,10 +577,16 @@ static void pixart(struct walk *w)
     time_single(w, w->d->sizes);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        uint32_t by = table(w, 6, h);
-        x = gated_add(w, x, attends(w, modulated(w, plain_norm(w, x), by), 0, &p, 0, true), by);
-        x = add(w, attends(w, x, text, &p, 0, true), x);
-        x = gated_add(w, x, mlp(w, modulated(w, plain_norm(w, x), by)), by);
+        const uint32_t before = x, by = table(w, 6, h), normed = modulated(w, plain_norm(w, x), by);
+        x = gated_add(w, x, attends(w, normed, 0, &p, 0, true), by);
+        const uint32_t a = attends(w, x, text, &p, 0, true);
+        release(w, normed);
+        x = add(w, a, x);
+        const uint32_t again = modulated(w, plain_norm(w, x), by);
+        x = gated_add(w, x, mlp(w, again), by);
+        release(w, again);
+        release(w, a);
+        release(w, before);
     }
     final(w, x, false, true, 4 * w->d->out);
 }
@@ -550,7 +613,7 @@ static void sana(struct walk *w)
     text = norm(w, MODEL_OP_RMS_NORM, text, h, 1);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        uint32_t by = table(w, 6, h), normed = modulated(w, plain_norm(w, x), by);
+        const uint32_t before = x, by = table(w, 6, h), normed = modulated(w, plain_norm(w, x), by);
         struct qkv r = projected(w, normed, normed, &own);
         r.q = same(w, MODEL_OP_RELU, r.q, 0);
         r.k = same(w, MODEL_OP_RELU, r.k, 0);
@@ -562,8 +625,14 @@ static void sana(struct walk *w)
                                               .heads = w->s->heads,
                                               .keys = w->s->head_dim});
         x = gated_add(w, x, out_of(w, a, h, false), by);
-        x = add(w, attends(w, x, text, &cross, 0, true), x);
-        x = gated_add(w, x, mix_ffn(w, modulated(w, plain_norm(w, x), by)), by);
+        a = attends(w, x, text, &cross, 0, true);
+        x = add(w, a, x);
+        const uint32_t again = modulated(w, plain_norm(w, x), by);
+        release(w, normed);
+        x = gated_add(w, x, mix_ffn(w, again), by);
+        release(w, again);
+        release(w, a);
+        release(w, before);
     }
     final(w, x, false, true, w->d->out);
 }
@@ -577,8 +646,7 @@ static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t 
 static void wan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {
-        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
+    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
     uint32_t x = map(w, conv(w, input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0), text;
 
     mlp_of_vector(w, TIME, h, h);
@@ -586,13 +654,21 @@ static void wan(struct walk *w)
     text = caption(w);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        uint32_t by = wide(w, table(w, 6, h));
-        uint32_t normed = narrow(w, modulated(w, wide(w, plain_norm(w, x)), by));
-        x = wide_gated_add(w, x, attends(w, normed, 0, &p, 2, false), by);
-        normed = narrow(w, wide(w, norm(w, MODEL_OP_LAYER_NORM, x, h, 2)));
-        x = add(w, x, attends(w, normed, text, &p, 0, false));
-        normed = narrow(w, modulated(w, wide(w, plain_norm(w, x)), by));
-        x = wide_gated_add(w, x, mlp(w, normed), by);
+        const uint32_t before = x, by = wide(w, table(w, 6, h));
+        const uint32_t one = narrow(w, modulated(w, wide(w, plain_norm(w, x)), by)),
+                       a = attends(w, one, 0, &p, 2, false);
+        x = wide_gated_add(w, x, a, by);
+        const uint32_t two = narrow(w, wide(w, norm(w, MODEL_OP_LAYER_NORM, x, h, 2)));
+        release(w, one);
+        const uint32_t b = attends(w, two, text, &p, 0, false);
+        release(w, a);
+        x = add(w, x, b);
+        const uint32_t three = narrow(w, modulated(w, wide(w, plain_norm(w, x)), by));
+        release(w, two);
+        x = wide_gated_add(w, x, mlp(w, three), by);
+        release(w, three);
+        release(w, b);
+        release(w, before);
     }
     final(w, x, false, true, 4 * w->d->out);
 }
@@ -600,19 +676,27 @@ static void wan(struct walk *w)
 static void ltx(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {
-        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
+    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
     uint32_t x = linear(w, input(w, w->d->latent, w->places), h), text = caption(w);
+    const uint32_t turns = wide(w, input(w, 2 * h, w->places)); /* cosines and sines, of each image and channel */
 
     time_single(w, false);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        uint32_t by = table(w, 6, h);
-        x = gated_add(w, x, attends(w, modulated(w, norm(w, MODEL_OP_RMS_NORM, x, h, 0), by), 0, &p, 3, false), by);
-        x = add(w, x, attends(w, x, text, &p, 0, false));
-        x = gated_add(w, x, mlp(w, modulated(w, norm(w, MODEL_OP_RMS_NORM, x, h, 0), by)), by);
+        const uint32_t before = x, by = table(w, 6, h);
+        const uint32_t one = modulated(w, norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
+        x = gated_add(w, x, attends(w, one, 0, &p, 3, false), by);
+        const uint32_t a = attends(w, x, text, &p, 0, false);
+        x = add(w, x, a);
+        const uint32_t two = modulated(w, norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
+        release(w, one);
+        x = gated_add(w, x, mlp(w, two), by);
+        release(w, two);
+        release(w, a);
+        release(w, before);
     }
     final(w, x, false, true, w->d->out);
+    release(w, turns);
 }
 
 /* CogVideoX: one set of matrices for both streams, each with factors of its own. */
@@ -627,6 +711,7 @@ static void cogvideox(struct walk *w)
     mlp_of_vector(w, h, w->d->time, w->d->time);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
+        const struct streams before = x;
         for (int half = 0; half < 2; half++) {
             uint32_t by = modulation(w, w->d->time, 6);
             uint32_t image = modulated(w, norm(w, MODEL_OP_LAYER_NORM, x.image, h, 2), by);
@@ -634,9 +719,13 @@ static void cogvideox(struct walk *w)
             text = modulated(w, text, by);
             uint32_t joined = join(w, text, image, false), y;
             y = half ? mlp(w, joined) : attends(w, joined, 0, &p, w->d->rotary ? 3 : 0, true);
-            x.image = gated_add(w, x.image, part(w, y, h, w->places), by);
-            x.text = gated_add(w, x.text, part(w, y, h, w->text), by);
+            x.image = gated_add(w, x.image, view(w, y, h, w->places), by);
+            x.text = gated_add(w, x.text, view(w, y, h, w->text), by);
+            release(w, image);
+            release(w, text);
+            release(w, joined);
         }
+        release(w, before.image);
     }
     after_layers(w);
     uint32_t last = norm(w, MODEL_OP_LAYER_NORM, join(w, x.text, x.image, false), h, 2);

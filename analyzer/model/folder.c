@@ -127,11 +127,23 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
                        : model_file_reject(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
-static bool begins(const struct entries *e, const char *with)
+/* One of diffusers', whose configuration says more than its weights: the operations, too. */
+static bool is_denoiser(const struct model_file *f)
 {
-    for (size_t i = 0; i < e->n; i++)
-        if (strncmp(e->names[i], with, strlen(with)) == 0) return true;
-    return false;
+    char *path = within(f, "config.json"), *bytes = NULL;
+    int ignored;
+    struct model_file config;
+    size_t n;
+    bool is = false;
+
+    if (model_file_open(&config, f->command, path, &ignored)) {
+        bytes = model_file_all(&config, CONFIG_BYTES_MAX, &n);
+        is = bytes && model_config_names_denoiser(bytes);
+        model_file_close(&config);
+    }
+    free(bytes);
+    free(path);
+    return is;
 }
 
 /* Of a diffusers pipeline, the denoiser. */
@@ -159,7 +171,7 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
     const char *name;
 
     if (named(e, "model_index.json")) return of_pipeline(f, e, m);
-    if (named(e, "config.json") && begins(e, "diffusion_pytorch_model")) return one(f, e, "config.json", m);
+    if (named(e, "config.json") && is_denoiser(f)) return one(f, e, "config.json", m);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if (named(e, first[i])) return one(f, e, first[i], m);
     name = ending(e, ".safetensors.index.json", &n);

@@ -84,16 +84,17 @@ enum { MODEL_UNET_LEVELS = 4 };
 struct model_denoiser {
     enum model_denoiser_kind kind;
     enum model_pipeline_id pipeline;
-    uint64_t latent, out;                                         /* channels of what it reads and makes */
-    uint64_t patch;                                               /* latent places to a side of a token */
-    uint64_t text, pooled;                                        /* widths of the text's embeddings; of the one for all of it */
-    uint64_t cross;                                               /* width of keys and values of the text (Sana, LTX) */
-    uint64_t single, dual, refiner;                               /* layers of one stream; with a second attention; of text */
-    uint64_t time;                                                /* width of the time step's embedding (CogVideoX) */
-    uint64_t levels, block_layers, width[MODEL_UNET_LEVELS];      /* UNet: residual blocks a level; channels */
-    uint64_t depth[MODEL_UNET_LEVELS], split[MODEL_UNET_LEVELS];  /* transformer blocks after each, 0: none; heads */
-    bool linear_in;                                               /* UNet: transformers begin with a Linear, not a convolution */
-    bool qk_norm, guidance, sizes;                                /* sizes: embeddings of resolution and aspect ratio */
+    uint64_t latent, out;           /* channels of what it reads and makes */
+    uint64_t patch;                 /* latent places to a side of a token */
+    uint64_t text, pooled;          /* widths of the text's embeddings; of the one for all of it */
+    uint64_t cross;                 /* width of keys and values of the text (Sana, LTX) */
+    uint64_t single, dual, refiner; /* layers of one stream; with a second attention; of text */
+    uint64_t time;                  /* width of the time step's embedding (CogVideoX) */
+    uint64_t levels, block_layers, width[MODEL_UNET_LEVELS];     /* UNet: residual blocks a level; channels */
+    uint64_t depth[MODEL_UNET_LEVELS], split[MODEL_UNET_LEVELS]; /* transformer blocks after each, 0: none; heads */
+    uint64_t table;                                              /* numbers of positions that are no parameters */
+    bool linear_in;                /* UNet: transformers begin with a Linear, not a convolution */
+    bool qk_norm, guidance, sizes; /* sizes: embeddings of resolution and aspect ratio */
     bool rotary;
     /* what is made: pixels to a side or height; width if it is another; frames; 0: as the pipeline's default */
     uint64_t width_pixels, frames, text_tokens;

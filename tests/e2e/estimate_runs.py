@@ -184,7 +184,26 @@ def xmem():
     return lines
 
 
-TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem}
+def diffusion():
+    """The fifth: published figures of diffusion models."""
+    spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
+    rows = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rows)
+    lines = ["| rows | which | median error | 90th percentile | bias | between low and high | above high | mean width |",
+             "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for name in ("development", "validation"):
+        found, _, _ = rows.judged(ROOT / "scripts" / "estimate-rows" / f"diffusion-{name}.tsv")
+        groups = {f"{name}, all": found}
+        if name == "validation":
+            for source, _, _, *_ in found:
+                groups.setdefault(source, [row for row in found if row[0] == source])
+        for group, some in groups.items():
+            n, median, p90, bias, within, above, width = rows.summed_up(some)
+            lines.append(f"| {group} | {n} | {median:.1%} | {p90:.1%} | {bias:+.1%} | {within:.0%} | {above:.0%} | {width:.0%} |".replace("%", " %"))
+    return lines
+
+
+TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "diffusion": diffusion}
 
 
 def between(text, name):
