@@ -15,6 +15,8 @@ comma   := ,
 empty   :=
 space   := $(empty) $(empty)
 O       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+# A folder has one name: the compiler's lists of headers are for that of the object that it was given.
+override O := $(patsubst $(CURDIR)/%,%,$(abspath $(O)))
 
 ifeq ($(origin CC),default)
 CC := gcc

@@ -1,9 +1,9 @@
 /* The signature of each act: from a row of cuda_api.def, whose expressions are the parameters here, to
  *
- *   (whether it allocates, frees or maps memory, what to call before the real call, what after it)
+ *   (whether it allocates, frees or maps memory, what to call before the real call, what to call after it)
  *
- * The functions are in acts.h. In scope are the wrapper's `call`, `cap` and `batch`. An expression that reads what
- * the call gave, or a structure of the program's, is evaluated only after the call has succeeded. */
+ * The functions are in acts.h. In scope are the wrapper's `call`, `cap` and `batch`. An expression that reads a
+ * result of the call, or a structure of the program's, is evaluated only after the call has succeeded. */
 #ifndef GPUSPY_ACT_SIGNATURES_H
 #define GPUSPY_ACT_SIGNATURES_H
 
@@ -26,7 +26,7 @@
 #define IF_DONE(x) (call->result == 0 ? (x) : 0)
 #define IF_REQUESTED(x) (call->result == 0 || call->result == GS_OOM ? (x) : 0)
 #define OUT(p) ((struct gs_out){p, sizeof *(p)})
-/* What exceeded GPUSPY_LIMIT after all has been freed: the program gets no address. */
+/* If it exceeded GPUSPY_LIMIT it has been freed by now: the program gets no address. */
 #define END_CAP(address) (end_cap(call, &cap, IF_DONE(NUMBER(address))) ? (void)((address) = 0) : (void)0)
 
 #define GS_ACT_ALLOC(space, address, bytes, stream)                     \

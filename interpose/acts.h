@@ -50,7 +50,8 @@ static inline void start_clock(struct gs_hooked *call)
 
 /* --- GPUSPY_LIMIT ---------------------------------------------------------------------------- */
 
-/* Only in the driver's rows: the runtime allocates through them. An array's size is not known yet: 0 bytes. */
+/* Only driver rows check the cap, because the runtime allocates through them. The size of an array is not known yet: 0
+ * bytes. */
 static inline void begin_cap(struct gs_hooked *call, struct gs_limit_call *cap, enum gs_limit_kind kind, int device,
                              uint64_t bytes, uint64_t pool, uint64_t stream)
 {
@@ -87,7 +88,7 @@ static inline void before_alloc(struct gs_hooked *call, struct gs_limit_call *ca
     if (space == GS_SPACE_DEVICE) begin_cap(call, cap, GS_LIMIT_LINEAR, GS_DEVICE_CURRENT, bytes, 0, 0);
 }
 
-/* Pinned host memory belongs to no device, but it goes with the context in which it was allocated. */
+/* Pinned host memory belongs to no device, but it is freed with the context in which it was allocated. */
 static inline void after_alloc(struct gs_hooked *call, uint8_t space, uint64_t address, uint64_t bytes, uint64_t stream)
 {
     if (call->result == 0)
@@ -104,7 +105,7 @@ static inline void after_alloc_pitched(struct gs_hooked *call, uint64_t address,
         gs_record_cuda_oom(call->t, requested, GS_SPACE_DEVICE);
 }
 
-/* A node of a graph while the stream is captured. A pool of 0 is the device's current one. */
+/* While the stream is captured, this becomes a node of a graph. A pool of 0 is the device's current one. */
 static inline void after_alloc_ordered(struct gs_hooked *call, uint64_t address, uint64_t bytes, uint64_t pool,
                                        uint64_t stream)
 {
@@ -116,7 +117,7 @@ static inline void after_alloc_ordered(struct gs_hooked *call, uint64_t address,
     }
 }
 
-/* Memory that another process, or another API, owns: opened here. */
+/* Memory that another process or another API owns, opened in this process. */
 static inline void after_shared(struct gs_hooked *call, uint64_t address, uint64_t bytes)
 {
     if (call->result == 0) record_alloc(call, GS_SPACE_SHARED, address, bytes, 0, 0);
@@ -265,7 +266,7 @@ static inline void after_copy_batch(struct gs_hooked *call, const struct gs_batc
     }
 }
 
-/* Managed memory moves to a device, or to the host. */
+/* Managed memory migrates to a device or to the host. */
 static inline void after_prefetch(struct gs_hooked *call, bool to_device, uint64_t address, uint64_t bytes,
                                   uint64_t stream)
 {
@@ -289,7 +290,7 @@ static inline void after_sync(struct gs_hooked *call, uint8_t kind, uint64_t han
 
 /* --- devices and contexts ---------------------------------------------------------------------- */
 
-/* Programs call cuMemGetInfo(NULL, …) too. Inlined because the compiler then knows the sizes. */
+/* Programs also call cuMemGetInfo(NULL, …). Inlined, so that the compiler knows the sizes. */
 static inline __attribute__((always_inline)) void after_memory_info(struct gs_hooked *call, struct gs_out free,
                                                                     struct gs_out total)
 {
@@ -319,21 +320,22 @@ static inline void after_context_new(struct gs_hooked *call, uint64_t context, i
     if (call->result == 0) gs_record_context(call->t, context, device);
 }
 
-/* What a context owned goes with it; the store sees that by this record. */
+/* Destroying a context frees what it owned; the store derives that from this record. */
 static inline void after_context_gone(struct gs_hooked *call, uint64_t context)
 {
     if (call->result == 0) gs_record_context_gone(call->t, context);
     gs_record_implicit_sync(call->t);
 }
 
-/* The last who detaches destroys it, and it is current no more. */
+/* The last detach destroys the context, which is then no longer current. */
 static inline void after_context_detached(struct gs_hooked *call, uint64_t context)
 {
     if (call->result == 0 && call->t && gs_context_popped(context)) gs_record_context_gone(call->t, context);
     gs_record_implicit_sync(call->t);
 }
 
-/* A green context is a share of a device's primary one: what is allocated while it is current stays when it goes. */
+/* A green context is a share of a device's primary context: memory that was allocated while it was current survives it.
+ * */
 static inline void after_green_new(struct gs_hooked *call, uint64_t context, int device)
 {
     if (call->result == 0) gs_record_green(call->t, context, device);
@@ -371,7 +373,7 @@ static inline void after_stream_new(struct gs_hooked *call, uint64_t stream)
     if (call->result == 0) gs_record_handle(call->t, GS_HANDLE_STREAM, stream, GS_DEVICE_CURRENT, false);
 }
 
-/* It does not wait, whatever the stream still has to do: the driver's documentation of cuStreamDestroy. */
+/* cuStreamDestroy does not wait, even if the stream has pending work (the driver's documentation). */
 static inline void after_stream_gone(struct gs_hooked *call, uint64_t stream)
 {
     if (call->result == 0) gs_record_handle(call->t, GS_HANDLE_STREAM, stream, GS_DEVICE_CURRENT, true);

@@ -43,8 +43,8 @@ const char *gs_allocator_module(void)
 
 /* --- streams --------------------------------------------------------------------------------- */
 
-/* c10::cuda::CUDAStream: a c10::Stream, which is a device and a number, and nothing else. It comes back
- * in two registers. What its number means has changed over the versions, but for 0, the default stream. */
+/* c10::cuda::CUDAStream wraps a c10::Stream: a device and a number, returned in two registers. The meaning of the
+ * number has changed between versions, except for 0, the default stream. */
 struct torch_stream {
     uint64_t device; /* c10::Device in the low 16 bits */
     int64_t number;

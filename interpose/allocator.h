@@ -1,5 +1,5 @@
-/* What PyTorch's caching allocator does beside its reports: which stream is current, and the events by
- * which it keeps a freed block from being used again. */
+/* What PyTorch's caching allocator does besides its reports: which stream is current, and the events that keep a freed
+ * block from being reused too early. */
 #ifndef GPUSPY_ALLOCATOR_H
 #define GPUSPY_ALLOCATOR_H
 
@@ -8,16 +8,16 @@
 #include <stdint.h>
 #include "schema/event.h"
 
-/* Events that the allocator's module has recorded in this thread since the thread's last tensor: what is
- * recorded right before a free is what that free waits for. */
+/* Events that the allocator's module has recorded in this thread since the thread's last tensor: a free waits for the
+ * events recorded right before it. */
 struct gs_marked {
-    uint32_t count, stack; /* stack: from where, as a number of the thread's */
+    uint32_t count, stack; /* stack: the call site, as a number of this thread */
     uint64_t events[GS_PENDING_EVENTS];
 };
 
 /* The code of the module that reports tensors (libc10_cuda.so). */
 extern _Atomic uintptr_t gs_allocator_lo, gs_allocator_hi;
-/* `caller`: of a report. Looked up once. */
+/* `caller`: the caller of a report. The module is looked up once. */
 void gs_allocator_seen(const void *caller);
 static inline bool gs_allocator_calls(const void *caller)
 {
@@ -25,7 +25,7 @@ static inline bool gs_allocator_calls(const void *caller)
     return (uintptr_t)caller - lo < atomic_load_explicit(&gs_allocator_hi, memory_order_relaxed) - lo;
 }
 
-/* The path of that module; NULL: no report was seen yet. */
+/* The path of that module; NULL before the first report. */
 const char *gs_allocator_module(void);
 
 /* Whether a free has ever waited for an event. */
@@ -39,8 +39,8 @@ static inline void gs_allocator_waits_now(void)
     atomic_store_explicit(&gs_allocator_waiting, true, memory_order_relaxed);
 }
 
-/* The stream that PyTorch has made current on the device, as CUDA names it: what is allocated now
- * belongs to it. GS_STREAM_UNKNOWN where PyTorch cannot be asked. */
+/* The stream that PyTorch has made current on the device, as CUDA names it; what is allocated now belongs to it.
+ * GS_STREAM_UNKNOWN if PyTorch cannot be queried. */
 uint64_t gs_torch_stream(int device);
 
 #endif

@@ -1,6 +1,5 @@
-/* Where these are in memory differs from version to version. What is read must fit the report, or it is unknown:
- * nothing is taken for granted but the order of neighbouring members, which has stayed the same from PyTorch 2.0 to
- * 2.15. */
+/* The offsets of these members differ between versions. A value that is read must agree with the report, otherwise it
+ * is unknown. Only the order of neighbouring members is assumed, which has been the same from PyTorch 2.0 to 2.15. */
 #include "interpose/allocator_state.h"
 
 #include <errno.h>
@@ -29,8 +28,8 @@ static void record(struct gs_thread *t, uint8_t kind, int device, uint64_t addre
 
 /* --- the cap ---------------------------------------------------------------------------------- */
 
-/* The member total_allocated_memory, which is the report's total of reserved bytes, and what follows it: up to 2.9 the
- * cap, 0 for none; then the device's properties, which begin with its name, and std::optional<size_t>. */
+/* The member total_allocated_memory (the report's total of reserved bytes) and what follows it: up to 2.9 the cap, 0
+ * for none; later the device's properties, which begin with its name, and std::optional<size_t>. */
 static struct cap {
     _Atomic uintptr_t total, at; /* addresses; 0 not found */
     _Atomic uint32_t tries;
@@ -38,7 +37,7 @@ static struct cap {
     _Atomic bool optional;
 } caps[DEVICES] = {[0 ... DEVICES - 1] = {.last = -1}};
 
-/* So many characters are no number of bytes that a device has. */
+/* Six printable bytes, read as a number, exceed the memory of any device. */
 static bool is_name(const char *text)
 {
     size_t n = 0;
@@ -54,7 +53,7 @@ static size_t properties_bytes(void)
 
 static __attribute__((noinline, cold)) void find_cap(struct cap *c, uintptr_t end, int64_t reserved)
 {
-    int64_t words[WINDOW + 33]; /* and the longest name */
+    int64_t words[WINDOW + 33]; /* with room for the longest name */
     size_t n = gs_peek(end, words, sizeof words) / sizeof *words, found = 0, at = 0;
     SET(c->tries, GET(c->tries) + 1);
     if (n < WINDOW + 33) return;
@@ -91,7 +90,7 @@ void gs_allocator_read_cap(struct gs_thread *t, int device, int64_t reserved)
     }
     const uintptr_t total = GET(c->total), at = GET(c->at);
     if (!total) return;
-    if (!end || load(total) != reserved) { /* it was something else */
+    if (!end || load(total) != reserved) { /* it was not the allocator's total */
         SET(c->total, 0);
         return;
     }
@@ -112,7 +111,7 @@ struct block {
     uint64_t pool; /* found: the pool's identity, 0 the default one */
 };
 
-/* A std::set at `at`: its comparison, then colour, root, first and last node and size. */
+/* Is there a std::set at `at`? It has its comparison, then colour, root, first and last node and size. */
 static bool is_set(const uintptr_t *words, uintptr_t at)
 {
     const uintptr_t header = at + sizeof *words, root = words[2], first = words[3], last = words[4], n = words[5];
@@ -150,7 +149,7 @@ static bool is_block(void *self, uintptr_t word)
     return false;
 }
 
-/* Private pools that something may allocate from. */
+/* Private pools from which something may allocate. */
 enum { POOLS = 64 };
 static struct known {
     _Atomic uintptr_t pool; /* 0 none, 1 being filled */
@@ -158,8 +157,8 @@ static struct known {
     int device;
 } pools[POOLS];
 
-/* PrivatePool begins with its id, of which one half is 0, and then has how many use it; up to 2.7 it begins with that.
- */
+/* PrivatePool begins with its id, one half of which is 0, followed by its use count; up to 2.7 it begins with the use
+ * count. */
 static bool has_id(const int64_t *words)
 {
     return (uint64_t)(words[0] | words[1]) <= UINT32_MAX && !words[0] != !words[1];

@@ -19,8 +19,8 @@ _Static_assert(GS_API_COUNT <= 2048, "the database packs an entry point into 11 
 const char *const gs_version_nodes[GS_VERSIONS] = {"libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"};
 _Atomic(void *) gs_reals[GS_API_CUDA_END][GS_VERSIONS];
 
-/* Open addressing, filled once by whoever comes first. The preprocessor cannot hash, and a
- * constructor may come too late: dlsym is called before it runs. */
+/* Open addressing, filled once by the first caller. The preprocessor cannot hash, and a constructor may run too late:
+ * dlsym is called before it. */
 #define SLOTS 4096u
 _Static_assert(GS_API_CUDA_END < SLOTS / 2, "the table stays sparse");
 static uint16_t table[SLOTS];
@@ -59,7 +59,7 @@ static uint16_t find(const char *name, unsigned versions)
 {
     if (atomic_load_explicit(&table_state, memory_order_acquire) != READY) {
         int expected = EMPTY;
-        /* Another thread, or the code that a signal interrupted, is filling: don't wait for it. */
+        /* Another thread, or the code that a signal interrupted, is filling the table: do not wait for it. */
         if (!atomic_compare_exchange_strong(&table_state, &expected, FILLING)) return find_slowly(name, versions);
         fill();
         atomic_store_explicit(&table_state, READY, memory_order_release);

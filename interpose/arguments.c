@@ -8,7 +8,7 @@
 #include "schema/mask.h"
 #include "schema/open_high.h"
 
-#define READ_MAX 16384 /* more than is stored, because masking shortens */
+#define READ_MAX 16384 /* more than is stored, because masking shortens the text */
 
 static ssize_t read_all(char *out, size_t size)
 {
@@ -22,7 +22,7 @@ static ssize_t read_all(char *out, size_t size)
     return (ssize_t)n;
 }
 
-/* What is cut may be the beginning of a secret that is not recognised without its end. */
+/* A truncated word may be the beginning of a secret that is recognised only by its end. */
 static size_t whole_words(const char *words, size_t n, size_t size)
 {
     if (n < size) return n;
@@ -30,7 +30,7 @@ static size_t whole_words(const char *words, size_t n, size_t size)
     return n;
 }
 
-/* "python", "python3.11", "/opt/bin/bash": a program that runs another one's text. */
+/* "python", "python3.11", "/opt/bin/bash": a program that runs another program's text. */
 static bool is_interpreter(const char *path)
 {
     static const char *const names[] = {"python", "pypy", "ipython", "node", "bash",  "dash",
@@ -44,7 +44,7 @@ static bool is_interpreter(const char *path)
     return false;
 }
 
-/* Options of python that have a value, as a word of its own. */
+/* Options of python whose value is a separate word. */
 static bool takes_word(const char *option)
 {
     return !strcmp(option, "-W") || !strcmp(option, "-X") || !strcmp(option, "-Q");

@@ -13,7 +13,7 @@ void gs_arguments_read(char *out, size_t size);
 /* Masks another process's command line, as NVML returns it in text[size], so that it may be stored. */
 void gs_arguments_clean(char *text, size_t size);
 
-/* Of `words`, each ended by a NUL: how many bytes name the program. */
+/* `words` are each terminated by a NUL. Returns how many bytes name the program. */
 size_t gs_arguments_program(const char *words, size_t length);
 
 #endif

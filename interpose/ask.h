@@ -1,5 +1,5 @@
-/* Real CUDA functions that gpuspy asks on its own account, never through a wrapper. Only such as read
- * something and change nothing: no error of theirs is left behind for the application to find. */
+/* Real CUDA functions that gpuspy calls on its own account, never through a wrapper. They only read: none of them
+ * leaves an error behind for the application to find. */
 #ifndef GPUSPY_ASK_H
 #define GPUSPY_ASK_H
 
@@ -15,7 +15,7 @@ static inline void *gs_asked(enum gs_library library, const char *name, _Atomic(
     return found;
 }
 
-/* real_<name>() is the function, NULL where there is none. */
+/* real_<name>() returns the function, or NULL if it does not exist. */
 #define GS_ASK(layer, result, name, ...)                                            \
     static result (*real_##name(void))(__VA_ARGS__)                                 \
     {                                                                               \

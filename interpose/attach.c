@@ -1,5 +1,5 @@
-/* Owns the life of a gpuspy that was loaded into a running process. Everything is done in threads of its own, which
- * may take the loader's lock. After detach the library stays mapped: threads may be in its wrappers. */
+/* Owns the life of a gpuspy that was loaded into a running process. All work is done in threads of its own, which may
+ * take the loader's lock. After detach the library stays mapped, because threads may be in its wrappers. */
 #include "interpose/attach.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ enum { STACK_BYTES = 256 * 1024 };
 const char *gpuspy_database(void); /* session.c */
 
 static struct gs_attach_answer answer = {.magic = GS_ATTACH_MAGIC};
-static pid_t at_work_in; /* a child that was forked meanwhile has not got the thread */
+static pid_t at_work_in; /* a child that was forked meanwhile does not have the thread */
 static char asked[GS_ATTACH_GIVEN_BYTES];
 
 static void finish(enum gs_attach_step step, const char *text)
@@ -45,7 +45,7 @@ static bool is_called(const struct link_map *map, const char *name)
     return strncmp(slash ? slash + 1 : map->l_name, name, strlen(name)) == 0;
 }
 
-/* A preloaded library comes before the C library, one that was opened later comes after it. */
+/* A preloaded library comes before the C library in the loader's list; one that was opened later comes after it. */
 bool gs_attach_load(void)
 {
     bool after = false;
@@ -55,7 +55,7 @@ bool gs_attach_load(void)
     return after;
 }
 
-/* What the constructor does in a preloaded one, without what changes the environment. */
+/* What the constructor of a preloaded library does, except for changes of the environment. */
 static void load_once(void)
 {
     static bool loaded;
@@ -94,7 +94,7 @@ static void *attach(void *unused)
     gs_config_given(asked);
     const double age_s = process_age_s();
     snprintf(age, sizeof age, "%.3f", age_s > 0.001 ? age_s : 0.001);
-    /* what the recording before this one knew of devices */
+    /* forget what the previous recording knew of devices */
     gs_device_forget();
     gs_graph_forget();
     gs_print_into(line, sizeof line);
@@ -109,7 +109,7 @@ static void *attach(void *unused)
         return NULL;
     }
     const bool rerouted = gs_reroute(false);
-    gs_reroute(false); /* what a first call has bound meanwhile, over the wrapper's address */
+    gs_reroute(false); /* restore what a first call has bound meanwhile, over the wrapper's address */
     if (!rerouted) gs_reroute_later();
     gs_attached_blocks_ask();
     snprintf(answer.text, sizeof answer.text, "%s%s%s", db, line[0] ? "\n" : "", line);

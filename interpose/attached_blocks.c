@@ -1,11 +1,10 @@
-/* The program itself could make the same calls at the same place (memory_snapshot takes the allocator's lock with the
- * GIL held, as each allocation from Python does), so that they cannot wait for what waits for them. Nothing is
- * imported, no CUDA function is called, and a list that would carry the allocator's history, which takes long, is not
- * asked for.
+/* The program itself could make the same calls at the same place (memory_snapshot takes the allocator's lock with
+ * the GIL held, as each allocation from Python does), so they cannot cause a deadlock. Nothing is imported, no CUDA
+ * function is called, and the list is not requested if it would contain the allocator's history, which takes long.
  *
- * The records have the time from before the list was made. A block that is freed after that time is in the list, and
- * its free has a later time; one that is freed before is not in it. One that is allocated in between is in the list and
- * is recorded: the store counts it once. */
+ * The records have the time before the list was made. A block that is freed after that time is in the list, and its
+ * free has a later time; one that is freed earlier is not in it. One that is allocated in between is in the list and
+ * is also recorded: the store counts it once. */
 #include "interpose/attached_blocks.h"
 
 #include <dlfcn.h>
@@ -24,7 +23,7 @@
 
 typedef struct _object PyObject;
 
-/* Python's own functions, all of its stable interface. */
+/* Python's own functions, all from its stable interface. */
 static struct {
     int (*is_initialized)(void);
     int (*call_soon)(int (*function)(void *), void *argument);
@@ -42,7 +41,7 @@ static struct {
     void (*fetch)(PyObject **type, PyObject **value, PyObject **traceback); /* owned */
     void (*restore)(PyObject *type, PyObject *value, PyObject *traceback);
     void (*release)(PyObject *o);
-    PyObject *const *exceptions[5]; /* what PyTorch's functions raise themselves */
+    PyObject *const *exceptions[5]; /* exceptions that PyTorch's functions raise themselves */
 } py;
 
 static const struct {
@@ -72,10 +71,10 @@ static const struct {
     {"PyExc_TypeError", &py.exceptions[4]},
 };
 
-static _Atomic uint32_t asked; /* the session that asked; 0: none does */
+static _Atomic uint32_t asked; /* the session that requested the blocks; 0: none */
 static pid_t asked_in;
-/* By a signal handler of the program's, which Python runs inside of the functions that are called here: Ctrl-C, a
- * timeout. It is the program's, and goes on to it. */
+/* Exceptions raised by a signal handler of the program, which Python runs inside the functions that are called here:
+ * Ctrl-C, a timeout. They belong to the program and are passed on to it. */
 static struct {
     PyObject *type, *value, *traceback;
 } programs;
@@ -147,7 +146,7 @@ static bool is_live(PyObject *block)
     return text && strcmp(text, "active_allocated") == 0;
 }
 
-/* -1: it is not a list. */
+/* Returns -1 if it is not a list. */
 static intptr_t length_of(PyObject *list)
 {
     const intptr_t n = list ? py.length(list) : -1;
@@ -228,7 +227,7 @@ static void record_list(PyObject *cuda)
     char text[24];
     gs_writer_open(&l.writer, gs_session_spool());
     l.writer.impatient = true;
-    gs_writer_busy(&l.writer); /* no reader passes this time before the blocks are there */
+    gs_writer_busy(&l.writer); /* no reader passes this time before the blocks are written */
     l.time_ns = gs_now();
     PyObject *segments = result_of(cuda, "memory_snapshot");
     const intptr_t n = length_of(segments);
@@ -243,7 +242,7 @@ static void record_list(PyObject *cuda)
 
 /* ---------------------------------------------------------------- */
 
-/* In the main thread, which has the GIL. */
+/* Runs in the main thread, with the GIL. */
 static int record(void *unused)
 {
     const int saved = errno;

@@ -7,7 +7,7 @@
 #include "schema/store.h"
 
 #define END_NS 500000000ull
-/* A larger one takes too long to open for a process that has more to do. */
+/* Opening a larger recording takes too long for a process that has other work to do. */
 #define BYTES_MAX (32ll << 20)
 
 static struct {

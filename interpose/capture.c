@@ -9,7 +9,7 @@ GS_ASK(DRV, CUresult, cuStreamIsCapturing, CUstream, int *)
 
 static _Atomic bool captures, allocates;
 
-/* Captures into graphs that exist: when they end, nothing has come into being. */
+/* Captures into existing graphs: when such a capture ends, no graph was created. */
 #define INTO 64
 static _Atomic uint64_t into[INTO];
 
@@ -36,7 +36,7 @@ bool gs_capture_made(uint64_t graph)
 bool gs_captured(uint64_t stream)
 {
     if (!atomic_load_explicit(&captures, memory_order_relaxed)) return false;
-    /* the legacy stream cannot be captured, and must not be asked while another is */
+    /* the legacy stream cannot be captured, and must not be queried while another stream is */
     if (!stream || stream == GS_STREAM_LEGACY) return false;
     const int saved = errno;
     CUresult (*ask)(CUstream, int *) = real_cuStreamIsCapturing();

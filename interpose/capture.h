@@ -5,21 +5,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A capture begins; `graph`: into this one, which exists already, or 0. */
+/* A capture begins into this existing graph; 0: into a new one. */
 void gs_capture_begun(uint64_t graph);
-/* Whether a capture that ended with this graph made it. */
+/* Did a capture that ended with this graph create it? */
 bool gs_capture_made(uint64_t graph);
-/* Whether a stream is being captured: what is asked of it is not done now. Asks the driver only if the
- * process has ever begun a capture. */
+/* Is a stream being captured? Then work submitted to it does not run now. Queries the driver only if the process has
+ * ever begun a capture. */
 bool gs_captured(uint64_t stream);
 /* The flags of a stream-ordered allocation or free: GS_FLAG_GRAPH while the stream is captured. */
 uint8_t gs_capture_flags(uint64_t stream);
 
-/* The process has memory that is a graph's. */
+/* The process has memory that belongs to a graph. */
 void gs_graph_allocates(void);
 bool gs_graph_has_allocated(void);
 
-/* A new session knows nothing. */
+/* A new session has no captures. */
 void gs_capture_forget(void);
 
 #endif

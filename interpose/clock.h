@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* The time of `clock` in so many milliseconds. */
+/* Now plus this many milliseconds, by `clock`. */
 static inline struct timespec gs_deadline(clockid_t clock, long ms)
 {
     struct timespec t;

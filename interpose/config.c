@@ -16,7 +16,7 @@
 
 static struct gs_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char given[GS_ATTACH_GIVEN_BYTES]; /* in place of the environment: "NAME=VALUE", each with its NUL */
+static char given[GS_ATTACH_GIVEN_BYTES]; /* replaces the environment: "NAME=VALUE", each terminated by a NUL */
 
 static const char *value_of(const char *name)
 {
@@ -48,7 +48,7 @@ static bool flag(const char *name)
     return false;
 }
 
-/* Of what is on by default. */
+/* A setting that is on by default. */
 static bool flag_unless_unset(const char *name)
 {
     const char *value = value_of(name);
@@ -135,7 +135,7 @@ static uint64_t keep(void)
     return 0;
 }
 
-/* Processes started from this one inherit the id and so belong to the same run. */
+/* Processes that this one starts inherit the id and therefore belong to the same run. */
 static void run_id(void)
 {
     const char *shared = value_of("GPUSPY_RUN_ID");
@@ -184,7 +184,7 @@ const struct gs_config *gs_config(void)
     return &config;
 }
 
-/* Nothing of the environment is read, nor changed: other threads may be reading it. */
+/* Neither reads nor changes the environment: other threads may be reading it. */
 void gs_config_given(const char *lines)
 {
     snprintf(given, sizeof given - 1, "%s", lines);

@@ -1,4 +1,4 @@
-/* What the environment asks of the recorder (GPUSPY_*), read once at load. */
+/* The settings of the recorder from the environment (GPUSPY_*), read once at load. */
 #ifndef GPUSPY_CONFIG_H
 #define GPUSPY_CONFIG_H
 
@@ -10,7 +10,7 @@
 
 struct gs_config {
     bool disabled;         /* GPUSPY_DISABLE */
-    bool quiet;            /* GPUSPY_QUIET: no line at exit (failures still say theirs) */
+    bool quiet;            /* GPUSPY_QUIET: no line at exit (failures are still printed) */
     bool torch_cpu;        /* GPUSPY_TORCH_CPU: CPU tensors too */
     bool nvml;             /* GPUSPY_NVML: not 0 */
     bool args;             /* GPUSPY_ARGS: not 0; the command line is stored */
@@ -20,14 +20,14 @@ struct gs_config {
     uint64_t keep;         /* GPUSPY_KEEP, bytes; 0: the recording is not bounded */
     unsigned stacks;       /* GPUSPY_STACKS: of GS_STACK_PYTHON, GS_STACK_NATIVE */
     unsigned native_depth; /* GPUSPY_NATIVE_DEPTH, 0 the default */
-    char db[PATH_MAX];     /* GPUSPY_DB as given, with its % signs */
-    char cwd[PATH_MAX];    /* at load: a relative db is meant from here, whatever chdir follows */
-    char run_id[40];       /* GPUSPY_RUN_ID, made here and put into the environment if unset */
-    char complaint[256];   /* a value that made no sense, for one line at the session's start */
+    char db[PATH_MAX];     /* GPUSPY_DB as given, with its % placeholders */
+    char cwd[PATH_MAX];    /* the working directory at load, to which a relative db refers even after chdir */
+    char run_id[40];       /* GPUSPY_RUN_ID; if unset, created here and put into the environment */
+    char complaint[256];   /* an invalid value, for one line at the session's start */
 };
-/* GPUSPY_LIMIT, a cap on a device as a what-if, is read with them: limit.h. */
+/* GPUSPY_LIMIT, which caps a device as a what-if, is read at the same time: limit.h. */
 
-/* Instead of the environment's: "NAME=VALUE" lines, at least one. */
+/* Replaces the environment: "NAME=VALUE" lines, at least one. */
 void gs_config_given(const char *lines);
 
 /* Reads the environment at the first call, which the library's constructor makes. */

@@ -1,15 +1,15 @@
-/* The part of CUDA's binary interface that gpuspy needs, so that neither the library nor the
- * simulated CUDA needs a toolkit to be built. Where a toolkit stands, `make test` compiles
- * tests/toolkit_check.c, which holds every type here and every row of cuda_api.def against its
- * headers. Values: CUDA 13.0's driver_types.h and cuda.h; unchanged since CUDA 11 unless noted. */
+/* The part of CUDA's binary interface that gpuspy needs, so that neither the library nor the simulated CUDA needs a
+ * toolkit to be built. If a toolkit is installed, `make test` compiles tests/toolkit_check.c, which compares every type
+ * here and every row of cuda_api.def with its headers. Values: CUDA 13.0's driver_types.h and cuda.h; unchanged since
+ * CUDA 11 unless noted. */
 #ifndef GPUSPY_CUDA_ABI_H
 #define GPUSPY_CUDA_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* With the toolkit's own headers in the same file, its types are used and only the values that
- * both know under other names are left to us. */
+/* If the toolkit's own headers are included in the same file, its types are used, and only values that it has under
+ * other names are defined here. */
 #ifndef GPUSPY_TOOLKIT_TYPES
 
 typedef int cudaError_t;
@@ -44,7 +44,7 @@ typedef CUlibrary cudaLibrary_t;
 typedef CUgraph cudaGraph_t;
 typedef CUgraphNode cudaGraphNode_t;
 typedef CUgraphExec cudaGraphExec_t;
-/* The runtime's arrays are the driver's: their handles may be cast. */
+/* The runtime's arrays are the driver's arrays: their handles may be cast. */
 typedef struct cudaArray *cudaArray_t;
 typedef const struct cudaArray *cudaArray_const_t;
 typedef struct cudaMipmappedArray *cudaMipmappedArray_t;
@@ -53,7 +53,7 @@ typedef struct CUexternalSemaphore_st *cudaExternalSemaphore_t;
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 
-/* Enumerations, of which no value matters here but those below */
+/* Enumerations of which no value matters except those below */
 typedef int CUmem_advise, CUmemAllocationHandleType, CUmemAllocationType, CUmemRangeHandleType;
 typedef int CUmemPool_attribute, CUstreamCaptureMode, CUjit_option, CUlibraryOption;
 typedef int CUgraphExecUpdateResult, CUlimit;
@@ -69,7 +69,7 @@ GS_ENUM(cudaLibraryOption);
 GS_ENUM(cudaGraphExecUpdateResult);
 enum cudaMemLocationType { cudaMemLocationTypeInvalid = 0, cudaMemLocationTypeDevice = 1 };
 
-/* Structures that are handed on unread */
+/* Structures that are passed on unread */
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUmulticastObjectProp_st CUmulticastObjectProp;
@@ -121,7 +121,7 @@ enum cudaMemcpyKind {
     cudaMemcpyDefault = 4,
 };
 
-/* Structures that are passed by value or read; tests/abi_layout.c holds them against the toolkit's. */
+/* Structures that are passed by value or read; tests/abi_layout.c compares them with the toolkit's. */
 typedef struct {
     unsigned int x, y, z;
 } dim3;
@@ -181,7 +181,7 @@ typedef struct {
     CUdeviceptr dptr;
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
-/* Of any node; what is read are allocations and frees. */
+/* The parameters of any node; only allocations and frees are read. */
 struct cudaGraphNodeParams {
     int type, reserved0[3];
     union {
@@ -224,34 +224,34 @@ typedef struct {
 GS_ARRAY_DESCRIPTORS(_v1, unsigned int)
 GS_ARRAY_DESCRIPTORS(, size_t)
 
-#define GS_MEMCPY_SIDES(version, size, address)                    \
-    typedef struct {                                               \
-        size srcXInBytes, srcY;                                    \
-        int srcMemoryType;                                         \
-        const void *srcHost;                                       \
-        address srcDevice;                                         \
-        CUarray srcArray;                                          \
-        size srcPitch, dstXInBytes, dstY;                          \
-        int dstMemoryType;                                         \
-        void *dstHost;                                             \
-        address dstDevice;                                         \
-        CUarray dstArray;                                          \
-        size dstPitch, WidthInBytes, Height;                       \
-    } CUDA_MEMCPY2D##version;                                      \
-    typedef struct {                                               \
-        size srcXInBytes, srcY, srcZ, srcLOD;                      \
-        int srcMemoryType;                                         \
-        const void *srcHost;                                       \
-        address srcDevice;                                         \
-        CUarray srcArray;                                          \
-        void *srcContext; /* reserved but between peers */         \
-        size srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD; \
-        int dstMemoryType;                                         \
-        void *dstHost;                                             \
-        address dstDevice;                                         \
-        CUarray dstArray;                                          \
-        void *dstContext;                                          \
-        size dstPitch, dstHeight, WidthInBytes, Height, Depth;     \
+#define GS_MEMCPY_SIDES(version, size, address)                          \
+    typedef struct {                                                     \
+        size srcXInBytes, srcY;                                          \
+        int srcMemoryType;                                               \
+        const void *srcHost;                                             \
+        address srcDevice;                                               \
+        CUarray srcArray;                                                \
+        size srcPitch, dstXInBytes, dstY;                                \
+        int dstMemoryType;                                               \
+        void *dstHost;                                                   \
+        address dstDevice;                                               \
+        CUarray dstArray;                                                \
+        size dstPitch, WidthInBytes, Height;                             \
+    } CUDA_MEMCPY2D##version;                                            \
+    typedef struct {                                                     \
+        size srcXInBytes, srcY, srcZ, srcLOD;                            \
+        int srcMemoryType;                                               \
+        const void *srcHost;                                             \
+        address srcDevice;                                               \
+        CUarray srcArray;                                                \
+        void *srcContext; /* reserved, except in copies between peers */ \
+        size srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD;       \
+        int dstMemoryType;                                               \
+        void *dstHost;                                                   \
+        address dstDevice;                                               \
+        CUarray dstArray;                                                \
+        void *dstContext;                                                \
+        size dstPitch, dstHeight, WidthInBytes, Height, Depth;           \
     } CUDA_MEMCPY3D##version;
 GS_MEMCPY_SIDES(_v1, unsigned int, CUdeviceptr_v1)
 GS_MEMCPY_SIDES(, size_t, CUdeviceptr)
@@ -341,8 +341,7 @@ enum {
 
 #endif /* GPUSPY_TOOLKIT_TYPES */
 
-/* Values of the driver's enumerations that acts go by; their names here, for the toolkit has them under
- * its own. */
+/* Values of the driver's enumerations that acts depend on; renamed, because the toolkit defines the original names. */
 enum {
     GS_MEMORYTYPE_HOST = 1,
     GS_MEMORYTYPE_DEVICE = 2,

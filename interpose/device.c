@@ -31,7 +31,7 @@ static int ask_driver(void)
 
 static int ask_current(const struct gs_thread *t)
 {
-    /* The runtime's device is set before a context is; after a driver call the context says it. */
+    /* The runtime's device is set before a context exists; after a driver call the context determines the device. */
     int device = gs_apis[t->call.api].library == GS_LIBRARY_RT ? ask_runtime() : ask_driver();
     return device >= 0 && device < INT16_MAX ? device : GS_DEVICE_NONE;
 }
@@ -51,7 +51,7 @@ void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
 /* --- definitions ----------------------------------------------------------------------------- */
 
 #define DEVICES 64
-static _Atomic uint64_t seen; /* one bit a device */
+static _Atomic uint64_t seen; /* one bit per device */
 static _Atomic uint64_t primary[DEVICES];
 
 static bool first_seen(int device)
@@ -97,12 +97,12 @@ int gs_device_resolve(struct gs_thread *t, int device)
     if (current) {
         if (t->device == GS_DEVICE_UNKNOWN) t->device = ask_current(t);
         device = t->device;
-        /* "no context yet" may be over by the next call */
+        /* at the next call there may be a context */
         if (device == GS_DEVICE_NONE) t->device = GS_DEVICE_UNKNOWN;
     }
     if (device < 0) return GS_DEVICE_NONE;
     if (device < DEVICES && first_seen(device)) {
-        /* what the process had before is known from CUDA only */
+        /* memory that the process had before is known only from CUDA */
         define(t, device, current || (gs_attached && ask_current(t) == device));
         gs_device_locate(device);
     }
@@ -118,7 +118,7 @@ void gs_device_set(struct gs_thread *t, int device)
 
 /* --- contexts beside the primary ones --------------------------------------------------------- */
 
-#define CONTEXTS 256                        /* alive at once; of more, the older ones' memory counts as the primary's */
+#define CONTEXTS 256 /* alive at once; if there are more, the older ones' memory counts as the primary context's */
 static _Atomic uint64_t contexts[CONTEXTS]; /* number % CONTEXTS → handle, 0 none */
 static _Atomic uint32_t last_context;
 

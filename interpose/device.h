@@ -1,30 +1,29 @@
-/* Which device a thread works on, and what the device says of itself. */
+/* Which device a thread works on, and what that device reports about itself. */
 #ifndef GPUSPY_DEVICE_H
 #define GPUSPY_DEVICE_H
 
 #include "interpose/recorder.h"
 
-/* The device that an event belongs to: `device` itself, or for GS_DEVICE_CURRENT the thread's
- * current one, asked of CUDA where it is not known. -1 none or unknown. A device that is met for
- * the first time is defined (GS_REC_GPU). */
+/* The device that an event belongs to: `device` itself, or for GS_DEVICE_CURRENT the thread's current one, queried from
+ * CUDA if unknown. -1 none or unknown. The first use of a device defines it (GS_REC_GPU). */
 int gs_device_resolve(struct gs_thread *t, int device);
 
-/* The current context's device's free and total bytes, UINT64_MAX where there is none. */
+/* Free and total bytes of the current context's device; UINT64_MAX if there is no context. */
 void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes);
 
-/* Notes the device's primary context, 0 that it is gone; returns the one noted before. */
+/* Stores the device's primary context, 0 when it is destroyed; returns the previous one. */
 uint64_t gs_device_primary(int device, uint64_t context);
-/* Whether CUDA says that the device's primary context is gone. */
+/* Does CUDA report that the device's primary context is destroyed? */
 bool gs_device_primary_inactive(int device);
 
-/* Contexts that are no primary ones have numbers, from 1: gs_rec_alloc.context. 0 for the others. */
+/* Contexts other than primary ones have numbers from 1: gs_rec_alloc.context. Primary ones have 0. */
 uint16_t gs_context_add(uint64_t context);
 uint16_t gs_context_remove(uint64_t context); /* the number that it had */
 uint16_t gs_context_current(struct gs_thread *t);
-/* Whether a context that was current is not any more. */
+/* Was the context current, and is it no longer? */
 bool gs_context_popped(uint64_t context);
 
-/* The devices met so far whose place on the bus CUDA told: a bit each; and that place. */
+/* A bit for each device seen so far whose bus address CUDA has reported; and that address. */
 uint64_t gs_device_located(void);
 void gs_device_locate(int device);
 const char *gs_device_bus(int device);

@@ -1,4 +1,4 @@
-/* Where devices are on the bus. */
+/* Bus addresses of devices. */
 #include <stdatomic.h>
 #include "interpose/ask.h"
 #include "interpose/device.h"
@@ -7,7 +7,8 @@ GS_ASK(DRV, CUresult, cuDeviceGetPCIBusId, char *, int, CUdevice)
 
 #define DEVICES 64
 
-/* Where a device is: NVML knows nothing of CUDA's numbers, which CUDA_VISIBLE_DEVICES changes. */
+/* NVML does not know CUDA's device numbers, which CUDA_VISIBLE_DEVICES changes, so devices are matched by their bus
+ * address. */
 static char bus[DEVICES][16];
 static _Atomic uint64_t located;
 

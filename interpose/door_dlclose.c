@@ -1,6 +1,6 @@
-/* dlclose: before anything is unloaded, gpuspy keeps the libraries loaded whose addresses it holds; afterwards
- * it forgets what it knows of addresses in others. The caller takes the loader's lock here anyway, so gpuspy
- * may take it too. */
+/* dlclose: before anything is unloaded, gpuspy pins the libraries whose addresses it holds; afterwards it forgets what
+ * it knows of addresses in other libraries. The caller takes the loader's lock here anyway, so gpuspy may take it too.
+ * */
 #include "interpose/resolve.h"
 #include "interpose/stack.h"
 

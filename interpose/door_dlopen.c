@@ -1,12 +1,11 @@
-/* The door of libraries that are opened with RTLD_DEEPBIND: their references would bind to the
- * libraries that they bring along before anything preloaded is asked, and nothing that they do
- * would be seen. The bit is taken out; all else of dlopen is the loader's. That changes what such a
- * library binds to, so it is said, and GPUSPY_DEEPBIND=keep leaves it.
+/* The door of libraries that are opened with RTLD_DEEPBIND: their references would bind to the libraries that they
+ * bring along before any preloaded one, and gpuspy would record nothing of what they do. gpuspy removes the bit and
+ * leaves everything else to the loader. That changes what such a library binds to, so gpuspy prints a line;
+ * GPUSPY_DEEPBIND=keep leaves the bit.
  *
- * dlopen itself is in door_dlopen_entry.S: it asks gs_dlopen_filter for the mode and jumps (not
- * calls) to the real function, which looks in the RUNPATH of the true caller. On a machine that it
- * has no assembly for, dlopen is not ours. dlmopen is left alone everywhere: what is in another
- * namespace has its own libraries, which no preload reaches. */
+ * dlopen itself is in door_dlopen_entry.S: it calls gs_dlopen_filter for the mode and jumps (not calls) to the real
+ * function, which searches the RUNPATH of the true caller. On machines without this assembly gpuspy does not define
+ * dlopen. It never defines dlmopen: another namespace has its own libraries, which no preload reaches. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,9 +1,8 @@
-/* The door of those who ask for a function by name: ctypes, PyTorch's driver API, NCCL's loader.
+/* The door of callers that look a function up by name: ctypes, PyTorch's driver API, NCCL's loader.
  *
- * dlsym and dlvsym themselves are in door_dlsym_entry.S: they call gs_dlsym_filter and, without an
- * answer from it, jump (not call) to the real function, so that RTLD_NEXT and RTLD_DEFAULT see the
- * true caller. Forwarded as an ordinary call, OpenMP's and the sanitizers' look-ups of the next
- * definition find themselves. */
+ * dlsym and dlvsym themselves are in door_dlsym_entry.S: they call gs_dlsym_filter and, if it returns no answer, jump
+ * (not call) to the real function, so that RTLD_NEXT and RTLD_DEFAULT see the true caller. With an ordinary call,
+ * look-ups of the next definition by OpenMP and the sanitizers would find themselves. */
 #include "interpose/resolve.h"
 
 #include <dlfcn.h>
@@ -19,16 +18,15 @@ struct gs_dl_answer {
 };
 struct gs_dl_answer gs_dlsym_filter(void *handle, const char *name, const char *version);
 
-/* A handle in which no CUDA name is found, so that the real dlsym fails and says so in its own
- * words. */
+/* A handle in which no CUDA name is found, so that the real dlsym fails with its own error message. */
 static void *barren_handle(void)
 {
     return dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* The row and version that one of our wrappers stands for. */
+/* The row and version of one of gpuspy's wrappers. */
 struct row {
-    uint16_t api; /* GS_API_NONE: it is no wrapper */
+    uint16_t api; /* GS_API_NONE: not a wrapper */
     enum gs_version version;
 };
 
@@ -46,8 +44,8 @@ static struct gs_dl_answer answer_real(void *handle)
     return (struct gs_dl_answer){NULL, handle};
 }
 
-/* The caller's look-up led to our own wrapper, by the global scope. Without us it would have found
- * CUDA only where CUDA is loaded, and without a version whichever runtime comes first. */
+/* The caller's look-up found gpuspy's own wrapper in the global scope. Without gpuspy it would have found CUDA only if
+ * CUDA is loaded, and without a version the runtime that comes first. */
 static struct gs_dl_answer answer_own(struct row own, bool versioned, void *handle)
 {
     void *const real = gs_real(own.api, own.version);
@@ -67,9 +65,9 @@ static struct gs_dl_answer answer_own(struct row own, bool versioned, void *hand
     return (struct gs_dl_answer){gs_wrappers[own.api][own.version], handle};
 }
 
-/* It led to a function in a library. A wrapper may stand for it only if it calls this very function;
- * any other (a second copy of a runtime, a library's own static one) is handed out as it is, and its
- * calls are seen when they come to the driver. */
+/* The look-up found a function in a library. A wrapper may replace it only if the wrapper calls this very function. Any
+ * other function (a second copy of a runtime, a library's own static one) is returned as it is, and its calls are
+ * recorded when they reach the driver. */
 static struct gs_dl_answer answer_found(const char *name, void *found, void *handle)
 {
     const enum gs_version version = gs_runtime_version_at(found);
@@ -100,17 +98,17 @@ gs_dlsym_filter(void *handle, const char *name, const char *version)
 {
     if (!gs_dlsym_at || !gs_dlvsym_at) gs_real_find();
     if (gs_attached && !gs_dormant) gs_reroute_due();
-    /* RTLD_NEXT is asked by other interposers, who want what is behind them */
+    /* other interposers use RTLD_NEXT to find the definition after their own */
     if (handle == RTLD_NEXT || !name) return (struct gs_dl_answer){NULL, handle};
-    /* nearly every look-up ends here, those of a sanitizer that is just starting up among them */
+    /* nearly every look-up ends here, including those of a sanitizer that is just starting up */
     if (name[0] != 'c' || name[1] != 'u') return (struct gs_dl_answer){NULL, handle};
     if (!gs_api_known(name) || !gs_session_is_enabled()) return (struct gs_dl_answer){NULL, handle};
     return answer_cuda(name, handle, version);
 }
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
-/* No assembly for this machine: the caller that the real function sees is gpuspy. RTLD_NEXT is then
- * answered for the object behind gpuspy, right for everybody but another interposer. */
+/* No assembly for this machine: the real function sees gpuspy as its caller. RTLD_NEXT is then resolved for the object
+ * after gpuspy, which is correct for every caller except another interposer. */
 __attribute__((visibility("default"))) void *dlsym(void *handle, const char *name)
 {
     struct gs_dl_answer a = gs_dlsym_filter(handle, name, NULL);

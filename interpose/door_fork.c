@@ -7,22 +7,22 @@
 #include "interpose/resolve.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define REST_MS 2000 /* what a fork waits for the drain at most */
+#define REST_MS 2000 /* how long a fork waits for the drain at most */
 
-/* What pthread_atfork, which is linked into each object, calls in glibc. A library that starts before
- * libgpuspy registers through it, too: gpuspy's handlers come first all the same. */
+/* pthread_atfork, which is linked into each object, calls this function of glibc. A library that starts before
+ * libgpuspy registers through it too, so that gpuspy's handlers still come first. */
 EXPORT gs_register_atfork __register_atfork;
 GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
 {
     static _Atomic(gs_register_atfork *) found;
     gs_register_atfork *real = atomic_load(&found);
     if (!real) atomic_store(&found, real = (gs_register_atfork *)gs_libc_function("__register_atfork"));
-    if (!real) return ENOMEM; /* the only error that it knows */
+    if (!real) return ENOMEM; /* the only error that it may return */
     gs_fork_load();
     return real(prepare, parent, child, object);
 }
 
-/* The child's handler has brought depth to 0: nothing is left to do there. */
+/* The child's handler has set depth to 0: nothing is left to do there. */
 #define FORKING(result, name, params, args)                          \
     EXPORT result name params;                                       \
     result name params                                               \

@@ -1,11 +1,10 @@
-/* The door of the program's own words: NVTX's ranges and marks. Each library that uses NVTX carries
- * a copy of it, which at its first call opens the injection that NVTX_INJECTION64_PATH names and
- * lets it fill a table of functions. There can be one: a profiler's own goes first.
+/* The door of the program's own marks: NVTX's ranges and moments. Each library that uses NVTX contains a copy of it,
+ * which at its first call opens the library that NVTX_INJECTION64_PATH names and lets it fill a table of functions.
+ * There can be only one: a profiler's own takes precedence.
  *
- * Ranges and domains may come before the first CUDA call. They start no session, but domains and
- * registered strings are kept from the beginning, and levels counted. What NVTX returns to the
- * program is what it does without a tool, except where a handle or a range has to be told from
- * others. */
+ * Ranges and domains may come before the first CUDA call. They start no session, but domains and registered strings
+ * are stored from the beginning, and levels are counted. NVTX returns to the program what it returns without a tool,
+ * except where a handle or a range must be distinguished from others. */
 #include "interpose/door_nvtx.h"
 
 #include <errno.h>
@@ -48,7 +47,7 @@ static bool reserve_memory(void)
     return true;
 }
 
-/* NULL where no room is left. */
+/* NULL if no room is left. */
 static struct string *keep(struct gs_mark_text text, uint32_t number)
 {
     const size_t bytes = (sizeof(struct string) + text.bytes + 7) & ~(size_t)7;
@@ -75,7 +74,7 @@ static struct gs_mark_text text_of(const struct string *s)
 }
 
 static const char forgotten_text[] = "(one of too many registered strings)";
-static const char forgotten; /* the handle of those */
+static const char forgotten; /* the handle of strings for which there was no room */
 
 static const void *register_string(struct gs_mark_text text)
 {
@@ -88,13 +87,13 @@ static const void *register_string(struct gs_mark_text text)
  * thread counts its levels, whether they are recorded or not: a push that was lost (before the
  * session, in a full spool) does not let its pop end another range. */
 
-#define DOMAINS 64 /* 0 the default; the last stands for all that come after */
+#define DOMAINS 64 /* 0 the default; the last one is shared by all later ones */
 #define OTHERS (DOMAINS - 1)
 static _Atomic(struct string *) domains[DOMAINS];
 static __thread uint16_t levels[DOMAINS] __attribute__((tls_model("initial-exec")));
 static const char others_text[] = "(other domains)";
 
-/* The copies of NVTX in one process do not know of each other: a name is a domain. */
+/* The copies of NVTX in one process do not know of each other: domains are identified by their names. */
 static const void *create_domain(struct gs_mark_text name)
 {
     struct string *new = NULL;
@@ -158,7 +157,7 @@ static uint64_t next_id(void)
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-/* Nothing records yet: what is begun now is kept for the case that something will. */
+/* Nothing records yet: a range that begins now is kept in case a session starts later. */
 static bool is_early(void)
 {
     return !atomic_load_explicit(&gs_session_live, memory_order_acquire) &&
@@ -196,7 +195,7 @@ static int push(const void *domain, struct gs_mark_text name)
     const uint16_t level = levels[d.number]++;
     struct gs_mark_early range = nested(d, level);
     uint64_t ignored;
-    gs_mark_early_end(&range, &ignored); /* of a thread that is no more, and had its levels in the same place */
+    gs_mark_early_end(&range, &ignored); /* of a thread that has ended and had its levels at the same address */
     if (is_early()) range.id = next_id();
     if (!range.id || !gs_mark_early_add(&range, name)) mark(GS_MARK_PUSH, level, d.name, name);
     return NVTX_ABI_NO_TRACKING;
@@ -305,7 +304,7 @@ static const void *do_DomainCreateW(const wchar_t *name)
 
 /* --- the injection --------------------------------------------------------------------------- */
 
-/* The objects loaded at start come before the C library in the loader's list, or are it. */
+/* Objects that are loaded at start come before the C library in the loader's list, or are the C library. */
 static const struct link_map *preloaded_self(void)
 {
     for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
@@ -334,9 +333,8 @@ static bool fill(const struct nvtx_abi_callbacks *callbacks, int module, const s
     return true;
 }
 
-/* Called by each copy of NVTX. 0: it then does as if there were no tool. Where LD_PRELOAD was taken
- * out of the environment on the way here but NVTX's variable was not, gpuspy sees no CUDA call, and
- * so wants no marks. */
+/* Called by each copy of NVTX. 0: it then behaves as without a tool. If LD_PRELOAD was removed from the environment on
+ * the way here but NVTX's variable was not, gpuspy records no CUDA call and therefore no marks. */
 EXPORT int InitializeInjectionNvtx2(nvtx_abi_lookup lookup);
 int InitializeInjectionNvtx2(nvtx_abi_lookup lookup)
 {
@@ -351,7 +349,7 @@ int InitializeInjectionNvtx2(nvtx_abi_lookup lookup)
     return done;
 }
 
-/* What a copy of NVTX that was built to do so asks the global scope for. */
+/* Copies of NVTX that are built with this option look the symbol up in the global scope. */
 EXPORT int InitializeInjectionNvtx2Preinject(nvtx_abi_lookup lookup);
 int InitializeInjectionNvtx2Preinject(nvtx_abi_lookup lookup)
 {

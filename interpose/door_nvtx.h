@@ -1,8 +1,8 @@
-/* NVTX finds this library by the environment. */
+/* Makes NVTX find this library through the environment. */
 #ifndef GPUSPY_DOOR_NVTX_H
 #define GPUSPY_DOOR_NVTX_H
 
-/* Names it there, unless a tool that the user has chosen is named already or nothing is recorded. */
+/* Sets NVTX's variable to this library, unless the user has chosen a tool or nothing is recorded. */
 void gs_nvtx_announce(void);
 
 #endif

@@ -1,13 +1,12 @@
-/* The door of everybody who is linked to CUDA: one exported wrapper a row of cuda_api.def and, of the
- * runtime's, a version of it.
+/* The door of all code that is linked to CUDA: one exported wrapper per row of cuda_api.def and, for the runtime's
+ * rows, per version.
  *
- * A runtime wrapper is exported under its runtime's own version node: a reference to
- * cudaMalloc@libcudart.so.12 binds to the wrapper that calls libcudart.so.12's, whichever other
- * runtimes there are. 13 is the default, for references without a version.
+ * A runtime wrapper is exported under its runtime's own version node: a reference to cudaMalloc@libcudart.so.12
+ * binds to the wrapper that calls libcudart.so.12's, whichever other runtimes exist. 13 is the default, for
+ * references without a version.
  *
- * The exported name is an alias of a static function, so that the addresses in gs_wrappers are the
- * wrappers themselves: by its exported name a function's address may be a PLT entry of a
- * non-PIE program. */
+ * The exported name is an alias of a static function, so that the addresses in gs_wrappers are the wrappers
+ * themselves: the address of an exported name may be a PLT entry of a non-PIE program. */
 #include "interpose/act_signatures.h"
 #include "interpose/acts.h"
 #include "interpose/door_procaddress.h"
@@ -43,7 +42,7 @@
         return (GS_RESULT_##layer)call->result;                                                                    \
     }
 
-/* The same of a finder: nothing is entered, nothing recorded. */
+/* The same for a finder: nothing is entered or recorded. */
 #define GS_FINDING(layer, where, version, symbol, stream, params, args, act)          \
     static GS_RESULT_##layer gs_do_##where##_##symbol params                          \
     {                                                                                 \
@@ -55,7 +54,7 @@
         return result;                                                                \
     }
 
-/* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */
+/* gs_at_… exists to carry the version; libgpuspy.map keeps it local. */
 #define GS_VERSIONED(v, at, wrapper, symbol, name, stream, params, args, act)                                         \
     wrapper(RT, v, GS_VERSION_##v, symbol, stream, params, args, act) extern GS_RESULT_RT gs_at_##v##_##symbol params \
         __attribute__((alias("gs_do_" #v "_" #symbol), visibility("default"), used));                                 \

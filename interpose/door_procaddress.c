@@ -1,10 +1,9 @@
-/* cuGetProcAddress and its kin. CUDA's own answer comes first, for the caller's own version and flags:
- * which of cuMemAlloc, cuMemAlloc_v2, cuMemcpyAsync_ptsz … it is depends on both. Then it is replaced
- * by the wrapper of the export that has this very address. No name is ever guessed: an answer that
- * is no export we know goes out as it is, and its name is kept for the report.
+/* cuGetProcAddress and similar functions. First CUDA itself answers, for the caller's own version and flags, on
+ * which depends whether the result is cuMemAlloc, cuMemAlloc_v2, cuMemcpyAsync_ptsz or another export. Then the
+ * wrapper of the export that has this very address replaces the result. No name is ever guessed: an address that
+ * belongs to no known export is returned as it is, and its name is kept for the report.
  *
- * The answer for "cuGetProcAddress" is replaced like any other: runtimes use that one for all that
- * follow. */
+ * The answer for "cuGetProcAddress" is replaced like any other: runtimes use it for all later look-ups. */
 #include "interpose/door_procaddress.h"
 
 #include <errno.h>
@@ -18,10 +17,10 @@
 
 /* --- answers --------------------------------------------------------------------------------- */
 
-/* The forms that one base name has among the exports. */
+/* The suffixes that a base name has among the exports. */
 static const char *const versions[] = {"", "_v2", "_v3", "_v4", "_v5"};
 static const char *const streams[] = {"", "_ptds", "_ptsz"};
-/* The one base name whose export has another, since CUDA 12. */
+/* The one base name whose export has a different name, since CUDA 12. */
 static const char *const renamed[][2] = {{"cuGraphInstantiate", "cuGraphInstantiateWithFlags"}};
 
 static void *wrapper_among(gs_wrapper_table wrappers, const char *base, void *found, bool *known)
@@ -41,7 +40,7 @@ static void *wrapper_among(gs_wrapper_table wrappers, const char *base, void *fo
     return NULL;
 }
 
-/* The wrapper for `found`, which is `found` itself if it is one already; NULL if there is none. */
+/* The wrapper for `found`, which is `found` itself if it is a wrapper already; NULL if there is none. */
 static void *wrapper_of(gs_wrapper_table wrappers, const char *base, void *found, bool *known)
 {
     void *wrapper = wrapper_among(wrappers, base, found, known);

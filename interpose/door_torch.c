@@ -1,12 +1,12 @@
-/* The door of PyTorch's caching allocator: the functions by which libc10_cuda and libc10 report each
- * tensor block and each failure. They are called through the PLT, so defining them is enough.
+/* The door of PyTorch's caching allocator: the functions by which libc10_cuda and libc10 report each tensor block
+ * and each failure. They are called through the PLT, so defining them is enough.
  *
- *   1.6–1.9          usage(void *, int64, Device): no totals, the pointer is a Block*
- *   1.10–1.13        usage(void *, int64, int64 allocated, int64 reserved, Device)
- *   1.13             oom(int64, int64, int64, Device)
- *   2.0 and later    the same with size_t totals
+ *    1.6–1.9          usage(void *, int64, Device): no totals, the pointer is a Block*
+ *    1.10–1.13        usage(void *, int64, int64 allocated, int64 reserved, Device)
+ *    1.13             oom(int64, int64, int64, Device)
+ *    2.0 and later    the same with size_t totals
  *
- * Each is always passed on: torch.profiler lives on them. They come under the allocator's lock,
+ * Each call is always passed on, because torch.profiler depends on it. The calls come under the allocator's lock,
  * which is taken with the GIL held: nothing here may wait for the GIL. */
 #include <stdatomic.h>
 #include "interpose/allocator_state.h"
@@ -19,7 +19,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* c10::Device, two bytes passed by value in the low bits of a register whose rest is garbage. */
+/* c10::Device, two bytes passed by value in the low bits of a register whose other bits are undefined. */
 typedef uint64_t device_register;
 enum { DEVICE_CPU = 0, DEVICE_CUDA = 1 };
 
@@ -33,7 +33,7 @@ static int device_index(device_register device)
     return (int8_t)(device >> 8 & 0xff);
 }
 
-/* Usually RTLD_LOCAL in a Python process, and with a suffix of its own in Debian's. */
+/* Usually RTLD_LOCAL in a Python process, and with an additional suffix in Debian's package. */
 static void *real_c10(const char *symbol, _Atomic(void *) *cache)
 {
     void *found = atomic_load_explicit(cache, memory_order_acquire);
@@ -54,7 +54,7 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
     const int type = device_type(device);
     const bool cpu = type == DEVICE_CPU;
     if (!bytes || (!cpu && type != DEVICE_CUDA)) return;
-    if (cpu && !gs_session_torch_cpu()) return; /* a profiler wanted it, not gpuspy's user */
+    if (cpu && !gs_session_torch_cpu()) return; /* a profiler requested it, not gpuspy's user */
     struct gs_thread *t = gs_enter(GS_API_TORCH_USAGE, caller);
     uint64_t stream = cpu ? 0 : GS_STREAM_UNKNOWN;
     uint32_t extra = GS_EXTRA_UNKNOWN;
@@ -131,7 +131,7 @@ void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t 
     if (real) real(pointer, bytes, device);
 }
 
-/* PyTorch reports CPU tensors only while somebody profiles memory. */
+/* PyTorch reports CPU tensors only while a profiler records memory. */
 EXPORT bool _ZN3c1022memoryProfilingEnabledEv(void);
 bool _ZN3c1022memoryProfilingEnabledEv(void)
 {

@@ -1,5 +1,5 @@
-/* The drain may have a table of descriptors of its own (gs_own_files): everything that touches the
- * database runs in its thread. */
+/* The drain may have its own table of descriptors (gs_own_files): everything that uses the database runs in its thread.
+ * */
 #include "interpose/drain.h"
 
 #include <errno.h>
@@ -28,18 +28,20 @@
 
 #define STACK_BYTES (512 * 1024)
 #define NICE 5            /* below the application, but not so low that a busy machine fills the spool */
-#define WAIT_MIN_MS 5     /* between two looks while events come in … */
+#define WAIT_MIN_MS 5     /* between two polls while many events arrive … */
+#define WAIT_SOME_MS 50   /* … while few do: the spool has room for what arrives in that time … */
 #define WAIT_MAX_MS 100   /* … and while none do */
-#define COMMIT_ROWS 50000 /* a transaction: this many rows … */
-#define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or this old … */
-#define COMMIT_FILL 0.25 /* … or the spool this full, for only a commit gives chunks back */
-#define HOLD_FILL 0.5    /* while others hold the log, rows wait in the spool until it is this full */
-#define BATCH 20000      /* records between two looks at who else wants the lock */
-#define STUCK_MS 5000    /* without any progress the end is given up */
-#define BURY_FILL 0.5    /* so many chunks in use: perhaps by threads that are no more … */
-#define BURY_NS 50000000 /* … looked at this often */
+#define POLL_RECORDS 5000 /* many events: more than this between two polls */
+#define COMMIT_ROWS 50000 /* commit a transaction of this many rows … */
+#define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or of this age … */
+#define COMMIT_FILL 0.25 /* … or if the spool is this full, because only a commit frees chunks */
+#define HOLD_FILL 0.5    /* while readers hold the log, rows wait in the spool until it is this full */
+#define BATCH 20000      /* records between two checks whether another thread wants the lock */
+#define STUCK_MS 5000    /* give up at the end if there is no progress for so long */
+#define BURY_FILL 0.5    /* if so many chunks are in use, perhaps by ended threads … */
+#define BURY_NS 50000000 /* … check at most this often */
 #define DISK_NS 1000000000
-#define SQUEEZE_BYTES (64ull << 20) /* with less room on the disk its log and a second's rows might not fit */
+#define SQUEEZE_BYTES (64ull << 20) /* if the disk has less room, its log and one second's rows might not fit */
 
 static struct {
     pthread_t thread;
@@ -47,20 +49,20 @@ static struct {
     pthread_cond_t wake, flushed;
     _Atomic bool running;
     bool stop, versioned;
-    uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
-    bool vanished;                    /* somebody has deleted the database */
-    bool full;                        /* no room is left for more rows: the recording has been ended in order */
+    uint64_t flush_asked, flush_done; /* calls of gpuspy_flush so far, and those that have been served */
+    bool vanished;                    /* another program has deleted the database */
+    bool full;                        /* there is no room for more rows: the recording has ended cleanly */
     bool bound_reached;               /* … because of what GPUSPY_KEEP must keep */
-    bool trimming;                    /* a removal of old rows is under way */
-    uint64_t lost;                    /* until the disk was nearly full */
-    bool squeezed;                    /* the disk was nearly full: the recording does not grow any more */
-    bool failed;                      /* the store cannot go on: what is in the spool stays there */
+    bool trimming;                    /* old rows are being removed */
+    uint64_t lost;                    /* lost events before the disk was nearly full */
+    bool squeezed;                    /* the disk was nearly full: the recording no longer grows */
+    bool failed;                      /* the store has failed: the spool keeps its contents */
     struct gs_spool *spool;
     struct gs_store *store;
     struct gs_reader *reader;
     uint64_t committed_ns, buried_ns, disk_seen_ns;
     struct gs_summary summary;
-    _Atomic uint64_t progress; /* grows while work is done */
+    _Atomic uint64_t progress; /* increases while work is done */
 } drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void fail(void)
@@ -75,7 +77,7 @@ static void fail(void)
         atomic_fetch_add(&h->lost, vanished);
         atomic_compare_exchange_strong(&h->lost_first_ns, &none, 1);
     }
-    atomic_store(&drain.spool->drain_alive, 0); /* nobody waits for us any more */
+    atomic_store(&drain.spool->drain_alive, 0); /* nothing waits for this thread any more */
     gs_deactivate("recording stopped here: %s", gs_store_error(drain.store));
 }
 
@@ -90,7 +92,7 @@ static bool commit(void)
     return true;
 }
 
-/* After a commit: removes a part of the old rows where the recording has reached its bound. */
+/* After a commit: removes some of the old rows if the recording has reached its bound. */
 static bool trim(void)
 {
     const enum gs_trim rc = gs_store_trim(drain.store);
@@ -109,7 +111,7 @@ static bool commit_is_due(void)
     return pending || gs_store_counted(drain.store, drain.reader);
 }
 
-/* What comes after the last row that there was room for. */
+/* Counts events for which there was no room. */
 static void lose(const struct gs_rec *rec)
 {
     struct gs_spool_header *h = drain.spool->header;
@@ -145,14 +147,14 @@ static void bury(uint64_t now_ns)
     gs_reader_bury(drain.reader);
 }
 
-/* Rows wait: readers would let the log grow beyond GPUSPY_KEEP. */
+/* Rows wait in the spool: readers would let the log grow beyond GPUSPY_KEEP. */
 static bool holds_back(void)
 {
     return !drain.stop && drain.flush_asked == drain.flush_done && gs_reader_fill(drain.reader) < HOLD_FILL &&
            gs_store_held(drain.store);
 }
 
-/* Everything that can be read now. Returns the number of records, -1 on failure. */
+/* Reads everything that is available. Returns the number of records, -1 on failure. */
 static int read_all(bool final)
 {
     int total = 0, n;
@@ -162,7 +164,7 @@ static int read_all(bool final)
     while ((n = read_batch()) > 0) {
         total += n;
         if (final) continue;
-        /* a fork waits for this lock; so does the end, which leaves nothing to read from */
+        /* a fork waits for this lock, and so does the end, after which there is nothing to read from */
         pthread_mutex_unlock(&drain.lock);
         pthread_mutex_lock(&drain.lock);
         if (drain.stop || drain.failed || drain.bound_reached) break;
@@ -179,8 +181,8 @@ static void write_fact(const char *name, const char *value)
     gs_writer_close(&w);
 }
 
-/* Once PyTorch's allocator has reported: which PyTorch it is. By the spool, so that a kill loses it no more than what
- * was reported. */
+/* Once PyTorch's allocator has reported: records the version of PyTorch. Goes through the spool, so that a kill loses
+ * it no more than what was reported. */
 static void write_torch_version(void)
 {
     const char *module = drain.versioned ? NULL : gs_allocator_module();
@@ -234,11 +236,12 @@ static void wait_ms(unsigned ms)
     if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
 }
 
+/* Each look costs a wake-up and finds the tables of live memory outside the caches: the fewer, the cheaper an event. */
 static unsigned next_wait(unsigned ms, int records)
 {
-    if (records && gs_reader_fill(drain.reader) > 0.05) return WAIT_MIN_MS;
-    if (!records) return ms * 2 < WAIT_MAX_MS ? ms * 2 : WAIT_MAX_MS;
-    return records > 1000 ? WAIT_MIN_MS : ms;
+    const unsigned most = records ? WAIT_SOME_MS : WAIT_MAX_MS;
+    if (records && (records > POLL_RECORDS || gs_reader_fill(drain.reader) > 0.05)) return WAIT_MIN_MS;
+    return ms * 2 < most ? ms * 2 : most;
 }
 
 /* gpuspy_flush waits for the lock, so everything that its thread recorded before has been read. Locked. */
@@ -258,7 +261,7 @@ static void close_store(void)
     drain.store = NULL;
 }
 
-/* Has the disk less left than it must keep free? Looks once a second. */
+/* Has the disk less space left than it must keep free? Checks once per second. */
 static bool disk_is_nearly_full(uint64_t *left, uint64_t *floor)
 {
     const uint64_t asked = gs_config()->min_free, now = gs_now();
@@ -270,8 +273,8 @@ static bool disk_is_nearly_full(uint64_t *left, uint64_t *floor)
     return *left < *floor;
 }
 
-/* Ends the recording where there is no room for more: on its disk, or in GPUSPY_KEEP. A recording that has grown large
- * stops growing first: old rows make room for new ones. */
+/* Ends the recording if there is no room for more: on its disk, or within GPUSPY_KEEP. A recording that has grown large
+ * first stops growing: old rows make room for new ones. */
 static bool is_full(void)
 {
     uint64_t left, floor;
@@ -285,7 +288,7 @@ static bool is_full(void)
         drain.squeezed = true;
         return false;
     }
-    drain.lost = atomic_load(&drain.spool->header->lost); /* what comes after the end is not lost */
+    drain.lost = atomic_load(&drain.spool->header->lost); /* events after the end are not lost */
     write_fact("stopped", "disk");
     gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "
                   "(GPUSPY_MIN_FREE)",
@@ -295,7 +298,7 @@ static bool is_full(void)
 
 static unsigned own_threads(void)
 {
-    return 2 + gs_nvml_threads(); /* the watcher and this one */
+    return 2 + gs_nvml_threads(); /* the watcher and the drain */
 }
 
 /* Returns the signal that ended the program's last thread (0: none) if all of them have ended, else -1. Locked. */
@@ -334,7 +337,7 @@ static void *run(void *unused)
     pthread_mutex_unlock(&drain.lock);
     if (ended_by >= 0) {
         gs_watcher_end_process(ended_by);
-    } else if (failed || drain.full) { /* nobody would notice any more that the program's threads have ended */
+    } else if (failed || drain.full) { /* nothing would notice any more that the program's threads have ended */
         gs_nvml_end();
         gs_watcher_stop();
     }
@@ -358,7 +361,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);
-    atomic_store(&drain.running, true); /* without the lock: a fork handler that waits for us may hold it */
+    atomic_store(&drain.running, true); /* without the lock: a fork handler that waits for this thread may hold it */
     int failed = gs_start_thread(&drain.thread, STACK_BYTES, run, NULL);
     if (!failed) return 0;
     atomic_store(&drain.running, false);
@@ -367,12 +370,12 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     return failed;
 }
 
-/* For a test runner that reads its own recording while it is made: what this thread did before is in the
- * database when it returns 1. 0: nothing is recorded in this process. */
+/* For a test runner that reads its own recording while it is made: when this returns 1, everything that the calling
+ * thread did before is in the database. 0: nothing is recorded in this process. */
 __attribute__((visibility("default"))) int gpuspy_flush(void);
 int gpuspy_flush(void)
 {
-    /* records so young are not read yet: those of other threads may sort before them */
+    /* younger records are not read yet, because those of other threads may sort before them */
     struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS};
     const int saved = errno;
     if (!drain.running) return 0;
@@ -390,7 +393,7 @@ int gpuspy_flush(void)
     return done;
 }
 
-/* Waits for the thread as long as it gets on. */
+/* Waits for the thread as long as it makes progress. */
 static bool join(void)
 {
     for (;;) {
@@ -436,7 +439,7 @@ void gs_drain_unlock(void)
 
 void gs_drain_forget(bool at_rest)
 {
-    /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
+    /* This connection belongs to the parent. Its descriptors are closed here, because SQLite would never close them. */
     gs_before_forget();
     if (at_rest) gs_store_files_forget();
     memset(&drain, 0, sizeof drain);

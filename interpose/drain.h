@@ -6,18 +6,18 @@
 #include "schema/spool.h"
 #include "schema/store.h"
 
-/* Takes the store over. 0 or an errno; the store is the caller's then. */
+/* Takes over the store. Returns 0 or an errno; on failure the store stays the caller's. */
 int gs_drain_start(struct gs_spool *spool, struct gs_store *store);
 
-/* The orderly end, after gs_spool_end: everything is read, the database finished and closed. False:
- * something failed (gs_deactivate has said what) or the thread is stuck; the spool must stay. */
+/* The clean end, after gs_spool_end: everything is read, the database is finished and closed. False: something failed
+ * (gs_deactivate has reported what) or the thread is stuck; the spool must stay. */
 bool gs_drain_stop(struct gs_summary *summary);
 
-/* After that: nobody can make anything of the spool, for its database is gone. */
+/* After that: the spool is of no use, because its database is gone. */
 bool gs_drain_vanished(void);
 
-/* Around fork: while this is locked, SQLite is idle. False: it was not within so many ms. The child forgets the
- * thread and the store, which are its parent's. */
+/* Around fork: while this is locked, SQLite is idle. False: not within this many ms. The child forgets the thread and
+ * the store, which belong to its parent. */
 bool gs_drain_lock(int ms);
 void gs_drain_unlock(void);
 void gs_drain_forget(bool at_rest);

@@ -1,11 +1,10 @@
 /* fork: first gpuspy's drain pauses, then the program's own fork handlers run, then the process is copied.
  *
- * The order matters. Handlers that prepare a fork run last in, first out, and may call CUDA, wait for a
- * thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc,
- * pauses before any of them runs, in the wrappers of the functions that fork. A hooked call takes no lock,
- * except the first one of the process, which starts the session: the handler that was registered first takes
- * that lock, after all the others have run. Code that forks without these functions (wordexp) reaches only
- * the handlers, which wait only briefly. */
+ * The order matters. Handlers that prepare a fork run in reverse order of registration, and may call CUDA, wait for
+ * a thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc, pauses before
+ * any of them runs, in the wrappers of the functions that fork. A hooked call takes no lock, except the first one of
+ * the process, which starts the session: the handler that was registered first takes that lock, after all others
+ * have run. Code that forks without these functions (wordexp) reaches only the handlers, which wait only briefly. */
 #include "interpose/fork.h"
 
 #include <errno.h>
@@ -27,15 +26,15 @@
 #include "interpose/watcher.h"
 
 #define INSIDE __thread __attribute__((tls_model("initial-exec")))
-/* A handler waits at most this long: one of the program's may hold a lock that the drain waits for. */
+/* A handler waits at most this long: a handler of the program may hold a lock that the drain waits for. */
 #define REST_IN_HANDLER_MS 100
 
 static INSIDE unsigned depth;           /* a signal handler may fork in the middle of a fork */
-static INSIDE bool resting;             /* gs_fork_rest paused something: whether gpuspy is enabled may change */
+static INSIDE bool resting;             /* gs_fork_rest paused something; whether gpuspy is enabled may change later */
 static INSIDE bool prepared;            /* the handler before the fork has run */
 static INSIDE bool at_rest;             /* the drain is paused until the fork is done */
-static INSIDE bool quiet;               /* no thread reads the list of loaded objects for us, in the handlers */
-static INSIDE bool locked;              /* the session is locked, in the handlers */
+static INSIDE bool quiet;               /* in the handlers: no thread reads the list of loaded objects for gpuspy */
+static INSIDE bool locked;              /* in the handlers: the session is locked */
 static INSIDE struct gs_shield copying; /* from the last handler before the fork to the first one after it */
 
 void gs_fork_rest(int ms)
@@ -44,7 +43,7 @@ void gs_fork_rest(int ms)
     if (!depth++ && gs_session_is_enabled()) {
         struct gs_shield shield;
         gs_shield_begin(&shield);
-        if (gs_session_lock(ms)) gs_session_unlock(); /* a session that is being started has started */
+        if (gs_session_lock(ms)) gs_session_unlock(); /* waits until a session that is being started has started */
         gs_shield_end(&shield);
         gs_nvml_lock();
         at_rest = gs_drain_lock(ms);
@@ -66,8 +65,8 @@ void gs_fork_go_on(void)
 
 /* --- handlers --------------------------------------------------------------------------------- */
 
-/* The last to run. A first CUDA call in another thread may be starting the session now, and that thread may
- * wait for a lock that another handler holds. */
+/* Runs last. Another thread's first CUDA call may be starting the session now, and that thread may wait for a lock that
+ * another handler holds. */
 static void before(void)
 {
     if (!gs_session_is_enabled()) return;
@@ -78,7 +77,7 @@ static void before(void)
     quiet = gs_elf_rest(REST_IN_HANDLER_MS);
 }
 
-/* These two are the first to run. */
+/* These two run first. */
 static void after_in_parent(void)
 {
     if (!prepared) return;
@@ -128,6 +127,6 @@ GS_UNCHECKED void gs_fork_load(void)
 {
     static atomic_flag registered = ATOMIC_FLAG_INIT;
     gs_register_atfork *real = (gs_register_atfork *)gs_libc_function("__register_atfork");
-    /* whether this process is recorded is asked later: a sanitizer may be just starting up */
+    /* whether this process is recorded is decided later: a sanitizer may be just starting up */
     if (real && !atomic_flag_test_and_set(&registered)) real(before, after_in_parent, after_in_child, &__dso_handle);
 }

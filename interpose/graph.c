@@ -47,7 +47,7 @@ void gs_record_pool_now(struct gs_thread *t, uint64_t pool)
     int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
     const uint64_t current = pool_of(real_cuDeviceGetMemPool(), on);
     if (!pool) pool = current;
-    /* CUDA does not say whose a pool is, unless it is the device's own */
+    /* CUDA does not report the device of a pool, unless it is the device's default or current pool */
     if (pool != current && pool != pool_of(real_cuDeviceGetDefaultMemPool(), on)) on = GS_DEVICE_NONE;
     CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();
     uint64_t used = 0, reserved = 0;

@@ -1,4 +1,4 @@
-/* What graph memory and pools say of themselves. */
+/* What graph memory and pools report about themselves. */
 #ifndef GPUSPY_GRAPH_H
 #define GPUSPY_GRAPH_H
 
@@ -7,10 +7,10 @@
 
 /* After a launch or a trim: gs_record_pool(pool 0), if such memory exists and its state changed. */
 void gs_record_graph_memory(struct gs_thread *t, int device);
-/* What a pool holds now; pool 0: the current device's current one. */
+/* What a pool holds now; pool 0: the current device's current pool. */
 void gs_record_pool_now(struct gs_thread *t, uint64_t pool);
 
-/* A new session knows nothing. */
+/* A new session knows no pools. */
 void gs_graph_forget(void);
 
 #endif

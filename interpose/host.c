@@ -27,7 +27,7 @@ bool gs_host_malloc_is_libcs(void)
     return !malloc_replaced && !malloc_traced;
 }
 
-/* gpuspy leaves low numbers to the program. */
+/* gpuspy leaves the low descriptor numbers to the program. */
 static bool has_high_numbers(char *why, size_t size)
 {
     struct rlimit limit;

@@ -61,7 +61,7 @@ const char *gs_import_version(const struct gs_imports *o, size_t symbol)
     return NULL;
 }
 
-/* The loader has made the page read-only when it had written the addresses there: whole pages only. */
+/* The loader makes whole pages read-only after it has written the addresses there. */
 static bool is_read_only(const struct dl_phdr_info *info, uintptr_t at, uintptr_t page)
 {
     for (int i = 0; i < info->dlpi_phnum; i++) {

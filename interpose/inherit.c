@@ -25,7 +25,7 @@ static void add(struct text *t, const char *from, size_t len)
     t->at[t->used] = 0;
 }
 
-/* A folder's % is no placeholder. */
+/* A % in a folder's name is not a placeholder. */
 static void add_folder(struct text *t, const char *folder)
 {
     for (const char *c = folder; *c; c++) add(t, "%%", *c == '%'), add(t, c, 1);
@@ -41,7 +41,7 @@ static void inherit_database(const struct gs_config *config)
     if (!t.cut) setenv("GPUSPY_DB", t.at, 1);
 }
 
-/* The loader takes entries apart at colons and spaces; a name without a slash it looks for. */
+/* The loader splits entries at colons and spaces, and searches for a name without a slash. */
 static void inherit_preload(const struct gs_config *config)
 {
     struct text t = {.used = 0};

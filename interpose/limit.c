@@ -30,11 +30,11 @@ GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 #define POOLS 64
 #define PAGE (2ull << 20)   /* of physical memory */
 #define CHUNK (32ull << 20) /* what a pool reserves at a time */
-#define TRIES 200           /* while another thread's allocation is under way … */
+#define TRIES 200           /* while another thread's allocation is in progress, wait … */
 #define TRY_NS 50000        /* … so long each: 10 ms in all */
 #define UNKNOWN UINT64_MAX
 
-static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not come back */
+static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not returned */
 
 /* --- what a device holds --------------------------------------------------------------------- */
 
@@ -56,7 +56,7 @@ static bool ask(size_t *free_bytes, size_t *total)
     return get && get(free_bytes, total) == CUDA_SUCCESS;
 }
 
-/* Of a device that is not the current one: in its primary context, if there is one already. */
+/* For a device that is not the current one: queried in its primary context, if that exists. */
 static bool ask_elsewhere(int device, size_t *free_bytes, size_t *total)
 {
     CUresult (*state)(CUdevice, unsigned int *, int *) = real_cuDevicePrimaryCtxGetState();
@@ -83,12 +83,12 @@ static uint64_t held_by_others(int device)
 {
     uint64_t bytes = 0;
     if (gs_limit_others_known(device, &bytes)) return bytes;
-    gs_nvml_ask(device); /* a sample tells gs_limit_others */
+    gs_nvml_ask(device); /* a sample calls gs_limit_others */
     if (!gs_limit_others_known(device, &bytes)) gs_limit_others(device, UNKNOWN);
     return bytes;
 }
 
-/* False: it has no cap, or none that means anything, or it can't be asked. */
+/* False: the device has no cap, has an invalid one, or cannot be queried. */
 static bool measure(int device, struct held *h)
 {
     size_t free_bytes, total;
@@ -159,7 +159,7 @@ static uint64_t pool_asked(CUresult (*get)(CUmemoryPool *, CUdevice), int device
     return get && get(&pool, device) == CUDA_SUCCESS ? (uint64_t)(uintptr_t)pool : 0;
 }
 
-/* Those of a device, each once. */
+/* The pools of a device, each once. */
 static int pools_of(int device, uint64_t *at)
 {
     int n = 0;
@@ -174,7 +174,7 @@ static int pools_of(int device, uint64_t *at)
     return n;
 }
 
-/* What they hold and nobody uses; with `trim`, they are told to give it up. `held`, if not NULL: all they hold. */
+/* Unused bytes of the pools; with `trim` they are asked to free them. `held`, if not NULL: all that they hold. */
 static uint64_t slack_of(int device, bool trim, uint64_t *held)
 {
     CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();
@@ -206,7 +206,7 @@ static uint64_t whole_pages(uint64_t bytes)
     return bytes > UINT64_MAX / 2 ? UINT64_MAX / 2 : (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Bytes that the call takes at most; 0: there is no telling. */
+/* Bytes that the call takes at most; 0: unknown. */
 static uint64_t at_most(const struct gs_limit_call *c)
 {
     if (c->kind == GS_LIMIT_LINEAR || c->kind == GS_LIMIT_VMM) return whole_pages(c->bytes);
@@ -227,8 +227,8 @@ static bool refuse(struct gs_limit_call *c)
     return c->withheld = true;
 }
 
-/* What others have begun may still fail, or be in the device's own sum already: for a moment. What is still
- * under way then is let through. */
+/* Allocations that other threads have begun may still fail, or may already be in the device's own sum, for a moment. A
+ * call is let through if they are still in progress after that. */
 static bool fits(struct gs_limit_call *c, struct held *h, uint64_t need)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -246,12 +246,12 @@ static bool fits(struct gs_limit_call *c, struct held *h, uint64_t need)
     return true;
 }
 
-/* It may not fit. */
+/* The call may not fit. */
 static bool refuses_near_cap(struct gs_limit_call *c, struct held *h)
 {
     const uint64_t unused = slack_of(c->device, false, &c->pools);
     c->measured = true;
-    if (c->kind == GS_LIMIT_POOL) { /* it may be served from what its pool has */
+    if (c->kind == GS_LIMIT_POOL) { /* it may be served from memory that its pool already has */
         if (h->used - (unused < h->used ? unused : h->used) + c->bytes <= h->cap) return false;
         slack(c->device, true);
         return refuse(c);
@@ -260,7 +260,7 @@ static bool refuses_near_cap(struct gs_limit_call *c, struct held *h)
         slack(c->device, true);
         if (!measure(c->device, h)) return false;
     }
-    /* a smaller one may share a page that is there */
+    /* a smaller one may share an existing page */
     const uint64_t least = c->kind == GS_LIMIT_ARRAY || c->kind == GS_LIMIT_MIPMAPPED ? 0 : c->bytes;
     return least >= PAGE && h->used + least > h->cap ? refuse(c) : false;
 }
@@ -304,8 +304,8 @@ static void undo(const struct gs_limit_call *c, uint64_t address)
         free_linear(address);
 }
 
-/* A pool near the cap of a larger device takes a whole chunk where that of a full one takes only what it
- * needs: the rest of the chunk does not count, nor what it served without taking any. */
+/* A pool near the cap of a larger device reserves a whole chunk, where a pool of a full device reserves only what it
+ * needs: the rest of the chunk does not count, nor do allocations that it served without reserving. */
 static bool over(const struct gs_limit_call *c)
 {
     struct held h;
@@ -318,8 +318,8 @@ static bool over(const struct gs_limit_call *c)
     return h.used - (rest < h.used ? rest : h.used) > h.cap;
 }
 
-/* It was made, and there is too much now: as a full device would, everything unused is given up first, and
- * what the stream has freed is waited for. */
+/* The call was made and now exceeds the cap: as on a full device, all unused memory is freed first, and what the stream
+ * has freed is waited for. */
 static bool stands(const struct gs_limit_call *c, uint64_t address)
 {
     CUresult (*wait)(CUstream) = real_cuStreamSynchronize();

@@ -8,10 +8,10 @@
 
 _Atomic bool gs_limit_set;
 static uint64_t all, one[DEVICES];       /* written once, before gs_limit_set */
-static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not asked yet */
+static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not queried yet */
 static _Atomic uint64_t physical[DEVICES];
 
-/* By hand: strncasecmp asks the program's locale. `lower` has letters only. */
+/* strncasecmp depends on the program's locale. `lower` has letters only. */
 static bool equal_ignoring_case(const char *lower, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -32,14 +32,14 @@ static double factor_of(const char *unit, size_t len)
     return 0;
 }
 
-/* A size; where it ends: at a comma or the end. */
+/* Reads a size that ends at a comma or at the end of the text. */
 static bool read_size(const char **at, uint64_t *bytes)
 {
     const char *p = *at;
     double number = 0, scale = 1;
     if (*p < '0' || *p > '9') return false;
     for (; *p >= '0' && *p <= '9'; p++) number = number * 10 + (*p - '0');
-    if (*p == '.') /* by hand: strtod asks the program's locale what a point is */
+    if (*p == '.') /* strtod's decimal point depends on the program's locale */
         for (p++; *p >= '0' && *p <= '9'; p++) number += (*p - '0') * (scale /= 10);
     while (*p == ' ') p++;
     const size_t len = strcspn(p, ", ");

@@ -1,4 +1,4 @@
-/* The library is loaded, and unloaded with the process. */
+/* Loading and unloading of the library. */
 #include <errno.h>
 #include <pthread.h>
 #include "interpose/attach.h"
@@ -15,7 +15,7 @@
 #include "interpose/watcher.h"
 #include "interpose/weak.h"
 
-#define START_MS 5000 /* longer than a start ever takes */
+#define START_MS 5000 /* longer than any start takes */
 
 static void __attribute__((constructor)) load(void)
 {
@@ -23,7 +23,7 @@ static void __attribute__((constructor)) load(void)
     gs_stderr_load();
     if (gs_attach_load()) return;
     gs_config();
-    /* Before there is a thread: one that forks while another starts the session is to wait for it. */
+    /* Before any thread exists: a thread that forks while another starts the session must wait for it. */
     if (gs_session_is_enabled()) {
         gs_inherit(gs_config());
         gs_on_oom_load();
@@ -45,7 +45,7 @@ static void __attribute__((destructor)) unload(void)
     gs_resolve_end();
     if (gs_session_unprepared()) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    /* another thread may be starting the session: what it has begun is to be finished */
+    /* another thread may be starting the session: wait until it has */
     if (gs_session_lock(START_MS)) gs_session_unlock();
     gs_session_end();
     pthread_setcancelstate(cancel, NULL);

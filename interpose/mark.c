@@ -11,7 +11,7 @@ struct gs_mark_text gs_mark_text(const char *text, size_t most)
 {
     const size_t limit = most < GS_STRING_MAX ? most : GS_STRING_MAX;
     size_t n = text ? strnlen(text, limit) : 0;
-    /* cut where a character begins; invalid text is the store's affair */
+    /* cut at the beginning of a character; the store repairs invalid text */
     if (n == GS_STRING_MAX && most > n)
         for (int i = 0; i < 3 && n && ((unsigned char)text[n] & 0xc0) == 0x80; i++) n--;
     return (struct gs_mark_text){.at = text, .bytes = n};
@@ -99,7 +99,7 @@ void gs_record_mark_text(struct gs_thread *t, uint8_t kind, uint64_t id, struct 
     struct gs_rec_mark *r = gs_record_begin(t, bytes, GS_REC_MARK);
     if (r) {
         char *to = (char *)(r + 1);
-        memset((char *)r + bytes - 8, 0, 8); /* the padding, before what it pads */
+        memset((char *)r + bytes - 8, 0, 8); /* zero the padding before what it pads */
         r->rec.stack = 0;
         r->id = id;
         r->domain_len = (uint16_t)domain.bytes;

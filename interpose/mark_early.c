@@ -1,24 +1,24 @@
-/* Ranges that the program opened before its first CUDA call, with which the recording begins: they are kept here, and
- * recorded as begun with it. No lock and no memory of its own: NVTX is called in signal handlers, and by programs that
- * never call CUDA. A range more than there is room for is not recorded. */
+/* Ranges that the program opened before its first CUDA call: they are kept here and become the beginning of the
+ * recording. No lock and no memory of its own: NVTX is called in signal handlers, and by programs that never call CUDA.
+ * Ranges for which there is no room are not recorded. */
 #include <stdatomic.h>
 #include "interpose/mark.h"
 #include "interpose/state.h"
 
-enum { ROOM = 64, NAME = 192 }; /* a longer name is cut */
+enum { ROOM = 64, NAME = 192 }; /* longer names are cut */
 enum state { FREE, CLAIMED, OPEN, WRITING };
 
 static struct early {
     _Atomic uint32_t state;
-    _Atomic uint32_t session; /* that has it; 0 none */
-    _Atomic bool ended;       /* while it was being written */
-    _Atomic uint64_t key;     /* of the range: the others' ranges may change while one looks for its own */
+    _Atomic uint32_t session; /* the session that has it; 0 none */
+    _Atomic bool ended;       /* it ended while it was being written */
+    _Atomic uint64_t key;     /* identifies the range: other entries may change during a search */
     struct gs_mark_early range;
     size_t name_bytes;
     char name[NAME];
 } early[ROOM];
-static _Atomic uint32_t used;  /* never less than there are */
-static _Atomic uint32_t reach; /* those behind it were never used */
+static _Atomic uint32_t used;  /* at least the number in use */
+static _Atomic uint32_t reach; /* entries beyond it were never used */
 
 static bool is_any(const struct early *e)
 {
@@ -70,7 +70,7 @@ bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text na
     e->name_bytes = name.bytes;
     gs_mark_copy(e->name, name);
     atomic_store(&e->state, OPEN);
-    /* the recording began meanwhile, and may have passed by */
+    /* the recording began meanwhile and may have missed this entry */
     if (!atomic_load(&gs_session_live) || !take(e, OPEN, CLAIMED)) return true;
     const bool recorded = atomic_load(&e->session) != 0;
     if (recorded)
@@ -86,10 +86,11 @@ bool gs_mark_early_end(const struct gs_mark_early *range, uint64_t *id)
     for (struct early *e = early; is_any(e); e++) {
         const uint32_t state = atomic_load(&e->state);
         if ((state != OPEN && state != WRITING) || !is_of(e, range)) continue;
-        /* while its start is being written, whoever writes it writes its end */
+        /* while its start is being written, its writer also writes its end */
         atomic_store(&e->ended, true);
         if (!take(e, OPEN, CLAIMED)) return true;
-        const uint32_t live = atomic_load(&gs_session_live); /* only now: its start may have been written meanwhile */
+        const uint32_t live =
+            atomic_load(&gs_session_live); /* read only now: the start may have been written meanwhile */
         if (live && atomic_load(&e->session) == live) *id = e->range.id;
         give_back(e);
         return true;

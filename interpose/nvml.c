@@ -34,11 +34,11 @@
 #define STACK_BYTES (1024 * 1024) /* NVML's functions run on it */
 #define EVERY_NS 1000000000ull
 #define SOON_NS 100000000ull
-#define REST 20 /* a sample takes at most one in so many parts of the time */
+#define REST 20 /* samples take at most one part in so many of the time */
 #define USE_ROUNDS 4
-#define TOO_LONG_NS 5000000000ull /* such a driver is not asked again */
-#define PATIENCE_MS 1000 /* what the program waits for NVML at most: at its first CUDA call, in fork, at exit */
-#define LOADER_MS 20     /* the same for the loader: its lock may be held by a thread that waits for this one */
+#define TOO_LONG_NS 5000000000ull /* a slower driver is not queried again */
+#define PATIENCE_MS 1000 /* how long the program waits for NVML at most: at its first CUDA call, in fork, at exit */
+#define LOADER_MS 20     /* the same for the loader, whose lock may be held by a thread that waits for this one */
 #define DEVICES 64
 #define PROCESSES 512
 
@@ -46,24 +46,24 @@ enum state { CLOSED, OPEN, OFF };
 enum stage { NO_THREAD, STARTED, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
-    pthread_mutex_t lock; /* held in NVML, and over the writer */
-    _Atomic bool slow;    /* a fork waited in vain: the next ones do not, until NVML has answered */
+    pthread_mutex_t lock; /* held during calls of NVML and while the writer is used */
+    _Atomic bool slow;    /* a fork waited in vain: the next ones do not wait until NVML has responded */
     enum state state;
-    bool listed_whole; /* process ids mean the same to NVML as to us */
+    bool listed_whole; /* process ids mean the same to NVML and to this process */
     _Atomic enum stage stage;
     _Atomic bool due, over;
     _Atomic uint32_t samples; /* made so far */
     sem_t wake;
     pid_t pid;
     uint64_t next_ns;
-    uint64_t soonest_ns; /* after a failure */
+    uint64_t soonest_ns; /* not before this, after a failure */
     struct gs_spool *spool;
     struct gs_writer writer;
     nvml_abi_device device[DEVICES];
-    uint64_t missing; /* one bit a device */
+    uint64_t missing; /* one bit per device */
 } nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static __thread bool inside __attribute__((tls_model("initial-exec")));
-static __thread bool locked __attribute__((tls_model("initial-exec"))); /* by a fork of this thread */
+static __thread bool locked __attribute__((tls_model("initial-exec"))); /* locked by a fork of this thread */
 
 /* --- the library ------------------------------------------------------------------------------ */
 
@@ -79,7 +79,7 @@ static struct {
     list_function *list[3];
 } call;
 
-/* Newest first, but for the lists. */
+/* Newest first, except for the lists. */
 static const struct {
     size_t place;
     const char *names[4];
@@ -135,7 +135,7 @@ struct holders {
     bool known; /* every list could be read */
 };
 
-/* A process can be in several lists, and says the same in each. */
+/* A process can be in several lists, with the same figures in each. */
 static void add_holder(struct holders *h, const struct nvml_abi_process *p)
 {
     unsigned i = 0;
@@ -172,7 +172,7 @@ static void read_lists(struct holders *h, nvml_abi_device device)
     for (size_t i = 0; i < sizeof call.list / sizeof *call.list; i++) {
         const bool known = h->known;
         if (call.list[i]) read_list(h, call.list[i], device);
-        if (i > 0) h->known = known; /* a driver without graphics or MPS: none of those */
+        if (i > 0) h->known = known; /* a driver without graphics or MPS: no such processes */
     }
 }
 
@@ -181,7 +181,7 @@ static void name_of(uint32_t pid, char *name, size_t size)
     name[0] = 0;
     const bool named = call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0];
     if (named)
-        gs_arguments_clean(name, size); /* drivers give the arguments too */
+        gs_arguments_clean(name, size); /* drivers also return the arguments */
     else
         name[0] = 0;
     if (named) return;
@@ -194,8 +194,8 @@ static void name_of(uint32_t pid, char *name, size_t size)
     name[len > 0 ? len - 1 : 0] = 0; /* without its newline */
 }
 
-/* Which of them we are. Where process ids are another namespace's, and nobody has ours, the only
- * one there is must be us, as we use the device; of several, none can be told from the others. */
+/* Finds this process in the list. If process ids belong to another namespace and none matches, the only process listed
+ * must be this one, because it uses the device; of several, none can be identified. */
 static int find_self(const struct holders *h)
 {
     for (unsigned i = 0; i < h->n; i++)
@@ -230,7 +230,7 @@ static void write_sample(const struct gs_rec_device_sample *sample, const char *
     const size_t len = strnlen(name, 255);
     const uint16_t bytes = (uint16_t)((sizeof *sample + len + 7) & ~(size_t)7);
     struct gs_rec_device_sample *r = gs_writer_reserve(&nvml.writer, bytes);
-    if (!r) return; /* ours alone: no event is lost with it */
+    if (!r) return; /* the writer is this thread's alone: no event is lost with it */
     memset((char *)r + bytes - 8, 0, 8);
     *r = *sample;
     r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_DEVICE_SAMPLE, .time_ns = gs_now()};
@@ -250,9 +250,9 @@ static nvml_abi_device handle_of(int device)
     return nvml.device[device];
 }
 
-/* The device's use and who has it are two questions, and the program goes on between them: what it
- * frees there would count as used and nobody's. Asked again until the use is the same before and
- * after; a program that never rests gets the last answers. */
+/* The device's use and its holders are two queries, and the program runs between them: what it frees in between would
+ * count as used by nobody. Repeated until the use is equal before and after; if it always changes, the last answers are
+ * taken. */
 static bool read_use(nvml_abi_device device, struct nvml_abi_memory *memory, struct holders *h)
 {
     struct nvml_abi_memory after;
@@ -267,8 +267,9 @@ static bool read_use(nvml_abi_device device, struct nvml_abi_memory *memory, str
     return true;
 }
 
-/* On a capped device this process is alone: what others hold of the real one does not count, nor what the driver keeps
- * (615 MiB of an H200: NVML's total has them and counts them as used, CUDA's total does not have them). */
+/* A capped device has only this process: memory of other processes on the real device does not count, nor what the
+ * driver keeps (615 MiB of an H200: NVML's total includes them and counts them as used, CUDA's total does not include
+ * them). */
 static void see_capped(int device, struct gs_rec_device_sample *r, char *name)
 {
     const uint64_t cap = gs_limit_of(device);
@@ -352,8 +353,8 @@ static void *run(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-nvml");
     inside = true;
-    gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes the loader's lock and gives it back … */
-    /* … and that of its list: a callback that calls CUDA holds it, and may wait for the first */
+    gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes and releases the loader's lock … */
+    /* … and the lock of its list: a callback that calls CUDA holds it, and may wait for the first sample */
     dl_iterate_phdr(pass, NULL);
     atomic_store(&nvml.stage, LOADER_PASSED);
     open_library();
@@ -400,14 +401,14 @@ void gs_nvml_ask(int device)
 
 /* --- start and exit --------------------------------------------------------------------------- */
 
-/* The program exits, and its libraries are taken down next, NVML among them: the last sample that is
- * due, then none. A program that fails for want of memory often ends here at once. */
+/* The program exits, and its libraries, including NVML, are about to be unloaded: takes the last sample that is due,
+ * then no more. A program that fails because memory ran out often exits at once. */
 static void stop(void)
 {
     if (nvml.pid != getpid() || inside) return; /* a copy of the process that libc does not know of */
     const int saved = errno;
     atomic_store(&nvml.over, true);
-    if (atomic_load(&nvml.stage) > STARTED) { /* else it waits for the loader's lock, perhaps ours */
+    if (atomic_load(&nvml.stage) > STARTED) { /* otherwise it waits for the loader's lock, which this thread may hold */
         sem_post(&nvml.wake);
         if (!reaches(ENDED, PATIENCE_MS))
             gs_print_line("NVML has not answered for 1 s; the recording ends without its last sample");
@@ -415,8 +416,8 @@ static void stop(void)
     errno = saved;
 }
 
-/* The program waits until NVML is open, because NVML reads the environment, which the program may
- * change next. It does not wait where this thread cannot get past the loader's lock. */
+/* The program waits until NVML is open, because NVML reads the environment, which the program may change next. It does
+ * not wait if this thread cannot get the loader's lock. */
 void gs_nvml_begin(struct gs_spool *spool)
 {
     static bool registered;
@@ -466,8 +467,8 @@ unsigned gs_nvml_threads(void)
 
 void gs_nvml_lock(void)
 {
-    if (inside) return; /* NVML runs a program of its own (nvidia-modprobe) */
-    /* A child would keep the loader's locks, which NVML's thread holds while the library is being opened */
+    if (inside) return; /* NVML starts a program of its own (nvidia-modprobe) */
+    /* A child would keep the loader's locks, which NVML's thread holds while it opens the library */
     if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches(OPENED, PATIENCE_MS);
     const struct timespec until = gs_deadline(CLOCK_REALTIME, nvml.slow ? 0 : PATIENCE_MS);
     locked = !pthread_mutex_timedlock(&nvml.lock, &until);
@@ -483,7 +484,7 @@ void gs_nvml_unlock(void)
 
 void gs_nvml_forget(void)
 {
-    /* its connection to the driver is the parent's */
+    /* its connection to the driver belongs to the parent */
     const enum state state = nvml.state == OPEN ? OFF : nvml.state;
     gs_nvml_unlock();
     memset(&nvml, 0, sizeof nvml);

@@ -1,6 +1,6 @@
-/* The part of NVTX's injection interface that gpuspy needs: version 3, which NVTX keeps for those
- * that its users have compiled in long ago. Facts of nvtx3/nvToolsExt.h and nvtxDetail/nvtxTypes.h;
- * where a toolkit stands, tests/nvtx_check.c holds all of it against them. */
+/* The part of NVTX's injection interface that gpuspy needs: version 3, which NVTX keeps compatible with programs
+ * compiled long ago. Facts of nvtx3/nvToolsExt.h and nvtxDetail/nvtxTypes.h; if a toolkit is installed,
+ * tests/nvtx_check.c compares all of it with them. */
 #ifndef GPUSPY_NVTX_ABI_H
 #define GPUSPY_NVTX_ABI_H
 
@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <wchar.h>
 
-/* What NVTX's functions return without a tool, where gpuspy has nothing better to say. */
+/* What NVTX's functions return without a tool; gpuspy returns the same unless it has a handle or a level. */
 #define NVTX_ABI_NO_TRACKING (-2)
 
-enum { NVTX_ABI_TABLE_CALLBACKS = 1 }; /* of the look-up that an injection is given */
+enum { NVTX_ABI_TABLE_CALLBACKS = 1 }; /* requested from the look-up function that an injection receives */
 enum { NVTX_ABI_MODULE_CORE = 1, NVTX_ABI_MODULE_CORE2 = 5 };
 
 /* X(name, number) in the table of each module */

@@ -1,8 +1,8 @@
-/* The recorded process must not notice: no SIGCHLD, nothing that its wait() returns, no copy of its memory or of its
- * descriptors. So a first process (exit signal 0: only wait with __WCLONE or __WALL returns it) starts a second one and
- * ends at once; the second then belongs to init, or to a subreaper above. Both share this process's memory until the
- * second has executed gpuspy, and this thread is suspended so long. Neither may call a function of the C library
- * that takes a lock or may be cancelled: they make system calls. */
+/* The recorded process must not notice the command: no SIGCHLD, nothing that its wait() returns, no copy of its memory
+ * or its descriptors. Therefore a first process (exit signal 0: only wait with __WCLONE or __WALL returns it) starts a
+ * second one and ends at once; the second then belongs to init, or to a subreaper above. Both share this process's
+ * memory until the second has executed gpuspy, and this thread is suspended until then. Neither may call a function of
+ * the C library that takes a lock or is a cancellation point: they make system calls. */
 #include "interpose/on_oom.h"
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ static bool has_name(const char *entry, const char *name)
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-/* Without LD_PRELOAD, so that the command is not recorded itself. */
+/* Without LD_PRELOAD, so that the command itself is not recorded. */
 static char **copy_environment(void)
 {
     size_t count = 0, bytes = 0, kept = 0;
@@ -92,7 +92,7 @@ static bool find_in_path(char *program, size_t size)
     return false;
 }
 
-/* Where a build, `make install`, the wheel and the packages have it. */
+/* Where a build, `make install`, the wheel and the packages place it. */
 static bool find_program(char *program, size_t size)
 {
     static const char *const places[] = {"gpuspy", "../bin/gpuspy", "../../bin/gpuspy"};
@@ -110,13 +110,13 @@ struct start {
     const char *program, *folder;
     char *const *arguments;
     char *const *environment;
-    unsigned descriptors; /* to close, where the kernel cannot close a range */
+    unsigned descriptors; /* to close, if the kernel cannot close a range */
     _Atomic int error;
     char stack[2][STACK_BYTES] __attribute__((aligned(64)));
 };
 static struct start start; /* the session is locked while it is used */
 
-/* The stack grows downwards wherever gpuspy runs. */
+/* The stack grows downwards on every platform that gpuspy supports. */
 static char *top_of(char stack[STACK_BYTES])
 {
     return stack + STACK_BYTES;
@@ -131,8 +131,8 @@ static void close_descriptors(const struct start *s)
     for (unsigned fd = 3; fd <= s->descriptors; fd++) syscall(SYS_close, fd);
 }
 
-/* Ignored signals would stay ignored, blocked ones blocked. The program may have a sigaction of its own. Those that end
- * a job's processes are ignored from here on: gpuspy does so itself, but only once it has started. */
+/* Ignored and blocked signals would stay so after exec. The program may define its own sigaction. Signals that end a
+ * job's processes are ignored from here on: gpuspy ignores them itself, but only once it has started. */
 static void reset_signals(void)
 {
     static const uint64_t standard[8];      /* the kernel's struct: the default handler, no flags */
@@ -174,7 +174,7 @@ static int start_process(struct start *s)
     return s->error;
 }
 
-/* The program would get the process as a child of its own as soon as the first one ends. */
+/* If so, the program would inherit the process as its child as soon as the first one ends. */
 static bool adopts_orphans(void)
 {
     int subreaper = 0;

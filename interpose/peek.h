@@ -1,4 +1,4 @@
-/* Memory of this process that may not be there: copied by the kernel, so that a stale pointer does no harm. */
+/* Reads memory of this process that may not be mapped: the kernel copies it, so that a stale pointer does no harm. */
 #ifndef GPUSPY_PEEK_H
 #define GPUSPY_PEEK_H
 
@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that could be read. */
+/* Returns how many bytes could be read. */
 size_t gs_peek(uintptr_t address, void *to, size_t bytes);
-/* Calls `is` with each word above this function on the stack, its caller's registers among them, that may be a pointer
- * to something else; until it returns true. `place`: where that was; the next call of the same caller begins there. 0
- * at first; NULL. Changes errno. */
+/* Calls `is` with each word on the stack above this function (its caller's registers included) that may be a pointer to
+ * something else, until it returns true. `place`: where that was, and where the next call of the same caller begins; 0
+ * at first; or NULL. Changes errno. */
 bool gs_peek_stack(bool (*is)(void *self, uintptr_t word), void *self, _Atomic size_t *place);
 
 #endif

@@ -1,4 +1,4 @@
-/* A word that equals the first byte's address of a function in another object is taken for a pointer to it. */
+/* A word that equals the address of a function's first byte in another object is assumed to be a pointer to it. */
 #include "interpose/pointers.h"
 
 #include <stdint.h>
@@ -18,7 +18,7 @@ static struct {
         uintptr_t from, to; /* to 0: two functions are at this address */
     } slot[SLOTS];
     unsigned used;
-    uintptr_t lo, hi; /* of all `from` */
+    uintptr_t lo, hi; /* the range of all `from` */
 } table;
 static uintptr_t piece[PIECE_BYTES / sizeof(uintptr_t)];
 
@@ -56,7 +56,7 @@ void gs_pointers_prepare(bool back)
     }
 }
 
-/* The program may have made the page read-only: writing what is there has the kernel say so. */
+/* The program may have made the page read-only. The kernel reports that if the present value is written to it. */
 static bool is_writable(uintptr_t at, uintptr_t now)
 {
     const struct iovec local = {&now, sizeof now}, remote = {(void *)at, sizeof now};

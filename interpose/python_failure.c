@@ -10,9 +10,9 @@
 typedef struct _object PyObject;
 typedef int (*audit_hook)(const char *event, PyObject *arguments, void *self);
 
-enum { ENTRIES = 2000, WORDS = 8 }; /* of a traceback, twice Python's limit of recursion; of an exception's arguments */
+enum { ENTRIES = 2000, WORDS = 8 }; /* of a traceback: twice Python's limit of recursion; of an exception's arguments */
 
-/* Python's own functions, all of its stable interface. */
+/* Python's own functions, all from its stable interface. */
 static struct {
     int (*add_hook)(audit_hook hook, void *self);
     int (*is_initialized)(void);
@@ -39,7 +39,7 @@ static const struct {
     {"PyTuple_Size", &py.length},         {"PyObject_Type", &py.type},
     {"PyObject_Str", &py.text},           {"PyUnicode_AsUTF8", &py.utf8},
     {"PyLong_AsLong", &py.number},        {"Py_DecRef", &py.release},
-    {"PyGC_IsEnabled", &py.collects}, /* the last one: may be missing */
+    {"PyGC_IsEnabled", &py.collects}, /* the last row: may be missing */
 };
 
 static void let_go(PyObject *o)
@@ -54,7 +54,7 @@ static PyObject *attribute(PyObject *o, const char *name)
     return value;
 }
 
-/* Of an attribute that is text; "" where it is not. */
+/* Copies an attribute if it is text; otherwise "". */
 static void copy_text(char *out, size_t size, PyObject *of, const char *name)
 {
     PyObject *value = attribute(of, name);
@@ -74,7 +74,7 @@ static bool type_is(PyObject *o, const char *const *allowed)
     return *allowed != NULL;
 }
 
-/* Its text is made by Python itself, from plain values: none of the program's code runs for it. */
+/* Python itself makes the text from plain values: no code of the program runs for it. */
 static bool plain(PyObject *exception, PyObject *type)
 {
     static const char *const of_c[] = {"wrapper_descriptor", NULL};
@@ -90,7 +90,7 @@ static bool plain(PyObject *exception, PyObject *type)
     return is;
 }
 
-/* "ValueError: its first line", as Python's traceback ends; the type alone where the text is not plain. */
+/* "ValueError: its first line", as at the end of Python's traceback; only the type if the text is not plain. */
 static void describe(char *out, size_t size, PyObject *exception)
 {
     char module[128], name[128], text[512] = "", line[sizeof module + sizeof name + sizeof text + 8];
@@ -120,7 +120,7 @@ static bool is_a_librarys(const char *file)
     return false;
 }
 
-/* The program's innermost line, "train.py:31"; the innermost of all where it has none. */
+/* The program's innermost line, "train.py:31"; the innermost of all frames if none is the program's. */
 static void locate(char *out, size_t size, PyObject *traceback)
 {
     bool own = false;
@@ -138,12 +138,12 @@ static void locate(char *out, size_t size, PyObject *traceback)
         let_go(code);
         let_go(frame);
         if (entry != traceback) let_go(entry);
-        entry = next; /* the last one's is None, which has none of these */
+        entry = next; /* the last one's is None, which has no such attributes */
     }
     if (entry && entry != traceback) let_go(entry);
 }
 
-/* Python calls it for every event that it audits, with its lock held. 0: let it happen. */
+/* Python calls it for every event that it audits, with its lock held. Returns 0: the event proceeds. */
 static int on_event(const char *event, PyObject *arguments, void *self)
 {
     char exception[GS_EXCEPTION_BYTES], place[GS_PLACE_BYTES];

@@ -1,4 +1,4 @@
-/* Writing an event into the thread's part of the spool. Inlined: every event passes here. */
+/* Writes an event into the thread's part of the spool. Inlined: every event passes here. */
 #ifndef GPUSPY_RECORD_WRITE_H
 #define GPUSPY_RECORD_WRITE_H
 
@@ -6,7 +6,7 @@
 #include "interpose/recorder.h"
 #include "interpose/state.h"
 
-/* A preloaded library's thread-locals lie in the static block: no call to find them. */
+/* A preloaded library's thread-locals are in the static block: no call is needed to find them. */
 extern __thread struct gs_thread gs_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 static inline uint64_t gs_record_now(void)
@@ -19,14 +19,14 @@ static inline uint64_t gs_record_now(void)
 static inline void lose(struct gs_thread *t)
 {
     struct gs_spool *spool = t->writer.spool;
-    if (!spool) return; /* a forked child comes back out of its parent's call */
-    /* the process was ending when this call came back: it is behind the recording's end */
+    if (!spool) return; /* a forked child returns from its parent's call */
+    /* the process was ending when this call returned: it is after the recording's end */
     if (atomic_load(&spool->header->closed)) return;
     gs_spool_lost(spool, gs_record_now());
 }
 
-/* Room for an event, its header filled; its time is taken after the room, which marks the writer
- * busy, so that no reader passes this moment before the event is there. */
+/* Room for an event, with its header filled in; the time is taken after the room, which marks the writer as busy, so
+ * that no reader passes this moment before the event is written. */
 static inline void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t flags)
 {
     t->writing = true;

@@ -20,8 +20,8 @@
 #include "interpose/slots.h"
 
 #define EVERYTHING (GS_STACK_PYTHON | GS_STACK_NATIVE)
-/* A free that took longer than this waited for the device; less is the call itself: of 478 cudaFree calls on an idle
- * H200 half took 77 us, 95 % less than 250 us (tests/gpu/2026-11-26-h200.md). */
+/* A free that took longer than this waited for the device; a shorter one is the cost of the call: of 478 cudaFree calls
+ * on an idle H200 half took at most 77 us, 95 % less than 250 us (tests/gpu/2026-11-26-h200.md). */
 #define WAITED_NS 500000
 
 /* --- threads --------------------------------------------------------------------------------- */
@@ -45,13 +45,13 @@ static void define_thread(struct gs_thread *t)
 static void open_thread(struct gs_thread *t, uint32_t session)
 {
     const uint8_t ended = t->ended;
-    gs_stacks_close(t->stacks); /* of a session that was detached */
+    gs_stacks_close(t->stacks); /* of a session that has been detached */
     memset(t, 0, sizeof *t);
     t->inside = true;
     t->ended = ended;
     t->device = GS_DEVICE_UNKNOWN;
     t->context = GS_CONTEXT_UNKNOWN;
-    /* after the last round nobody would give a slot or memory back */
+    /* after the last round nothing would release a slot or memory */
     const bool last = ended >= PTHREAD_DESTRUCTOR_ITERATIONS;
     const bool adopted = !last && gs_slot_adopt(&t->writer, &t->stacks, session);
     if (!adopted) gs_writer_open(&t->writer, gs_session_spool());
@@ -71,8 +71,8 @@ static void stands_at(struct gs_thread *t, void *const *frame)
     t->returns = *t->slot;
 }
 
-/* After the end the driver's call inside a runtime's that was counted as lost is no second loss. Its
- * wrapper leaves with NULL as it has entered; one that never came back stood further down the stack. */
+/* After the end, the driver's call inside a runtime call that was counted as lost is not a second loss. Its wrapper
+ * leaves with NULL, as it entered; a wrapper that never returned was further down the stack. */
 static bool inside_a_lost_one(struct gs_thread *t, const char *frame)
 {
     if (frame >= t->lost_frame) t->lost_depth = 0;
@@ -106,10 +106,10 @@ static bool enter_slowly(struct gs_thread *t, uint16_t api, void *const *frame)
     return recording && live;
 }
 
-/* Whether the outermost wrapper is still on the stack. longjmp out of it (from a signal handler), an
- * exception and a cancellation leave it without a word. Then it stands further down the stack than
- * we do, or what came since has overwritten its return address: the first call that its caller
- * makes does. A handler on a stack of its own may stand anywhere. */
+/* Is the outermost wrapper still on the stack? longjmp out of it (from a signal handler), an exception and a
+ * cancellation leave it without notice. Then its frame is below the current stack pointer, or later calls have
+ * overwritten its return address: the first call that its caller makes does so. A handler on an alternate stack may be
+ * at any address. */
 static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const struct gs_thread *t, const char *frame)
 {
     if (frame < t->frame) return *t->slot == t->returns;
@@ -117,8 +117,8 @@ static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const
     return !sigaltstack(NULL, &own) && own.ss_flags & SS_ONSTACK;
 }
 
-/* A signal handler's call in the middle of an event: what is half written can't be entered again. What
- * that call calls in turn, a runtime's the driver's, is no second loss. */
+/* A signal handler's call in the middle of an event: a half-written event cannot be entered again. What that call calls
+ * in turn (the driver's call of a runtime call) is not a second loss. */
 static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handlers(struct gs_thread *t,
                                                                                   void *const *frame)
 {
@@ -129,7 +129,7 @@ static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handler
     gs_spool_lost(t->writer.spool, gs_record_now());
 }
 
-/* Inside another wrapper. Only a call about memory inside one that is not makes an event here. */
+/* Inside another wrapper. Only a call about memory inside a call that is not about memory makes an event here. */
 static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread *t, uint16_t api, const void *caller,
                                                                 void *const *frame)
 {
@@ -148,7 +148,7 @@ static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread
 struct gs_thread *gs_enter(uint16_t api, const void *caller)
 {
     struct gs_thread *t = &gs_self;
-    void *const *frame = __builtin_frame_address(0); /* the wrapper's frame, our return address */
+    void *const *frame = __builtin_frame_address(0); /* the wrapper's frame, gs_enter's return address */
     if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame))
         return enter_nested(t, api, caller, frame);
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
@@ -188,7 +188,7 @@ struct gs_thread *gs_enter_mark(void)
     }
     if (__builtin_expect(t->session != live, 0) && !enter_slowly(t, GS_API_NONE, frame)) return NULL;
     t->writing = false;
-    t->depth = 2; /* nothing nests in it */
+    t->depth = 2; /* nothing is nested in it */
     t->call.stack = 0;
     stands_at(t, frame);
     return t;
@@ -199,7 +199,7 @@ void gs_leave_mark(struct gs_thread *t)
     if (t) t->depth = 0;
 }
 
-/* An allocation of the driver's inside a wrapper about memory: that one makes the event. */
+/* An allocation of the driver's inside a wrapper about memory: the outer wrapper makes the event. */
 static void note(uint64_t address, uint64_t bytes)
 {
     struct gs_thread *t = &gs_self;
@@ -213,7 +213,7 @@ static void note(uint64_t address, uint64_t bytes)
 
 static void capture(struct gs_thread *t, unsigned what)
 {
-    t->writing = true; /* until the event that it is for has been written */
+    t->writing = true; /* until its event has been written */
     t->call.stack = t->stacks ? gs_stack_capture(t->stacks, what, t->call.caller) : 0;
 }
 
@@ -265,7 +265,7 @@ void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_
                     uint8_t flags)
 {
     if (!t) return;
-    if (!address) { /* cudaFree(0) is how many programs make a context: not a free, but a call */
+    if (!address) { /* many programs call cudaFree(0) to create a context: it frees nothing, but counts as a call */
         t->call.start_ns = 0;
         return;
     }
@@ -291,7 +291,7 @@ void gs_record_event(struct gs_thread *t, uint64_t event)
     struct gs_marked *m = &t->marked;
     capture(t, EVERYTHING);
     t->writing = false;
-    /* those of one free come from one place */
+    /* the events of one free have the same call site */
     if (m->count && (m->stack != t->call.stack || m->count == GS_PENDING_EVENTS)) m->count = 0;
     m->stack = t->call.stack;
     m->events[m->count++] = event;
@@ -321,7 +321,7 @@ void gs_record_pending(struct gs_thread *t, uint64_t address)
     if (r) {
         gs_allocator_waits_now();
         r->address = address;
-        /* equal numbers: the cache has given the event's to this stack */
+        /* equal numbers: the cache has given the event's number to this stack */
         r->event_stack = m->stack != t->call.stack ? m->stack : 0;
         r->count = m->count;
         memcpy(r->events, m->events, m->count * sizeof *m->events);
@@ -360,8 +360,8 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
 
 /* --- copies, fills and waiting --------------------------------------------------------------- */
 
-/* The moment at which the real call came back. The record that is sorted by it is written only after
- * the stack has been captured, so the reader is held up from here on. */
+/* The time at which the real call returned. The record that is sorted by it is written only after the stack has been
+ * captured, so the reader is held up from here on. */
 static uint64_t returned_at(struct gs_thread *t)
 {
     gs_writer_busy(&t->writer);
@@ -371,7 +371,7 @@ static uint64_t returned_at(struct gs_thread *t)
 static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src, uint64_t bytes, uint64_t stream,
                        uint8_t direction, bool async)
 {
-    if (async && gs_captured(stream)) { /* a node of a graph: nothing moves but when that runs */
+    if (async && gs_captured(stream)) { /* a node of a graph: nothing is copied until the graph runs */
         gs_count(t, stream, false);
         return;
     }
@@ -451,7 +451,7 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
     const int on = gs_device_resolve(t, device);
     capture(t, EVERYTHING);
     const bool capped = t->capped && space != GS_SPACE_PINNED && space != GS_SPACE_MANAGED;
-    if (layer == GS_LAYER_TENSOR) t->capped = false; /* the next one may be the allocator's own cap */
+    if (layer == GS_LAYER_TENSOR) t->capped = false; /* the next failure may be due to the allocator's own cap */
     struct gs_rec_oom *r = BEGIN(t, gs_rec_oom, GS_REC_OOM, capped ? GS_FLAG_CAPPED : 0);
     gs_nvml_due(); /* who else holds the memory */
     if (r) {
@@ -476,7 +476,7 @@ void gs_record_cuda_oom_on(struct gs_thread *t, uint64_t requested, uint8_t spac
     int saved = errno;
     uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
     if (device == GS_DEVICE_CURRENT || device == gs_device_resolve(t, GS_DEVICE_CURRENT))
-        gs_device_memory(&free_bytes, &total_bytes); /* CUDA says it of the current device */
+        gs_device_memory(&free_bytes, &total_bytes); /* CUDA reports it for the current device */
     gs_record_oom(t, requested, free_bytes, total_bytes, UINT64_MAX, UINT64_MAX, GS_LAYER_DEVICE, space, device);
     errno = saved;
 }
@@ -599,7 +599,7 @@ void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready)
 
 void gs_record_primary(struct gs_thread *t, uint64_t context, int device)
 {
-    /* libraries retain it again and again; it comes once */
+    /* libraries retain it repeatedly; it is recorded once */
     if (t && gs_device_primary(device, context) != context)
         gs_record_handle(t, GS_HANDLE_CONTEXT, context, device, false);
 }
@@ -615,6 +615,6 @@ void gs_record_primary_gone(struct gs_thread *t, int device)
 {
     if (!t) return;
     const int on = gs_device_resolve(t, device);
-    /* 0 where the runtime made it behind our back: the device says which it was */
+    /* 0 if the runtime created it without a recorded call: the device states which it was */
     gs_record_handle(t, GS_HANDLE_CONTEXT, gs_device_primary(on, 0), on, true);
 }

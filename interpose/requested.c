@@ -1,10 +1,11 @@
-/* c10::CachingDeviceAllocator::DeviceStats of a device: where it lies, and what it counted since the report before.
+/* c10::CachingDeviceAllocator::DeviceStats of a device: its address, and what it has counted since the previous
+ * report.
  *
- * It is found through the pointers on the stack of a report: the allocator's own object is among them, as it holds a
- * lock in it. What such a pointer leads to is copied by the kernel, so that a stale one does no harm. The statistics
- * are known by the totals that the report has, by sums that must agree, and by counting along with three reports. From
- * then on they are read directly: PyTorch's allocator, which makes the report, keeps them in itself and is never
- * destroyed before its last one. Totals that differ from a report's end that. */
+ * It is found through the pointers on the stack of a report: one of them points to the allocator's own object, which
+ * holds a lock in it. The kernel copies what such a pointer refers to, so that a stale one does no harm. The
+ * statistics are recognised by the totals of the report, by sums that must agree, and by counting along with three
+ * reports. From then on they are read directly: PyTorch's allocator, which makes the report, keeps them in itself
+ * and is never destroyed before its last report. If the totals differ from a report's, reading stops. */
 #include "interpose/requested.h"
 
 #include <errno.h>
@@ -17,27 +18,27 @@
 #include "schema/event.h"
 
 enum { DEVICES = 64, SEARCHES = 16, CONFIRMATIONS = 3 };
-enum { OBJECT_BYTES = 2048 }; /* an object's first bytes have its statistics */
+enum { OBJECT_BYTES = 2048 }; /* the first bytes of an object, which contain its statistics */
 
 struct stat {
-    int64_t current, peak, allocated, freed; /* allocated: all since the start, or since somebody reset it */
+    int64_t current, peak, allocated, freed; /* allocated: since the start, or since the last reset */
 };
 enum { ALL, SMALL, LARGE, STAT_TYPES };
 struct stats {
     struct stat allocation[STAT_TYPES], segment[STAT_TYPES], active[STAT_TYPES], inactive_split[STAT_TYPES];
     struct stat allocated_bytes[STAT_TYPES], reserved_bytes[STAT_TYPES];
 };
-/* In newer versions a hash map lies between the two. */
+/* In newer versions a hash map is between the two. */
 struct more_stats {
     struct stat active_bytes[STAT_TYPES], inactive_split_bytes[STAT_TYPES], requested_bytes[STAT_TYPES];
 };
 enum { GAP_MAX = 128 };
 
-/* Reports of a device come one at a time, under its lock; atomics only for modules that break this. */
+/* Reports of a device come one at a time, under its lock; atomics are only for modules that violate this. */
 static struct counted {
     _Atomic uintptr_t stats, more; /* 0: not found */
     _Atomic uint32_t searches, confirmed;
-    _Atomic int64_t count, bytes; /* at the report before: allocations, and what was requested in all */
+    _Atomic int64_t count, bytes; /* at the previous report: allocations, and requested bytes in all */
     _Atomic bool any;             /* there was one */
 } devices[DEVICES];
 
@@ -100,7 +101,7 @@ static bool find_in_object(void *self, uintptr_t object)
     return false;
 }
 
-/* Finds them, or sees whether what was found counts along. */
+/* Searches for the statistics, or checks whether what was found counts along. */
 static __attribute__((noinline, cold)) bool learn(struct counted *c, int64_t bytes, int64_t allocated, int64_t reserved,
                                                   int64_t now[2])
 {
@@ -159,13 +160,13 @@ uint32_t gs_requested_extra(const void *caller, int device, int64_t bytes, int64
         SET(c->any, false);
         return GS_EXTRA_UNKNOWN;
     }
-    /* The program may reset what was counted (torch.cuda.reset_accumulated_memory_stats). */
+    /* The program may reset the statistics (torch.cuda.reset_accumulated_memory_stats). */
     if (GET(c->any) && now[0] == GET(c->count) + 1)
         requested = now[1] - GET(c->bytes);
     else if (now[0] == 1 && (first || GET(c->any)))
         requested = now[1];
     else
-        SET(c->confirmed, 1); /* reports are missing, or this is a copy that nobody counts in */
+        SET(c->confirmed, 1); /* reports are missing, or this is a copy that nothing updates */
     SET(c->count, now[0]);
     SET(c->bytes, now[1]);
     SET(c->any, true);

@@ -1,8 +1,8 @@
-/* Owns the imports of other objects. A slot is changed only if it holds the very function that the wrapper calls,
- * or is not bound yet; another interposer's stays. The wrapper's address in it gives way to that function later.
+/* Owns the imports of other objects. A slot is changed only if it holds the very function that the wrapper calls, or
+ * is not bound yet; another interposer's function stays. Later the function replaces the wrapper's address again.
  *
- * An object is in the loader's list before its slots are filled. Whoever has the list at a moment, and then takes
- * the loader's lock, waits for those who were filling slots; and while the list is visited it cannot grow. */
+ * An object is in the loader's list before its slots are filled. A thread that has read the list and then takes the
+ * loader's lock has waited for all threads that were filling slots; and while the list is visited it cannot grow. */
 #include "interpose/reroute.h"
 
 #include <dlfcn.h>
@@ -21,10 +21,10 @@
 
 enum { ROUNDS = 200, PAUSE_NS = 10000000, OBJECTS = 4096 };
 
-static _Atomic bool busy;  /* a thread visits the list */
-static _Atomic bool later; /* an object may have come since */
+static _Atomic bool busy;  /* a thread is visiting the list */
+static _Atomic bool later; /* an object may have been loaded since */
 
-/* Objects that were seen to, by their dynamic sections. An overflow costs time only. */
+/* Objects that have been handled, by their dynamic sections. An overflow only costs time. */
 static struct {
     uintptr_t at[OBJECTS];
     unsigned long long unloads;
@@ -46,8 +46,8 @@ static bool is_seen(uintptr_t dynamic)
 
 static struct other {
     const char *name;
-    const char *file; /* that defines it; NULL: the C library */
-    uintptr_t door;   /* ours of this name */
+    const char *file; /* the library that defines it; NULL: the C library */
+    uintptr_t door;   /* gpuspy's function of this name */
     uintptr_t real;   /* 0: not loaded */
 } others[] = {
     {.name = "dlsym"},
@@ -70,7 +70,7 @@ static struct other {
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
-/* By our own table of symbols: in this process the names mean other functions. */
+/* From gpuspy's own symbol table: in this process the names refer to other functions. */
 static void find_doors(struct dl_phdr_info *own)
 {
     for (int i = 0; i < OTHERS; i++) {
@@ -91,9 +91,9 @@ static const struct other *other_called(const char *name)
 /* --- one slot ----------------------------------------------------------------------------------- */
 
 struct visit {
-    unsigned long long loads; /* what the list must still be */
+    unsigned long long loads; /* the list must not have changed from this */
     bool back, only_new, changed;
-    struct gs_elf_range object; /* whose slots are visited */
+    struct gs_elf_range object; /* the object whose slots are being visited */
 };
 
 struct slot {
@@ -101,7 +101,7 @@ struct slot {
     size_t symbol;
     const char *name;
     uintptr_t now;
-    bool unbound; /* the first call through it will bind it */
+    bool unbound; /* the first call through the slot will bind it */
 };
 
 static enum gs_version version_asked(const struct slot *s)
@@ -112,7 +112,7 @@ static enum gs_version version_asked(const struct slot *s)
     return gs_runtime_version_around(gs_resolve_name(GS_LIBRARY_RT, s->name));
 }
 
-/* Whether a call through the slot arrives at `real`, the function of this version. */
+/* Does a call through the slot reach `real`, the function of this version? */
 static bool leads_to(const struct slot *s, uint16_t api, enum gs_version v, const void *real)
 {
     const bool runtime = gs_apis[api].library == GS_LIBRARY_RT;
@@ -120,7 +120,7 @@ static bool leads_to(const struct slot *s, uint16_t api, enum gs_version v, cons
     return s->now == (uintptr_t)real && gs_real_own(api, v) == real;
 }
 
-/* What the slot is to hold; 0: what it holds. */
+/* What the slot should hold; 0: keep what it holds. */
 static uintptr_t cuda_target(const struct slot *s, bool back)
 {
     for (int v = 0; v < GS_VERSIONS; v++) {
@@ -146,10 +146,11 @@ static uintptr_t target(const struct slot *s, bool back)
 
 /* --- all slots ---------------------------------------------------------------------------------- */
 
-/* Defined in the object itself: its own calls are its own affair, unless they report to PyTorch's profiler. */
+/* False for a function that the object itself defines: its own calls are not intercepted, unless they report to
+ * PyTorch's profiler. */
 static bool concerns(const struct gs_imports *o, size_t symbol)
 {
-    const bool sorted = o->hash && o->hash[1] > 1; /* those that are not defined come first */
+    const bool sorted = o->hash && o->hash[1] > 1; /* undefined symbols come first */
     if (sorted && symbol < o->hash[1]) return true;
     const ElfW(Sym) *s = &o->symbols[symbol];
     return s->st_shndx == SHN_UNDEF || !strncmp(o->strings + s->st_name, "_ZN3c10", 7);
@@ -161,7 +162,7 @@ static void reroute_slot(const struct gs_imports *o, const ElfW(Rela) * r, struc
     if (!gs_import_is_address(r) || !concerns(o, symbol)) return;
     uintptr_t *const at = (uintptr_t *)(o->info->dlpi_addr + r->r_offset);
     struct slot s = {.of = o, .symbol = symbol, .name = o->strings + o->symbols[symbol].st_name, .now = *at};
-    if (!s.now) return; /* a weak one that nothing defines */
+    if (!s.now) return; /* a weak symbol that nothing defines */
     s.unbound = o->symbols[symbol].st_shndx == SHN_UNDEF && s.now - v->object.lo < v->object.hi - v->object.lo;
     const uintptr_t to = target(&s, v->back);
     if (to) gs_import_write(o->info, at, s.now, to);
@@ -187,7 +188,7 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *data)
     seen.unloads = info->dlpi_subs;
     if (is_seen((uintptr_t)gs_elf_dynamic(info)) && v->only_new) return 0;
     reroute_object(info, v);
-    if (!v->only_new) gs_pointers_reroute(info); /* a new one has not asked yet */
+    if (!v->only_new) gs_pointers_reroute(info); /* a new object has not obtained addresses yet */
     return 0;
 }
 
@@ -199,7 +200,7 @@ static int find_own(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-/* False: somebody else is at it, or the list changed. */
+/* False: another thread is doing it, or the list changed. */
 static bool try(bool back, bool only_new)
 {
     struct visit v = {.back = back, .only_new = only_new};
@@ -209,7 +210,7 @@ static bool try(bool back, bool only_new)
     if (done) {
         gs_elf_each(find_own, &v.loads);
         if (!only_new) gs_pointers_prepare(back);
-        gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* whoever was loading these has now loaded them */
+        gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* any thread that was loading these objects has now finished */
         gs_elf_each(visit_object, &v);
         done = !v.changed;
         atomic_store(&busy, false);

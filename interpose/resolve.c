@@ -1,9 +1,9 @@
-/* Finding functions in loaded objects without the loader's lock.
+/* Finds functions in loaded objects without the loader's lock.
  *
- * A thread in dlopen holds that lock while it runs constructors, and a constructor may wait for another
- * thread that calls CUDA. So a hooked call never uses dlopen, dlsym or dladdr: it reads the symbol tables
- * of the loaded objects through dl_iterate_phdr, whose lock is held only while the list changes. What
- * stays in use is kept loaded later, by a thread that calls dlclose and takes the lock anyway. */
+ * A thread in dlopen holds that lock while it runs constructors, and a constructor may wait for another thread that
+ * calls CUDA. So a hooked call never uses dlopen, dlsym or dladdr: it reads the symbol tables of the loaded objects
+ * through dl_iterate_phdr, whose lock is held only while the list changes. Objects in use are pinned later, by a
+ * thread that calls dlclose and takes the lock anyway. */
 #include "interpose/resolve.h"
 
 #include <dlfcn.h>
@@ -13,14 +13,14 @@
 #include <string.h>
 #include "interpose/stack_elf.h"
 
-/* This file runs at the very first dlsym of a process, which may be a sanitizer's own start-up. */
+/* This code runs at the very first dlsym of a process, possibly while a sanitizer starts up. */
 #define UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 
 void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 
 /* --- the real dlsym --------------------------------------------------------------------------
- * Both names are ours, so the loader cannot be asked for them by name. The list of loaded objects
- * is walked instead and the symbol read from the C library's own hash table. */
+ * gpuspy defines both names, so the loader would return gpuspy's functions. Instead, the list of loaded objects is
+ * searched and the symbol is read from the C library's own hash table. */
 
 struct symbols {
     const ElfW(Sym) * symbol;
@@ -135,10 +135,10 @@ static enum gs_version version_called(const char *node)
     return GS_VERSION_NONE;
 }
 
-/* The first version that is defined beside the base version, which is the object's own name. */
+/* The first version defined after the base version, which is the object's own name. */
 static enum gs_version version_defined(const ElfW(Dyn) * dynamic, ElfW(Addr) base)
 {
-    if (dynamic == _DYNAMIC) return GS_VERSION_NONE; /* ours, with all of those versions */
+    if (dynamic == _DYNAMIC) return GS_VERSION_NONE; /* gpuspy's own object, which has all of those versions */
     const char *string = NULL;
     const ElfW(Verdef) *definition = NULL;
     size_t left = 0;
@@ -196,9 +196,9 @@ enum gs_version gs_runtime_version_around(const void *address)
 
 #define PINS 64
 static _Atomic(const void *) pins[PINS];
-static _Atomic bool ending;      /* exit unloads nothing any more, and dlopen would run constructors again */
+static _Atomic bool ending;      /* exit no longer unloads anything, and dlopen would run constructors again */
 static unsigned startup_objects; /* the first so many objects are never unloaded */
-static bool loaded_late;         /* the running program's objects all come before libgpuspy */
+static bool loaded_late;         /* all objects of the running program come before libgpuspy in the list */
 
 static int count_object(struct dl_phdr_info *info, size_t size, void *to)
 {
@@ -212,7 +212,7 @@ void gs_resolve_load(bool late)
     if (startup_objects) return;
     gs_elf_each(count_object, &objects);
     loaded_late = late;
-    startup_objects = late ? 1 : objects; /* of the others it is not known */
+    startup_objects = late ? 1 : objects; /* unknown for the others */
 }
 
 void gs_pin_later(const void *address)
@@ -243,14 +243,14 @@ void gs_pin_now(void)
 
 struct match {
     void *at;
-    enum gs_version version; /* of the object */
-    const void *object;      /* what to pin, NULL for an object that is never unloaded */
+    enum gs_version version; /* the object's */
+    const void *object;      /* what to pin; NULL: the object is never unloaded */
 };
 
 struct search {
     const char *name;
-    enum gs_version version; /* the runtime that is asked for */
-    const char *file;        /* how the file name or the soname of the library starts */
+    enum gs_version version; /* the requested runtime */
+    const char *file;        /* the beginning of the library's file name or soname */
     unsigned index;
     bool after_us;       /* libgpuspy itself has been visited */
     struct match next;   /* the first one after libgpuspy in the global scope */
@@ -281,8 +281,8 @@ static void keep_first(struct match *to, struct match m)
     if (!to->at) *to = m;
 }
 
-/* Objects that the program started with are in the global scope, in the order of the list. A
- * later object's flags do not show whether it is, so it counts by its version or its name only. */
+/* Objects that the program started with are in the global scope, in the order of the list. A later object's flags do
+ * not show whether it is in it, so it counts only by its version or its name. */
 static int find_in_object(struct dl_phdr_info *info, size_t size, void *data)
 {
     struct search *s = data;
@@ -332,14 +332,14 @@ void *gs_find_in(const char *file, const char *name)
 
 /* --- CUDA ------------------------------------------------------------------------------------ */
 
-/* Another interposer, or a runtime without versions, has a reference to any version bound to it. */
+/* References to any version bind to another interposer, or to a runtime without versions. */
 static bool serves(const struct match *m, enum gs_version version)
 {
     return m->at && (m->version == version || m->version == GS_VERSION_NONE);
 }
 
-/* `foreign`: it is another runtime's, for want of a better one. References without a version, which
- * come to the default wrapper, would have bound to that one too. */
+/* `foreign`: only another runtime's function was found. References without a version, which reach the default wrapper,
+ * would have bound to it too. */
 static struct match runtime_function(const char *name, enum gs_version version, bool *foreign)
 {
     const struct search s = search(name, "libcudart.so", version);
@@ -375,9 +375,9 @@ void *gs_resolve(uint16_t api, enum gs_version version)
     bool foreign = false;
     const struct match m =
         gs_apis[api].library == GS_LIBRARY_RT ? runtime_function(name, version, &foreign) : driver_function(name);
-    /* not kept: the right runtime may be loaded later */
+    /* not stored: the right runtime may be loaded later */
     if (!m.at || foreign) return m.at;
-    /* the first to answer stays: every call goes to one and the same function */
+    /* the first result stays: every call goes to one and the same function */
     void *expected = NULL;
     _Atomic(void *) *const slot = &gs_reals[api][version];
     return atomic_compare_exchange_strong(slot, &expected, pinned(m)) ? m.at : expected;

@@ -1,4 +1,4 @@
-/* Finding the functions that gpuspy stands in front of. */
+/* Finds the real functions that gpuspy wraps. */
 #ifndef GPUSPY_RESOLVE_H
 #define GPUSPY_RESOLVE_H
 
@@ -7,25 +7,25 @@
 #include <stdint.h>
 #include "interpose/api.h"
 
-/* The C library's own dlsym and dlvsym, found without calling either (both are ours by name). May
- * be called at any time, from anywhere. */
+/* The C library's own dlsym and dlvsym, found without calling either (gpuspy defines both names). May be called at any
+ * time, from anywhere. */
 void *gs_real_dlsym(void *handle, const char *name);
 void *gs_real_dlvsym(void *handle, const char *name, const char *version);
 
-/* Where the loader's functions are; the doors' assembly jumps there. Set by gs_real_find. */
+/* Addresses of the loader's functions; the doors' assembly jumps there. Set by gs_real_find. */
 extern void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 void gs_real_find(void);
-/* A function of the C library, its internal ones included, read from its symbol table; NULL if it has
- * none of that name. Takes no lock. */
+/* A function of the C library, internal ones included, read from its symbol table; NULL if it has none of that name.
+ * Takes no lock. */
 void *gs_libc_function(const char *name);
 
-/* When libgpuspy is loaded: which objects the program started with. `late`: the program is running. */
+/* When libgpuspy is loaded: stores which objects the program started with. `late`: the program is already running. */
 void gs_resolve_load(bool late);
 
-/* Slow path of gs_real: looks for the row's function and fills its slot. NULL if it is in nothing
- * that is loaded. Takes none of the locks that dlopen holds while it runs constructors. */
+/* Slow path of gs_real: looks for the row's function and fills its slot. NULL if no loaded object has it. Takes none of
+ * the locks that dlopen holds while it runs constructors. */
 void *gs_resolve(uint16_t api, enum gs_version version);
-/* A function that is in no row, by name. Not cached. */
+/* Finds a function that is in no row, by name. Not cached. */
 void *gs_resolve_name(enum gs_library library, const char *name);
 
 /* The real function behind a wrapper. */
@@ -35,27 +35,27 @@ static inline void *gs_real(uint16_t api, enum gs_version version)
     return __builtin_expect(real != NULL, 1) ? real : gs_resolve(api, version);
 }
 
-/* The same, if its object is of this version or of none: another runtime's function may have other parameters. NULL: it
- * is not. */
+/* The same, if its object is of this version or of none; otherwise NULL, because another runtime's function may have
+ * other parameters. */
 void *gs_real_own(uint16_t api, enum gs_version version);
 
-/* Which runtime a loaded object is, by the version that it gives its symbols: its file may have any
- * name (libcudart-d0da41ae.so.11.0 in a wheel). GS_VERSION_NONE if it is none of them. */
+/* Which runtime a loaded object is, by the version of its symbols: its file may have any name
+ * (libcudart-d0da41ae.so.11.0 in a wheel). GS_VERSION_NONE if it is not a runtime. */
 enum gs_version gs_runtime_version(const struct link_map *map);
-/* The same for the object that `address` is in. */
+/* The same for the object that contains `address`. */
 enum gs_version gs_runtime_version_at(const void *address);
 /* Without the loader's lock. */
 enum gs_version gs_runtime_version_around(const void *address);
 
-/* The function in the loaded object whose file name or soname starts with `file` ("libc10.so"),
- * wherever and with whatever flags it was loaded. NULL if there is none. */
+/* The function in the loaded object whose file name or soname starts with `file` ("libc10.so"), in whatever way it was
+ * loaded. NULL if there is none. */
 void *gs_find_in(const char *file, const char *name);
 
-/* Keeps the library that holds this address loaded: served before anything is unloaded. */
+/* Requests that the library that contains this address stays loaded; done before anything is unloaded. */
 void gs_pin_later(const void *address);
-/* Serves them; takes the loader's lock. For the door of dlclose. */
+/* Pins the requested libraries; takes the loader's lock. For the door of dlclose. */
 void gs_pin_now(void);
-/* The process exits: nothing is kept any more. */
+/* The process exits: pins nothing any more. */
 void gs_resolve_end(void);
 
 #endif

@@ -13,7 +13,7 @@
 
 /* --- the name that was asked for ------------------------------------------------------------- */
 
-/* %p the process, %h the host; anything else stays as it is. */
+/* %p is the process id, %h the host; anything else stays as it is. */
 static void expand(char *out, size_t size, const char *pattern)
 {
     size_t used = 0;
@@ -45,7 +45,7 @@ static bool asked_path(char *out, size_t size, const struct gs_config *config)
     expand(name, sizeof name, config->db);
     int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", config->cwd, name);
     if (len < 0 || (size_t)len >= size) return false;
-    /* a folder: the default name in it */
+    /* a folder: use the default name in it */
     if (out[len - 1] == '/' || (stat(out, &st) == 0 && S_ISDIR(st.st_mode))) {
         int more = snprintf(out + len, size - (size_t)len, "/run.db");
         return more > 0 && (size_t)(len + more) < size;
@@ -53,7 +53,7 @@ static bool asked_path(char *out, size_t size, const struct gs_config *config)
     return true;
 }
 
-/* stem + insert + extension: run.db with "-2" is run-2.db */
+/* stem + insert + extension: run.db with "-2" becomes run-2.db */
 static bool with_insert(char *out, size_t size, const char *path, const char *insert)
 {
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
@@ -77,7 +77,7 @@ static bool database_is_ours(const char *path, const char *run_id)
     sqlite3 *db = NULL;
     sqlite3_stmt *query = NULL;
     bool ours = false;
-    gs_store_files_init(); /* by itself SQLite fills the numbers 0 to 2 if they are free, and leaves them open */
+    gs_store_files_init(); /* otherwise SQLite would fill the numbers 0 to 2 if they are free, and leave them open */
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?1", -1, &query, NULL) == SQLITE_OK &&
         sqlite3_bind_text(query, 1, run_id, -1, SQLITE_STATIC) == SQLITE_OK)
@@ -105,7 +105,7 @@ static bool left_by_us(const char *path)
     return !gs_spool_read_control(path, &c, error, sizeof error) && gs_spool_is_own(&c);
 }
 
-/* A name that is taken: number `n` of this process's, 0 the run's first. */
+/* A name that is taken: number `n` of this process's names, 0 the run's first. */
 static void note_left(struct gs_run_path *path, int n)
 {
     if (path->left_count < GS_LEFT_MAX && exists(path->spool) && left_by_us(path->spool))
@@ -121,7 +121,7 @@ struct claim {
     uint64_t start_mono_ns, start_real_ns;
 };
 
-/* 0, EEXIST where the name is taken, or another errno. */
+/* Returns 0, EEXIST if the name is taken, or another errno. */
 static int try_name(struct gs_run_path *path, const struct claim *c)
 {
     int len = snprintf(path->spool, sizeof path->spool, "%s.spool", path->db);
@@ -130,17 +130,17 @@ static int try_name(struct gs_run_path *path, const struct claim *c)
     int failed =
         gs_spool_create(c->spool, path->spool, c->config->run_id, c->command, c->start_mono_ns, c->start_real_ns);
     if (failed || !exists(path->db)) return failed;
-    /* between the look and the creation another process recorded under this name and ended */
+    /* between the check and the creation, another process recorded under this name and ended */
     gs_spool_unlink(c->spool, path->spool);
     gs_spool_close(c->spool);
     return EEXIST;
 }
 
-/* Name number `n` beside the run's first file. */
+/* Number `n` of the names beside the run's first file. */
 static bool beside(char *out, size_t size, const char *first, int n)
 {
     char insert[48];
-    /* exec over itself comes back with the same pid */
+    /* exec keeps the pid */
     if (n == 1)
         snprintf(insert, sizeof insert, ".%ld", (long)getpid());
     else
@@ -148,7 +148,7 @@ static bool beside(char *out, size_t size, const char *first, int n)
     return with_insert(out, size, first, n ? insert : "");
 }
 
-/* The same for the names that this process may take beside a file of its own run. */
+/* The same for the names that this process may take beside its run's first file. */
 static int try_beside(struct gs_run_path *path, const struct claim *c)
 {
     note_left(path, 0);

@@ -14,7 +14,7 @@ static size_t asker_size;
 
 static void print_line(const char *format, va_list arguments)
 {
-    char line[2048] = "gpuspy: "; /* the thread that has something to say may have a small stack */
+    char line[2048] = "gpuspy: "; /* the thread that prints may have a small stack */
     size_t len = strlen(line);
     int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
     if (more < 0) return;
@@ -44,7 +44,7 @@ void gs_print_line(const char *format, ...)
 void gs_deactivate(const char *format, ...)
 {
     int saved = errno;
-    atomic_store(&gs_session_state, GS_SESSION_OVER); /* in this order: see go_live in session.c */
+    atomic_store(&gs_session_state, GS_SESSION_OVER); /* the order matters: see go_live in session.c */
     atomic_store(&gs_session_live, 0);
     if (!atomic_exchange(&printed_failure, true)) {
         va_list arguments;

@@ -1,19 +1,19 @@
-/* What gpuspy says on stderr. */
+/* What gpuspy prints on stderr. */
 #ifndef GPUSPY_SAY_H
 #define GPUSPY_SAY_H
 
 #include <stddef.h>
 
-/* One line on stderr, unless the program has put something else in stderr's place. */
+/* One line on stderr, unless the program has replaced stderr. */
 void gs_print_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Anything that goes wrong inside gpuspy ends here: one line on stderr (once per process), no
- * further recording, the application untouched. */
+/* Any failure inside gpuspy ends here: one line on stderr (once per process), no further recording, the application
+ * untouched. */
 void gs_deactivate(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Until it is called with NULL: lines go here instead, each over the one before. For who has asked gpuspy to do
- * something and waits for the answer. `line` is cleared first. */
+/* Until it is called with NULL: lines are stored here instead, each over the previous one. For a caller that waits for
+ * gpuspy's answer. `line` is cleared first. */
 void gs_print_into(char *line, size_t size);
-/* In a child that starts anew: its first failure is said again. */
+/* In a child that starts anew: its first failure is reported again. */
 void gs_print_forget(void);
 
 #endif

@@ -31,18 +31,19 @@
 
 static struct {
     pthread_mutex_t lock;  /* held while a session starts, and while the process is copied */
-    _Atomic bool spooling; /* the spool is mapped: what comes after a failure is counted in it */
-    _Atomic bool ended;    /* the database is finished: what comes now is counted there */
-    pthread_t ender;       /* the thread that did it */
+    _Atomic bool spooling; /* the spool is mapped: calls after a failure are counted in it */
+    _Atomic bool ended;    /* the database is finished: further calls are counted there */
+    pthread_t ender;       /* the thread that finished it */
     uint32_t number;
     pid_t pid;
     struct gs_run_path path;
     pthread_key_t thread_key;
-    bool has_key;               /* the program may have used all keys up: threads then end unseen */
-    bool wiped;                 /* gs_session_page tells a child that nobody prepared */
-    bool started;               /* start has been at it: once per process image */
+    bool has_key;               /* the program may have used up all keys: the ends of threads are then not noticed */
+    bool wiped;                 /* detects a child of a bare clone or _Fork, in which the kernel has zeroed the page */
+    bool started;               /* a start was attempted: once per process image */
     const char *attached_after; /* seconds that the process had run; NULL: it is recorded from its start */
-    const char *forked_while;   /* what was going on, in a child that the fork handlers could not prepare; else NULL */
+    const char
+        *forked_while; /* what a thread was doing, in a child that the fork handlers could not prepare; else NULL */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -56,7 +57,7 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A number of the environment; -1: none. */
+/* A number from the environment; -1: none. */
 static long number_of(const char *name)
 {
     const char *value = getenv(name);
@@ -66,7 +67,7 @@ static long number_of(const char *name)
     return !*end && number >= 0 && number < 1000000 ? number : -1;
 }
 
-/* Slurm numbers the one task of a batch script, too: only of several in a step the number is a rank. */
+/* Slurm also numbers the only task of a batch script: the number is a rank only in a step with several tasks. */
 static int read_rank(void)
 {
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "LOCAL_RANK"};
@@ -108,7 +109,7 @@ static struct gs_store *create_store(const char *command, uint64_t real_ns, char
     return gs_store_create(session.path.db, &info, error, error_size);
 }
 
-/* The numbers that events carry, by name. */
+/* Names of the numbers that events carry. */
 static void define_apis(struct gs_writer *w)
 {
     for (uint32_t i = 1; i < GS_API_COUNT; i++) {
@@ -126,7 +127,7 @@ static void define_apis(struct gs_writer *w)
     }
 }
 
-/* As they are at the first CUDA call: what Python put into os.environ before it is there. */
+/* Their values at the first CUDA call, including what Python put into os.environ before it. */
 static void define_settings(struct gs_writer *w)
 {
     static const char *const names[] = {
@@ -141,8 +142,8 @@ static void define_settings(struct gs_writer *w)
     }
 }
 
-/* What holds for the whole process, by one writer that keeps its number: the program's first thread is
- * then the second, as the packing of rows expects (GS_ALLOCATION_KIND). */
+/* What holds for the whole process, written by one writer that keeps its number: the program's first thread is then the
+ * second, as the packing of rows expects (GS_ALLOCATION_KIND). */
 static void define_process(void)
 {
     struct gs_writer w = {0};
@@ -188,7 +189,7 @@ static bool spool_is_ours(void)
     return atomic_load(&session.spooling) && session.pid == getpid() && !gs_session_unprepared();
 }
 
-/* Whether a program that ran out of memory ended well is told by nothing else that can be seen in it. */
+/* Only the exit status shows whether a program that ran out of memory ended well. */
 static void note_exit(int status, void *unused)
 {
     (void)unused;
@@ -201,13 +202,13 @@ void gs_session_exception(const char *exception, const char *place, bool collect
     if (spool_is_ours()) gs_spool_exception(gs_session_spool(), exception, place, collector_off);
 }
 
-/* Not when the library is loaded: handlers run last in, first out, and destructors, of which ours ends the
- * recording, before those that were there before them. */
+/* Not when the library is loaded: exit handlers run in reverse order, so handlers that were registered that early would
+ * run after the destructor that ends the recording. */
 static void prepare_once(void)
 {
     if (!session.started) {
         session.has_key = !pthread_key_create(&session.thread_key, gs_thread_end);
-        (void)on_exit(note_exit, NULL); /* else the status is not known */
+        (void)on_exit(note_exit, NULL); /* otherwise the status is unknown */
     }
     session.started = true;
 }
@@ -233,7 +234,7 @@ static void *open_and_drain(void *unused)
     return NULL;
 }
 
-/* SQLite wants more stack than a thread of the application may have. */
+/* SQLite needs more stack than a thread of the application may have. */
 static bool open_and_drain_elsewhere(void)
 {
     pthread_t thread;
@@ -247,8 +248,8 @@ static bool open_and_drain_elsewhere(void)
     return done != NULL;
 }
 
-/* A thread that sees the state goes on to look for the number, and records nothing without one. The
- * drain may have failed meanwhile: what gs_deactivate stores comes last, whatever the order. */
+/* A thread that sees the state goes on to read the number, and records nothing without one. The drain may have failed
+ * meanwhile: what gs_deactivate stores prevails in any order. */
 static void go_live(void)
 {
     int expected = GS_SESSION_NOT_YET;
@@ -271,8 +272,8 @@ static void start(void)
     if (atomic_load(&gs_session_state) != GS_SESSION_LIVE) gs_watcher_stop();
 }
 
-/* A destructor that runs after ours still allocates or frees. Its thread is the one that ends the process, so
- * it has the time and the stack to say so in the database. */
+/* A destructor that runs after gpuspy's may still allocate or free. Its thread is the one that ends the process, so it
+ * has the time and the stack to record that in the database. */
 static void lose_late(void)
 {
     if (!pthread_equal(session.ender, pthread_self()) || session.pid != getpid()) return;
@@ -284,20 +285,20 @@ static void lose_late(void)
     errno = saved;
 }
 
-/* A child that was made behind libc's back (a bare clone, _Fork), or forked while a thread of ours did not come to
- * rest, has the memory of a process whose
- * other threads were anywhere, perhaps in SQLite or in malloc. To start anew in it might hang it. */
+/* A child that was created without libc's knowledge (a bare clone, _Fork), or forked while a thread of gpuspy's did not
+ * pause, has the memory of a process whose other threads were anywhere, perhaps in SQLite or malloc. Starting anew in
+ * it could hang. */
 static void leave_unprepared_child(void)
 {
     const bool recorded = atomic_exchange(&session.spooling, false) || session.started;
     atomic_store(&gs_session_page.here, true);
     atomic_store(&session.ended, false);
     gs_print_forget();
-    if (!recorded && !pthread_mutex_trylock(&session.lock)) { /* it has nothing of another's yet */
+    if (!recorded && !pthread_mutex_trylock(&session.lock)) { /* it has nothing of another process yet */
         pthread_mutex_unlock(&session.lock);
         return;
     }
-    if (gs_attached) { /* its parent's user asked for the parent */
+    if (gs_attached) { /* the user attached to the parent only */
         atomic_store(&gs_session_state, GS_SESSION_OVER);
         atomic_store(&gs_session_live, 0);
     } else if (session.forked_while) {
@@ -324,7 +325,7 @@ bool gs_session_begin(void)
     return state == GS_SESSION_LIVE;
 }
 
-/* For who reads a recording while it is made: where it is, once there is one. NULL: there is none. */
+/* For a program that reads a recording while it is made: the path, once there is a recording. NULL: there is none. */
 __attribute__((visibility("default"))) const char *gpuspy_database(void);
 const char *gpuspy_database(void)
 {
@@ -355,7 +356,7 @@ bool gs_session_is_enabled(void)
 
 bool gs_session_torch_cpu(void)
 {
-    /* after a failure they are still asked for, to be counted as lost */
+    /* after a failure they are still requested, to be counted as lost */
     return gs_config()->torch_cpu &&
            (atomic_load(&gs_session_state) != GS_SESSION_OVER || atomic_load(&session.spooling));
 }
@@ -378,8 +379,8 @@ void gs_session_unlock(void)
     pthread_mutex_unlock(&session.lock);
 }
 
-/* The child has the parent's memory but not its drain, and must not write into its spool. It may
- * start a session of its own at its first CUDA call. */
+/* The child has the parent's memory but not its drain, and must not write into its spool. It may start its own session
+ * at its first CUDA call. */
 void gs_session_forked(void)
 {
     atomic_store(&gs_session_live, 0);
@@ -412,7 +413,7 @@ void gs_session_load(void)
     session.wiped = !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
 }
 
-/* Under session.lock: a start in another thread is over. */
+/* Under session.lock: a start in another thread has finished. */
 static bool end_to_go_on(void)
 {
     struct gs_summary summary;
@@ -430,7 +431,7 @@ static bool end_to_go_on(void)
     return done;
 }
 
-/* The program goes on: what is live now is not known to stay so. */
+/* The program goes on: whether it frees later what is live now is unknown. */
 static void write_detached(void)
 {
     struct gs_writer w = {0};
@@ -467,12 +468,12 @@ void gs_session_end(void)
     const int state = atomic_load(&gs_session_state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
     if (session.pid != getpid() || !atomic_exchange(&session.spooling, false)) return;
-    /* What other threads still do while the process ends comes after the recording's end: it is not lost. */
+    /* What other threads do while the process ends comes after the recording's end: it is not lost. */
     atomic_store(&gs_session_state, GS_SESSION_OVER);
     atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {
         gs_watcher_stop();
-        gs_spool_end(gs_session_spool(), gs_now()); /* whoever completes it sees that nobody died */
+        gs_spool_end(gs_session_spool(), gs_now()); /* whoever completes it sees that the process did not die */
         if (gs_drain_vanished()) gs_spool_unlink(gs_session_spool(), session.path.spool);
         return;
     }

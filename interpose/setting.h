@@ -1,4 +1,4 @@
-/* What the recording states of the process as a name and a value. */
+/* Facts about the process that the recording stores as a name and a value. */
 #ifndef GPUSPY_SETTING_H
 #define GPUSPY_SETTING_H
 

@@ -10,8 +10,8 @@ GS_ASK(DRV, CUresult, cuArray3DGetDescriptor_v2, CUDA_ARRAY3D_DESCRIPTOR *, CUar
 
 /* --- arrays ---------------------------------------------------------------------------------- */
 
-/* Formats whose bits a texel do not come from the number of channels: packed, planar and compressed
- * ones. X(CUarray_format, bits) */
+/* Formats whose bits per texel do not follow from the number of channels: packed, planar and compressed ones.
+ * X(CUarray_format, bits) */
 /* clang-format off */
 #define PACKED_FORMATS(X)                                                                          \
     X(0x50, 32) /* 10 10 10 2 */                                                                   \
@@ -43,7 +43,7 @@ static unsigned texel_bits(int format, unsigned channels)
     }
 }
 
-/* enum cudaChannelFormatKind: the description's bits are those of a texel, but for these. */
+/* enum cudaChannelFormatKind: the description's bits are those of a texel, except for these. */
 enum { CHANNEL_NV12 = 4, CHANNEL_BC1 = 17, CHANNEL_BC7_SRGB = 30 };
 
 static unsigned channel_bits(const struct cudaChannelFormatDesc *c)
@@ -89,7 +89,7 @@ uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t wi
     return bytes_of(channel_bits(channel), width, height, depth, flags, levels);
 }
 
-/* Bits of a texel of an array, 8 where it cannot be asked. */
+/* Bits of a texel of an array, 8 if it cannot be queried. */
 static unsigned array_bits(const void *array)
 {
     CUresult (*get)(CUDA_ARRAY3D_DESCRIPTOR *, CUarray) = real_cuArray3DGetDescriptor_v2();
@@ -137,7 +137,7 @@ struct gs_route gs_route(int dst_type, uint64_t dst, int src_type, uint64_t src,
     struct gs_route r = {dst, src, bytes, GS_DIR_UNKNOWN};
     if (!open)
         r.direction = between(dst_type != GS_MEMORYTYPE_HOST, src_type != GS_MEMORYTYPE_HOST);
-    else if (to_array || from_array) /* the handle of an array tells nobody where it lies */
+    else if (to_array || from_array) /* the handle of an array does not show where its memory is */
         r.direction = between(to_array || dst_type == GS_MEMORYTYPE_DEVICE || gs_on_device(dst),
                               from_array || src_type == GS_MEMORYTYPE_DEVICE || gs_on_device(src));
     return r;
@@ -151,7 +151,7 @@ struct gs_route gs_route_peer(struct gs_route route)
 
 static uint64_t box_bytes(const struct cudaExtent *e, const void *dst_array, const void *src_array)
 {
-    const void *array = dst_array ? dst_array : src_array; /* with one, the width counts texels */
+    const void *array = dst_array ? dst_array : src_array; /* if there is an array, the width counts texels */
     const uint64_t texels = (uint64_t)e->width * e->height * e->depth;
     return array ? texels * array_bits(array) / 8 : texels;
 }

@@ -1,8 +1,6 @@
-/* Calls whose size or direction is not an argument but lies in a shape: arrays, boxes, batches.
- *
- * Structures of the application's are read only after the real call has succeeded, which has then
- * read them too; those of a batch before it, so that the time it takes is not taken for the
- * call's. */
+/* Calls whose size or direction is not an argument but part of a structure: arrays, boxes, batches. The application's
+ * structures are read only after the real call has succeeded, which then has read them too; those of a batch before it,
+ * so that the time to read them is not part of the call's. */
 #ifndef GPUSPY_SHAPE_H
 #define GPUSPY_SHAPE_H
 
@@ -22,17 +20,17 @@ uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t wi
 #define ARRAY_3D(p, levels) \
     gs_array_bytes((p)->Format, (p)->NumChannels, (p)->Width, (p)->Height, (p)->Depth, (p)->Flags, levels)
 
-/* The allocation that begins at this device address, as the driver knows it; 0 unknown. */
+/* The allocation that begins at this device address, according to the driver; 0 unknown. */
 uint64_t gs_range_bytes_at(uint64_t address);
 #define gs_range_bytes(address) gs_range_bytes_at((uint64_t)(uintptr_t)(address))
 
-/* Whether the driver says that an address is a device's. */
+/* Does the driver report that an address is a device's? */
 bool gs_on_device(uint64_t address);
 
 /* A CUmemLocation or struct cudaMemLocation: the device, GS_DEVICE_NONE for the host. */
 int gs_location_device(const void *location);
 
-/* One copy: from where to where. */
+/* One copy: source and destination. */
 struct gs_route {
     uint64_t dst, src, bytes;
     uint8_t direction; /* enum gs_direction or GS_DIR_UNKNOWN */
@@ -42,7 +40,7 @@ struct gs_route gs_route_peer(struct gs_route route);
 struct gs_route gs_route_3d(const struct cudaMemcpy3DParms *p);
 struct gs_route gs_route_3d_peer(const struct cudaMemcpy3DPeerParms *p);
 
-/* The driver's structures say of each side what kind of memory it is. */
+/* The driver's structures state for each side what kind of memory it is. */
 #define GS_SIDE(p, side)                                                                    \
     ((p)->side##MemoryType == GS_MEMORYTYPE_HOST    ? (uint64_t)(uintptr_t)(p)->side##Host  \
      : (p)->side##MemoryType == GS_MEMORYTYPE_ARRAY ? (uint64_t)(uintptr_t)(p)->side##Array \
@@ -51,9 +49,9 @@ struct gs_route gs_route_3d_peer(const struct cudaMemcpy3DPeerParms *p);
 #define ROUTE_2D(p) GS_ROUTE(p, (uint64_t)(p)->WidthInBytes *(p)->Height)
 #define ROUTE_3D(p) GS_ROUTE(p, (uint64_t)(p)->WidthInBytes *(p)->Height *(p)->Depth)
 
-/* A batch: what goes each way. Addresses are those of the first copy that goes there. */
+/* A batch, by direction. Addresses are those of the first copy in that direction. */
 struct gs_batch {
-    struct gs_route way[GS_DIR_H2H + 1]; /* by enum gs_direction; 0 bytes: nothing goes there */
+    struct gs_route way[GS_DIR_H2H + 1]; /* by enum gs_direction; 0 bytes: no copy in that direction */
 };
 /* `dsts` and `srcs`: arrays of pointers or of CUdeviceptr. */
 struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t *sizes, size_t count);

@@ -44,9 +44,9 @@ bool gs_has_own_files(void)
     return own_files;
 }
 
-/* A program's thread-locals lie on each thread's stack: 250 KB of them would leave nothing of 256. glibc tells how
- * much they and the thread itself take; NULL where it does not. Looked up when the library is loaded: the first
- * thread may be started inside a dlopen, under the loader's lock. */
+/* A program's thread-locals are on each thread's stack: 250 KB of them would leave nothing of 256. glibc reports how
+ * much they and the thread itself take; NULL if it does not. Looked up when the library is loaded: the first thread may
+ * be started inside a dlopen, under the loader's lock. */
 static size_t (*least_stack)(const pthread_attr_t *);
 
 void gs_shield_load(void)
@@ -56,7 +56,7 @@ void gs_shield_load(void)
 
 static size_t taken(const pthread_attr_t *attr)
 {
-    if (!least_stack) gs_shield_load(); /* called before our constructor */
+    if (!least_stack) gs_shield_load(); /* called before gpuspy's constructor */
     return least_stack ? least_stack(attr) : 0;
 }
 
@@ -82,7 +82,7 @@ static int start_thread(pthread_t *thread, size_t stack, struct thread_start *st
     int failed = pthread_attr_init(&attr);
     if (failed) return failed;
     if (stack) pthread_attr_setstacksize(&attr, (stack + taken(&attr) + 4095) & ~(size_t)4095);
-    /* the application's signals are not for this thread */
+    /* the application's signals must not reach this thread */
     gs_shield_begin(&shield);
     failed = pthread_create(thread, &attr, run_thread, start);
     gs_shield_end(&shield);
@@ -96,7 +96,7 @@ int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void 
     if (!start) return ENOMEM;
     *start = (struct thread_start){run, argument, own_files};
     int failed = start_thread(thread, stack, start);
-    /* thread-locals larger than that stack, where glibc did not tell */
+    /* thread-locals larger than that stack, if glibc did not report their size */
     if (failed == EINVAL) failed = start_thread(thread, 0, start);
     if (failed) free(start);
     return failed;

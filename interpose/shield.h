@@ -1,6 +1,5 @@
-/* Stretches of an application's thread that nothing may cut short: gpuspy holds a lock there, or has
- * begun what a signal handler's own call, a longjmp out of it or a cancellation would leave half
- * done. Also threads of our own. */
+/* Sections of an application's thread that nothing may interrupt: gpuspy holds a lock there, or has begun what a signal
+ * handler's own call, a longjmp out of it or a cancellation would leave half done. Also gpuspy's own threads. */
 #ifndef GPUSPY_SHIELD_H
 #define GPUSPY_SHIELD_H
 
@@ -19,14 +18,15 @@ void gs_shield_end(struct gs_shield *s);
 /* When the library is loaded. */
 void gs_shield_load(void);
 
-/* Gives the calling thread, one of our own, an empty table of descriptors, which the threads that it starts
- * share: files that they open have no number in the program, and the program cannot close or replace them.
- * False if the kernel refuses (older than 5.9, or forbidden): the table stays the program's. */
+/* Gives the calling thread, one of gpuspy's own, an empty table of descriptors, which the threads that it starts share:
+ * files that they open have no number in the program, and the program cannot close or replace them. False if the kernel
+ * refuses (older than 5.9, or forbidden): the table stays the program's. */
 bool gs_own_files(void);
 /* Whether this thread has one. */
 bool gs_has_own_files(void);
 
-/* A thread without signals on a stack of so many bytes, beside the program's thread-locals. 0 or an errno. */
+/* A thread with all signals blocked, on a stack of this many bytes in addition to the program's thread-locals. Returns
+ * 0 or an errno. */
 int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument);
 
 #endif

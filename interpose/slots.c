@@ -9,8 +9,8 @@ static struct slot {
     struct gs_stacks *stacks;
     uint32_t session;
 } slots[64];
-static _Atomic uint64_t used;   /* a bit a slot: somebody fills, keeps or empties it */
-static _Atomic uint64_t parked; /* … it is complete, and whoever clears the bit has it */
+static _Atomic uint64_t used;   /* one bit per slot: a thread fills, keeps or empties it */
+static _Atomic uint64_t parked; /* … it is complete, and the thread that clears the bit owns it */
 
 static int lowest(uint64_t bits)
 {
@@ -45,7 +45,7 @@ bool gs_slot_adopt(struct gs_writer *writer, struct gs_stacks **stacks, uint32_t
                                                     memory_order_relaxed));
     const struct slot slot = slots[i];
     atomic_fetch_and_explicit(&used, ~(1ull << i), memory_order_release);
-    if (slot.session != session) { /* cannot be: a session ends with its process */
+    if (slot.session != session) { /* cannot happen: a session ends with its process */
         gs_stacks_close(slot.stacks);
         return false;
     }

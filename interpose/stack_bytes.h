@@ -1,4 +1,4 @@
-/* Reading numbers out of bytes that may be damaged: past the end everything is 0 and `bad` is set. */
+/* Reads numbers from bytes that may be damaged: past the end everything is 0 and `bad` is set. */
 #ifndef GPUSPY_STACK_BYTES_H
 #define GPUSPY_STACK_BYTES_H
 
@@ -18,7 +18,7 @@ static inline void gs_skip(struct gs_bytes *b, uint64_t bytes)
     b->at = b->bad ? b->end : b->at + bytes;
 }
 
-/* An unsigned number of so many bytes, at most 8, in the machine's order (little-endian). */
+/* An unsigned number of this many bytes, at most 8, in the machine's order (little-endian). */
 static inline uint64_t gs_take(struct gs_bytes *b, unsigned bytes)
 {
     const uint8_t *from = b->at;

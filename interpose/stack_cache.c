@@ -50,7 +50,7 @@ void *gs_cache_reserve(struct gs_stacks *s, uint8_t type, uint32_t bytes)
 
 /* --- frames ----------------------------------------------------------------------------------- */
 
-/* Tables of growing size lie one after the other; the last one is in use. */
+/* Tables of growing size follow one another; the last one is in use. */
 static struct gs_cached_frame *table_of(struct gs_stacks *s)
 {
     return s->frames + (s->frames_size - GS_CACHE_FRAMES_FIRST) / 3;
@@ -110,7 +110,7 @@ static uint32_t empty_way(const struct gs_stacks *s, uint32_t set)
     return GS_CACHE_STACKS;
 }
 
-/* An empty way, else each in turn: cheap, and no pattern of use makes it thrash for ever. */
+/* An empty way, otherwise each in turn: cheap, and no pattern of use makes it thrash forever. */
 static uint32_t place_for(struct gs_stacks *s, uint64_t hash)
 {
     uint32_t way = empty_way(s, gs_cache_near(hash));

@@ -1,5 +1,5 @@
-/* One thread's caches: which frames and stacks it has already written into its part of the spool.
- * Private to interpose/stack*.c and its tests. */
+/* One thread's caches: which frames and stacks it has already written into its part of the spool. Private to
+ * interpose/stack*.c and its tests. */
 #ifndef GPUSPY_STACK_CACHE_H
 #define GPUSPY_STACK_CACHE_H
 
@@ -10,14 +10,14 @@
 #include "interpose/stack_walk.h"
 #include "schema/spool.h"
 
-/* A thread with more distinct stacks writes some anew. The first ones have a page of their own, so
- * that a thread with few does not touch many. */
+/* A thread with more distinct stacks writes some again. The first ones have their own page, so that a thread with few
+ * touches little memory. */
 #define GS_CACHE_STACKS 16384u
 #define GS_CACHE_WAYS 8u /* one cache line */
 #define GS_CACHE_NEAR 512u
 #define GS_CACHE_FRAMES 16384u
-#define GS_CACHE_FRAMES_FIRST 256u  /* and 1024, 4096: as many as the thread comes to need */
-#define GS_CACHE_FRAMES_USED 12288u /* beyond it: RESET, and start anew */
+#define GS_CACHE_FRAMES_FIRST 256u  /* and 1024, 4096: grows as the thread needs */
+#define GS_CACHE_FRAMES_USED 12288u /* beyond it: RESET, and start again */
 
 #define GS_NATIVE_DEPTH 64
 #define GS_NATIVE_DEPTH_MAX 255
@@ -28,11 +28,11 @@ struct gs_cached_frame {
     uint32_t frame;
 };
 
-/* In the order in which a thread comes to need it: memory that it does not touch costs nothing. */
+/* In the order in which a thread needs it: untouched memory costs nothing. */
 struct gs_stacks {
     struct gs_writer *writer;
-    uint64_t seed;  /* of the hashes; a new one makes all cached stacks unknown */
-    uint32_t epoch; /* gs_stack_epoch that the seed stands for */
+    uint64_t seed;  /* of the hashes; a new seed makes all cached stacks unknown */
+    uint32_t epoch; /* the gs_stack_epoch of the seed */
     uint32_t era;   /* resets */
     uint32_t frames_used;
     uint32_t frames_size; /* slots of `frames` in use */
@@ -46,12 +46,12 @@ struct gs_stacks {
         };
         struct gs_module module;
     } text;
-    _Alignas(64) uint64_t stacks[GS_CACHE_STACKS]; /* hash; its place + 1 is the number */
+    _Alignas(64) uint64_t stacks[GS_CACHE_STACKS]; /* hash; its index + 1 is the number */
     struct gs_cached_frame frames[(4 * GS_CACHE_FRAMES - GS_CACHE_FRAMES_FIRST) / 3];
     struct gs_walk walks[GS_WALKS];
 };
 
-/* Where the stack's ways are: one of the first page, and one of the rest. */
+/* The stack's ways: one of the first page, and one of the rest. */
 static inline uint32_t gs_cache_near(uint64_t hash)
 {
     return (uint32_t)(hash % (GS_CACHE_NEAR / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
@@ -78,19 +78,18 @@ static inline uint32_t gs_cache_stack(const struct gs_stacks *s, uint64_t hash)
 
 /* The number of the frame with this key (never 0), 0 for none. */
 uint32_t gs_cache_frame(struct gs_stacks *s, uint64_t key);
-/* The number that the next frame defined will have, and its definition written: it counts. */
+/* The number of the next frame; call it only if its definition is written. */
 uint32_t gs_cache_next_frame(const struct gs_stacks *s);
 void gs_cache_add_frame(struct gs_stacks *s, uint64_t key);
 
-/* Makes room for so many new frames, if need be by a RESET. False: that could not be written. */
+/* Makes room for this many new frames, by a RESET if necessary. False: that could not be written. */
 bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames);
-/* Writes the stack's definition and returns its number, 0 where the spool has no room. `hash` is
- * not 0. */
+/* Writes the stack's definition and returns its number, 0 if the spool has no room. `hash` is not 0. */
 uint32_t gs_cache_add_stack(struct gs_stacks *s, uint64_t hash, const uint32_t *frames, uint32_t depth);
-/* All cached stacks are unknown from now on, frames stay. */
+/* Forgets all cached stacks; frames stay. */
 void gs_cache_new_epoch(struct gs_stacks *s, uint32_t epoch);
 
-/* A definition's space, header and zeroed padding made; NULL where the spool has no room. */
+/* Space for a definition, with its header and zeroed padding; NULL if the spool has no room. */
 void *gs_cache_reserve(struct gs_stacks *s, uint8_t type, uint32_t bytes);
 
 #endif

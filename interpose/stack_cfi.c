@@ -1,11 +1,11 @@
-/* Finding a place's entry (.eh_frame_hdr, .eh_frame) and running its program up to the place. What the
- * rules give is computed in stack_cfi_apply.c. */
+/* Finds the entry of an instruction (.eh_frame_hdr, .eh_frame) and runs its program up to that instruction.
+ * stack_cfi_apply.c evaluates the resulting rules. */
 #include "interpose/stack_cfi.h"
 
 #include <stddef.h>
 #include "interpose/stack_bytes.h"
 
-/* How an address is written: the low four bits say in which format, the next three relative to what. */
+/* How an address is encoded: the low four bits are the format, the next three what it is relative to. */
 enum {
     PE_ABSOLUTE = 0x00,
     PE_UDATA4 = 0x03,
@@ -45,7 +45,7 @@ static bool bytes_at(const struct gs_image *image, uintptr_t address, struct gs_
 static uintptr_t take_address(struct gs_bytes *b, uint8_t encoding, uintptr_t data)
 {
     static const struct {
-        uint8_t bytes, is_signed; /* no bytes: a number of variable length */
+        uint8_t bytes, is_signed; /* 0 bytes: a number of variable length */
     } formats[16] = {[0] = {8, 0},   [1] = {0, 0},   [2] = {2, 0},   [3] = {4, 0},  [4] = {8, 0}, [9] = {0, 1},
                      [0xa] = {2, 1}, [0xb] = {4, 1}, [0xc] = {8, 1}, [5] = {9, 0},  [6] = {9, 0}, [7] = {9, 0},
                      [8] = {9, 0},   [0xd] = {9, 0}, [0xe] = {9, 0}, [0xf] = {9, 0}};
@@ -68,7 +68,7 @@ static uintptr_t take_address(struct gs_bytes *b, uint8_t encoding, uintptr_t da
 }
 
 struct entry {
-    uintptr_t begin, end;        /* of the code that it is about */
+    uintptr_t begin, end;        /* of the code that it describes */
     struct gs_bytes common, own; /* programs */
     uint64_t code_unit;
     int64_t data_unit;
@@ -76,7 +76,7 @@ struct entry {
     bool augmented, signal;
 };
 
-/* The body of the record, after its length and before the next: NULL-ended tables end in a length of 0. */
+/* The body of the record, after its length and before the next record. A length of 0 ends the table. */
 static bool take_record(struct gs_bytes *b, struct gs_bytes *body)
 {
     const uint64_t length = gs_take(b, 4);
@@ -102,7 +102,7 @@ static bool parse_augmentation(struct gs_bytes *b, const uint8_t *letters, struc
             gs_take(&data, 1);
         else if (*letters == 'S')
             e->signal = true;
-        else if (*letters != 'B') /* whose return addresses are signed: all are taken to be */
+        else if (*letters != 'B') /* return addresses are signed: all are assumed to be */
             return false;
     }
     return !data.bad && !b->bad;
@@ -128,7 +128,7 @@ static bool parse_common(const struct gs_image *image, uintptr_t at, struct entr
     return !body.bad;
 }
 
-/* An entry of its own: an FDE. NONE: it is none, or not about the place. */
+/* An entry for code: an FDE. NONE: it is not one, or not for this instruction. */
 static enum gs_cfi_result parse_entry(const struct gs_image *image, struct gs_bytes body, uintptr_t pc, struct entry *e)
 {
     *e = (struct entry){0};
@@ -163,7 +163,7 @@ static int32_t word_at(const uint8_t *at)
     return word;
 }
 
-/* Rows of two offsets from the header: a place in the code, and its entry. */
+/* Rows of two offsets from the header: an address of code, and its entry. */
 static enum gs_cfi_result search_sorted(const struct gs_image *image, uintptr_t header, const uint8_t *rows,
                                         size_t count, uintptr_t pc, struct entry *e)
 {
@@ -217,7 +217,7 @@ static void advance(struct run *r, uint64_t units)
     r->reached = r->at > r->pc;
 }
 
-/* Where the rule for the register goes; rules for registers that are not followed go nowhere. */
+/* Where the rule for the register is stored; NULL for registers that are not followed. */
 static struct gs_cfi_rule *rule_of(struct run *r, uint64_t reg)
 {
     return reg < GS_REGS ? &r->w->row.reg[reg] : &r->nowhere;
@@ -262,7 +262,7 @@ static bool recall(struct run *r)
     return true;
 }
 
-/* DW_CFA_*, without those that carry an operand in their own byte. */
+/* DW_CFA_*, except those with an operand in their own byte. */
 enum {
     CFA_NOP,
     CFA_SET_LOC,
@@ -287,7 +287,7 @@ enum {
     CFA_VAL_OFFSET,
     CFA_VAL_OFFSET_SF,
     CFA_VAL_EXPRESSION,
-    CFA_NEGATE_RA_STATE = 0x2d, /* AArch64: every return address is taken to be signed */
+    CFA_NEGATE_RA_STATE = 0x2d, /* AArch64: every return address is assumed to be signed */
     CFA_GNU_ARGS_SIZE = 0x2e,
     CFA_GNU_NEGATIVE_OFFSET = 0x2f,
 };

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "interpose/stack_memory.h"
 
-/* The machine: the registers' DWARF numbers. On both, the return address is a column of the table. */
+/* Per machine: the registers' DWARF numbers. On both, the return address is a column of the table. */
 #if defined(__x86_64__)
 enum { GS_REG_FP = 6, GS_REG_SP = 7, GS_REG_RA = 16, GS_REGS = 17, GS_UNWINDS = 1 };
 #elif defined(__aarch64__)
@@ -21,7 +21,7 @@ enum { GS_REG_FP, GS_REG_SP, GS_REG_RA, GS_REGS, GS_UNWINDS = 0 };
 #endif
 
 struct gs_registers {
-    uint32_t known; /* a bit each */
+    uint32_t known; /* one bit each */
     uintptr_t value[GS_REGS];
 };
 static inline bool gs_register_known(const struct gs_registers *r, unsigned reg)
@@ -33,9 +33,9 @@ enum gs_cfi_how {
     GS_CFI_SAME,
     GS_CFI_UNDEFINED,
     GS_CFI_AT,            /* in memory at CFA + offset */
-    GS_CFI_PLUS,          /* CFA + offset; of the CFA itself: register + offset */
+    GS_CFI_PLUS,          /* CFA + offset; for the CFA itself: register + offset */
     GS_CFI_REGISTER,      /* in another register */
-    GS_CFI_AT_EXPRESSION, /* in memory where the expression says */
+    GS_CFI_AT_EXPRESSION, /* in memory at the address of the expression */
     GS_CFI_EXPRESSION,
 };
 struct gs_cfi_rule {
@@ -57,13 +57,13 @@ struct gs_image {
     const ElfW(Phdr) * phdr;
     unsigned phnum;
 };
-/* The bytes of the segment with the flags (PF_R, PF_X) that holds the address; false: there is none. */
+/* The bytes of the segment with the flags (PF_R, PF_X) that contains the address; false: there is none. */
 struct gs_segment {
     uintptr_t lo, hi;
 };
 bool gs_image_segment(const struct gs_image *image, uintptr_t address, uint32_t flags, struct gs_segment *segment);
 
-/* Room to work in, too large for a signal handler's stack. */
+/* Working memory that is too large for a signal handler's stack. */
 #define GS_CFI_REMEMBERED 6
 struct gs_cfi_work {
     struct gs_cfi_row row, initial, remembered[GS_CFI_REMEMBERED];
@@ -71,15 +71,15 @@ struct gs_cfi_work {
 
 enum gs_cfi_result {
     GS_CFI_OK,
-    GS_CFI_NONE,    /* the place has no entry in the table */
-    GS_CFI_DAMAGED, /* or contains something that is not understood */
+    GS_CFI_NONE,    /* the instruction has no entry in the table */
+    GS_CFI_DAMAGED, /* or contains something that gpuspy does not interpret */
     GS_CFI_END,     /* the outermost frame */
-    GS_CFI_UNKNOWN, /* it needs a register whose value is not known */
+    GS_CFI_UNKNOWN, /* it needs a register whose value is unknown */
 };
 /* Fills work->row with the rules for `pc`. They point into the image. */
 enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struct gs_cfi_work *work);
-/* From a frame's registers, its pc in GS_REG_RA, to its caller's. *place: where on the stack the return
- * address is, 0 if it is nowhere there. */
+/* From a frame's registers, its pc in GS_REG_RA, to its caller's. *place: where the return address is on the stack, 0
+ * if it is not there. */
 enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers, struct gs_memory *memory,
                                 uintptr_t *place);
 

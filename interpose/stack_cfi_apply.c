@@ -1,4 +1,4 @@
-/* From a frame's registers to its caller's, by the rules that its code has at this place. */
+/* Computes the caller's registers from a frame's, by the rules for its instruction. */
 #include <stddef.h>
 #include "interpose/stack_bytes.h"
 #include "interpose/stack_cfi.h"
@@ -6,7 +6,7 @@
 /* --- DWARF expressions ------------------------------------------------------------------------ */
 
 #define DEEP 24u   /* gcc, clang and glibc take 3 */
-#define STEPS 256u /* they may jump backwards */
+#define STEPS 256u /* expressions may jump backwards */
 
 struct machine {
     struct gs_bytes code;
@@ -15,7 +15,7 @@ struct machine {
     struct gs_memory *memory;
     uint64_t stack[DEEP];
     uint32_t depth;
-    bool unknown; /* a register that is not known */
+    bool unknown; /* an unknown register */
 };
 
 /* DW_OP_* */
@@ -212,7 +212,7 @@ static void run_op(struct machine *m, uint8_t op)
         m->code.bad = true;
 }
 
-/* `first`: what the expression finds on its stack, NULL for nothing. */
+/* `first`: the expression's initial stack, NULL for empty. */
 static enum gs_cfi_result evaluate(const struct gs_cfi_rule *rule, const struct gs_registers *registers,
                                    struct gs_memory *memory, const uintptr_t *first, uintptr_t *value)
 {
@@ -243,7 +243,7 @@ static enum gs_cfi_result read_from(const struct caller *c, uintptr_t at, uintpt
     return gs_memory_word(c->memory, at, value) ? GS_CFI_OK : GS_CFI_DAMAGED;
 }
 
-/* The caller's value of a register, and where it was on the stack, 0 for nowhere. */
+/* The caller's value of a register, and where it was on the stack, 0 if nowhere. */
 static enum gs_cfi_result value_of(const struct caller *c, const struct gs_cfi_rule *rule, unsigned reg,
                                    uintptr_t *value, uintptr_t *place)
 {

@@ -1,19 +1,16 @@
-/* Which code object stands at an address.
- *
- * CPython reuses the memory of a dead code object at once, so an address alone names nothing. Each
- * code object that is written into the spool gets a number that is not used again, and the
- * type's dealloc slot is taken over to learn of its death. Only the death of a recorded one counts:
- * gs_stack_epoch then grows, and every thread's cache of whole stacks is out of date at once.
- *
- * No lock: a signal handler may come in anywhere, and a process may be forked anywhere. */
+/* Identifies the code object at an address. CPython reuses the memory of a dead code object at once, so an address is
+ * not an identity. Each code object that is written into the spool gets a number that is never reused, and gpuspy
+ * replaces the type's dealloc slot to learn of its death. Only the death of a recorded one counts: gs_stack_epoch then
+ * grows, and every thread's cache of whole stacks becomes stale at once. No lock: a signal handler may run at any
+ * point, and a process may be forked at any point. */
 #include "interpose/stack_python.h"
 
 /* Living code objects that were seen in a stack: each in one of its set's slots. */
 #define SETS 8192u
 #define SLOTS 8u
 
-/* A slot's word: the code object's address without its 4 lower bits, which are 0 (0: free), below it how
- * many there were before it in this slot. */
+/* A slot: the code object's address without its 4 lower bits, which are 0 (0: free), and below it how many objects were
+ * in this slot before. */
 #define PAST_BITS 20
 #define PAST ((1ull << PAST_BITS) - 1)
 
@@ -33,7 +30,7 @@ static uint64_t word_of(const void *code)
     return (uint64_t)(uintptr_t)code >> 4 << PAST_BITS;
 }
 
-/* Empties the slot of what it was seen to hold. */
+/* Empties the slot if it still holds `held`. */
 static void leave_slot(_Atomic uint64_t *slot, uint64_t held)
 {
     if (atomic_compare_exchange_strong(slot, &held, (held + 1) & PAST)) atomic_fetch_add(&gs_stack_epoch, 1);
@@ -56,7 +53,7 @@ uint64_t gs_code_identity(const void *code)
             atomic_compare_exchange_strong(&sets[set][free], &empty, empty | held);
             continue;
         }
-        /* All of them are forgotten, as if they had died; not what another thread put there meanwhile. */
+        /* Forgets all of them, as if they had died, except those that another thread stored meanwhile. */
         for (uint32_t i = 0; i < SLOTS; i++) leave_slot(&sets[set][i], seen[i]);
     }
 }

@@ -23,9 +23,9 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
     return r;
 }
 
-/* Threads that are in dl_iterate_phdr for us, and forks that wait until there are none. */
+/* Threads that are in dl_iterate_phdr for gpuspy, and forks that wait until there are none. */
 static _Atomic int visitors, forks;
-#ifndef GS_STATIC_TLS /* a test opens these files with dlopen, after the static block is full */
+#ifndef GS_STATIC_TLS /* a test opens these files with dlopen, when the static block is full */
 #define GS_STATIC_TLS __attribute__((tls_model("initial-exec")))
 #endif
 static __thread int visiting GS_STATIC_TLS;

@@ -1,8 +1,6 @@
-/* Loaded objects read through dl_iterate_phdr alone.
- *
- * dlsym, dladdr and dlopen take the loader's lock, which a thread in a dlopen holds while it runs
- * constructors: a constructor that waits for a thread that we interrupt would wait for ever.
- * dl_iterate_phdr does not take it, and it sees objects that were loaded RTLD_LOCAL as well. */
+/* Reads loaded objects only through dl_iterate_phdr. dlsym, dladdr and dlopen take the loader's lock, which a thread in
+ * dlopen holds while it runs constructors: a constructor that waits for a thread that gpuspy interrupts would wait
+ * forever. dl_iterate_phdr does not take that lock, and it also sees objects that were loaded RTLD_LOCAL. */
 #ifndef GPUSPY_STACK_ELF_H
 #define GPUSPY_STACK_ELF_H
 
@@ -14,18 +12,18 @@ struct gs_elf_range {
     uintptr_t lo, hi; /* hi: the first byte after */
 };
 
-/* dl_iterate_phdr with all signals blocked: a handler that leaves it by longjmp would leave the lock of the
- * loader's list held for ever. */
+/* dl_iterate_phdr with all signals blocked: a handler that leaves it by longjmp would leave the lock of the loader's
+ * list held forever. */
 int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data);
-/* Around fork: a child would keep the lock for ever that another thread has in dl_iterate_phdr. Lets no thread
- * enter it for gpuspy and waits so many ms at most until none is in it; false: one still is. */
+/* Around fork: a child would forever keep the lock that another thread holds in dl_iterate_phdr. Lets no thread enter
+ * it for gpuspy and waits at most this many ms until none is in it; false: one still is. */
 bool gs_elf_rest(int ms);
 void gs_elf_go_on(void);  /* in the parent */
 void gs_elf_forked(void); /* in the child */
 /* The object's dynamic section, or NULL. */
 const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info);
-/* The address that an entry of it holds: the loader relocates them in place where the section is writable;
- * elsewhere (the vdso, a few machines) they are still relative to the load address. */
+/* The address that an entry holds: the loader relocates entries in place if the section is writable; otherwise (the
+ * vdso, a few machines) they are still relative to the load address. */
 static inline const void *gs_elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
 {
     return (const void *)(value < base ? value + base : value);

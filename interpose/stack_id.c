@@ -1,4 +1,4 @@
-/* Capturing: both kinds of frames → one hash → a stack number; definitions for what is new. */
+/* Captures a stack: both kinds of frames → one hash → a stack number, and definitions for what is new. */
 #include "interpose/stack.h"
 
 #include <string.h>
@@ -37,9 +37,8 @@ static inline bool within(uintptr_t address, const struct gs_elf_range *r)
     return address - r->lo < r->hi - r->lo;
 }
 
-/* The frame of the wrapper's caller, and where it begins: all of ours keep frame pointers. Else, or
- * where a frame pointer does not tell where the caller's frame is, the frame of gs_stack_capture's
- * caller, which may be ours. */
+/* The frame of the wrapper's caller, and where it begins: all wrappers keep frame pointers. If there are none, or the
+ * caller's frame pointer is not usable, the frame of gs_stack_capture's caller, which may be gpuspy's. */
 static inline __attribute__((always_inline)) struct gs_frame calling_frame(const struct gs_memory *m,
                                                                            const void *caller)
 {
@@ -61,7 +60,7 @@ static inline __attribute__((always_inline)) struct gs_frame calling_frame(const
 #endif
 }
 
-/* The innermost frame that is not ours. */
+/* The innermost frame that is not gpuspy's. */
 static inline uint32_t skip_own(const uintptr_t *at, uint32_t n, const void *caller)
 {
     uint32_t most = n < GS_NATIVE_OWN ? n : GS_NATIVE_OWN;
@@ -74,7 +73,7 @@ static inline uint32_t skip_own(const uintptr_t *at, uint32_t n, const void *cal
 
 struct native {
     uint32_t first, end; /* in the unwinder's addresses */
-    uint32_t seen;       /* so many decided that */
+    uint32_t seen;       /* so many frames determined that */
     bool cut;
 };
 
@@ -103,8 +102,8 @@ static inline uint64_t hash_native(const uintptr_t *at, struct native w, uint64_
 
 /* --- definitions ------------------------------------------------------------------------------ */
 
-/* Frame keys: bit 63 Python, then the code object's number and the offset; else the generation of
- * modules and the address. An address is never as low as the marker's. */
+/* Frame keys: bit 63 Python, then the code object's number and the offset; otherwise the generation of modules and the
+ * address. No address is as low as the marker's. */
 #define KEY_CUT 1u
 
 static uint64_t python_key(const char *code, int64_t offset)
@@ -162,7 +161,7 @@ static uint32_t native_frame(struct gs_stacks *s, uintptr_t address)
     uint32_t known = gs_cache_frame(s, key);
     if (known) return known;
     struct gs_module *m = &s->text.module;
-    uintptr_t inside = address - 1; /* the call, not what follows it */
+    uintptr_t inside = address - 1; /* the call, not the instruction after it */
     if (!gs_module_find(&s->unwinder.modules, inside, m)) m->bias = 0, m->path_len = m->build_id_len = 0;
     struct gs_rec_frame_native *r =
         gs_cache_reserve(s, GS_REC_FRAME_NATIVE, (uint32_t)sizeof *r + m->path_len + m->build_id_len);
@@ -191,8 +190,8 @@ static bool put(struct gs_stacks *s, struct merged *m, uint32_t frame)
     return frame != 0;
 }
 
-/* Native frames, then Python's, at most one less than fit, so that the marker finds room. False: no
- * room in the spool. */
+/* Native frames, then Python's, at most one less than fit, so that there is room for the marker. False: no room in the
+ * spool. */
 static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python, struct merged *m)
 {
     for (uint32_t i = w.first; i < w.end; i++)
@@ -210,7 +209,7 @@ static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native 
     return !m->cut || put(s, m, cut_frame(s));
 }
 
-/* A stack that this thread has not met in this epoch. */
+/* A stack that this thread has not seen in this epoch. */
 static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const struct gs_python *p, struct native w,
                                                  uint32_t python, bool cut, uint64_t hash)
 {
@@ -219,12 +218,12 @@ static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const stru
     if (!gs_cache_make_room(s, w.end - w.first + python + 1) || !merge(s, p, w, python, &m)) return 0;
     if (!m.depth) return 0;
     uint32_t number = gs_cache_add_stack(s, hash, s->numbers, m.depth);
-    /* The hash was made with the seed from before the reset: nobody will ask for it again. */
+    /* The hash was made with the seed from before the reset: no look-up will use it again. */
     if (era != s->era && number) s->stacks[number - 1] = 0;
     return number;
 }
 
-/* A Python that came after this thread was first seen: looked for whenever a stack is new. */
+/* Has a Python been loaded after this thread was first seen? Checked whenever a stack is new. */
 static __attribute__((noinline)) bool python_appeared(void)
 {
     gs_stack_find_python();
@@ -264,7 +263,7 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
         cut |= w.cut && !python;
     }
     if (!python && w.first == w.end) return 0;
-    hash ^= cut; /* of two stacks with the same frames one may be longer */
+    hash ^= cut; /* of two stacks with the same frames, one may be longer */
     hash += !hash;
     uint32_t known = gs_cache_stack(s, hash);
     if (known) {

@@ -6,8 +6,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define PAGE 4096u     /* larger ones are asked about more than once */
-#define BATCH 32u      /* pages a system call; their vectors lie on the caller's stack */
+#define PAGE 4096u     /* larger pages are queried more than once */
+#define BATCH 32u      /* pages per system call; their vectors are on the caller's stack */
 #define OTHER_PAGES 8u /* at most; a page costs 130 ns */
 #define LARGEST_STACK (64ul << 20)
 
@@ -22,14 +22,14 @@ static uintptr_t page_of(uintptr_t address)
 
 bool gs_memory_by_copy;
 
-/* The kernel reads the set before it refuses an unknown operation with it. Every sandbox allows this
- * system call, and it takes a third of the time of the other. */
+/* The kernel reads the set before it rejects the unknown operation. Every sandbox allows this system call, and it takes
+ * a third of the time of the other. */
 static bool is_page_readable(uintptr_t page)
 {
     return syscall(SYS_rt_sigprocmask, -1l, page, NULL, 8ul) == -1 && errno == EINVAL;
 }
 
-/* The first so many of at most BATCH pages. */
+/* Copies from the first pages, at most BATCH. Returns how many were readable. */
 static size_t copy_from(uintptr_t page, size_t pages)
 {
     struct iovec remote[BATCH];
@@ -57,7 +57,7 @@ size_t gs_memory_pages(uintptr_t page, size_t pages)
 void gs_memory_open(bool valgrind)
 {
     const int saved = errno;
-    const uintptr_t kernels = ~(uintptr_t)0 << 12; /* nobody's to read */
+    const uintptr_t kernels = ~(uintptr_t)0 << 12; /* addresses that no program can read */
     gs_memory_by_copy = valgrind || is_page_readable(kernels);
     errno = saved;
 }
@@ -70,8 +70,8 @@ bool gs_memory_readable(uintptr_t from, uintptr_t to)
 
 /* --- the thread's own stack ------------------------------------------------------------------- */
 
-/* The stack with this top is the thread's if all memory between is readable. Else it is another one,
- * and so is any that is on the far side of what nobody can read. */
+/* The stack with this top is the thread's if all memory in between is readable. Otherwise, and if an unreadable page is
+ * in between, it is another stack. */
 static void take_up_to(struct gs_memory *m, uintptr_t sp, uintptr_t known, uintptr_t top)
 {
     if (sp >= known || sp < m->gap || known - sp > LARGEST_STACK) return;
@@ -92,14 +92,14 @@ __attribute__((constructor)) static void note_first_thread(void)
     first_thread = pthread_self();
 }
 
-/* The C library keeps a thread's descriptor above its stack, in the same memory; the first thread
- * has the kernel's stack. Between another stack and either there is a page that nobody can read.
- * Nothing below the stack pointer is asked about: the kernel might take it for the stack's growth. */
+/* The C library keeps a thread's descriptor above its stack, in the same memory; the first thread has the kernel's
+ * stack. An unreadable page separates any other stack from both. Nothing below the stack pointer is probed: the kernel
+ * might treat that as growth of the stack. */
 void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp)
 {
     const bool first = pthread_equal(pthread_self(), first_thread);
     const uintptr_t top = first ? page_of((uintptr_t)__libc_stack_end) + PAGE : (uintptr_t)pthread_self();
-    if (m->hi) /* deeper than ever, or another stack */
+    if (m->hi) /* deeper than before, or another stack */
         take_up_to(m, sp, m->lo, m->hi);
     else
         take_up_to(m, sp, top, top);

@@ -1,9 +1,7 @@
-/* Which memory of the thread's stack may be read. Only memory that was found to be mapped is read.
- * Private to interpose/stack*.c and its tests.
- *
- * The stack that the C library made for the thread stays for as long as the thread, so what was
- * found of it is kept. Any other stack (a coroutine's, a signal handler's own) may be unmapped at any
- * time: each capture checks it again. No descriptor, no lock, no malloc. */
+/* Which memory of the thread's stack may be read. Only memory that was found to be mapped is read. Private to
+ * interpose/stack*.c and its tests. The stack that the C library created for the thread exists as long as the thread,
+ * so what was found out about it is kept. Any other stack (a coroutine's, a signal handler's own) may be unmapped at
+ * any time: each capture checks it again. No descriptor, no lock, no malloc. */
 #ifndef GPUSPY_STACK_MEMORY_H
 #define GPUSPY_STACK_MEMORY_H
 
@@ -13,10 +11,10 @@
 #include <string.h>
 
 struct gs_memory {
-    uintptr_t lo, hi;             /* the thread's own stack, as deep as it was seen */
-    uintptr_t gap;                /* a page below it that is not readable; 0 if none was met */
+    uintptr_t lo, hi;             /* the thread's own stack, as far as it has been read */
+    uintptr_t gap;                /* an unreadable page below it; 0 if none was found */
     uintptr_t other_lo, other_hi; /* found during this capture */
-    uint32_t probes;              /* how often this capture may still ask the kernel */
+    uint32_t probes;              /* how many more times this capture may query the kernel */
 };
 
 #define GS_MEMORY_PROBES 48u
@@ -35,22 +33,22 @@ bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uin
 /* Copies a word of the stack. False: it is not readable. */
 bool gs_memory_word(struct gs_memory *m, uintptr_t address, uintptr_t *word);
 
-/* Memory of a stack may be poisoned for sanitizers, and a place in it need not be aligned. */
+/* Stack memory may be poisoned by sanitizers, and addresses in it need not be aligned. */
 static inline __attribute__((always_inline)) uintptr_t gs_memory_load(uintptr_t address)
 {
     typedef uintptr_t __attribute__((aligned(1), may_alias)) anywhere;
     return *(const anywhere *)address;
 }
 
-/* Whether all memory from one address to the other is. */
+/* Is all memory between the two addresses readable? */
 bool gs_memory_readable(uintptr_t from, uintptr_t to);
 
-/* So many pages from this one on are readable. Exposed for tests, as is the way: by process_vm_readv,
- * or by rt_sigprocmask. */
+/* Returns how many pages from this one on are readable. Exposed for tests, as is the method: process_vm_readv or
+ * rt_sigprocmask. */
 size_t gs_memory_pages(uintptr_t page, size_t pages);
 extern bool gs_memory_by_copy;
 
-/* At a session's start. Valgrind complains of bytes that rt_sigprocmask is given and nobody wrote. */
+/* At a session's start. Valgrind complains about uninitialised bytes that are passed to rt_sigprocmask. */
 void gs_memory_open(bool valgrind);
 
 #endif

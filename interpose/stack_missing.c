@@ -17,13 +17,13 @@ void gs_stack_lacks(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (atomic_flag_test_and_set(&adding)) return; /* two threads at once: one of the two is enough to be told */
+    if (atomic_flag_test_and_set(&adding)) return; /* two threads at once: reporting one of the two is enough */
     size_t n = strlen(lacks);
     if (strstr(lacks, line) || n + 2 + sizeof line > sizeof lacks) {
         atomic_flag_clear(&adding);
         return;
     }
-    /* Readers may hold the text already: what follows first, then what joins. */
+    /* Readers may already hold the text: append the new part first, then the separator. */
     strcpy(lacks + (n ? n + 2 : 0), line);
     if (n) {
         lacks[n + 1] = ' ';

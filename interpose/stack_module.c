@@ -41,8 +41,8 @@ static bool holds(const struct dl_phdr_info *info, uintptr_t address)
     return false;
 }
 
-/* Forgets them if something came or went. The hook in dlclose has seen to addresses already, unless
- * the loader itself unloaded something. */
+/* Forgets them if an object was loaded or unloaded. The hook in dlclose has already handled addresses, unless the
+ * loader itself unloaded something. */
 static void compare_counters(struct gs_modules *modules, const struct dl_phdr_info *info)
 {
     unsigned long long seen = atomic_load_explicit(&unloads_seen, memory_order_relaxed);
@@ -105,7 +105,7 @@ static void describe(const struct dl_phdr_info *info, void *to)
     memcpy(m->build_id, id, m->build_id_len);
 }
 
-/* Relative to a directory that may have changed since, or no file at all (the vdso). */
+/* The path is relative to a directory that may have changed since, or not a file at all (the vdso). */
 static void make_absolute(struct gs_module *m)
 {
     char path[PATH_MAX];
@@ -148,7 +148,7 @@ static int list_startup_modules(struct dl_phdr_info *info, size_t size, void *va
     return 0;
 }
 
-/* Several threads may do this at once, and then write the same. */
+/* Several threads may run this at once, and then write the same. */
 void gs_modules_open(void)
 {
     static atomic_bool opened;

@@ -1,5 +1,5 @@
-/* The frames of the calling thread, read from CPython's own structures without the GIL: while the
- * thread is inside a C call its frames stand still, and each holds its code object alive. */
+/* The frames of the calling thread, read from CPython's own structures without the GIL: while the thread is inside a C
+ * call its frames do not change, and each keeps its code object alive. */
 #include "interpose/stack_python.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static inline const char *load(const char *base, int offset)
 
 static inline const char *code_of(const struct gs_python *p, const char *frame)
 {
-    /* 3.14 keeps a tag in the two low bits; an address has none there. */
+    /* 3.14 has a tag in the two low bits, which are 0 in an address. */
     return (const char *)((uintptr_t)load(frame, p->at.code) & ~(uintptr_t)3);
 }
 
@@ -92,11 +92,11 @@ static uint32_t walk_objects(const struct gs_python *p, const char *f, const cha
     return n;
 }
 
-/* Shims between C and Python frames own nothing that a reader would look for. */
+/* Shims between C and Python frames contain nothing to show. */
 enum { OWNER_GENERATOR = 1, OWNER_SHIM = 3 };
 
-/* 3.11 on: interpreter frames. Whether one has begun is a function of what is hashed, and is looked
- * at when the stack is written. */
+/* 3.11 and later: interpreter frames. Whether one has begun follows from what is hashed, and is checked when the stack
+ * is written. */
 static uint32_t walk_frames(const struct gs_python *p, const char *f, const char **frames, uint32_t max, bool *cut,
                             uint64_t *hash)
 {
@@ -114,11 +114,11 @@ static uint32_t walk_frames(const struct gs_python *p, const char *f, const char
     return n;
 }
 
-/* How far into the runtime's state its own words lie; from 3.13 on a table for debuggers is first. */
+/* How many words of the runtime's state to search; from 3.13 on a table for debuggers comes first. */
 enum { RUNTIME_WORDS = 128, RUNTIME_WORDS_3_13 = 256 };
 
-/* Whether this thread is the one that finalises the interpreter: the runtime says which one that is,
- * somewhere among its first words. Frames of destructors that it runs stand as still as any. */
+/* Is this thread finalising the interpreter? The runtime stores that thread among its first words. Frames of
+ * destructors that it runs do not change either. */
 static __attribute__((noinline, cold)) bool finalises(const struct gs_python *p, const char *thread)
 {
     const int words = p->at.minor < 13 ? RUNTIME_WORDS : RUNTIME_WORDS_3_13;
@@ -149,7 +149,7 @@ uint32_t gs_python_walk(const struct gs_python *p, const char **frames, uint32_t
 
 /* --- a frame's code and line ------------------------------------------------------------------ */
 
-/* The first unit of the copy of the bytecode that the frame runs. */
+/* The first unit of the copy of the bytecode that the frame executes. */
 static const char *bytecode_of(const struct gs_python *p, const char *frame, const char *code)
 {
     if (p->at.tlbc_index < 0) return code + p->at.bytecode;

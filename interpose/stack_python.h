@@ -1,4 +1,4 @@
-/* The CPython interpreter in the process: private to interpose/stack*.c and its tests. */
+/* The CPython interpreter in the process. Private to interpose/stack*.c and its tests. */
 #ifndef GPUSPY_STACK_PYTHON_H
 #define GPUSPY_STACK_PYTHON_H
 
@@ -10,7 +10,7 @@
 
 enum gs_python_lines { GS_LINES_LNOTAB, GS_LINES_LINETABLE, GS_LINES_LOCATIONS };
 
-/* One row of stack_python_layout.def; -1 where the version has no such field. */
+/* One row of stack_python_layout.def; -1 if the version has no such field. */
 struct gs_python_layout {
     int minor;
     bool free_threaded;
@@ -19,15 +19,15 @@ struct gs_python_layout {
     int filename, name, qualname, first_line, line_table, bytecode, first_traceable, code_tlbc;
     int text_state_shift, text_ascii, text_compact;
     int words;
-    /* the same for all objects of a build: the header is 16 bytes, 32 free-threaded */
+    /* the same for all objects of a build: the header has 16 bytes, 32 in free-threaded builds */
     int type, size, type_name, type_dealloc;
 };
 
-/* An interpreter that was found and, once it is in gs_python_now, whose layout was verified. */
+/* An interpreter that was found and, once it is in gs_python_now, has a verified layout. */
 struct gs_python {
     struct gs_python_layout at;
     char version[16];
-    struct gs_elf_range module; /* where its code lies: libpython or the python executable */
+    struct gs_elf_range module; /* where its code is: libpython or the python executable */
     const char *code_type, *str_type, *bytes_type;
     const char *runtime; /* _PyRuntime */
     int (*is_initialized)(void);
@@ -39,33 +39,33 @@ extern struct gs_python *_Atomic gs_python_now;
 /* The layout of a version ("3.13.0 …"), or false. Fills `at`. */
 bool gs_python_layout_of(const char *version, struct gs_python_layout *at);
 
-/* The calling thread's frames, innermost first, at most `max`; *cut where there are more. *hash
- * takes in everything that the stack's text depends on. */
+/* The calling thread's frames, innermost first, at most `max`; *cut if there are more. *hash includes everything that
+ * the stack's text depends on. */
 uint32_t gs_python_walk(const struct gs_python *p, const char **frames, uint32_t max, bool *cut, uint64_t *hash);
-/* The code object that the frame runs and the byte offset of its instruction; NULL where it is no
- * frame to be shown (not yet begun), or not a code object. */
+/* The code object that the frame executes and the byte offset of its instruction; NULL if the frame has not begun, or
+ * has no code object. */
 const char *gs_python_frame(const struct gs_python *p, const char *frame, int64_t *offset);
 /* Function and file as UTF-8 of at most `max` bytes, never cut inside a character. */
 uint32_t gs_python_function(const struct gs_python *p, const char *code, char *to, uint32_t max);
 uint32_t gs_python_file(const struct gs_python *p, const char *code, char *to, uint32_t max);
-/* The line of the instruction at the byte offset, 0 where it has none. */
+/* The line of the instruction at the byte offset, 0 if it has none. */
 int gs_python_line(const struct gs_python *p, const char *code, int64_t offset);
 
-/* Looks for an interpreter that nobody has looked at yet and, where the calling thread has frames,
- * verifies it. Takes no loader lock. */
+/* Looks for an interpreter that has not been examined yet and, if the calling thread has frames, verifies it. Takes no
+ * loader lock. */
 void gs_python_find(void);
-/* In a forked child: who was looking is not there any more. */
+/* In a forked child: the thread that was looking does not exist there. */
 void gs_python_forked(void);
 
-/* stack_python_line.c: a line table alone. */
+/* stack_python_line.c: only a line table. */
 int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t bytes, int first_line, int64_t offset);
-/* stack_python_text.c: the contents of a str. kind 1, 2, 4 bytes a character. */
+/* stack_python_text.c: the contents of a str. kind: 1, 2 or 4 bytes per character. */
 uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, uint32_t max);
 
-/* stack_code.c: the identity of a code object for as long as it lives, a number of GS_CODE_BITS. A new
- * code object at an old address has a new one. */
+/* stack_code.c: identifies a code object for as long as it lives, by a number of GS_CODE_BITS. A new code object at an
+ * old address has a new one. */
 #define GS_CODE_BITS 36
-extern _Atomic uint32_t gs_stack_epoch; /* grows when what a raw address means may have changed */
+extern _Atomic uint32_t gs_stack_epoch; /* grows when a raw address may have changed its meaning */
 uint64_t gs_code_identity(const void *code);
 void gs_code_watch(void (**dealloc)(void *));
 

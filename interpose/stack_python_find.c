@@ -1,4 +1,4 @@
-/* Finding the interpreter, and believing its layout only after a look at it. */
+/* Finds the interpreter, and verifies its layout before using it. */
 #include "interpose/stack_python.h"
 
 #include <errno.h>
@@ -9,11 +9,11 @@
 #include "interpose/stack.h"
 #include "interpose/stack_memory.h"
 
-/* Every thread may ask, only one at a time looks. */
+/* Every thread may request this, only one at a time searches. */
 enum state { NOT_FOUND, LOOKING, UNVERIFIED, SETTLED };
 static _Atomic unsigned state;
 static _Atomic unsigned long long seen_loads;
-static struct gs_python python;  /* the one that was found; a process has one */
+static struct gs_python python;  /* the one that was found; a process has at most one */
 static unsigned startup_objects; /* the first so many objects are never unloaded */
 
 static int count_objects(struct dl_phdr_info *info, size_t size, void *to)
@@ -39,11 +39,11 @@ static void take(const struct dl_phdr_info *info, const char *name, void *to)
     void *at = gs_elf_symbol(info, name);
     void *now;
     memcpy(&now, to, sizeof now);
-    if (at && !now) memcpy(to, &at, sizeof at); /* the first definition in load order, as the linker binds */
+    if (at && !now) memcpy(to, &at, sizeof at); /* the first definition in load order, as the linker binds it */
 }
 
-/* Data may stand in an executable that was linked with copies of it, functions never do: the
- * functions say which module the interpreter is. */
+/* An executable may contain copies of data (copy relocations), never of functions: the functions determine which module
+ * the interpreter is. */
 static int find_in_object(struct dl_phdr_info *info, size_t size, void *to)
 {
     struct search *s = to;
@@ -67,13 +67,13 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *to)
     return 1;
 }
 
-/* An interpreter that a plugin brought could go away with it: hold on to it. */
+/* An interpreter that a plugin loaded could be unloaded with it: pin it. */
 static void pin(const struct search *s)
 {
     if (s->found_index && s->found_index >= startup_objects) gs_pin_later((const void *)python.module.lo);
 }
 
-/* 3.13 and later describe themselves: the words have to agree with the table. */
+/* 3.13 and later describe their own layout: it must agree with the table. */
 static bool words_agree(void)
 {
     const struct gs_python_layout *at = &python.at;
@@ -115,7 +115,7 @@ static bool is_code_type(void)
     return n >= m->lo && n < m->hi && !strcmp(name, "code") && d >= m->lo && d < m->hi;
 }
 
-/* Returns the state to go on with. */
+/* Returns the next state. */
 static enum state find_layout(void)
 {
     struct search s = {0};
@@ -142,7 +142,7 @@ static enum state find_layout(void)
 
 /* --- verifying -------------------------------------------------------------------------------- */
 
-/* Reads memory that may not be there. False: it is not. */
+/* Reads memory that may not be mapped. False: it is not. */
 static bool peek(const char *from, void *to, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)from;
@@ -171,7 +171,7 @@ static bool plausible_code(const char *code)
            is_a(peek_pointer(code, at->line_table), python.bytes_type);
 }
 
-/* 1 plausible, 0 not, -1 no frame to look at. */
+/* 1 plausible, 0 not, -1 there is no frame to check. */
 static int verify_thread(void)
 {
     const struct gs_python_layout *at = &python.at;
@@ -220,7 +220,7 @@ static void find(unsigned now)
     errno = saved;
 }
 
-/* With signals blocked: a handler that leaves by longjmp would leave it looking for ever. */
+/* With signals blocked: a handler that leaves by longjmp would leave the state at LOOKING forever. */
 void gs_python_find(void)
 {
     const unsigned now = atomic_load_explicit(&state, memory_order_relaxed);

@@ -32,7 +32,7 @@ struct varints {
     const uint8_t *at, *end;
 };
 
-/* Six bits a byte, low ones first, 0x40 says that more follow. */
+/* Six bits per byte, low ones first; 0x40 means that more follow. */
 static uint32_t varint(struct varints *v)
 {
     uint32_t value = 0;
@@ -50,8 +50,8 @@ static int svarint(struct varints *v)
     return u & 1 ? -(int)(u >> 1) : (int)(u >> 1);
 }
 
-/* 3.11 on: entries of a head byte 1cccclll, code c, l + 1 units of two bytes, then what the code
- * asks for. */
+/* 3.11 and later: entries of a head byte 1cccclll (code c, l + 1 units of two bytes), then operands that depend on the
+ * code. */
 static int locations(const uint8_t *t, int64_t bytes, int line, int64_t offset)
 {
     struct varints v = {t, t + bytes};

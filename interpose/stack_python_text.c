@@ -13,7 +13,7 @@ uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, ui
     uint32_t n = 0;
     for (int64_t i = 0; i < length; i++) {
         uint32_t c = character(data, i, kind);
-        /* Half of a pair, as os.fsdecode makes of a byte that is no UTF-8: not text. */
+        /* Half of a surrogate pair, into which os.fsdecode turns a byte that is not UTF-8: not text. */
         if ((c >= 0xd800 && c < 0xe000) || c > 0x10ffff) c = 0xfffd;
         uint32_t bytes = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
         if (n + bytes > max) break;
@@ -32,7 +32,7 @@ static uint32_t text(const struct gs_python *p, const char *str, char *to, uint3
     uint32_t state = *(const uint32_t *)(str + at->size + 16) >> at->text_state_shift;
     int kind = state & 7;
     if (!(state & 8) || (kind != 1 && kind != 2 && kind != 4))
-        return 0; /* not in one piece: never so for names that the compiler made */
+        return 0; /* not in one piece: never true for names that the compiler made */
     int data = state & 16 ? at->text_ascii : at->text_compact;
     int64_t length = *(const int64_t *)(str + at->size);
     return gs_python_utf8(str + data, length, kind, to, max);

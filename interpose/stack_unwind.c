@@ -9,7 +9,7 @@
 #define WORD sizeof(uintptr_t)
 #define SWITCHES 8u
 
-/* Addresses of code are below it; also where a return address is signed. */
+/* Addresses of code are below it, even if a return address is signed. */
 #define CODE_END (1ull << 48)
 
 /* --- the machine ------------------------------------------------------------------------------ */
@@ -33,7 +33,7 @@ static inline uintptr_t code_address(uintptr_t address)
     return address;
 }
 
-/* The registers right here. */
+/* The registers at this instruction. */
 #define READ_REGISTERS(r)                                                                     \
     do {                                                                                      \
         __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\t" \
@@ -60,7 +60,7 @@ static const uint8_t saved_register[GS_REGS] = {0,  1,  2,  3,  4,  5,  6,  7,  
 #define RA_OFFSET(rule) ((intptr_t)(rule).ra * (intptr_t)WORD)
 #define RA_FITS(offset) true
 
-/* Without the signature that a protected function gives its return address. */
+/* Removes the signature that a protected function adds to its return address. */
 static inline uintptr_t code_address(uintptr_t address)
 {
     register uintptr_t x30 __asm__("x30") = address;
@@ -95,14 +95,14 @@ enum kind {
     FROM_SP, /* CFA = sp + n */
     FROM_FP, /* CFA = fp + n */
     AT_FP,   /* CFA = *(fp + n): a function that aligned its stack */
-    HANDLER, /* what a signal's handler returns to */
-    COMPLEX, /* the table of the object has to be asked each time */
+    HANDLER, /* a signal handler returns to this code */
+    COMPLEX, /* the object's table must be read each time */
     OUTERMOST,
     UNDESCRIBED, /* generated code, or a function without an entry */
 };
 
-/* Offsets in words; of the frame pointer's and the return address's place from the CFA, but with
- * AT_FP the frame pointer's from itself. */
+/* Offsets in words, of the saved frame pointer and return address from the CFA; with AT_FP the frame pointer's offset
+ * is from itself. */
 union rule {
     uint64_t word;
     struct {
@@ -110,16 +110,16 @@ union rule {
         int64_t cfa : 28, fp : 16, ra : 16;
     };
     struct {
-        uint64_t : 4, in_object : 1, : 27, loads : 32; /* UNDESCRIBED: until something is loaded */
+        uint64_t : 4, in_object : 1, : 27, loads : 32; /* UNDESCRIBED: valid until an object is loaded */
     };
 };
 
-/* A slot may be read while it is written: its two words have to agree. */
+/* A slot may be read while it is written: its two words must agree. */
 #define WAYS 4u
 #define SETS_SHIFT 13
 static struct {
     _Alignas(64) struct {
-        _Atomic uint64_t rule, check; /* check: rule ^ place in the code ^ generation << 48 */
+        _Atomic uint64_t rule, check; /* check: rule ^ address of the code ^ generation << 48 */
     } way[WAYS];
 } rules[1u << SETS_SHIFT];
 static _Atomic uint32_t turn;
@@ -140,7 +140,7 @@ static inline uint64_t cached_rule(uintptr_t pc, uint64_t age)
     return 0;
 }
 
-/* Over one for the same place or for what was unloaded, else over each in turn. */
+/* Replaces an entry for the same address or for an unloaded object, otherwise each in turn. */
 static void keep(uintptr_t pc, uint64_t age, uint64_t rule)
 {
     const size_t set = set_of(pc);
@@ -165,7 +165,7 @@ static bool is_words(int64_t offset, int64_t most)
     return offset % (int64_t)WORD == 0 && offset / (int64_t)WORD < most && offset / (int64_t)WORD >= -most;
 }
 
-/* The offset of an expression that is breg<fp> offset, and what follows it has to be `rest`. */
+/* The offset of an expression that is breg<fp> offset followed by `rest`. */
 static bool is_from_fp(const struct gs_cfi_rule *rule, const char *rest, int64_t *offset)
 {
     enum { OP_BREG0 = 0x70 };
@@ -183,7 +183,7 @@ static bool make_cfa(const struct gs_cfi_row *row, union rule *r, int64_t *offse
     return is_from_fp(&row->cfa, "\x06", offset);
 }
 
-/* False: it is not as simple as that. */
+/* False: the row is not that simple. */
 static bool make_simple(const struct gs_cfi_row *row, union rule *r)
 {
     const struct gs_cfi_rule *fp = &row->reg[GS_REG_FP], *ra = &row->reg[GS_REG_RA];
@@ -217,7 +217,7 @@ struct request {
     uintptr_t pc;
     bool interrupted;
     union rule rule;
-    struct gs_registers *registers; /* to be taken to the caller's, or NULL: the rule is asked for */
+    struct gs_registers *registers; /* to be replaced by the caller's; NULL: only the rule is wanted */
     uintptr_t place;
     enum gs_cfi_result result;
 };
@@ -272,7 +272,7 @@ static inline union rule rule_of(struct gs_unwinder *u, const struct gs_frame *f
 
 /* --- frames that are not simple --------------------------------------------------------------- */
 
-/* What the kernel saved for a handler. */
+/* What the kernel saved for a signal handler. */
 static bool leave_handler(struct gs_unwinder *u, struct gs_registers *registers, uintptr_t sp)
 {
     struct gs_memory *m = &u->memory;
@@ -304,7 +304,7 @@ static void apply_row(const struct dl_phdr_info *info, void *to)
     q->interrupted = q->u->work.row.signal;
 }
 
-/* From any frame's registers to its caller's, by the table alone. */
+/* From any frame's registers to its caller's, by the table only. */
 static enum gs_cfi_result apply(struct gs_unwinder *u, struct gs_registers *registers, bool *interrupted,
                                 uintptr_t *place)
 {
@@ -319,7 +319,7 @@ static enum gs_cfi_result apply(struct gs_unwinder *u, struct gs_registers *regi
     return q.result;
 }
 
-/* All registers of the frame, which only its callees' entries tell: from here up to it. */
+/* All registers of the frame, which only its callees' entries determine: from here up to it. */
 static __attribute__((noinline)) bool find_registers(struct gs_unwinder *u, const struct gs_frame *f,
                                                      struct gs_registers *registers)
 {
@@ -371,8 +371,8 @@ static bool leave_simple(struct gs_unwinder *u, struct gs_frame *f, union rule r
     return gs_memory_word(m, place, &f->ip);
 }
 
-/* Generated code mostly keeps a frame pointer. Whether this one does shows further up; at least it is
- * on the same stack. */
+/* Generated code mostly keeps a frame pointer. Whether this code does becomes clear further up; at least it is on the
+ * same stack. */
 static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f)
 {
     uintptr_t fp, ip, lo, hi;
@@ -410,19 +410,19 @@ static __attribute__((noinline)) bool leave(struct gs_unwinder *u, struct gs_fra
     }
     if (!left) return false;
     gs_memory_around(&u->memory, sp, &lo, &hi);
-    if (f->sp > sp || (f->sp == sp && leaf)) /* AArch64's leaves keep nothing on the stack */
+    if (f->sp > sp || (f->sp == sp && leaf)) /* AArch64's leaf functions save nothing on the stack */
         return f->sp - lo < hi - lo || f->sp == hi || u->switches-- != 0;
     return (r.kind == HANDLER || f->sp - lo >= hi - lo) && u->switches-- != 0;
 }
 
 /* --- all frames ------------------------------------------------------------------------------- */
 
-/* The stack, as far as it is known. */
+/* The known part of the stack. */
 struct span {
     uintptr_t lo, hi;
 };
 
-/* The common frame. False: it is not. */
+/* The common kind of frame. False: it is another kind. */
 static inline __attribute__((always_inline)) bool leave_fast(struct gs_frame *f, union rule r, struct span s)
 {
     if (r.kind != FROM_SP && r.kind != FROM_FP) return false;
@@ -442,7 +442,7 @@ static struct span span_at(struct gs_unwinder *u, uintptr_t sp)
 {
     struct span s = {0, 0};
     if (gs_memory_around(&u->memory, sp, &s.lo, &s.hi))
-        s.hi -= WORD - 1; /* so that a word that begins before it ends in it */
+        s.hi -= WORD - 1; /* so that a word that begins before the end also ends before it */
     return s;
 }
 
@@ -451,7 +451,7 @@ __attribute__((no_sanitize("address", "thread"))) uint32_t gs_unwind(struct gs_u
 {
     const uint64_t age = (uint64_t)atomic_load_explicit(&gs_module_generation, memory_order_acquire) << 48;
     struct span s = span_at(u, f.sp);
-    uint32_t n = 0, sure = 0; /* the frames up to one that was guessed */
+    uint32_t n = 0, sure = 0; /* the number of frames before one that was guessed */
     bool guessed = false;
     u->switches = SWITCHES;
     for (;;) {

@@ -27,14 +27,14 @@
 
 struct gs_frame {
     uintptr_t ip, sp, fp;
-    uintptr_t place;  /* where on the stack ip is, 0 if nowhere */
-    bool interrupted; /* by a signal, at ip; else a call returns there */
+    uintptr_t place;  /* where ip is on the stack, 0 if nowhere */
+    bool interrupted; /* interrupted by a signal at ip; otherwise a call returns there */
 };
 
-/* One thread's; starts as zeros. */
+/* One thread's state; initially zeros. */
 struct gs_unwinder {
     struct gs_memory memory;
-    uint32_t switches; /* between stacks, left to this capture */
+    uint32_t switches; /* changes of stack that this capture may still make */
     struct gs_modules modules;
     struct gs_cfi_work work;
     /* The last capture: return addresses, innermost first, and where they are on the stack, 0 for one

@@ -1,9 +1,9 @@
-/* Ways down the C stack that have been unwound before: which return addresses stood where. As long
- * as they all still stand there, the way is the same, because a frame's place and code decide where
- * its return address lies. Looking costs 1 ns a frame, unwinding 6.
+/* Paths up the C stack that have been unwound before: which return addresses were at which places. As long as all of
+ * them are still there, the path is the same, because a frame's position and code determine where its return address
+ * is. Comparing takes 1 ns per frame, unwinding 6.
  *
- * Frames of variable size (alloca) are the exception: one of another size would have to leave every
- * one of the old addresses, its callers' included, at its old place to be taken for the old one.
+ * Frames of variable size (alloca) are the exception. A frame of another size is mistaken for the old one only if
+ * every old address, its callers' included, is still at its old place.
  *
  * Private to interpose/stack*.c and its tests. */
 #ifndef GPUSPY_STACK_WALK_H
@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 #define GS_WALKS 256u     /* a thread */
-#define GS_WALK_STEPS 84u /* a longer way is unwound every time */
-#define GS_WALK_SHIFT 48  /* a step: the return address, and above it how many words after the last */
-/* Ways that differ only further up share a place, and take turns at it. */
+#define GS_WALK_STEPS 84u /* longer paths are unwound every time */
+#define GS_WALK_SHIFT 48  /* a step: the return address, and above it the number of words since the last one */
+/* Paths that differ only further up share a slot, and replace each other there in turn. */
 #define GS_WALK_TURN 4
 
 struct gs_walk {
@@ -27,9 +27,9 @@ struct gs_walk {
     uint64_t steps[GS_WALK_STEPS];
 };
 
-/* Each address is read only once the one before it proved to be in its place: so there is a frame
- * above it and the stack goes on. Where a frame of variable size is another than it was, that is its
- * own memory or its callers', which a sanitizer need not like. `end`: of the thread's stack. */
+/* Each address is read only once the one before it proved to be in its place: so there is a frame above it and the
+ * stack continues. If a frame of variable size has changed, the memory read is its own or its callers', which a
+ * sanitizer may object to. `end`: of the thread's stack. */
 static inline __attribute__((no_sanitize("address", "thread"))) bool
 gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t end)
 {
@@ -42,9 +42,9 @@ gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t e
     return w->count != 0;
 }
 
-/* Remembers the way through the addresses and the places where they are, which have just been unwound,
- * unless this one's place was lately given to another. The first is not compared: it is in the key.
- * A signal's frame is not on the stack in a place that its caller decides: no way leads through it. */
+/* Stores the path of addresses and their places on the stack, which have just been unwound, unless this slot was
+ * recently given to another path. The first address is not compared: it is in the key. The position of a signal's frame
+ * does not depend on its caller: no path includes one. */
 static inline void gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash, const uintptr_t *address,
                                  const uintptr_t *place, uint32_t count)
 {

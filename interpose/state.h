@@ -1,4 +1,4 @@
-/* What every file may ask of the session: whether it records, where, and since when. */
+/* What every file may read of the session: whether it records, where, and since when. */
 #ifndef GPUSPY_STATE_H
 #define GPUSPY_STATE_H
 
@@ -7,14 +7,14 @@
 #include <stdint.h>
 #include "schema/spool.h"
 
-/* Number of the session that records now, 0 if none does. Grows with every fork, so that a thread
- * sees that what it holds belongs to its parent. It lies in a page that the kernel zeroes in a child,
- * also in one that no fork handler knows of (a bare clone, _Fork). */
+/* The number of the session that records now, 0 if none does. Grows with every fork, so that a thread detects that what
+ * it holds belongs to its parent. It is in a page that the kernel zeroes in a child, also in one that no fork handler
+ * knows of (a bare clone, _Fork). */
 #define gs_session_live (gs_session_page.live)
 extern union gs_session_page {
     struct {
         _Atomic uint32_t live;
-        _Atomic bool here; /* this process is the one that looked last whether it is recorded */
+        _Atomic bool here; /* this process was the last to check whether it is recorded */
     };
     char page[4096];
 } gs_session_page;
@@ -23,12 +23,12 @@ extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
 enum { GS_SESSION_NOT_YET, GS_SESSION_LIVE, GS_SESSION_OVER };
 extern _Atomic int gs_session_state;
 struct gs_spool *gs_session_spool(void);
-/* The next session gets one of its own: threads may still hold what is in this one. False: out of memory. */
+/* The next session gets its own: threads may still hold what is in this one. False: out of memory. */
 bool gs_session_new_spool(void);
 
 /* The library was loaded into a running process, not preloaded: nothing binds to its names. */
 extern _Atomic bool gs_attached;
-/* … and is not to record: before gpuspy_attach, and after gpuspy_detach. */
+/* … and must not record: before gpuspy_attach, and after gpuspy_detach. */
 extern _Atomic bool gs_dormant;
 
 #endif

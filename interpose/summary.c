@@ -47,7 +47,7 @@ static void add_bytes(struct text *t, uint64_t bytes)
     add(t, "%.2f %s", value, units[unit]);
 }
 
-/* As it can be typed; nothing if it is longer than a line may be. */
+/* As the user can type it; nothing if it is longer than a line may be. */
 static bool add_path(struct text *t, const char *before, const char *path, const struct gs_config *config)
 {
     char word[1024];

@@ -23,7 +23,7 @@ void gs_thread_end(void *thread)
         gs_writer_close(&t->writer);
     }
     if (!live) gs_stacks_close(t->stacks);
-    /* a later destructor of this thread may still call CUDA: it opens the thread anew */
+    /* a later destructor of this thread may still call CUDA: it opens the thread again */
     const uint8_t ended = t->ended;
     memset(t, 0, sizeof *t);
     t->ended = (uint8_t)(ended + 1);

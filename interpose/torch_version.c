@@ -1,5 +1,5 @@
-/* A wheel has torch/version.py beside torch/lib, and LibTorch has build-version beside lib. Where a distribution keeps
- * PyTorch's libraries elsewhere, Python's part of PyTorch is found among the mapped files. */
+/* A wheel has torch/version.py beside torch/lib, and LibTorch has build-version beside lib. If a distribution keeps
+ * PyTorch's libraries elsewhere, the Python part of PyTorch is found among the mapped files. */
 #include "interpose/torch_version.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ static size_t read_file(const char *path, char *text, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* "2.6.0+cu124", and nothing that is not a version. */
+/* "2.6.0+cu124"; anything that is not a version is rejected. */
 static bool copy_version(const char *from, char *version, size_t size)
 {
     static const char digits[] = "0123456789";
@@ -40,14 +40,14 @@ static bool read_version_py(const char *path, char *version, size_t size)
         const bool starts_line = at == text || at[-1] == '\n';
         at += strlen("__version__");
         if (!starts_line) continue;
-        const char *value = at + strspn(at, " :str="); /* with a type, too */
+        const char *value = at + strspn(at, " :str="); /* also with a type annotation */
         if (*value != '\'' && *value != '"') continue;
         return copy_version(value + 1, version, size);
     }
     return false;
 }
 
-/* The folder of a path, `up` levels higher, and a file in it. */
+/* The folder of a path, `up` levels higher, joined with a file in it. */
 static bool beside(char *to, size_t size, const char *path, int up, const char *file)
 {
     size_t length = strlen(path);
@@ -75,7 +75,7 @@ static bool find_mapped(char *version, size_t size)
             found = beside(file, sizeof file, path, 0, "version.py") && read_version_py(file, version, size);
         }
         held = strlen(line);
-        if (held == sizeof buffer - 1) held = 0; /* no path is so long */
+        if (held == sizeof buffer - 1) held = 0; /* no path is that long */
         memmove(buffer, line, held);
     }
     if (fd >= 0) close(fd);

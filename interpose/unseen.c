@@ -1,4 +1,4 @@
-/* Names that were handed out without a wrapper. */
+/* Names that were returned to the program without a wrapper. */
 #include "interpose/unseen.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 
 static struct {
     char name[NAME_MAX_BYTES];
-    _Atomic bool ready;       /* the name is there … */
+    _Atomic bool ready;       /* the name is complete … */
     _Atomic uint32_t session; /* … and was written to this session's spool */
 } unseen[UNSEEN];
 static _Atomic uint32_t unseen_count;
@@ -47,7 +47,7 @@ void gs_unseen_write(void)
     gs_shield_end(&shield);
 }
 
-/* Two threads at once may both keep a name; the reader takes it for one. */
+/* Two threads at once may both store a name; the reader counts it once. */
 void gs_unseen_keep(const char *name)
 {
     for (uint32_t i = 0; i < UNSEEN; i++)

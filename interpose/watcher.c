@@ -20,7 +20,7 @@
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
 #define REST_MS 2000
-enum { GOES_ON = -1 }; /* else the signal that ended the program's last thread, its status << 8, or 0 */
+enum { GOES_ON = -1 }; /* otherwise the signal that ended the program's last thread, its status << 8, or 0 */
 enum { EMPTY, FILLING, FULL };
 
 static struct {
@@ -35,7 +35,7 @@ static struct {
 
 /* --- stderr ----------------------------------------------------------------------------------- */
 
-#define PATIENCE_MS 200 /* for whoever should read it */
+#define PATIENCE_MS 200 /* time for the reader of stderr */
 static struct stat stderr_at_load;
 
 void gs_stderr_load(void)
@@ -52,8 +52,8 @@ static bool stderr_is_ours(void)
     return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
 }
 
-/* A reader that is gone must not kill the program (SIGPIPE), one that does not read must not hold it
- * up: a pipe that can be written to takes a whole line of this length. */
+/* A closed reader must not kill the program (SIGPIPE), and a slow one must not block it: a pipe that is writable
+ * accepts a whole line of this length. */
 static void write_line(const char *line, size_t len)
 {
     struct pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -76,7 +76,7 @@ void gs_write_line(const char *line, size_t len)
     write_line(line, len);
     sigemptyset(&ours);
     if (!sigismember(&pending, SIGPIPE)) sigaddset(&ours, SIGPIPE);
-    if (!sigismember(&pending, SIGXFSZ)) sigaddset(&ours, SIGXFSZ); /* stderr is a file at its limit */
+    if (!sigismember(&pending, SIGXFSZ)) sigaddset(&ours, SIGXFSZ); /* stderr is a file at its size limit */
     while (sigtimedwait(&ours, NULL, &now) > 0 || errno == EINTR) continue;
     gs_shield_end(&shield);
 }
@@ -103,11 +103,11 @@ static void print_line(void)
 
 /* --- the process's end ------------------------------------------------------------------------ */
 
-/* Without us the process would have ended with its last thread: with exit(0) where that one returned,
- * by the signal where the kernel had ended it (seccomp). */
+/* Without gpuspy's threads the process would have ended with its last thread: with exit(0) if that thread returned, by
+ * the signal if the kernel ended it (seccomp). */
 static void end_process(int number)
 {
-    if (number > 0xff) { /* that of a thread that left by the system call itself: no handlers run */
+    if (number > 0xff) { /* the status of a thread that made the exit system call itself: no handlers run */
         watcher.end_session();
         _exit(number >> 8);
     }
@@ -126,12 +126,12 @@ static void end_process(int number)
 
 struct tasks_seen {
     bool leader_gone;
-    long others;   /* threads of the program beside the leader */
-    int exit_code; /* the leader's, as waitpid has it */
-    long killed;   /* threads that ended without libc's knowledge: the kernel ended them; -1 unknown */
+    long others;   /* threads of the program besides the leader */
+    int exit_code; /* the leader's, as waitpid returns it */
+    long killed;   /* threads that the kernel ended without libc's knowledge; -1 unknown */
 };
 
-/* Field `to` of a line of which `at` is the start of field `from`; NULL if it is shorter. */
+/* The beginning of field `to`, where `at` is the beginning of field `from`; NULL if the line is shorter. */
 static const char *field(const char *at, int from, int to)
 {
     for (; at && from < to; from++)
@@ -139,14 +139,14 @@ static const char *field(const char *at, int from, int to)
     return at;
 }
 
-/* A leader that is gone has no executable any more. Nothing is opened for this, because it happens many times
- * beside a program that may be opening files. */
+/* A leader that has ended has no executable any more. Nothing is opened for this check, because it runs often beside a
+ * program that may be opening files. */
 static bool inspect_living_leader(struct tasks_seen *l, unsigned own)
 {
     struct stat tasks;
     char one;
     if (readlink("/proc/self/exe", &one, 1) < 0) return false;
-    if (stat("/proc/self/task", &tasks) || tasks.st_nlink < 3) return false; /* a link for each thread, and two */
+    if (stat("/proc/self/task", &tasks) || tasks.st_nlink < 3) return false; /* one link per thread, and two more */
     *l = (struct tasks_seen){.others = (long)tasks.st_nlink - 3 - (long)own};
     return true;
 }
@@ -171,7 +171,7 @@ static bool inspect_leader(struct tasks_seen *l, unsigned own)
     return true;
 }
 
-/* Threads of the program by libc's own count, in which those stay that the kernel has ended; -1 unknown. */
+/* Threads of the program by libc's own count, which includes threads that the kernel has ended; -1 unknown. */
 static long counted_threads(unsigned own)
 {
     static const unsigned *threads;
@@ -181,7 +181,7 @@ static long counted_threads(unsigned own)
 
 bool gs_program_ended(unsigned own, int *signal)
 {
-    static struct tasks_seen before; /* nothing seen yet: only the leader */
+    static struct tasks_seen before; /* initially only the leader is known */
     struct tasks_seen now;
     const long counted = counted_threads(own);
     if (!inspect_leader(&now, own)) { /* no /proc, in a chroot for example */
@@ -243,7 +243,7 @@ int gs_watcher_start(void (*end_session)(void))
 
 void gs_watcher_stop(void)
 {
-    if (!gs_has_own_files()) print_line(); /* else the thread does it as its last */
+    if (!gs_has_own_files()) print_line(); /* otherwise the thread prints it before it ends */
     if (!atomic_exchange(&watcher.running, false)) return;
     atomic_store(&watcher.stop, true);
     sem_post(&watcher.wake);

@@ -15,8 +15,8 @@ static bool is_weak_cuda(const struct gs_imports *o, size_t symbol)
     return ELF64_ST_BIND(s->st_info) == STB_WEAK && s->st_shndx == SHN_UNDEF && name[0] == 'c' && name[1] == 'u';
 }
 
-/* The hash table leaves out what is undefined, which therefore comes first: few symbols to look at, and mostly
- * none is found. The table of a program that defines nothing for others does not say how many there are. */
+/* The hash table omits undefined symbols, which therefore come first: there are few to check, and mostly none matches.
+ * The table of a program that exports nothing does not state how many there are. */
 static bool may_have_weak_cuda(const struct gs_imports *o)
 {
     if (o->hash[1] <= 1) return true;

@@ -9,11 +9,11 @@
 
 enum gs_attach_step { GS_ATTACH_IDLE, GS_ATTACH_AT_WORK, GS_ATTACH_DONE, GS_ATTACH_REFUSED, GS_ATTACH_FAILED };
 
-/* What becomes of a call: read by gpuspy in the process's memory, where the call's result points to. */
+/* The outcome of a call: gpuspy reads it in the process's memory, at the address that the call returned. */
 struct gs_attach_answer {
     char magic[16]; /* GS_ATTACH_MAGIC */
     _Atomic uint32_t step;
-    char text[4096]; /* DONE: the recording's path, perhaps a second line of what is wrong. Else one line: why not */
+    char text[4096]; /* DONE: the recording's path, perhaps a second line with a warning. Otherwise one line: why not */
 };
 #define GS_ATTACH_MAGIC "gpuspy attach 1"
 

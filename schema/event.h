@@ -33,7 +33,7 @@
     X(DEVICE, 1, "device") X(CONTEXT, 2, "context") X(EVENT, 3, "event") X(IMPLICIT, 4, "implicit")
 /* clang-format on */
 #define GS_FRAME_KINDS(X) X(PYTHON, 0, "python") X(NATIVE, 1, "native")
-/* Of a range the row carries PUSH or START; POP and END are records only. */
+/* The row of a range has the kind PUSH or START; POP and END exist only as records. */
 /* clang-format off */
 #define GS_MARK_KINDS(X)                                                                           \
     X(PUSH, 0, "push")                                                                             \
@@ -75,14 +75,14 @@ enum gs_removed { GS_REMOVED_KINDS(GS_ENUM_REMOVED) GS_REMOVED_COUNT };
 enum gs_series { GS_SERIES(GS_ENUM_SERIES) GS_SERIES_COUNT };
 
 enum gs_rec_type {
-    GS_REC_NONE = 0, /* zero bytes: the end of what a killed writer got to */
+    GS_REC_NONE = 0, /* zero bytes: a killed writer got no further */
     /* definitions: valid for the writing thread only, and only until its next GS_REC_RESET;
      * they precede the first record that uses them */
     GS_REC_THREAD,       /* gs_rec_thread */
     GS_REC_FRAME_PYTHON, /* gs_rec_frame_python + strings */
     GS_REC_FRAME_NATIVE, /* gs_rec_frame_native + strings */
     GS_REC_STACK,        /* gs_rec_stack + frame numbers */
-    GS_REC_RESET,        /* gs_rec: every frame and stack number of this thread is void */
+    GS_REC_RESET,        /* gs_rec: from here on every frame and stack number of this thread is undefined */
     /* definitions valid for the process */
     GS_REC_API,     /* gs_rec_name: number → name of an entry point; from GS_API_UNSEEN on one
                        that was handed out without a wrapper: no event carries such a number */
@@ -94,21 +94,21 @@ enum gs_rec_type {
     GS_REC_FREE,          /* gs_rec_free, written before the real call */
     GS_REC_FREE_FAILED,   /* gs_rec_free: the same thread's last GS_REC_FREE of this address did not
                              happen */
-    GS_REC_TENSOR,        /* gs_rec_tensor: PyTorch reported a block, bytes > 0 alloc, < 0 free */
+    GS_REC_TENSOR,        /* gs_rec_tensor: PyTorch reported a block, bytes > 0 allocated, < 0 freed */
     GS_REC_COPY,          /* gs_rec_copy */
     GS_REC_SET,           /* gs_rec_copy with src = 0: a memset */
     GS_REC_SYNC,          /* gs_rec_sync */
     GS_REC_OOM,           /* gs_rec_oom */
     GS_REC_SAMPLE,        /* gs_rec_sample */
-    GS_REC_HANDLE,        /* gs_rec_handle: a stream or context came or went */
-    GS_REC_MARK,          /* gs_rec_mark + strings: what the program says of itself (NVTX) */
-    GS_REC_DEVICE_SAMPLE, /* gs_rec_device_sample + string: what NVML says, asked by the drain */
+    GS_REC_HANDLE,        /* gs_rec_handle: a stream or context was created or destroyed */
+    GS_REC_MARK,          /* gs_rec_mark + strings: the program's own marks (NVTX) */
+    GS_REC_DEVICE_SAMPLE, /* gs_rec_device_sample + string: what NVML reports */
     GS_REC_VMM,           /* gs_rec_vmm: physical memory and address ranges, separately */
-    GS_REC_POOL,          /* gs_rec_pool: what a pool says of itself */
+    GS_REC_POOL,          /* gs_rec_pool: what a pool reports about itself */
     GS_REC_PENDING,       /* gs_rec_pending + events: PyTorch frees a block that another stream may
                              still use; right before the block's GS_REC_TENSOR of the same thread */
     GS_REC_EVENT_DONE,    /* gs_rec_event_done: PyTorch's allocator learned that an event has completed */
-    GS_REC_ALLOCATOR,     /* gs_rec_allocator: what PyTorch's allocator has in itself */
+    GS_REC_ALLOCATOR,     /* gs_rec_allocator: internal state of PyTorch's allocator */
     GS_REC_TYPES
 };
 
@@ -119,7 +119,7 @@ enum {
     GS_FLAG_ASYNC = 1,             /* an ...Async call */
     GS_FLAG_DESTROYED = 2,         /* gs_rec_handle: destroyed rather than created */
     GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
-    GS_FLAG_BEFORE = 2,            /* gs_rec_tensor: it was live when gpuspy attached, or soon after */
+    GS_FLAG_BEFORE = 2,            /* gs_rec_tensor: it was live when gpuspy attached, or soon afterwards */
     GS_FLAG_GRAPH = 8,             /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
                                       memory only while the graph runs (gs_rec_pool says how much) */
     GS_FLAG_CAPTURED = 32,         /* gs_rec_tensor: made while its stream was being captured into a graph: in a
@@ -131,8 +131,8 @@ enum {
                                       not happen */
 };
 
-/* Facts of a process that gpuspy attached to: how long it had run; how many blocks PyTorch listed then; with a device's
- * number, what PyTorch had allocated there before. */
+/* Facts about a process that gpuspy attached to: how long it had run; how many blocks PyTorch listed then; with a
+ * device's number, what PyTorch had allocated there before. */
 #define GS_FACT_ATTACHED "attached_after_s"
 #define GS_FACT_ATTACHED_BLOCKS "attached_blocks"
 #define GS_FACT_ATTACHED_TENSORS "attached_tensor_bytes."
@@ -142,7 +142,7 @@ struct gs_rec {
     uint8_t type;  /* enum gs_rec_type */
     uint8_t flags;
     uint32_t stack;   /* this thread's stack number (gs_rec_stack), 0 none */
-    uint64_t time_ns; /* of copies and syncs: the start of the call */
+    uint64_t time_ns; /* of copies and syncs: when the call began */
 };
 
 /* Strings follow a record's fixed part back to back, without terminators, lengths in the fixed
@@ -159,18 +159,18 @@ struct gs_rec_thread {
 
 struct gs_rec_frame_python {
     struct gs_rec rec;
-    uint32_t frame; /* number given by the thread, from 1 upward, reused only after a RESET */
+    uint32_t frame; /* number chosen by the thread, from 1 upward, reused only after a RESET */
     int32_t line;   /* 0 unknown */
     uint16_t function_len;
     uint16_t file_len;
     uint32_t pad;
-    /* function (the qualified name where the version has one), file */
+    /* function (its qualified name if the version has one), file */
 };
 
 struct gs_rec_frame_native {
     struct gs_rec rec;
     uint32_t frame;
-    uint16_t path_len;    /* module; 0 where the address lies in no file */
+    uint16_t path_len;    /* module; 0 if the address is in no file */
     uint8_t build_id_len; /* bytes, 0 none */
     uint8_t pad;
     uint64_t offset; /* address - load bias of the module, or the address itself; it is the
@@ -199,8 +199,8 @@ struct gs_rec_gpu {
     uint16_t name_len;
     uint16_t pad;
     uint64_t total_bytes;    /* as the driver reports it */
-    uint64_t free_bytes;     /* when first seen */
-    uint64_t physical_bytes; /* the device's own total where GPUSPY_LIMIT caps it, else 0 */
+    uint64_t free_bytes;     /* when the device was first seen */
+    uint64_t physical_bytes; /* the device's own total if GPUSPY_LIMIT caps it, else 0 */
     /* name */
 };
 
@@ -232,7 +232,7 @@ struct gs_rec_free {
     uint16_t api;
     int16_t device;
     uint8_t layer;
-    uint8_t space; /* the family of the call: pinned for cudaFreeHost, else device */
+    uint8_t space; /* by the kind of call: pinned for cudaFreeHost, else device */
     uint16_t pad;
 };
 
@@ -242,7 +242,7 @@ struct gs_rec_tensor {
     struct gs_rec rec;
     uint64_t address;
     int64_t bytes;            /* > 0 allocated, < 0 freed */
-    uint64_t total_allocated; /* what PyTorch says its total is after this event */
+    uint64_t total_allocated; /* PyTorch's own total after this event */
     uint64_t total_reserved;
     uint64_t stream; /* of an allocation: the CUDA stream that the block belongs to; GS_STREAM_UNKNOWN */
     uint32_t extra;  /* of an allocation: by how much the block is larger than the request; GS_EXTRA_UNKNOWN */
@@ -258,11 +258,11 @@ struct gs_rec_copy {
     uint64_t src; /* 0 for a memset */
     uint64_t bytes;
     uint64_t stream;
-    uint64_t blocked_ns; /* how long the host was in the call */
+    uint64_t blocked_ns; /* how long the host was blocked in the call */
     uint16_t api;
     int16_t device;      /* current device of the thread */
-    uint8_t direction;   /* enum gs_direction where the call says it, GS_DIR_UNKNOWN else */
-    uint8_t host_memory; /* 1 + enum gs_host_memory of an imported copy; 0: worked out from the addresses */
+    uint8_t direction;   /* enum gs_direction if the call states it, else GS_DIR_UNKNOWN */
+    uint8_t host_memory; /* 1 + enum gs_host_memory of an imported copy; 0: derived from the addresses */
     uint8_t pad[2];
 };
 #define GS_DIR_UNKNOWN 255
@@ -280,9 +280,9 @@ struct gs_rec_sync {
 struct gs_rec_oom {
     struct gs_rec rec;
     uint64_t requested_bytes;
-    uint64_t free_bytes;       /* UINT64_MAX where the device could not be asked */
+    uint64_t free_bytes;       /* UINT64_MAX if the device could not be queried */
     uint64_t total_bytes;      /* likewise */
-    uint64_t tensor_allocated; /* PyTorch's totals where it reported the failure, else UINT64_MAX */
+    uint64_t tensor_allocated; /* PyTorch's totals if it reported the failure, else UINT64_MAX */
     uint64_t tensor_reserved;
     uint16_t api;
     int16_t device;
@@ -306,7 +306,7 @@ struct gs_rec_mark {
     struct gs_rec rec;
     uint64_t id;         /* PUSH, POP: the level, 0 outermost; START, END: the range, from 1 */
     uint16_t domain_len; /* 0: the default domain */
-    uint16_t name_len;   /* 0: POP, END, and where none was given */
+    uint16_t name_len;   /* 0: POP, END, and marks without a name */
     uint8_t kind;        /* enum gs_mark_kind */
     uint8_t pad[3];
     /* domain, name */
@@ -314,7 +314,7 @@ struct gs_rec_mark {
 
 struct gs_rec_device_sample {
     struct gs_rec rec;
-    uint64_t used_bytes; /* UINT64_MAX unknown, and so are the others */
+    uint64_t used_bytes; /* UINT64_MAX: unknown, also for the others */
     uint64_t total_bytes;
     uint64_t own_bytes;   /* of this process */
     uint64_t other_bytes; /* of all others that NVML lists */
@@ -328,7 +328,7 @@ struct gs_rec_device_sample {
 };
 
 struct gs_rec_handle {
-    struct gs_rec rec; /* GS_FLAG_DESTROYED: it went */
+    struct gs_rec rec; /* GS_FLAG_DESTROYED: it was destroyed */
     uint64_t handle;
     uint16_t api;
     int16_t device;
@@ -338,9 +338,9 @@ struct gs_rec_handle {
                          is destroyed, everything with this number goes. 0 else */
 };
 
-/* Virtual memory management: physical memory has a handle, which is counted by its references (the
- * creation's, one a retain or an import) and its mappings; it is freed when none is left. UNMAP and
- * RELEASE are written before the real call, everything else after it. */
+/* Virtual memory management: physical memory has a handle, which counts its references (one for the creation, a retain
+ * or an import) and its mappings; it is freed when none is left. UNMAP and RELEASE are written before the real call,
+ * everything else after it. */
 /* clang-format off */
 #define GS_VMM_OPS(X)                                                                              \
     X(CREATE, 0, "create")                                                                         \
@@ -353,17 +353,17 @@ enum gs_vmm_op { GS_VMM_OPS(GS_ENUM_VMM) };
 struct gs_rec_vmm {
     struct gs_rec rec;
     uint64_t handle;  /* all but UNMAP */
-    uint64_t address; /* MAP, UNMAP; RETAIN: of the mapping whose handle it gave */
+    uint64_t address; /* MAP, UNMAP; RETAIN: of the mapping whose handle was requested */
     uint64_t bytes;   /* CREATE, MAP, UNMAP (which may span several mappings); IMPORT: 0 */
-    uint64_t offset;  /* MAP: where in the handle's memory */
+    uint64_t offset;  /* MAP: the offset in the handle's memory */
     uint16_t api;
-    int16_t device; /* CREATE: where the memory lies; -1 on the host */
+    int16_t device; /* CREATE: the device of the memory; -1 the host */
     uint8_t op;     /* enum gs_vmm_op */
     uint8_t pad[3];
 };
 
-/* That the events belong to this free is an inference: they were recorded by code of the allocator's
- * module since the thread's last tensor, and both stacks show from where. */
+/* It is an inference that the events belong to this free: code of the allocator's module recorded them since the
+ * thread's last tensor, and both stacks show their origin. */
 #define GS_PENDING_EVENTS 8
 struct gs_rec_pending {
     struct gs_rec rec; /* stack: of the free, with its native frames */
@@ -400,8 +400,8 @@ struct gs_rec_pool {
     struct gs_rec rec;
     uint64_t pool;           /* handle; 0: the device's memory for graphs */
     uint64_t used_bytes;     /* in allocations now */
-    uint64_t reserved_bytes; /* held from the device now */
-    uint16_t api;            /* the call at which it was asked */
+    uint64_t reserved_bytes; /* reserved from the device now */
+    uint16_t api;            /* the call after which it was queried */
     int16_t device;
     uint32_t pad;
 };

@@ -18,7 +18,7 @@ CREATE TABLE meta (
                             -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before;
                             -- stopped: "detach" if gpuspy detach ended the recording, "disk" if the recording ended before the program because its disk
                             -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it; keep: the bytes of
-                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed);
+                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed); scopes_left_out: NVTX ranges before it whose peak is unknown, because the program has too many names;
                             -- exit_status: the argument of exit (0 to 255); absent if the process ended by a
                             -- signal or _exit
     value
@@ -117,7 +117,7 @@ CREATE TABLE allocation_row (
     life_ns INTEGER,            -- NULL: never freed while recorded
     stream INTEGER,             -- 0: default or none; -1, of a tensor: unknown
     alloc_stack_id INTEGER,
-    free_stack_id INTEGER
+    free_stack_id INTEGER       -- 4294967295 while live: room in the row for its end
 );
 -- The bytes of a tensor whose request is known are stored as -(request + n · 2^40): its block is n · 512 bytes larger
 -- than the request rounded up to 512. In most rows n is 0, so that the request takes no space.
@@ -131,7 +131,8 @@ SELECT id, 1 AS process_id,                 -- a database holds one process
        address,
        CASE WHEN bytes < 0 AND kind & 3 = 1 THEN ((-bytes & 1099511627775) + 511 & ~511) + (-bytes >> 40) * 512
             ELSE bytes END AS bytes,
-       alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id, free_stack_id,
+       alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id,
+       nullif(free_stack_id, 4294967295) AS free_stack_id,
        (kind >> 23) + 2 AS alloc_thread_id, kind, life_ns,
        CASE WHEN bytes < 0 AND kind & 3 = 1 THEN -bytes & 1099511627775 END AS requested_bytes -- of a tensor, the
                                             -- size that the program requested; bytes is its block; NULL: unknown

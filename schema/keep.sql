@@ -2,7 +2,7 @@
 --
 -- A recording that GPUSPY_KEEP bounds loses old rows: those that ended before meta.kept_from_ns, and were not live at
 -- the peak of a series or at a failure. So what was live at any later time, at each peak and at each failure is
--- complete, and what is still live has all its rows. Of the removed rows these two tables remain.
+-- complete, and what is still live has all its rows. Of the removed rows these tables remain.
 CREATE TABLE removed (          -- totals by call path
     what INTEGER NOT NULL,      -- removed_what
     kind INTEGER NOT NULL,      -- allocation: kind of its row without the thread; copy: likewise + size·2^24, size 0 up
@@ -23,6 +23,20 @@ CREATE TABLE level (            -- running totals, from the start to the last re
     high_bytes INTEGER NOT NULL, -- … and the largest
     PRIMARY KEY (series, device, start_ns)
 ) WITHOUT ROWID;
+CREATE TABLE removed_scope (    -- peaks within NVTX ranges by name and series, from the start to the last removal
+    domain TEXT,                -- NULL: the default domain
+    name TEXT NOT NULL,         -- past 1024 names with '#' for its numbers; meta.scopes_left_out: ranges without a row
+    series INTEGER,             -- series: device or tensor; NULL: nothing was live
+    device INTEGER,
+    peak_bytes INTEGER,         -- the most that was live while a range of the name was open
+    peak_ns INTEGER,
+    entry_bytes INTEGER,        -- live as that visit began …
+    exit_bytes INTEGER,         -- … and as it ended; NULL: it is open
+    open_entry_bytes INTEGER,   -- live as the visit began that is open; NULL: none is
+    count INTEGER NOT NULL,     -- ranges that began up to until_ns
+    ended_ns INTEGER NOT NULL,  -- how long those lasted that ended by then
+    until_ns INTEGER NOT NULL   -- the last event that this row includes
+);
 
 -- Numbers → words, from the lists in schema/event.h.
 CREATE TABLE removed_what (id INTEGER PRIMARY KEY, word TEXT NOT NULL);

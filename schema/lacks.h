@@ -14,7 +14,7 @@ enum { GS_LACKS = 8192 };
 struct gs_lack {
     uint64_t calls;   /* atomic */
     uint32_t imports; /* atomic; 0: another library turned out to have it */
-    uint32_t refused; /* the simulator knows the function, and does not do its work */
+    uint32_t refused; /* the simulator has the function, but it does nothing */
     uint32_t ready;   /* the names are complete (release) */
     char name[76];    /* of the function or variable; "": the whole library is missing */
     char library[32];

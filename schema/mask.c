@@ -10,11 +10,11 @@ struct scan {
     size_t n;
     char *out;
     size_t size, used;
-    bool joined; /* blanks divide words too: the whole text, or this word of it (sh -c) */
+    bool joined; /* blanks also separate words: in the whole text, or in this word of it (sh -c) */
     bool source; /* Python: */
     struct {
-        size_t at;  /* how far the text is known … */
-        char quote; /* … the string that it is in there, 0 none */
+        size_t at;  /* the text before this position is known … */
+        char quote; /* … to be in a string with this quote, 0 none */
         bool triple, comment;
     } python;
 };
@@ -112,7 +112,7 @@ static bool is_quote(char c)
     return c == '"' || c == '\'' || c == '`';
 }
 
-/* Beyond the end: the end of a word. */
+/* Past the end: the end of a word. */
 static char at(const struct scan *s, size_t i)
 {
     return i < s->n ? s->in[i] : 0;
@@ -137,7 +137,7 @@ static void put(struct scan *s, const char *text, size_t n)
     for (size_t i = 0; i < n && s->used + 1 < s->size; i++) s->out[s->used++] = text[i] ? text[i] : ' ';
 }
 
-/* In place of what stands there. A program's lines keep their numbers. */
+/* Replaces the text. A program's lines keep their numbers. */
 static void put_mask(struct scan *s, size_t from, size_t to)
 {
     put(s, "***", 3);
@@ -175,7 +175,7 @@ static bool is_mixed(const char *p, size_t n)
     return false;
 }
 
-/* The length of a text of a known format at i, 0 none. */
+/* The length of a text of a known format at i, 0 if there is none. */
 static size_t known_format(const struct scan *s, size_t i)
 {
     if (i && is_alnum(s->in[i - 1])) return 0;
@@ -193,7 +193,7 @@ static size_t known_format(const struct scan *s, size_t i)
     return 0;
 }
 
-/* Masks the n bytes at i; of a web hook the host stays. */
+/* Masks the n bytes at i; a web hook keeps its host. */
 static void put_known(struct scan *s, size_t i, size_t n)
 {
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
@@ -202,7 +202,7 @@ static void put_known(struct scan *s, size_t i, size_t n)
     put_mask(s, i, i + n);
 }
 
-/* Up to `to`, or to the end of a known format that begins before. */
+/* Copies up to `to`, or to the end of a known format that begins before it. */
 static size_t put_run(struct scan *s, size_t from, size_t to)
 {
     while (from < to) {
@@ -218,7 +218,7 @@ static size_t put_run(struct scan *s, size_t from, size_t to)
 
 /* ---------------------------------------------------------------- values */
 
-/* Where a list goes on: ",name=" or ";name:" or "&name=". */
+/* Does a list continue here: ",name=", ";name:" or "&name="? */
 static bool next_of_list(const struct scan *s, size_t i)
 {
     const char c = at(s, i);
@@ -231,7 +231,7 @@ static bool next_of_list(const struct scan *s, size_t i)
     return end > name && (at(s, end) == '=' || at(s, end) == ':');
 }
 
-/* How far a value goes: to the end of its word, to the next "name=" of a list, or to where a text goes on. */
+/* How far a value extends: to the end of its word, to the next "name=" of a list, or to the end of a string. */
 enum extent { TO_WORD, TO_LIST, TO_TEXT };
 
 static size_t closing_bracket(const struct scan *s, size_t i)
@@ -254,7 +254,7 @@ static size_t value_end(const struct scan *s, size_t i, enum extent extent)
     return i;
 }
 
-/* Of a text in quotes that are perhaps `escaped` themselves. */
+/* The end of a quoted text whose quotes may be `escaped` themselves. */
 static size_t quoted_end(const struct scan *s, size_t i, char quote, bool escaped)
 {
     for (; at(s, i) && at(s, i) != quote; i++)
@@ -287,20 +287,20 @@ static bool is_gap(const struct scan *s, size_t i, bool of_words)
     return i < s->n && (is_blank(s->in[i]) || (of_words && !s->in[i]));
 }
 
-/* "Bearer X": the scheme is not the secret, what follows it is. */
+/* "Bearer X": the scheme is not the secret, the word after it is. */
 static size_t scheme_length(const struct scan *s, size_t from)
 {
     static const char *const words[] = {"bearer", "basic", "token", "digest", "apikey", "bot", "negotiate", NULL};
     size_t n = 0;
     while (is_alnum(at(s, from + n))) n++;
-    const bool bearer = gs_mask_same(s->in + from, n, "bearer"); /* perhaps as a word of its own */
+    const bool bearer = gs_mask_same(s->in + from, n, "bearer"); /* possibly a separate word */
     if (!is_one_of(s->in + from, n, words) || !is_gap(s, from + n, bearer)) return 0;
     while (is_gap(s, from + n, bearer)) n++;
     return at(s, from + n) == '-' || from + n >= s->n ? 0 : n;
 }
 
-/* Writes the value without its secret; returns where the scan goes on. A whole word is not taken apart at
- * quotes: they are part of it. */
+/* Writes the value without its secret; returns where the scan continues. A whole word is not split at quotes: they are
+ * part of it. */
 static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs_mask_kind kind)
 {
     char quote = 0;
@@ -331,9 +331,9 @@ static bool is_port(const struct scan *s, size_t from, size_t to)
     return from == to;
 }
 
-enum { URL_MAX = 16384 }; /* longer ones would take the square of their length */
+enum { URL_MAX = 16384 }; /* longer ones would take time quadratic in their length */
 
-/* i is after "://". The password of the user information is masked; returns where the scan goes on. */
+/* i is after "://". Masks the password of the user information; returns where the scan continues. */
 static size_t put_user(struct scan *s, size_t i)
 {
     size_t host_end = i, end = i, sign = 0, colon = 0;
@@ -388,7 +388,7 @@ static bool in_query(const struct scan *s, size_t from, size_t to)
     return from && (s->in[from - 1] == '?' || s->in[from - 1] == '&') && is_one_of(s->in + from, to - from, words);
 }
 
-/* A value in the next word; NULs and blanks before it are written. */
+/* Masks a value in the next word; writes the NULs and blanks before it. */
 static size_t put_next_word(struct scan *s, size_t i, enum gs_mask_kind kind)
 {
     const bool of_word = at(s, i) == 0;
@@ -397,7 +397,7 @@ static size_t put_next_word(struct scan *s, size_t i, enum gs_mask_kind kind)
     return put_value(s, i, of_word || s->joined ? TO_WORD : TO_TEXT, kind);
 }
 
-/* Whether "=" or ":" follows the name that ends at i, and where the value begins. */
+/* Does "=" or ":" follow the name that ends at i? Also returns where the value begins. */
 static bool assigned(const struct scan *s, size_t i, size_t *value)
 {
     bool gap;
@@ -498,8 +498,8 @@ static size_t string_at(const struct scan *s, size_t i)
     return is_string_quote(at(s, i)) ? i : 0;
 }
 
-/* Where the value of a name that ends at i begins: after "=", ":" and the like, or after a "," if the name is a string
- * itself. 0: it has none. */
+/* Where the value of a name that ends at i begins: after "=", ":" and the like, or after a "," if the name itself is a
+ * string. 0: it has none. */
 static size_t python_value(struct scan *s, size_t i, bool code)
 {
     const bool quoted = is_string_quote(at(s, i));
@@ -539,7 +539,7 @@ static size_t put_string(struct scan *s, size_t i, enum gs_mask_kind kind)
     return put_run(s, i + n, to);
 }
 
-/* Strings that follow one another are one; so are, after `names =`, those behind commas. */
+/* Adjacent strings are one value; after `names =` so are strings separated by commas. */
 static size_t put_strings(struct scan *s, size_t i, bool list, enum gs_mask_kind kind)
 {
     for (size_t next, quote; (quote = string_at(s, i)) != 0; i = next) {
@@ -610,7 +610,7 @@ static size_t put_python_value(struct scan *s, size_t i, size_t end, enum gs_mas
     return put_value(s, value, TO_TEXT, kind);
 }
 
-/* A name at i, and its value if that is a secret; returns where the scan goes on. */
+/* Masks the value of a name at i if it is a secret; returns where the scan continues. */
 static size_t put_name(struct scan *s, size_t i)
 {
     const char before = i ? s->in[i - 1] : 0;
@@ -621,7 +621,7 @@ static size_t put_name(struct scan *s, size_t i)
     const size_t written = put_run(s, i, end);
     if (written > end) return written;
     if (s->source && !may_have_value(s, i, end))
-        return end; /* most names: to judge each would take ten times as long */
+        return end; /* most names: examining each would take ten times as long */
     enum gs_mask_kind kind = gs_mask_name(s->in + i, end - i);
     if (in_query(s, i, end)) kind = GS_MASK_STRONG;
     if (kind == GS_MASK_NOT || (before == '/' && at(s, end) == ':')) /* the tag of an image */
@@ -643,7 +643,7 @@ static size_t put_name(struct scan *s, size_t i)
 
 /* ---------------------------------------------------------------- the whole */
 
-/* "-c", "-lc": the word after it is a program of its own. */
+/* "-c", "-lc": the next word is itself a program. */
 static bool runs_text(const struct scan *s, size_t end)
 {
     size_t from = end;
@@ -677,7 +677,7 @@ static size_t mask(char *out, size_t size, const char *in, size_t n, bool text)
 {
     struct scan s = {.in = in, .n = n, .out = out, .size = size};
     while (s.n && !in[s.n - 1]) s.n--;
-    s.joined = text = text || !memchr(in, 0, s.n); /* a program may have written its own title */
+    s.joined = text = text || !memchr(in, 0, s.n); /* a program may have overwritten its own title */
     if (!size) return 0;
     for (size_t i = 0; i < s.n;) i = step(&s, i, text);
     out[s.used] = 0;

@@ -12,8 +12,8 @@
  * The result is cut to size - 1 bytes, after the masking. Returns its length. No allocation, no locale. */
 size_t gs_mask_words(char *out, size_t size, const char *words, size_t length);
 
-/* The same for a command line whose words are already joined by blanks. A value that contains blanks is
- * masked up to the first one only, unless it is quoted. What is masked stays so. */
+/* The same for a command line whose words are already joined by blanks. A value that contains blanks is masked only up
+ * to the first one, unless it is quoted. A text that is masked already does not change. */
 size_t gs_mask_arguments(char *out, size_t size, const char *text);
 
 /* The same for a Python program, whose lines keep their numbers. Of a name that suggests a secret only a value in

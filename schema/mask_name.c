@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define WORDS_MAX 8 /* of a name, its last ones */
+#define WORDS_MAX 8 /* the last words of a name */
 
 struct word {
     const char *at;
@@ -28,13 +28,13 @@ static const char properties[] =
     "column col index env var prefix format class min max strength hint ttl expiry expires timeout enable enabled "
     "required stdin prompt version method model layer layers head heads rate weight weights loss acc score ratio "
     "txt json yaml yml toml py pem cfg conf ini csv bin header domain ";
-/* After a secret's name these change nothing. */
+/* These change nothing at the end of a secret's name. */
 static const char suffixes[] = " value base64 b64 string plaintext raw prod production dev staging ";
-/* Written together with the word before: hftoken, dbpassword. */
+/* Written without a separator from the word before: hftoken, dbpassword. */
 static const char *const endings[] = {"passwords", "password", "passwd",     "passphrase",  "secret",
                                       "token",     "apikey",   "credential", "credentials", "accesskey"};
 
-/* What a tokenizer, a batch or a table calls its tokens and keys. */
+/* Words with which a tokenizer, a batch or a table names its tokens and keys. */
 static const char harmless_token[] =
     " pad eos bos unk mask cls sep stop start end image img video audio text placeholder initializer special trigger "
     "instance next per max min num n new modifier target class prompt input output newline add sub pre vocab word "
@@ -134,7 +134,7 @@ static void split(struct name *name, const char *s, size_t length)
     }
 }
 
-/* The word before the last, NULL none. */
+/* The word before the last, NULL if there is none. */
 static const struct word *before_last(const struct name *name)
 {
     return name->n > 1 ? &name->words[name->n - 2] : NULL;

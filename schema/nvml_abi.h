@@ -1,5 +1,5 @@
-/* The part of NVML's binary interface that gpuspy needs, so that no toolkit is needed to build.
- * tests/nvml_check.c holds this against nvml.h where one stands, else against the simulator's. */
+/* The part of NVML's binary interface that gpuspy needs, so that no toolkit is needed to build. tests/nvml_check.c
+ * compares it with nvml.h if a toolkit is installed, else with the simulator's header. */
 #ifndef GPUSPY_SCHEMA_NVML_ABI_H
 #define GPUSPY_SCHEMA_NVML_ABI_H
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { NVML_ABI_SUCCESS = 0, NVML_ABI_INSUFFICIENT_SIZE = 7, NVML_ABI_TEMPERATURE_GPU = 0 };
-#define NVML_ABI_UNKNOWN UINT64_MAX /* bytes of a process that the driver does not tell */
+#define NVML_ABI_UNKNOWN UINT64_MAX /* bytes of a process that the driver does not report */
 
 typedef struct nvmlDevice_st *nvml_abi_device;
 
@@ -20,15 +20,15 @@ struct nvml_abi_memory { /* of nvmlDeviceGetMemoryInfo, without a version */
 struct nvml_abi_utilization {
     unsigned int gpu, memory;
 };
-/* How a process begins in all versions of the lists; what follows (16, 24 or 32 bytes in all) has
- * changed between drivers under one name. */
+/* The beginning of a process in all versions of the lists; the rest (16, 24 or 32 bytes in total) differs between
+ * drivers under one name. */
 struct nvml_abi_process {
     unsigned int pid;
     unsigned long long bytes;
 };
 
-/* How many bytes a process takes in a list of `n` that was filled with NVML_ABI_PATTERN before: drivers disagree under
- * one name, so what they have written is measured. 0: unknown. */
+/* How many bytes a process takes in a list of `n` that was filled with NVML_ABI_PATTERN: drivers differ under one name,
+ * so the bytes that they have written are counted. 0: unknown. */
 #define NVML_ABI_PATTERN 0xa5
 #define NVML_ABI_PROCESS_MOST 32
 static inline size_t nvml_abi_stride(const uint8_t *list, size_t room, unsigned n)
@@ -39,7 +39,7 @@ static inline size_t nvml_abi_stride(const uint8_t *list, size_t room, unsigned 
     return stride == 16 || stride == 24 || stride == NVML_ABI_PROCESS_MOST ? stride : 0;
 }
 
-/* In a container NVML may state the host's process ids, which mean nothing there. */
+/* In a container NVML may report the host's process ids, which have no meaning there. */
 static inline bool nvml_abi_ids_are_ours(void)
 {
     char text[64];

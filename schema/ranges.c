@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nodes are in one array and name each other by index (0: none), so that the whole map is one
- * allocation and a node half the size of one with pointers. */
+/* Nodes are in one array and refer to each other by index (0: none), so that the whole map is one allocation and a node
+ * has half the size of one with pointers. */
 struct gs_range_node {
     struct gs_range range;
     uint32_t left, right; /* right links the unused ones */
-    uint32_t priority;    /* no child has a higher one: the tree stays shallow by chance */
+    uint32_t priority;    /* no child has a higher one: random priorities keep the tree shallow */
 };
 
 static uint64_t end_of(const struct gs_range *range)

@@ -28,7 +28,7 @@ static const uint16_t least[GS_REC_TYPES] = {
     [GS_REC_EVENT_DONE] = sizeof(struct gs_rec_event_done),
 };
 
-/* What follows the fixed part. */
+/* The bytes after the fixed part. */
 static size_t variable_bytes(const struct gs_rec *rec)
 {
     switch (rec->type) {

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include "schema/event.h"
 
-/* True where a complete, consistent record stands at `rec`, with `room` readable bytes. The lengths
- * inside it can be relied on afterwards. */
+/* Is there a complete, consistent record at `rec`, with `room` readable bytes? If so, the lengths in it can be relied
+ * on. */
 bool gs_record_valid(const struct gs_rec *rec, size_t room);
 
 /* A definition takes effect with the event after it; everything else is an event. */

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define BATCH 65536
-#define STEP 16384 /* records: some 20 ms */
-/* Another gpuspy may be at it: it gets this long. */
+#define STEP 16384 /* records: about 20 ms */
+/* Another gpuspy may be completing it: wait this long. */
 #define PATIENCE_S 600
 #define HIGH_FD 500
 
@@ -26,20 +26,20 @@ struct gs_recovery {
     struct gs_reader *reader;
     int lock; /* the control file, locked */
     dev_t device;
-    ino_t inode; /* … its, as the application may have closed it */
+    ino_t inode; /* … its inode, because the application may have closed it */
     bool keep;   /* the spool is completed into a copy, and stays */
     bool done;
     char db[PATH_MAX], path[PATH_MAX + 8];
 };
 
-/* Whether the file under this name is still the one that was opened. */
+/* Does this name still refer to the file that was opened? */
 static bool still_there(int fd, const char *path)
 {
     struct stat a, b;
     return !fstat(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* -1 and errno. High, as this may be a process that isn't ours. */
+/* Returns -1 and sets errno. A high number, because this may be an application's process. */
 static int open_high(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -56,10 +56,10 @@ static void close_lock(struct gs_recovery *r)
     r->lock = -1;
 }
 
-/* flock and not a POSIX lock, which any close of the file in this process would drop. */
+/* flock, not a POSIX lock, which any close of the file in this process would release. */
 static bool lock_file(int fd)
 {
-    return !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* or no locks on this file system */
+    return !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* or this file system has no locks */
 }
 
 enum { TAKEN, GONE, RECORDING, LOST, FAILED };
@@ -81,7 +81,7 @@ static int find_process(struct gs_recovery *r, uint32_t *pid, char *error, size_
     return TAKEN;
 }
 
-/* Opens the spool and takes its lock, so that nobody else completes it at the same time. */
+/* Opens the spool and takes its lock, so that no other process completes it at the same time. */
 static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
 {
     struct timespec step = {0, 50 * 1000 * 1000};
@@ -130,7 +130,7 @@ static bool same_recording(struct gs_store *s, const struct gs_spool_header *h)
     return text_is(s->db, "SELECT run_id FROM process", h->run_id) && text_is(s->db, "SELECT pid FROM process", pid);
 }
 
-/* The process died before it had made its database. */
+/* The process died before it had created its database. */
 static struct gs_store *create_from(const struct gs_spool_header *h, const char *path, char *error, size_t error_size)
 {
     char host[HOST_NAME_MAX + 1] = "", command[sizeof h->command];
@@ -147,7 +147,7 @@ static struct gs_store *create_from(const struct gs_spool_header *h, const char 
     return gs_store_create(path, &info, error, error_size);
 }
 
-/* A file that was made, but no transaction of it: nothing in it, or only SQLite's header. */
+/* A file that was created but never committed to: it is empty, or has only SQLite's header. */
 static bool is_blank(const char *path)
 {
     sqlite3 *db = NULL;
@@ -172,7 +172,7 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
         return NULL;
     }
     bool missing = access(path, F_OK) && errno == ENOENT;
-    if (missing && h->drained) { /* frames and stacks that the rest refers to went with it */
+    if (missing && h->drained) { /* frames and stacks to which the rest refers are lost with it */
         snprintf(error, error_size, "the database was deleted, and the spool cannot be read without it");
         return NULL;
     }
@@ -235,7 +235,7 @@ int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size)
 
 void gs_recovery_forget(struct gs_recovery *r)
 {
-    gs_spool_close(&r->spool); /* its memory and its connection are left: SQLite was anywhere in them */
+    gs_spool_close(&r->spool); /* its memory and its connection are abandoned: SQLite was anywhere in them */
     close_lock(r);
 }
 
@@ -262,7 +262,7 @@ static int begin(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char
     switch (take_spool(r, patience_s, pid, error, error_size)) {
     case GONE: return 0;
     case RECORDING: return 2;
-    case LOST: /* what the database has is all there is */
+    case LOST: /* the database already has everything there is */
         if (!r->keep) unlink(r->path);
         return 0;
     case FAILED: return -1;

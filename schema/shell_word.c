@@ -28,7 +28,7 @@ static bool is_plain(const char *text)
     return *text && *text != '=' && !text[strspn(text, plain)];
 }
 
-/* Control characters, invisible ones, and those that change the direction of text. */
+/* Control characters, invisible characters, and those that change the direction of text. */
 static bool is_hidden(unsigned c)
 {
     return c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0xad || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||
@@ -56,7 +56,7 @@ static void add_quoted(struct text *t, const char *text)
     add(t, "'", 1);
 }
 
-/* A substitution loses the newlines at its end, so they follow it in quotes. */
+/* A substitution strips newlines at its end, so they follow it in quotes. */
 static void add_printf(struct text *t, const char *text)
 {
     char octal[8];

@@ -12,8 +12,8 @@
 #include "schema/mask.h"
 #include "schema/open_high.h"
 
-/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but
- * only by the folders that nobody else has: a project may well live in …/torch/. */
+/* Parts of a path that only a library's file has. For torch, also in a source tree, but only folders with names that no
+ * other project has: a project may well be in …/torch/. */
 static const char *const library_parts[] = {
     "/site-packages/",    "/dist-packages/",   "/torch/nn/",          "/torch/optim/",
     "/torch/autograd/",   "/torch/utils/",     "/torch/cuda/",        "/torch/_tensor.py",
@@ -58,7 +58,7 @@ static bool same_file(int fd, const struct stat *st)
     return !fstat(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
 }
 
-/* Why not; NULL: it may be read. */
+/* The reason for refusal; NULL: the file may be read. */
 static const char *refused(const struct stat *st, int64_t latest_ns, bool strict)
 {
     if (!S_ISREG(st->st_mode)) return "missing";
@@ -66,8 +66,8 @@ static const char *refused(const struct stat *st, int64_t latest_ns, bool strict
     return st->st_size > GS_SOURCE_FILE_BYTES ? "large" : NULL;
 }
 
-/* Opens no FIFO and no device, and does not wait for a lease. The time of the last access stays: it is the program's
- * file. -1: none. */
+/* Opens no FIFO and no device, and does not wait for a lease. Keeps the time of the last access, because it is the
+ * program's file. -1: none. */
 static int open_source(const char *path)
 {
     struct stat st;
@@ -92,7 +92,7 @@ static char *read_whole(int fd, size_t *length)
     return NULL;
 }
 
-/* Code can be compiled under any file's name: of a template, of a configuration. */
+/* Code can be compiled under any file name, for example a template's or a configuration's. */
 static bool is_python(const char *file, const char *text, size_t length)
 {
     const char *dot = strrchr(file, '.');
@@ -105,7 +105,7 @@ static bool is_python(const char *file, const char *text, size_t length)
 static char *read_file(int fd, const struct stat *st, const char *file, size_t *length, const char **left_out)
 {
     char *text = read_whole(fd, length), *masked = NULL;
-    *left_out = "changed"; /* it grew, or the program has closed the descriptor meanwhile */
+    *left_out = "changed"; /* it grew, or the program closed the descriptor meanwhile */
     if (text && same_file(fd, st)) {
         *left_out = "missing";
         const size_t size = 2 * *length + 16; /* a mask is longer than a short secret */
@@ -130,7 +130,7 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     struct stat st;
     if (fd >= 0 && !fstat(fd, &st)) {
         if (!(*left_out = refused(&st, latest_ns, strict))) text = read_file(fd, &st, file, length, left_out);
-        if (same_file(fd, &st)) close(fd); /* else the program has closed it, and the number is its own */
+        if (same_file(fd, &st)) close(fd); /* otherwise the program has closed it, and reuses the number */
     }
     errno = saved;
     return text;

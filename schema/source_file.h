@@ -9,23 +9,23 @@
 #include <stdint.h>
 
 enum {
-    GS_SOURCE_FILE_BYTES = 256 * 1024,   /* of one file: a larger one is left out */
-    GS_SOURCE_TOTAL_BYTES = 4096 * 1024, /* of a recording */
-    GS_SOURCE_FILES = 1024               /* likewise, with those that are left out */
+    GS_SOURCE_FILE_BYTES = 256 * 1024,   /* per file: larger ones are left out */
+    GS_SOURCE_TOTAL_BYTES = 4096 * 1024, /* per recording */
+    GS_SOURCE_FILES = 1024               /* per recording, including those that are left out */
 };
 
-/* An installed package's, PyTorch's or the standard library's; also where there is no file. */
+/* Is it a file of an installed package, of PyTorch or of the standard library? Also if the file does not exist. */
 bool gs_source_is_library(const char *file);
-/* Whether a file of this name may be the program's own: no library's, and not "<string>" and the like. */
+/* May a file of this name be the program's own? Not a library's, and not "<string>" or the like. */
 bool gs_source_is_own(const char *file);
 
 /* Why a file is left out: the words of the table source. */
-#define GS_SOURCE_FULL "full" /* with it, the recording would have more than GS_SOURCE_TOTAL_BYTES */
+#define GS_SOURCE_FULL "full" /* with this file, the recording would have more than GS_SOURCE_TOTAL_BYTES */
 
 /* A file's text without secrets (schema/mask.h), line by line as in the file, in memory that the caller frees. A
  * relative name is resolved in `folder`, which may be NULL. A file that was written after latest_ns (of the wall clock)
- * is not read; `strict`: nor one whose inode changed after that. NULL: *left_out says why, see gpuspy.sql; errno is
- * kept. */
+ * is not read; `strict`: nor one whose inode changed after that. NULL: *left_out is the reason, see gpuspy.sql; errno
+ * is kept. */
 char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bool strict, size_t *length,
                      const char **left_out);
 

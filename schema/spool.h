@@ -66,7 +66,7 @@
 
 #define GS_SPOOL_MAGIC "gpuspy spool"
 #define GS_SPOOL_VERSION 8
-#define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often: what is lost with the segment */
+#define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often: at most this much is lost with the segment */
 #define GS_SPOOL_ORPHANS 16    /* segments of dead processes that one user may leave in memory */
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)
 #define GS_SPOOL_COUNTERS 1024
@@ -74,7 +74,7 @@
 #define GS_SPOOL_CHUNKS                                                                                \
     1024                       /* 32 MiB: half of what gpuspy may hold in the target. Each thread that \
                                   records holds one, so this also bounds how many can at once */
-#define GS_SPOOL_THREADS 65536 /* writers' numbers are below this; each is given out again */
+#define GS_SPOOL_THREADS 65536 /* writers' numbers are below this; they are reused */
 #define GS_SPOOL_BYTES (GS_SPOOL_HEADER_BYTES + (size_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES)
 #define GS_SPOOL_MAP_WORDS (GS_SPOOL_CHUNKS / 64)
 
@@ -83,8 +83,8 @@ enum { GS_EXCEPTION_BYTES = 640, GS_PLACE_BYTES = 512 }; /* NUL included; longer
 enum gs_chunk_state {
     GS_CHUNK_FREE = 0, /* or taken a moment ago and not yet described */
     GS_CHUNK_TAKEN,    /* its writer appends */
-    GS_CHUNK_FULL,     /* done with; the writer has gone on to a later one */
-    GS_CHUNK_LAST,     /* done with; the writer is closed and has no later one */
+    GS_CHUNK_FULL,     /* complete; the writer continues in a later one */
+    GS_CHUNK_LAST,     /* complete; the writer is closed and has no later one */
 };
 
 struct gs_spool_header {
@@ -100,26 +100,25 @@ struct gs_spool_header {
     uint32_t chunk_bytes;
     uint32_t chunks;
     _Atomic uint64_t next_seq;
-    _Atomic uint32_t closed;                    /* 1: the session ended in order, no writer writes any more */
+    _Atomic uint32_t closed;                    /* 1: the session ended cleanly, no writer writes any more */
     _Atomic uint64_t lost;                      /* events that were dropped */
     _Atomic uint64_t lost_first_ns;             /* time of the first dropped one, 0 none */
-    _Atomic uint64_t end_ns;                    /* time of the orderly end */
+    _Atomic uint64_t end_ns;                    /* time of the clean end */
     _Atomic uint64_t taken[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: set by the writer that claims it,
                                                    cleared by the reader's release */
     char command[2048];                         /* argv joined by spaces, cut if longer */
-    _Atomic uint32_t drained;                   /* 1: something of it is in the database only */
-    _Atomic uint32_t exit_status;               /* what exit was given, its low byte, plus 1; 0: it was not called */
-    char exception[GS_EXCEPTION_BYTES];         /* "ValueError: its message" that no Python code caught; "" none */
+    _Atomic uint32_t drained;                   /* 1: the drain has moved some of it to the database */
+    _Atomic uint32_t exit_status;               /* the low byte of exit's argument, plus 1; 0: exit was not called */
+    char exception[GS_EXCEPTION_BYTES];         /* an uncaught Python exception, "ValueError: its message"; "" none */
     char exception_place[GS_PLACE_BYTES];       /* "train.py:31"; "" unknown */
-    uint32_t collector_off;                     /* 1: Python's garbage collector was off when the exception came */
+    uint32_t collector_off;                     /* 1: Python's garbage collector was off at the exception */
 };
 _Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
 
-/* Calls that are only counted (kernel and graph launches, queries), behind the header's page: an open
- * hash table of GS_SPOOL_COUNTERS slots that any thread adds to without a lock. A slot is never given
- * up and its count only grows; the drain writes the difference since it last looked, so that a kill
- * loses nothing. Where no slot is left, the call is counted without its stream (GS_COUNTER_ANY); for that,
- * some slots are kept. */
+/* Calls that are only counted (kernel and graph launches, queries), after the header's page: an open hash table of
+ * GS_SPOOL_COUNTERS slots to which any thread adds without a lock. A slot is never freed and its count only grows; the
+ * drain writes the difference since its last visit, so that a kill loses nothing. If no slot is left, the call is
+ * counted without its stream (GS_COUNTER_ANY); some slots are reserved for that. */
 struct gs_counter {
     _Atomic uint64_t key; /* gs_counter_key, 0 free */
     _Atomic uint64_t count;
@@ -132,7 +131,7 @@ static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream,
     const uint64_t on = device < 0 ? 0 : device > 13 ? 15 : (uint64_t)device + 1;
     return (stream & GS_COUNTER_ANY) | (uint64_t)(api & 2047) << 48 | on << 59 | (uint64_t)not_ready << 63;
 }
-/* A key lies in one of GS_COUNTER_PROBES slots from its own on. */
+/* A key is in one of GS_COUNTER_PROBES slots, starting with its own. */
 #define GS_COUNTER_PROBES 16
 static inline uint32_t gs_counter_slot(uint64_t key)
 {
@@ -150,7 +149,7 @@ static inline bool gs_counter_may_be_in(uint64_t key, uint32_t slot)
 struct gs_chunk {
     _Atomic uint32_t state; /* enum gs_chunk_state */
     uint32_t thread;        /* writer's number, from 1 */
-    uint64_t seq;           /* grows over the whole spool; a writer's chunks are read by it */
+    uint64_t seq;           /* grows over the whole spool; a writer's chunks are read in this order */
     _Atomic uint32_t used;  /* bytes of records published */
     _Atomic uint32_t busy;  /* the writer is between taking a time and publishing: the reader must
                                not run past this thread (gs_reader) */
@@ -162,7 +161,7 @@ struct gs_chunk {
 _Static_assert(sizeof(struct gs_chunk) == 64, "one cache line");
 #define GS_CHUNK_PARKED 0
 
-/* The file `<db>.spool`. Its first five members are where older gpuspys had theirs. */
+/* The file `<db>.spool`. Its first five members are at the same offsets as in older versions of gpuspy. */
 struct gs_spool_control {
     char magic[16];
     uint32_t version;
@@ -181,42 +180,41 @@ struct gs_spool_control {
 };
 
 enum gs_spool_state {
-    GS_SPOOL_RECORDING, /* its owner lives */
-    GS_SPOOL_LEFT,      /* its owner is gone, the segment is there */
-    GS_SPOOL_LOST,      /* both are gone */
-    GS_SPOOL_ELSEWHERE, /* another host's, or another IPC namespace's: it cannot be reached from here */
+    GS_SPOOL_RECORDING, /* its owner is alive */
+    GS_SPOOL_LEFT,      /* its owner is dead, the segment exists */
+    GS_SPOOL_LOST,      /* neither exists */
+    GS_SPOOL_ELSEWHERE, /* on another host, or in another IPC namespace: cannot be attached from here */
 };
 
 struct gs_spool {
     int shmid; /* -1: private memory */
     uint64_t cookie[2];
-    uint64_t control_device, control_inode; /* of the control file, where this process has made it */
-    int private_error;                      /* errno of shmget or shmat, where that is why */
+    uint64_t control_device, control_inode; /* of the control file, if this process created it */
+    int private_error;                      /* errno of shmget or shmat, if one of them failed */
     uint8_t *map;
     struct gs_spool_header *header;
     struct gs_counter *counters;
-    _Atomic uint32_t stop;                           /* ended: nobody gets room any more */
+    _Atomic uint32_t stop;                           /* ended: no writer gets room any more */
     _Atomic uint32_t stuck;                          /* a writer waited in vain: the others need not, until a
                                                         chunk comes back */
     _Atomic uint32_t drain_alive;                    /* a full spool waits for the drain only while this is set */
-    _Atomic uint64_t numbers[GS_SPOOL_THREADS / 64]; /* a bit a writer's number: given out */
+    _Atomic uint64_t numbers[GS_SPOOL_THREADS / 64]; /* one bit per writer's number: in use */
 };
 
 /* --- made by the recorder ------------------------------------------------------------------ */
 
-/* Creates the segment, and the control file `path` (must not exist) in one step: it appears under its
- * name only once it is complete. Where shared memory is refused, s->private_error says why, and the
- * spool is private memory. Returns 0 or an errno. `path` NULL: private memory without a control file,
- * for tests. */
+/* Creates the segment, and the control file `path` (must not exist) in one step: it appears under its name only when it
+ * is complete. If shared memory is refused, s->private_error has the reason, and the spool is private memory. Returns 0
+ * or an errno. `path` NULL: private memory without a control file, for tests. */
 int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
                     uint64_t start_mono_ns, uint64_t start_real_ns);
 
-/* Detaches; the segment and the control file stay. Also right in a forked child. */
+/* Detaches; the segment and the control file stay. Also allowed in a forked child. */
 void gs_spool_close(struct gs_spool *s);
-/* The same while other threads may still write there: what they write goes nowhere. */
+/* The same while other threads may still write to it: what they write is discarded. */
 void gs_spool_retire(struct gs_spool *s);
 
-/* One thread's end of it. Only that thread may use it. Plain memory, zero means unopened. */
+/* One thread's end of the spool. Only that thread may use it. Plain memory; all zeros means unopened. */
 struct gs_writer {
     struct gs_spool *spool;
     struct gs_chunk *chunk;
@@ -224,101 +222,96 @@ struct gs_writer {
     uint32_t used;     /* copy of chunk->used */
     uint64_t owner;    /* as in the chunk */
     bool held;         /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
-    bool keeps_number; /* close does not give the number back */
-    bool impatient;    /* the reader's own: never waits for room, which only it makes */
+    bool keeps_number; /* close keeps the number in use */
+    bool impatient;    /* the reader's own: never waits for room, because only the reader frees any */
 };
 
-/* Gives the writer the lowest free number. Never fails; a chunk is taken at the first record. */
+/* Gives the writer the lowest free number. Never fails; the first record takes a chunk. */
 void gs_writer_open(struct gs_writer *w, struct gs_spool *s);
 
-/* Room for `bytes` (multiple of 8, at most GS_CHUNK_BYTES/2), or NULL where the spool is full and
- * stayed so (bounded wait while the drain is alive), or has ended. The caller counts the loss
- * (gs_spool_lost) when an *event* gets NULL. Marks the writer busy until gs_writer_commit. No lock,
- * no malloc; system calls only when the spool is full. NULL from a writer that is not open, too. */
+/* Room for `bytes` (multiple of 8, at most GS_CHUNK_BYTES/2), or NULL if the spool is full and stayed so (bounded wait
+ * while the drain is alive), or has ended. The caller counts the loss (gs_spool_lost) if an *event* gets NULL. Marks
+ * the writer busy until gs_writer_commit. No lock, no malloc; system calls only if the spool is full. Also NULL for a
+ * writer that is not open. */
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes);
 void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
-/* An event that others with the same time follow: the writer stays busy. */
+/* An event that is followed by others with the same time: the writer stays busy. */
 void gs_writer_commit_more(struct gs_writer *w, uint32_t bytes);
-/* Marks busy before a time is taken that a later reserve will carry. The commit of an event clears it
- * (the commit of a definition does not, so that a stack can be captured in between), and so does
- * idle, for the case where no event came of it. */
+/* Marks the writer busy before it takes a time for a later record. The commit of an event clears the mark (the commit
+ * of a definition does not, so that a stack can be captured in between), and so does idle, if no event followed. */
 void gs_writer_busy(struct gs_writer *w);
 void gs_writer_idle(struct gs_writer *w);
-/* The thread ends: its definitions become void (a GS_REC_RESET), its chunk may be recycled once
- * drained, and its number is given out again. */
+/* The thread ends: its definitions become undefined (a GS_REC_RESET), its chunk may be reused once drained, and so may
+ * its number. */
 void gs_writer_close(struct gs_writer *w);
-/* The thread ends and the writer stays as it is, for a thread that adopts it: any thread, at any later
- * time, which must write a GS_REC_THREAD next. False: it has no chunk; close it instead. */
+/* The thread ends and the writer stays as it is for a thread that adopts it: any thread, at any later time, which must
+ * write a GS_REC_THREAD next. False: it has no chunk; close it instead. */
 bool gs_writer_park(struct gs_writer *w);
 void gs_writer_adopt(struct gs_writer *w);
 
 void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
-/* Removes the segment, and the control file unless another recording's has its name now. The memory
- * stays until gs_spool_close. */
+/* Removes the segment, and the control file unless its name now belongs to another recording. The memory stays until
+ * gs_spool_close. */
 void gs_spool_unlink(const struct gs_spool *s, const char *path);
-/* Counts one call; false where there is no slot for it. Any thread, at any time between create and close; no
- * lock, no system call. */
+/* Counts one call; false if there is no slot for it. Any thread, at any time between create and close; no lock, no
+ * system call. */
 bool gs_spool_count(struct gs_spool *s, uint64_t key);
 /* After this no writer gets room; readers read to the end. */
 void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
-/* The status that exit was called with. */
+/* Stores the status with which exit was called. */
 void gs_spool_exit(struct gs_spool *s, int status);
-/* Of an exception that ends a Python program, probably: both NUL terminated, cut to their fields. */
+/* Stores an exception that probably ends a Python program: both NUL terminated, cut to their fields. */
 void gs_spool_exception(struct gs_spool *s, const char *exception, const char *place, bool collector_off);
 
 /* --- read by the drain, or after a death ------------------------------------------------------ */
 
-/* Reads a control file: 0, an errno, or EINVAL with a text in `error` for a file that is not one, of
- * another version or damaged. */
+/* Reads a control file: 0, an errno, or EINVAL with a text in `error` if the file is not a control file, has another
+ * version or is damaged. */
 int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *error, size_t error_size);
-/* Not to be asked about a spool of the calling process that it still records into. */
+/* Must not be called for a spool into which the calling process still records. */
 enum gs_spool_state gs_spool_state(const struct gs_spool_control *c);
-/* Attaches the segment that the control file names. 0, an errno, or EINVAL or EIDRM (it is not there
- * any more) with a text in `error`. */
+/* Attaches the segment that the control file names. Returns 0, an errno, or EINVAL or EIDRM (it does not exist any
+ * more) with a text in `error`. */
 int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t error_size);
 int gs_spool_peek(struct gs_spool *s, const char *path, char *error, size_t error_size); /* read-only */
-/* The pid that still records into it, 0 if none does. 1 where the owner lives in another pid
- * namespace. */
+/* The pid that still records into it, 0 if none does; 1 if the owner is in another pid namespace. */
 uint32_t gs_spool_owner(const char *path);
 
 struct gs_progress { /* how far one thread's records are in the database */
     uint64_t seq;
     uint32_t offset;
-    uint64_t time_ns; /* the merge reached this time: records behind it never sort before it */
+    uint64_t time_ns; /* the merge reached this time: earlier records never sort after it */
 };
 
-#define GS_SLACK_NS 1000000 /* records younger than this wait for the next poll, see spool_read.c */
+#define GS_SLACK_NS 1000000 /* younger records wait for the next poll, see spool_read.c */
 
 struct gs_reader;
-/* `start[thread]` for the first `threads` writers' numbers (index = number): where to continue.
- * The reader validates every length and number it finds: a damaged record ends that chunk, and is
- * counted (gs_reader_damaged). NULL: out of memory. */
+/* `start[thread]` for the first `threads` writers' numbers (index = number): where to continue. The reader validates
+ * every length and number that it finds: a damaged record ends that chunk, and is counted (gs_reader_damaged). NULL:
+ * out of memory. */
 struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start, uint32_t threads);
-/* Looks at what has been published and how far it may be merged: records that sort before the
- * returned watermark can be read in order now. `now_ns` is taken before the call. final: nobody
- * writes any more, read everything. */
+/* Finds out what has been published and how far it may be merged: records that sort before the returned watermark can
+ * be read in order now. `now_ns` is taken before the call. final: no thread writes any more, read everything. */
 uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final);
-/* The next record over all threads in order of time (a definition comes right before the event it
- * defines for; equal times: lower thread first), or NULL when none is left below the watermark.
- * Valid until the next gs_reader_release. What sorts a record is the moment it was written, or a
- * little before: time_ns, for copies, sets and syncs time_ns + blocked_ns, and never less than that of
- * the thread's record before it. */
+/* The next record of all threads, by time (a definition comes right before the event that needs it; equal times: lower
+ * thread first), or NULL if none is left below the watermark. Valid until the next gs_reader_release. A record sorts by
+ * the time at which it was written, or shortly before: time_ns, for copies, sets and syncs time_ns + blocked_ns, and
+ * never before the thread's previous record. */
 const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread);
-/* Where thread's reading stands, to be stored in the same transaction as its rows. */
+/* How far the thread's records have been read, to be stored in the same transaction as the rows. */
 struct gs_progress gs_reader_progress(const struct gs_reader *r, uint32_t thread);
 uint32_t gs_reader_threads(const struct gs_reader *r); /* highest thread number seen */
-/* After the commit: chunks read to the end go back to the writers. */
+/* After the commit: returns chunks that were read to the end to the writers. */
 void gs_reader_release(struct gs_reader *r);
-/* Closes for the writers that ended without a word what they hold: threads that recorded once more
- * after their last thread-specific destructor, or were left without one. Parked writers stay. Only in
- * their own process. */
+/* Closes writers that ended without closing and frees what they hold: threads that recorded once more after their last
+ * thread-specific destructor, or that had none. Parked writers stay. Only in their own process. */
 void gs_reader_bury(struct gs_reader *r);
 uint64_t gs_reader_damaged(const struct gs_reader *r);
 /* The spool's GS_SPOOL_COUNTERS counters; not validated, and writers may be adding to them. */
 const struct gs_counter *gs_reader_counters(const struct gs_reader *r);
-/* The time at which the last poll was asked for, or the session's end where that was before. */
+/* The time given to the last poll, or the session's end if that was earlier. */
 uint64_t gs_reader_now(const struct gs_reader *r);
-/* Share of the chunks in use, 0..1: the drain hurries as it grows. */
+/* Share of the chunks in use, 0..1: the drain works faster as it grows. */
 double gs_reader_fill(const struct gs_reader *r);
 void gs_reader_close(struct gs_reader *r);
 

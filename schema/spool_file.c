@@ -58,7 +58,7 @@ static void fill_header(struct gs_spool_header *h, const struct gs_spool_control
 static int open_new(const char *path)
 {
     int fd = gs_open_high(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-    if (fd >= 0) fchmod(fd, 0600); /* whatever the umask is */
+    if (fd >= 0) fchmod(fd, 0600); /* independent of the umask */
     return fd;
 }
 
@@ -66,7 +66,7 @@ static int write_control(struct gs_spool *s, const char *temp, const struct gs_s
 {
     struct stat st = {0};
     int fd = open_new(temp);
-    if (fd < 0 && errno == EEXIST && !unlink(temp)) /* left by a dead process with our pid */
+    if (fd < 0 && errno == EEXIST && !unlink(temp)) /* left by a dead process with the same pid */
         fd = open_new(temp);
     if (fd < 0) return errno;
     ssize_t n;
@@ -82,8 +82,8 @@ static int write_control(struct gs_spool *s, const char *temp, const struct gs_s
     return error;
 }
 
-/* Gives the finished file its name, unless that exists. Where there are no hard links (some network
- * and FUSE file systems) the name is taken first and then replaced by the finished file. */
+/* Renames the finished file, unless its name exists. Without hard links (some network and FUSE file systems) the name
+ * is created first and then replaced by the finished file. */
 static int publish(const char *temp, const char *path)
 {
     if (!link(temp, path)) {
@@ -126,7 +126,7 @@ static int create(struct gs_spool *s, const char *path, const char *run_id, cons
     fill_control(&c, run_id, command, mono, real);
     int error = path ? gs_segment_create(s) : gs_segment_create_private(s);
     if (error) return error;
-    fill_header(s->header, &c); /* at once: a segment without it is nobody's, and never removed */
+    fill_header(s->header, &c); /* at once: a segment without a header belongs to no one and is never removed */
     c.shmid = s->shmid;
     c.address = (uintptr_t)s->map;
     memcpy(s->cookie, c.cookie, sizeof s->cookie);
@@ -166,7 +166,7 @@ void gs_spool_close(struct gs_spool *s)
 void gs_spool_retire(struct gs_spool *s)
 {
     const int saved = errno;
-    /* zero pages in place of the segment, in one step */
+    /* replaces the segment by zero pages in one step */
     if (s->map)
         (void)mmap(s->map, GS_SPOOL_BYTES, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -223,7 +223,7 @@ void gs_spool_unlink(const struct gs_spool *s, const char *path)
     if (!s->map) return;
     const int code = gs_spool_read_control(path, &c, error, sizeof error);
     bool ours = !code && !memcmp(c.cookie, s->cookie, sizeof c.cookie);
-    if (code == EMFILE || code == ENFILE) /* no descriptor to read it with */
+    if (code == EMFILE || code == ENFILE) /* no descriptor is left to read it with */
         ours = !lstat(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode;
     if (ours) unlink(path);
     gs_segment_remove(s->shmid);

@@ -42,7 +42,8 @@ static bool read_process(uint32_t pid, struct process *p)
     return p->start_ticks != 0;
 }
 
-uint64_t gs_process_start_ticks(uint32_t pid)
+/* Field 22 of /proc/pid/stat, 0 if it cannot be read. */
+static uint64_t gs_process_start_ticks(uint32_t pid)
 {
     struct process p;
     return read_process(pid, &p) ? p.start_ticks : 0;
@@ -50,7 +51,7 @@ uint64_t gs_process_start_ticks(uint32_t pid)
 
 static bool is_gone(const struct process *p, uint64_t start_ticks)
 {
-    /* a main thread that ended by pthread_exit is a zombie while the others go on */
+    /* a main thread that ended by pthread_exit is a zombie while the others continue */
     const bool zombie = p->state == 'X' || p->state == 'x' || (p->state == 'Z' && p->threads < 2);
     return zombie || p->start_ticks != start_ticks;
 }
@@ -58,12 +59,12 @@ static bool is_gone(const struct process *p, uint64_t start_ticks)
 bool gs_process_is_gone(uint32_t pid, uint64_t start_ticks)
 {
     struct process p;
-    if (!read_process(pid, &p) || !start_ticks) /* /proc cannot be read here, or could not in the recorder */
+    if (!read_process(pid, &p) || !start_ticks) /* /proc cannot be read here, or could not be read in the recorder */
         return kill((pid_t)pid, 0) && errno == ESRCH;
     return is_gone(&p, start_ticks);
 }
 
-/* Of a process whose first thread has ended, /proc/self has neither namespaces nor program nor arguments. */
+/* After the first thread of a process has ended, its /proc/self has neither namespaces nor program nor arguments. */
 uint64_t gs_namespace(const char *which)
 {
     char path[64];
@@ -115,7 +116,7 @@ static int maps_spool(const struct gs_spool_control *c)
     return found ? 1 : any ? 0 : -1;
 }
 
-/* Whether any process has the segment attached: 1, 0, -1 the segment is gone, -2 unknown. */
+/* Does any process have the segment attached? 1 yes, 0 no, -1 the segment does not exist, -2 unknown. */
 static int is_attached(const struct gs_spool_control *c)
 {
     struct shmid_ds ds;

@@ -33,30 +33,30 @@
 #include <unistd.h>
 
 #define NO_CHUNK UINT16_MAX
-#define MERGE_END (UINT64_MAX - 1) /* no record sorts behind it */
+#define MERGE_END (UINT64_MAX - 1) /* no record sorts after it */
 
 _Static_assert(GS_SPOOL_CHUNKS < NO_CHUNK, "chunk numbers fit");
 
 struct chunk_view { /* a chunk as the last poll saw it */
-    uint64_t seq;   /* 0: not looked at */
+    uint64_t seq;   /* 0: not read yet */
     uint32_t used;
     uint16_t next; /* the thread's next chunk */
     uint8_t state;
     uint8_t busy;
-    bool ignored; /* makes no sense, or was used up before we opened */
-    bool damaged; /* its rest is */
+    bool ignored; /* inconsistent, or read completely before this reader was opened */
+    bool damaged; /* the rest of it is damaged */
 };
 
 struct cursor { /* one thread's reading */
     struct gs_progress at;
-    uint64_t key;     /* what its next record sorts by */
-    uint64_t idle_at; /* the last poll that saw it idle */
+    uint64_t key;     /* by which its next record sorts */
+    uint64_t idle_at; /* the last poll in which it was idle */
     uint16_t head;    /* its chunks, the one being read first */
     uint16_t tail;
     bool holding;  /* is, or may be, about to publish a time that it took before the poll */
-    bool awaiting; /* went on to a chunk that no poll has seen yet */
-    bool grouped;  /* key is that of the event after the definitions being read */
-    bool trailing; /* they have no event after them */
+    bool awaiting; /* continues in a chunk that no poll has seen yet */
+    bool grouped;  /* key is the time of the event after the definitions being read */
+    bool trailing; /* no event follows the definitions */
 };
 
 struct gs_reader {
@@ -71,7 +71,7 @@ struct gs_reader {
     uint64_t damaged;
     bool final;
     uint32_t done_count;
-    uint16_t done[GS_SPOOL_CHUNKS]; /* read to the end, to be given back */
+    uint16_t done[GS_SPOOL_CHUNKS]; /* read to the end, to be returned */
     struct chunk_view chunks[GS_SPOOL_CHUNKS];
 };
 
@@ -106,7 +106,7 @@ struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *s
     for (uint32_t t = 1; t < threads; t++) {
         r->cursors[t].at = start[t];
         if (start[t].seq) r->threads = t;
-        if (start[t].offset % 8) { /* nothing that we wrote: don't read that chunk */
+        if (start[t].offset % 8) { /* not an offset that gpuspy wrote: do not read that chunk */
             r->cursors[t].at.offset = GS_CHUNK_BYTES;
             r->damaged++;
         }
@@ -124,8 +124,8 @@ void gs_reader_close(struct gs_reader *r)
 
 /* ---------------------------------------------------------------- looking at the chunks */
 
-/* Puts a chunk into its thread's list, by seq. False where one has its number: how far that one was
- * read says nothing about this one. */
+/* Inserts a chunk into its thread's list, by seq. False if another chunk has its number: how far that one was read does
+ * not apply to this one. */
 static bool insert(struct gs_reader *r, struct cursor *c, uint16_t index)
 {
     struct chunk_view *v = &r->chunks[index];
@@ -148,7 +148,7 @@ static bool insert(struct gs_reader *r, struct cursor *c, uint16_t index)
     return true;
 }
 
-/* The reading goes on at the start of the chunk, or where the database left it. */
+/* Reading starts at the beginning of the chunk, or where the database's progress ends. */
 static void start_chunk(struct gs_reader *r, struct cursor *c)
 {
     uint64_t seq = r->chunks[c->head].seq;
@@ -158,7 +158,7 @@ static void start_chunk(struct gs_reader *r, struct cursor *c)
     }
 }
 
-/* Meets a chunk for the first time. False: out of memory. */
+/* A chunk that is new to the reader. False: out of memory. */
 static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chunk)
 {
     struct chunk_view *v = &r->chunks[index];
@@ -176,7 +176,7 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
     }
     if (thread > r->threads) r->threads = thread;
     struct cursor *c = &r->cursors[thread];
-    if (v->seq < c->at.seq) { /* all in the database already, or (damaged) out of order */
+    if (v->seq < c->at.seq) { /* all of it is in the database already, or (damaged) out of order */
         v->ignored = true;
         return true;
     }
@@ -207,9 +207,9 @@ static void inspect_part(struct gs_reader *r, uint16_t index, uint64_t newest)
     v->used = used;
 }
 
-/* Chunks taken while we look are left for the next poll: a thread may take one behind us and the
- * next one ahead of us, and its records would be read in the wrong order. With `newest` read first,
- * a chunk that we accept has predecessors that were published before we looked at anything. */
+/* Chunks that are taken during the inspection are left for the next poll: a thread may take one behind the current
+ * position and the next one ahead of it, and its records would be read in the wrong order. `newest` is read first, so
+ * the predecessors of an accepted chunk were published before the inspection began. */
 static void inspect_parts(struct gs_reader *r)
 {
     uint64_t newest = r->final ? UINT64_MAX : atomic_load_explicit(&r->spool->header->next_seq, memory_order_acquire);
@@ -240,8 +240,8 @@ static const struct gs_rec *record_at(const struct gs_reader *r, uint16_t index,
     return (const struct gs_rec *)(const void *)(base + offset);
 }
 
-/* The record at (index, offset), going on to the thread's next chunk where that one is used up.
- * NULL: none now. A damaged record ends its chunk. */
+/* The record at (index, offset), in the thread's next chunk if this one is used up. NULL: none now. A damaged record
+ * ends its chunk. */
 static const struct gs_rec *record_from(struct gs_reader *r, uint16_t *index, uint32_t *offset)
 {
     for (;;) {
@@ -258,8 +258,7 @@ static const struct gs_rec *record_from(struct gs_reader *r, uint16_t *index, ui
     }
 }
 
-/* The event that the definitions from here on belong to: its time, or false where there is none
- * (yet). */
+/* The time of the event to which the definitions from here on belong; false if there is none (yet). */
 static bool find_event(struct gs_reader *r, const struct cursor *c, uint64_t *time)
 {
     uint16_t index = c->head;
@@ -276,7 +275,7 @@ static uint64_t merge_key(const struct cursor *c, uint64_t time)
     return time > c->at.time_ns ? time : c->at.time_ns;
 }
 
-/* Finds the thread's next record and what it sorts by. False: nothing to read now. */
+/* Finds the thread's next record and its sort key. False: nothing to read now. */
 static bool prepare(struct gs_reader *r, struct cursor *c)
 {
     if (c->head == NO_CHUNK) return false;
@@ -324,7 +323,7 @@ static void sift_down(struct gs_reader *r, uint32_t at)
     heap[at] = thread;
 }
 
-/* The thread has nothing (more) to read: what it may still publish bounds the merge. */
+/* The thread has nothing (more) to read: what it may still publish limits the merge. */
 static void hold_back(struct gs_reader *r, const struct cursor *c)
 {
     if (!c->holding || r->final) return;
@@ -339,7 +338,7 @@ static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
     if (c->tail != NO_CHUNK) {
         const struct chunk_view *v = &r->chunks[c->tail];
         c->holding = v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
-        /* Seen just before it was marked full: reading stops there, whatever follows. */
+        /* Inspected just before it was marked full: reading stops at its end, whatever follows. */
         for (uint16_t i = c->head; i != c->tail && !c->holding; i = r->chunks[i].next)
             c->holding = !finished(r, &r->chunks[i]);
     }
@@ -366,8 +365,8 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
     return r->limit;
 }
 
-/* Definitions that no event followed: those of the process are worth keeping, a thread's frames and
- * stacks mean nothing any more. */
+/* Definitions without a following event: those of the process are kept, a thread's frames and stacks are no longer
+ * needed. */
 static bool worth_reading(const struct cursor *c, const struct gs_rec *rec)
 {
     return !c->trailing ||
@@ -436,7 +435,7 @@ void gs_reader_release(struct gs_reader *r)
     }
 }
 
-/* Its number first, and only then the state: from there on the chunk may be another's. */
+/* Frees the number first and only then the state: after that the chunk may belong to another thread. */
 static void close_buried(struct gs_spool *s, struct gs_chunk *chunk)
 {
     const uint32_t thread = chunk->thread;
@@ -452,12 +451,12 @@ void gs_reader_bury(struct gs_reader *r)
         for (; bits; bits &= bits - 1) {
             const uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
             struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
-            /* what the chunk says of its writer is there only where its state says so */
+            /* the chunk describes its writer only if its state is TAKEN */
             if (atomic_load_explicit(&chunk->state, memory_order_acquire) != GS_CHUNK_TAKEN) continue;
             uint64_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
             const pid_t tid = (pid_t)(uint32_t)owner;
             if (tid == GS_CHUNK_PARKED || !syscall(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH) continue;
-            /* Unless it was parked before it ended, and perhaps adopted since: then it has a new owner. */
+            /* Unless it was parked before the thread ended, and possibly adopted since: then it has a new owner. */
             if (atomic_compare_exchange_strong(&chunk->owner, &owner, owner >> 32 << 32)) close_buried(r->spool, chunk);
         }
     }

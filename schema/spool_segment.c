@@ -63,7 +63,7 @@ int gs_segment_attach(struct gs_spool *s, const struct gs_spool_control *c, bool
     struct shmid_ds ds;
     if (c->shmid < 0) return EIDRM;
     if (shmctl(c->shmid, IPC_STAT, &ds)) return errno == EINVAL ? EIDRM : errno;
-    if (ds.shm_segsz != GS_SPOOL_BYTES) /* the id was given out again */
+    if (ds.shm_segsz != GS_SPOOL_BYTES) /* the id was reused */
         return EIDRM;
     void *map = shmat(c->shmid, NULL, writable ? 0 : SHM_RDONLY);
     if (map == (void *)-1) return errno == EINVAL ? EIDRM : errno;
@@ -82,7 +82,7 @@ int gs_segment_attach(struct gs_spool *s, const struct gs_spool_control *c, bool
 
 /* ---------------------------------------------------------------- orphans */
 
-/* A spool of this user that nobody has had attached for so long. */
+/* A spool of this user that no process has had attached for this long. */
 static bool is_orphan(int shmid, const struct shmid_ds *ds, long age_s)
 {
     if (ds->shm_segsz != GS_SPOOL_BYTES || ds->shm_nattch || ds->shm_perm.uid != geteuid() ||

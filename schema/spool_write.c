@@ -1,5 +1,5 @@
-/* The writers' end of the spool: creation, chunks, appending. Everything that runs in an
- * application thread is async-signal-safe and keeps errno. */
+/* The writers' end of the spool: creation, chunks, appending. Everything that runs in an application's thread is
+ * async-signal-safe and keeps errno. */
 #include "schema/spool.h"
 #include "schema/spool_file.h"
 
@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A full spool is waited for as long as the drain gives chunks back, but never longer than this
- * without one: the application comes first. */
+/* A writer waits for a full spool as long as the drain frees chunks, but never longer than this without one: the
+ * application comes first. */
 #define WAIT_STEP_NS 100000
 #define WAIT_STEPS 60000
 #define WAIT_PATIENCE 10000
@@ -33,7 +33,7 @@ static bool stopped(struct gs_spool *s)
     return atomic_load_explicit(&s->stop, memory_order_relaxed);
 }
 
-/* Claims the lowest free chunk; -1 where all are taken. */
+/* Claims the lowest free chunk; -1 if all are taken. */
 static int claim_lowest(struct gs_spool *s)
 {
     for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
@@ -48,15 +48,15 @@ static int claim_lowest(struct gs_spool *s)
     return -1;
 }
 
-/* Waits for a chunk in small steps, as long as the drain lives. While chunks change hands patience
- * starts anew, up to a limit: the drain gives them back, and others are only faster in taking them.
- * Where nothing moved at all, who waited in vain says so, and the next ones try once: a drain that
- * hangs costs the application one wait, not one an event. */
+/* Waits for a chunk in small steps, as long as the drain is alive. While chunks change hands the time starts anew, up
+ * to a limit: the drain frees them, and other threads merely take them faster. If nothing moved at all, a thread that
+ * waited in vain sets a flag, and the next ones try only once: a drain that hangs costs the application one wait, not
+ * one per event. */
 static int claim_waiting(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
     struct timespec step = {0, WAIT_STEP_NS};
-    if (w->chunk) /* the reader does not hold the merge back for one who waits for it */
+    if (w->chunk) /* the reader does not hold the merge back for a thread that waits for it */
         atomic_store_explicit(&w->chunk->busy, GS_BUSY_WAITING, memory_order_release);
     uint64_t seq = atomic_load_explicit(&s->header->next_seq, memory_order_relaxed);
     uint32_t patience = WAIT_PATIENCE;
@@ -75,8 +75,8 @@ static int claim_waiting(struct gs_writer *w)
     return -1;
 }
 
-/* Takes a new chunk for the writer, marked busy from the first moment that a reader can see it.
- * Only then is the old one given up, so that the thread never looks idle in between. */
+/* Takes a new chunk for the writer, marked busy from the first moment at which a reader can see it. Only then is the
+ * old one released, so that the thread never appears idle in between. */
 static bool next_chunk(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
@@ -89,7 +89,7 @@ static bool next_chunk(struct gs_writer *w)
     struct gs_chunk *c = chunk_at(s, (uint32_t)index);
     c->thread = w->thread;
     atomic_store_explicit(&c->owner, w->owner, memory_order_relaxed);
-    /* release: a reader that sees this number sees all that the thread did before */
+    /* release: a reader that sees this number sees everything that the thread did before */
     c->seq = atomic_fetch_add_explicit(&s->header->next_seq, 1, memory_order_release) + 1;
     atomic_store_explicit(&c->used, 0, memory_order_relaxed);
     atomic_store_explicit(&c->busy, GS_BUSY, memory_order_relaxed);
@@ -104,12 +104,12 @@ static bool next_chunk(struct gs_writer *w)
 
 /* ---------------------------------------------------------------- the writer */
 
-/* The lowest number that no writer has. Beyond the last one: writers that record nothing. */
+/* The lowest number that no writer has. Beyond the last one, writers record nothing. */
 static uint32_t take_number(struct gs_spool *s)
 {
     for (uint32_t word = 0; word < GS_SPOOL_THREADS / 64; word++) {
         uint64_t bits = atomic_load_explicit(&s->numbers[word], memory_order_relaxed);
-        while (~(bits | !word)) { /* number 0 is no writer's */
+        while (~(bits | !word)) { /* number 0 belongs to no writer */
             uint64_t used = bits | !word, bit = ~used & (used + 1);
             if (atomic_compare_exchange_weak_explicit(&s->numbers[word], &bits, bits | bit, memory_order_acquire,
                                                       memory_order_relaxed))
@@ -157,7 +157,7 @@ void gs_writer_adopt(struct gs_writer *w)
 static __attribute__((noinline, cold)) bool next_chunk_keeping_errno(struct gs_writer *w)
 {
     int saved = errno, cancel;
-    /* the system calls in it are none of the application's: it is not cancelled in them */
+    /* the system calls in it are not the application's: it must not be cancelled in them */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     bool ok = next_chunk(w);
     pthread_setcancelstate(cancel, NULL);
@@ -227,7 +227,7 @@ void gs_writer_close(struct gs_writer *w)
         w->used += sizeof *rec;
         atomic_store_explicit(&c->used, w->used, memory_order_release);
     }
-    if (c) /* not ours any more from here on, as in next_chunk */
+    if (c) /* it belongs to another thread from here on, as in next_chunk */
         atomic_store_explicit(&c->state, GS_CHUNK_LAST, memory_order_release);
     if (w->spool && !w->keeps_number) gs_spool_free_number(w->spool, w->thread);
     memset(w, 0, sizeof *w);
@@ -262,7 +262,7 @@ void gs_spool_exception(struct gs_spool *s, const char *exception, const char *p
 
 /* ---------------------------------------------------------------- counters */
 
-/* True where the slot belongs to `key` now. */
+/* True if the slot belongs to `key` now. */
 static bool claim(struct gs_counter *slot, uint64_t key)
 {
     uint64_t found = atomic_load_explicit(&slot->key, memory_order_relaxed);

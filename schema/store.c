@@ -399,6 +399,8 @@ void gs_store_close(struct gs_store *s)
         free(s->threads.at[t].stacks.ids);
     }
     void *arrays[] = {s->allocations.at,    s->ends.at,         s->copies.at,
+                      s->ends_sorted.at,
+
                       s->memsets.at,        s->syncs.at,        s->ooms.at,
                       s->recovered_ooms.at, s->samples.at,      s->reserved.at,
                       s->handles.at,        s->handle_ends.at,  s->device_samples.at,
@@ -414,11 +416,12 @@ void gs_store_close(struct gs_store *s)
     gs_store_free_marks(s);
     gs_store_free_sources(s);
     gs_levels_free(&s->levels);
+    gs_scopes_free(&s->scopes);
     gs_keep_free(&s->keep);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);
     gs_live_free(&s->events);
-    gs_ranges_free(&s->ranges);
+    gs_ranges_free(&s->places.tree);
     gs_id_free(&s->frame_ids);
     gs_id_free(&s->stack_ids);
     gs_id_free(&s->module_ids);

@@ -229,9 +229,9 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
 
 enum side { PAGEABLE, PINNED, MANAGED, ON_DEVICE };
 
-static enum side side_of(const struct gs_store *s, uint64_t address, int *device)
+static enum side side_of(struct gs_store *s, uint64_t address, int *device)
 {
-    const struct gs_range *range = gs_ranges_find(&s->ranges, address);
+    const struct gs_range *range = gs_store_find_place(s, address);
     if (!range) range = gs_vmm_find(s, address);
     *device = range ? range->device : -1;
     if (!range) return PAGEABLE;
@@ -254,7 +254,7 @@ static uint8_t guess_direction(enum side dst, enum side src)
     return src_far ? GS_DIR_D2H : GS_DIR_H2H;
 }
 
-static void classify(const struct gs_store *s, const struct gs_rec_copy *rec, uint8_t *direction, uint8_t *host_memory)
+static void classify(struct gs_store *s, const struct gs_rec_copy *rec, uint8_t *direction, uint8_t *host_memory)
 {
     int dst_device, src_device;
     enum side dst = side_of(s, rec->dst, &dst_device), src = side_of(s, rec->src, &src_device);

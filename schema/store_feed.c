@@ -6,15 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum how {
-    NEXT /* first_allocation + index */,
-    WHOLE,
-    KNOWN /* negative: NULL */,
-    ID /* 0: NULL */,
-    SIGNED_16,
-    UNSIGNED_16,
-    BYTE
-};
+enum how { WHOLE, KNOWN /* negative: NULL */, ID /* 0: NULL */, SIGNED_16, UNSIGNED_16, BYTE };
 
 struct column { /* of a row in memory */
     uint16_t at;
@@ -26,15 +18,9 @@ struct column { /* of a row in memory */
     }
 
 static const struct column allocation[] = {
-    {0, NEXT},
-    AT(allocation, kind, WHOLE),
-    AT(allocation, address, WHOLE),
-    AT(allocation, bytes, WHOLE),
-    AT(allocation, alloc_ns, WHOLE),
-    AT(allocation, life_ns, KNOWN),
-    AT(allocation, stream, WHOLE),
-    AT(allocation, alloc_stack, ID),
-    AT(allocation, free_stack, ID),
+    AT(allocation, kind, WHOLE),     AT(allocation, address, WHOLE), AT(allocation, bytes, WHOLE),
+    AT(allocation, alloc_ns, WHOLE), AT(allocation, life_ns, KNOWN), AT(allocation, stream, WHOLE),
+    AT(allocation, alloc_stack, ID), AT(allocation, free_stack, ID),
 };
 static const struct column copy[] = {
     AT(copy, kind, WHOLE),       AT(copy, bytes, WHOLE),  AT(copy, start_ns, WHOLE),
@@ -49,6 +35,7 @@ static const struct column sync_[] = {
     AT(sync, device, SIGNED_16), AT(sync, kind, BYTE),    AT(sync, api, UNSIGNED_16), AT(sync, start_ns, WHOLE),
     AT(sync, blocked_ns, WHOLE), AT(sync, handle, WHOLE), AT(sync, stack, ID),        AT(sync, thread, ID),
 };
+static const struct column end[] = {AT(end, id, WHOLE), AT(end, life_ns, KNOWN), AT(end, free_stack, ID)};
 static const struct column mark[] = {
     AT(mark, kind, BYTE),      AT(mark, name, ID),       AT(mark, domain, ID),
     AT(mark, start_ns, WHOLE), AT(mark, life_ns, KNOWN), AT(mark, thread, ID),
@@ -60,8 +47,10 @@ static const struct feed {
     const struct column *columns;
     size_t array, row_bytes; /* where in the store; of one row */
 } feeds[] = {
-    {"feed_allocation", "CREATE TABLE x(id,kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)", allocation,
+    {"feed_allocation", "CREATE TABLE x(kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)", allocation,
      offsetof(struct gs_store, allocations), sizeof(struct gs_row_allocation)},
+    {"feed_end", "CREATE TABLE x(id,life_ns,free)", end, offsetof(struct gs_store, ends_sorted),
+     sizeof(struct gs_row_end)},
     {"feed_copy", "CREATE TABLE x(kind,bytes,start_ns,blocked_ns,stream,stack)", copy,
      offsetof(struct gs_store, copies), sizeof(struct gs_row_copy)},
     {"feed_memset", "CREATE TABLE x(device,bytes,async,start_ns,blocked_ns,stream,stack,thread,api)", memset_,
@@ -86,7 +75,7 @@ struct cursor {
     sqlite3_vtab_cursor base;
     const char *row, *end;
     size_t row_bytes;
-    int64_t id;
+    int64_t id; /* of the row in allocation_row */
 };
 
 static int feed_connect(sqlite3 *db, void *source, int argc, const char *const *argv, sqlite3_vtab **out, char **error)
@@ -159,7 +148,6 @@ static int feed_column(sqlite3_vtab_cursor *cursor, sqlite3_context *out, int i)
     const void *at = c->row + column->at;
     int64_t n;
     switch ((enum how)column->how) {
-    case NEXT: n = c->id; break;
     case WHOLE:
     case KNOWN: n = *(const int64_t *)at; break;
     case ID: n = *(const uint32_t *)at; break;
@@ -174,7 +162,7 @@ static int feed_column(sqlite3_vtab_cursor *cursor, sqlite3_context *out, int i)
 
 static int feed_rowid(sqlite3_vtab_cursor *cursor, sqlite3_int64 *id)
 {
-    *id = 0; /* nobody asks */
+    *id = ((const struct cursor *)cursor)->id;
     return SQLITE_OK;
 }
 

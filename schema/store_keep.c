@@ -300,7 +300,7 @@ static int begin_time(struct gs_store *s)
     if (find_moments(s) || find_undoable(s)) return -1;
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
              (long long)s->keep.from_ns, s->keep.squeezed ? 0 : (long long)s->keep.bytes);
-    return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
+    return gs_store_sql(s, sql) || gs_store_write_levels(s) || gs_store_write_scopes(s) ? -1 : 0;
 }
 
 static int begin_pass(struct gs_store *s)
@@ -341,13 +341,23 @@ static int remove_rows(struct gs_store *s, int64_t last)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
 }
 
+/* The last id of the next PIECE rows or, while there are no gaps but a few, ids; -1: there are none. */
+static int64_t piece_end(struct gs_store *s)
+{
+    const struct gs_keep *k = &s->keep;
+    char sql[160];
+    if (k->again)
+        snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
+                 tables[k->table].name, PIECE);
+    else
+        snprintf(sql, sizeof sql, "SELECT min(id)+%d FROM %s WHERE id >= ?1", PIECE - 1, tables[k->table].name);
+    return number_at(s, sql, k->next_id, -1);
+}
+
 static int remove_piece(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
-    char sql[160];
-    snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
-             tables[k->table].name, PIECE);
-    const int64_t last = number_at(s, sql, k->next_id, -1);
+    const int64_t last = piece_end(s);
     if (last < 0 || k->next_id >= k->stop_id) {
         leave_part(s);
         return 0;

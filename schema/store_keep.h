@@ -25,6 +25,7 @@ struct gs_level_bucket {
 struct gs_level_series {
     bool used, peaked;
     uint64_t now, low, high; /* low, high: since the last closed bucket */
+    uint64_t most, most_ns;  /* since a range last began or ended */
     struct gs_moment peak;
     struct gs_level_bucket *buckets; /* GS_LEVEL_BUCKETS; NULL: no memory for them, or no event yet */
 };
@@ -55,11 +56,47 @@ static inline void gs_level_add(struct gs_levels *l, unsigned index, uint64_t no
     series->now = now;
     if (now < series->low) series->low = now;
     if (now > series->high) series->high = now;
+    if (now > series->most) {
+        series->most = now;
+        series->most_ns = now_ns;
+    }
 }
 /* It is the largest so far, with a lifetime that began at `alloc_ns`. */
 void gs_level_peak(struct gs_levels *l, unsigned index, uint64_t alloc_ns, uint64_t now_ns);
 /* Replaces table level; within a transaction. */
 int gs_store_write_levels(struct gs_store *s);
+
+/* ---------------------------------------------------------------- store_scope.c */
+
+enum { GS_SCOPES = 1024, GS_SCOPE_SERIES = 2 * GS_LEVEL_DEVICES };
+
+struct gs_scope_peak {                             /* of the ranges of one name, in one series */
+    uint64_t most, most_ns, entry;                 /* while it is open: since it was opened; live then */
+    uint64_t peak, peak_ns, peak_entry, peak_exit; /* of the visit with the highest peak */
+    uint16_t series;                               /* gs_level_index */
+    bool ended;                                    /* a visit has */
+};
+struct gs_scope {
+    char *domain, *name; /* domain "": the default one */
+    uint64_t count;      /* ranges that began */
+    uint64_t depth;      /* … that are open */
+    int64_t ended_ns;    /* how long the others lasted */
+    GS_ARRAY(struct gs_scope_peak) peaks;
+};
+struct gs_scopes {
+    GS_ARRAY(struct gs_scope) list;
+    GS_ARRAY(uint32_t) open; /* places in the list */
+    struct gs_id_map index;  /* domain, name → place in the list, plus 1 */
+    uint64_t left_out;       /* ranges of names beyond the limit */
+};
+
+/* A range begins, in the order of the events. Its scope's number, from 1; 0: it has none. */
+uint32_t gs_scope_begin(struct gs_store *s, const char *domain, size_t domain_length, const char *name,
+                        size_t name_length);
+void gs_scope_end(struct gs_store *s, uint32_t number, int64_t life_ns);
+/* Replaces table removed_scope; within a transaction. */
+int gs_store_write_scopes(struct gs_store *s);
+void gs_scopes_free(struct gs_scopes *c);
 
 /* ---------------------------------------------------------------- store_keep.c */
 

@@ -1,6 +1,13 @@
 /* Lifetimes of memory: their rows, and the totals of live memory. */
 #include "schema/store_state.h"
 
+#include <stdlib.h>
+
+/* So many lifetimes that begin or end, for each that is live, without a copy between them, cost more to follow than the
+ * next copy's new look at all that is live. */
+#define CHANGES_SHARE 4
+#define CHANGES_MIN 1000
+
 /* ---------------------------------------------------------------- totals */
 
 /* The total `now` of a series after an event, and its peak. */
@@ -49,6 +56,14 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
     }
 }
 
+/* Without memory for it, copies count as pageable. The address of an array is its handle, and host memory may lie right
+ * after it. */
+static void add_place(struct gs_store *s, const struct gs_live *live)
+{
+    const uint64_t bytes = live->space == GS_SPACE_ARRAY ? 1 : live->bytes;
+    gs_ranges_add(&s->places.tree, &(struct gs_range){live->address, bytes, live->device, live->space, 0});
+}
+
 /* A lifetime begins (+1) or ends (-1). */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign)
 {
@@ -62,15 +77,45 @@ void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int si
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
 {
     gs_store_track_bytes(s, live, sign);
-    if (live->layer != GS_LAYER_DEVICE) return;
-    if (sign < 0) {
-        gs_ranges_remove(&s->ranges, live->address);
+    if (live->layer != GS_LAYER_DEVICE || !s->places.known) return;
+    if (s->places.changes++ > CHANGES_MIN + CHANGES_SHARE * s->places.tree.count) { /* no copy has asked for long */
+        gs_ranges_free(&s->places.tree);
+        s->places.known = false;
+    } else if (sign < 0) {
+        gs_ranges_remove(&s->places.tree, live->address);
     } else {
-        /* the address of an array is its handle, and host memory may lie right behind it */
-        uint64_t bytes = live->space == GS_SPACE_ARRAY ? 1 : live->bytes;
-        struct gs_range range = {live->address, bytes, live->device, live->space, 0};
-        gs_ranges_add(&s->ranges, &range); /* without memory: copies would count as pageable */
+        add_place(s, live);
     }
+}
+
+/* ---------------------------------------------------------------- which allocation has an address */
+
+static int by_age(const void *a, const void *b)
+{
+    const struct gs_live *const *x = a, *const *y = b;
+    return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
+}
+
+/* The younger of two that overlap stays: the free of the other was not seen. */
+static void find_places(struct gs_store *s)
+{
+    GS_ARRAY(const struct gs_live *) live = {0};
+    for (size_t i = 0; s->live.count && i <= s->live.mask; i++) {
+        const struct gs_live *one = &s->live.slots[i];
+        const struct gs_live **at = one->id && one->layer == GS_LAYER_DEVICE ? GS_ARRAY_ADD(&live) : NULL;
+        if (at) *at = one;
+    }
+    if (live.count) qsort(live.at, live.count, sizeof *live.at, by_age);
+    for (size_t i = 0; i < live.count; i++) add_place(s, live.at[i]);
+    free(live.at);
+    s->places.known = true;
+}
+
+const struct gs_range *gs_store_find_place(struct gs_store *s, uint64_t address)
+{
+    if (!s->places.known) find_places(s);
+    s->places.changes = 0;
+    return gs_ranges_find(&s->places.tree, address);
 }
 
 /* ---------------------------------------------------------------- lifetimes */
@@ -85,7 +130,7 @@ int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t 
     }
     struct gs_row_end *row = GS_ARRAY_ADD(&s->ends);
     if (!row) return gs_store_no_memory(s);
-    *row = (struct gs_row_end){(int64_t)id, life_ns, free_stack, (uint32_t)s->ends.count};
+    *row = (struct gs_row_end){(int64_t)id, life_ns, free_stack};
     return 0;
 }
 
@@ -113,6 +158,7 @@ int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec 
         .life_ns = GS_OPEN,
         .stream = (int64_t)stream,
         .alloc_stack = gs_store_stack_id(s, thread, rec->stack),
+        .free_stack = GS_STACK_LATER,
     };
     return 0;
 }

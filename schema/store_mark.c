@@ -76,15 +76,19 @@ static int end_range(struct gs_store *s, uint32_t thread, const struct gs_rec_ma
         s->counts[GS_COUNT_UNMATCHED_ENDS]++;
         return 0;
     }
-    const int64_t began = (int64_t)open->alloc_ns, now = time_of(rec);
-    return close_range(s, open, now > began ? now - began : 0);
+    const int64_t began = (int64_t)open->alloc_ns, now = time_of(rec), life = now > began ? now - began : 0;
+    gs_scope_end(s, (uint32_t)open->bytes, life);
+    return close_range(s, open, life);
 }
 
 /* One that is open under the same key has lost its end. */
-static int open_range(struct gs_store *s, const struct gs_row_mark *row, int64_t id)
+static int open_range(struct gs_store *s, const struct gs_row_mark *row, int64_t id, uint32_t scope)
 {
-    const struct gs_live open = {
-        .address = row->key, .id = (uint64_t)id, .alloc_ns = (uint64_t)row->start_ns, .layer = row->kind};
+    const struct gs_live open = {.address = row->key,
+                                 .id = (uint64_t)id,
+                                 .bytes = scope,
+                                 .alloc_ns = (uint64_t)row->start_ns,
+                                 .layer = row->kind};
     struct gs_live *old = gs_live_find(&s->marks.open, row->kind, row->key);
     if (old && close_range(s, old, GS_OPEN)) return -1;
     return gs_live_add(&s->marks.open, &open) ? 0 : gs_store_no_memory(s);
@@ -107,7 +111,9 @@ int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_m
                                 .domain = domain,
                                 .thread = gs_store_thread_row(s, thread),
                                 .kind = rec->kind};
-    return range ? open_range(s, row, m->first + (int64_t)m->rows.count - 1) : 0;
+    if (!range) return 0;
+    const uint32_t scope = gs_scope_begin(s, text, rec->domain_len, text + rec->domain_len, rec->name_len);
+    return open_range(s, row, m->first + (int64_t)m->rows.count - 1, scope);
 }
 
 /* ---------------------------------------------------------------- rows in memory → SQL */
@@ -175,7 +181,7 @@ static int load_open(struct gs_store *s, sqlite3_stmt *st)
                                     .key = (uint64_t)sqlite3_column_int64(st, 2),
                                     .start_ns = sqlite3_column_int64(st, 3)};
     const int64_t id = sqlite3_column_int64(st, 0);
-    return id > 0 && row.start_ns >= 0 ? open_range(s, &row, id) : 0;
+    return id > 0 && row.start_ns >= 0 ? open_range(s, &row, id, 0) : 0;
 }
 
 /* Those that the map held, see intern. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define END_BUCKETS 1024
+
 /* ---------------------------------------------------------------- binding */
 
 static void bind_id(sqlite3_stmt *st, int at, uint32_t id) /* 0: NULL */
@@ -94,24 +96,33 @@ static int write_definitions(struct gs_store *s)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-static int by_id(const void *a, const void *b)
+/* Those of a page come together, each page in its turn; ends of the same row stay in order, and the last one counts.
+ * Ids lie close to each other: one pass over a bucket for each part of their range sorts as well as needed. */
+static int sort_ends(struct gs_store *s)
 {
-    const struct gs_row_end *x = a, *y = b;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
+    uint32_t start[END_BUCKETS + 1] = {0};
+    const size_t n = s->ends.count;
+    int64_t low = INT64_MAX, high = 0;
+    if (s->ends_sorted.capacity < n &&
+        !gs_array_grow((void **)&s->ends_sorted.at, &s->ends_sorted.capacity, n, sizeof *s->ends_sorted.at))
+        return gs_store_no_memory(s);
+    for (size_t i = 0; i < n; i++) {
+        if (s->ends.at[i].id < low) low = s->ends.at[i].id;
+        if (s->ends.at[i].id > high) high = s->ends.at[i].id;
+    }
+    const uint64_t part = (uint64_t)(high - low) / END_BUCKETS + 1;
+    for (size_t i = 0; i < n; i++) start[(uint64_t)(s->ends.at[i].id - low) / part + 1]++;
+    for (size_t i = 0; i < END_BUCKETS; i++) start[i + 1] += start[i];
+    for (size_t i = 0; i < n; i++)
+        s->ends_sorted.at[start[(uint64_t)(s->ends.at[i].id - low) / part]++] = s->ends.at[i];
+    s->ends_sorted.count = n;
+    return 0;
 }
 
 static int write_ends(struct gs_store *s)
 {
-    if (s->ends.count > 1) /* neighbours share pages */
-        qsort(s->ends.at, s->ends.count, sizeof *s->ends.at, by_id);
-    WRITE(s->ends, GS_SQL_ALLOCATION_END, struct gs_row_end, {
-        if (i + 1 < s->ends.count && row[1].id == row->id) continue; /* freed and reopened: the last word counts */
-        gs_bind_known(st, 1, row->life_ns);
-        bind_id(st, 2, row->free_stack);
-        sqlite3_bind_int64(st, 3, row->id);
-    });
-    return 0;
+    if (!s->ends.count) return 0;
+    return sort_ends(s) ? -1 : gs_store_take(s, GS_SQL_ALLOCATION_END, s->ends.count);
 }
 
 /* ---------------------------------------------------------------- the other events */

@@ -6,17 +6,28 @@
 
 #define P "1," /* process_id: a database holds one process */
 
+/* From feed_…: see store_feed.c. OR FAIL: a failure undoes the whole transaction anyway, so no page needs a copy that
+ * would undo the statement. */
+#define ALLOCATION_COLUMNS "kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id,free_stack_id"
+#define INSERT_COPY \
+    "INSERT OR FAIL INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) SELECT * FROM feed_copy"
+#define INSERT_MEMSET                                                                                             \
+    "INSERT OR FAIL INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,stack_id,thread_id,api)" \
+    " SELECT " P "* FROM feed_memset"
+#define INSERT_SYNC                                                                                      \
+    "INSERT OR FAIL INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,thread_id)" \
+    " SELECT " P "* FROM feed_sync"
+
 static const char *const statements[GS_SQL_COUNT] = {
-    /* From feed_…: see store_feed.c. The ids are those that come next, as no other writes here. */
-    [GS_SQL_ALLOCATION] = "INSERT INTO allocation_row(id,kind,address,bytes,alloc_ns,life_ns,stream,"
-                          "alloc_stack_id,free_stack_id) SELECT * FROM feed_allocation",
-    [GS_SQL_ALLOCATION_END] = "UPDATE allocation_row SET life_ns=?,free_stack_id=? WHERE id=?",
-    [GS_SQL_COPY] = "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
-                    " SELECT * FROM feed_copy",
-    [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
-                      "stack_id,thread_id,api) SELECT " P "* FROM feed_memset",
-    [GS_SQL_SYNC] = "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
-                    "thread_id) SELECT " P "* FROM feed_sync",
+    /* The ids are those that come next, as no other writes here. */
+    [GS_SQL_ALLOCATION] = "INSERT OR FAIL INTO allocation_row(" ALLOCATION_COLUMNS ") SELECT * FROM feed_allocation",
+    /* Each row exists: one statement for all ends. */
+    [GS_SQL_ALLOCATION_END] = "INSERT OR FAIL INTO allocation_row(id,kind,address,bytes,alloc_ns,life_ns,free_stack_id)"
+                              " SELECT id,0,0,0,0,life_ns,free FROM feed_end WHERE true ON CONFLICT(id) DO UPDATE SET "
+                              "life_ns=excluded.life_ns,free_stack_id=excluded.free_stack_id",
+    [GS_SQL_COPY] = INSERT_COPY,
+    [GS_SQL_MEMSET] = INSERT_MEMSET,
+    [GS_SQL_SYNC] = INSERT_SYNC,
     [GS_SQL_OOM] = "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
                    "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id,capped)"
                    " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
@@ -81,6 +92,8 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_UNDO] = "INSERT OR REPLACE INTO recovery_undo(thread,op,handle,address,bytes,time_ns,"
                     "allocation_id) VALUES(?,?,?,?,?,?,?)",
     [GS_SQL_LEVEL] = "INSERT INTO level(series,device,start_ns,end_ns,low_bytes,high_bytes) VALUES(?,?,?,?,?,?)",
+    [GS_SQL_SCOPE] = "INSERT INTO removed_scope(domain,name,series,device,peak_bytes,peak_ns,entry_bytes,exit_bytes,"
+                     "open_entry_bytes,count,ended_ns,until_ns) VALUES(nullif(?,''),?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_REMOVED] = "INSERT INTO removed(what,kind,stack_id,count,bytes,ns) VALUES(?,?,?,?,?,?) ON CONFLICT DO "
                        "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes,ns=ns+excluded.ns",
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
@@ -88,10 +101,11 @@ static const char *const statements[GS_SQL_COUNT] = {
 
 /* Of the rows of a feed those that do not become totals at once. */
 static const char *const coarse[GS_SQL_COUNT] = {
-    [GS_SQL_ALLOCATION] = " WHERE NOT " GS_KEEP_ALLOCATION("id", "alloc"),
-    [GS_SQL_COPY] = " WHERE NOT " GS_KEEP_COPY("0", "stack"),
-    [GS_SQL_SYNC] = " WHERE NOT " GS_KEEP_SYNC("0", "stack"),
-    [GS_SQL_MEMSET] = " WHERE NOT " GS_KEEP_MEMSET("0", "stack"),
+    [GS_SQL_ALLOCATION] = "INSERT OR FAIL INTO allocation_row(id," ALLOCATION_COLUMNS
+                          ") SELECT rowid,* FROM feed_allocation WHERE NOT " GS_KEEP_ALLOCATION("rowid", "alloc"),
+    [GS_SQL_COPY] = INSERT_COPY " WHERE NOT " GS_KEEP_COPY("0", "stack"),
+    [GS_SQL_SYNC] = INSERT_SYNC " WHERE NOT " GS_KEEP_SYNC("0", "stack"),
+    [GS_SQL_MEMSET] = INSERT_MEMSET " WHERE NOT " GS_KEEP_MEMSET("0", "stack"),
 };
 
 const char *const gs_count_names[GS_COUNTS] = {
@@ -169,16 +183,9 @@ int gs_store_run(struct gs_store *s, sqlite3_stmt *st)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
 }
 
-static int take_coarse(struct gs_store *s, enum gs_statement which)
-{
-    char sql[512];
-    snprintf(sql, sizeof sql, "%s%s", statements[which], coarse[which]);
-    return gs_store_sql(s, sql);
-}
-
 int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count)
 {
-    if (count && s->keep.coarse && coarse[which]) return take_coarse(s, which);
+    if (count && s->keep.coarse && coarse[which]) return gs_store_sql(s, coarse[which]);
     sqlite3_stmt *st = count ? gs_store_statement(s, which) : NULL;
     if (!st) return count ? -1 : 0;
     return gs_store_run(s, st);

@@ -15,6 +15,7 @@
  *   store_rows.c   rows in memory → SQL
  *   store_feed.c   … the frequent ones, read by SQLite itself
  *   store_level.c  the totals over time, and when each was largest
+ *   store_scope.c  the peaks within ranges, by name
  *   store_keep.c   old rows → totals, in a recording of bounded size
  *   store_load.c   an unfinished database → the same state in memory
  */
@@ -27,8 +28,11 @@
 #include "schema/store_keep.h"
 #include "schema/tables.h"
 
-#define GS_PROCESS 1                /* process.id: a database holds one process */
-#define GS_OPEN (-1)                /* life_ns of a lifetime that has not ended */
+#define GS_PROCESS 1 /* process.id: a database holds one process */
+#define GS_OPEN (-1) /* life_ns of a lifetime that has not ended */
+/* free_stack of such a row: it takes the room in its page that life_ns and the stack will need, so that the end does
+ * not split a full page. */
+#define GS_STACK_LATER UINT32_MAX
 #define GS_CPU_CHECK GS_DEVICES_MAX /* index of the CPU in the checks of tensor totals */
 
 struct gs_text { /* in gs_store.text */
@@ -43,7 +47,6 @@ struct gs_row_allocation { /* id = first_allocation + index */
 struct gs_row_end { /* the end (or, GS_OPEN, the reopening) of a lifetime committed before */
     int64_t id, life_ns;
     uint32_t free_stack;
-    uint32_t order;
 };
 struct gs_row_copy {
     int64_t kind, bytes, start_ns, blocked_ns, stream;
@@ -298,6 +301,7 @@ enum gs_statement {
     GS_SQL_UNDO,
     GS_SQL_COUNTER,
     GS_SQL_LEVEL,
+    GS_SQL_SCOPE,
     GS_SQL_REMOVED,
     GS_SQL_COUNT
 };
@@ -319,7 +323,7 @@ struct gs_store {
     } sources;
 
     GS_ARRAY(struct gs_row_allocation) allocations;
-    GS_ARRAY(struct gs_row_end) ends;
+    GS_ARRAY(struct gs_row_end) ends, ends_sorted;
     GS_ARRAY(struct gs_row_copy) copies;
     GS_ARRAY(struct gs_row_memset) memsets;
     GS_ARRAY(struct gs_row_sync) syncs;
@@ -359,7 +363,11 @@ struct gs_store {
     GS_ARRAY(struct gs_open_oom) open_ooms;
     GS_ARRAY(struct gs_open_handle) open_handles;
     struct gs_live_map live;
-    struct gs_ranges ranges;       /* of the live device-level allocations */
+    struct { /* where the live device-level allocations lie, for copies */
+        struct gs_ranges tree;
+        bool known;       /* false: it is made when a copy asks */
+        uint64_t changes; /* since one asked last */
+    } places;
     struct gs_vmm *vmm;            /* physical memory and its mappings; NULL: there is none */
     struct gs_live_map events;     /* event that a freed tensor waits for → row of pending_free */
     struct gs_live_map graph_live; /* address → the latest row of graph_memory, freed or not */
@@ -380,6 +388,7 @@ struct gs_store {
     unsigned log_pages; /* in the log; 0 once nobody reads it and it can start anew */
     unsigned long_logs; /* commits after which the log was long */
     struct gs_levels levels;
+    struct gs_scopes scopes;
     struct gs_keep keep;
     struct gs_summary summary, saved_summary;
     struct gs_live_bytes { /* live now, as the database has it: for those who watch (recovery_value) */
@@ -431,8 +440,10 @@ uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
 /* store_life.c */
 /* What checks the totals of a layer on a device, or NULL. */
 struct gs_check *gs_store_check(struct gs_store *s, uint8_t layer, int device);
-void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);       /* totals, ranges */
+void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);       /* totals, places */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
+/* The live device-level allocation that an address lies in, or NULL. */
+const struct gs_range *gs_store_find_place(struct gs_store *s, uint64_t address);
 /* A row of `allocation` for a lifetime that begins; gives begin->id. `extra` as in gs_rec_tensor. */
 int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
                        uint64_t stream, uint32_t extra, uint16_t api);

@@ -68,7 +68,7 @@ void gs_live_remove(struct gs_live_map *m, struct gs_live *live)
 {
     size_t hole = (size_t)(live - m->slots);
     m->count--;
-    /* Later entries of the same run move up if the hole lies between their own slot and them. */
+    /* Later entries of the same run move up if the hole is between their own slot and them. */
     for (size_t i = (hole + 1) & m->mask; m->slots[i].id; i = (i + 1) & m->mask) {
         size_t own = live_slot(m, m->slots[i].layer, m->slots[i].address);
         if (((i - own) & m->mask) >= ((i - hole) & m->mask)) {

@@ -21,8 +21,8 @@ bool gs_array_grow(void **at, size_t *capacity, size_t needed, size_t size);
          : NULL)
 
 /* --- live allocations by (layer, address) ----------------------------------------------------- */
-/* Open addressing with linear probing and no tombstones: alloc and free come in millions and by turns,
- * and a chained table (uthash) would cost a malloc and three cache misses for each. */
+/* Open addressing with linear probing and no tombstones: there are millions of allocations and frees, and a chained
+ * table (uthash) would cost a malloc and three cache misses for each. */
 struct gs_live {
     uint64_t address;
     uint64_t id; /* of the row; 0 in an empty slot */
@@ -30,22 +30,22 @@ struct gs_live {
     uint64_t alloc_ns;
     int16_t device;
     uint8_t layer, space;
-    uint16_t context; /* gs_rec_alloc.context: goes with it, where not 0 */
-    int16_t home;     /* goes with this device's primary context, where context is 0; -1 none */
+    uint16_t context; /* gs_rec_alloc.context: freed with it, unless 0 */
+    int16_t home;     /* freed with this device's primary context, if context is 0; -1 none */
 };
 struct gs_live_map {
     struct gs_live *slots;
     size_t count, mask; /* capacity - 1 */
 };
 struct gs_live *gs_live_find(const struct gs_live_map *m, uint8_t layer, uint64_t address);
-/* There must be none with this layer and address. False: out of memory. */
+/* No entry with this layer and address may exist. False: out of memory. */
 bool gs_live_add(struct gs_live_map *m, const struct gs_live *live);
 /* `live` was returned by gs_live_find. */
 void gs_live_remove(struct gs_live_map *m, struct gs_live *live);
 void gs_live_free(struct gs_live_map *m);
 
 /* --- content → id ------------------------------------------------------------------------------ */
-/* The content itself is in the database; here its 128-bit hash stands for it. */
+/* The content itself is in the database; its 128-bit hash represents it here. */
 struct gs_content {
     uint64_t a, b;
 };

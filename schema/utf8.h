@@ -1,12 +1,12 @@
-/* One character of UTF-8. RFC 3629: no longer form than needed, no surrogates, nothing past U+10FFFF. */
+/* One character of UTF-8 (RFC 3629): the shortest form, no surrogates, nothing above U+10FFFF. */
 #ifndef GPUSPY_UTF8_H
 #define GPUSPY_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many of the n > 0 bytes at `text` the first character takes, 0 where they are none; its code in *code, which may
- * be NULL. Of a text that ends with a zero, n may be larger than what is left. */
+/* How many of the n > 0 bytes at `text` the first character takes, 0 if it is invalid; its code in *code, which may be
+ * NULL. For a text that ends with a zero, n may exceed what is left. */
 static inline size_t gs_utf8_decode(const char *text, size_t n, uint32_t *code)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -37,6 +37,9 @@ NAMES = {"qwen-1.8b-chat": "qwen-1.8b", "qwen-7b-chat": "qwen-7b", "qwen-14b-cha
 OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "adafactor": "adafactor", "sgd momentum": "sgd-momentum", "adagrad": "adagrad", "rmsprop": "rmsprop",
               "adamw fused": "adamw", "bnb adamw8bit": "adamw8bit", "torchao adamw8bit": "adamw8bit",
               "adamw8bit": "adamw8bit"}
+# Their loops drop the model's outputs before backward: Hugging Face's Trainer (Qwen), `del pred` (torchtitan, torchtune),
+# `model(...).loss` (this project). xMem's holds them.
+DROPPED = ("QwenLM/Qwen README", "torchtitan", "torchtune", "this project")
 
 
 class Skipped(Exception):
@@ -102,8 +105,7 @@ def options(row):
         return diffusion(row)
     task, precision, model = row["task"].lower(), row["precision"].lower(), model_of(row)
     out = ["--model", model]
-    if task.startswith("masked"):
-        raise Skipped("no head for masked tokens is estimated")
+    out += ["--masked-lm"] if task.startswith("masked") else []
     if "inference" in task:
         prompt, _, new = row["seq"].replace("~", "").partition("+")
         length = int(prompt) + int(new or 0)
@@ -131,14 +133,20 @@ def options(row):
         out += ["--precision", "amp-fp16" if "fp16" in precision else "amp-bf16"]
     else:
         out += ["--precision", "fp32" if precision == "fp32" else "bf16"]
-    if "xMem" in row["source"] and model.startswith("t5"):
-        out += ["--attention", "eager"]  # its transformers had no fused attention for T5
+    if model.startswith("t5") and "xMem" in row["source"]:
+        out += ["--attention", "eager"]  # its transformers had no scaled_dot_product_attention for T5
+    if model.startswith("t5") and "this project" in row["source"]:
+        out += ["--attention", "math"]  # transformers 5.17
+    if any(word in row["source"] for word in DROPPED):
+        out += ["--drop-outputs"]
     if "lora" in task or "dora" in task:
         out += ["--adapter", "qlora" if "q-lora" in task or "qlora" in task else "lora"]
         rank = re.search(r"r=?(\d+)", row["notes"])
         out += ["--lora-rank", rank[1] if rank else "64"] + (["--target", "qv"] if "q,v" in row["notes"] or "'q_proj', 'v_proj'" in row["notes"] else [])
         if "nf4-dq" in precision or "nf4" in precision:
             out += ["--weights", "nf4-double" if "dq" in precision else "nf4"]
+        if "gptq" in precision:
+            out += ["--weights", "gptq", "--fused-loss"]  # QwenLM's, by DeepSpeed in float16, not under autocast
         out += ["--modules-to-save", "embeddings"] if "(emb)" in task else []
     elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
         raise Skipped("adapter: " + task)
@@ -149,7 +157,7 @@ def options(row):
     if row["checkpointing"] == "recipe default":  # torchtune's
         out += ["--checkpointing", "full", "--chunked-loss"]
     if "compile" in row["notes"] + task:
-        out += ["--fused-layers"]
+        out += ["--fused-layers"] + (["--fused-loss"] if "torch 2.9" in row["notes"] else [])  # torchtitan compiles it since 2025
     if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):
         out += ["--checkpointing", "full"]
     elif "selective op" in row["checkpointing"]:
@@ -185,7 +193,8 @@ def estimated(row):
     left = {"driver": (), "reserved": ("context",), "allocated": ("context", "allocator")}[counter(row)]
     best = None
     for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
-        parts = [line for line in plan["lines"] if name in line["phases"] and line["part"] not in left and not line["host"]]
+        parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]
+                 and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
         best = sums if best is None or sums[1] > best[1] else best
     return best, command[2:]

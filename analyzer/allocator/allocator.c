@@ -1,4 +1,4 @@
-/* During the replay: which stream and pool each of PyTorch's segments belongs to. */
+/* During the replay: determines the stream and pool of each of PyTorch's segments. */
 #include "analyzer/allocator/allocator_parts.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "analyzer/site/owner.h"
 
 enum { UNSEEN = 64 };
-static const int64_t small_block = 1 << 20; /* larger blocks lie in the pool of large ones */
+static const int64_t small_block = 1 << 20; /* larger blocks are in the pool of large ones */
 
 static const char *const moment_words[] = {
 #define WORD(s, w) [ALLOCATOR_MOMENT_##s] = w,
@@ -76,8 +76,8 @@ static void segment_add(struct allocator_replay *a, const struct run_lifetime *l
     a->unseen[a->unseen_n++] = at;
 }
 
-/* Kept where it was live at the highest total so far, or at a failure: if the total rises later, it was
- * kept in vain, but few are. */
+/* Kept if it was live at the highest total so far, or at a failure: if the total rises later, it was kept in vain, but
+ * few are. */
 static void segment_gone(struct allocator_replay *a, const struct run_lifetime *life)
 {
     uint32_t at = map_get(&a->of_address, life->address);
@@ -142,7 +142,7 @@ static void set_segment_affinity(struct allocator_replay *a, const struct run_li
     }
 }
 
-/* Whether a piece has been mapped by then that was not looked at. */
+/* Has a piece been mapped by then that was not processed? */
 static inline bool mapping_waits(const struct allocator_replay *a, int64_t ns)
 {
     if (a->mapping_next >= a->mappings_n) {
@@ -152,7 +152,7 @@ static inline bool mapping_waits(const struct allocator_replay *a, int64_t ns)
     return m->process == a->process && m->map_ns <= ns;
 }
 
-/* Pieces wait for the block that they were mapped for; a large one is mapped in many. */
+/* Pieces wait for the block for which they were mapped; a large one is mapped in many pieces. */
 static void mapped_until(struct allocator_replay *a, int64_t ns)
 {
     for (; mapping_waits(a, ns) && a->unseen_mappings_n < UNSEEN; a->mapping_next++) {
@@ -185,7 +185,7 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
             a->unseen_mappings[i] = a->unseen_mappings[--a->unseen_mappings_n];
         }
         if (a->unseen_mappings_n == UNSEEN) {
-            a->unseen_mappings_n = 0; /* no block ever came into them */
+            a->unseen_mappings_n = 0; /* no block was ever placed in them */
         }
     } while (mapping_waits(a, block->alloc_ns));
 }
@@ -261,7 +261,7 @@ static void segments_on_process_start(void *self, uint32_t process)
     allocator_flushes_process(a->flushes, process);
 }
 
-/* What is live at the end may be asked for, too. */
+/* What is live at the end may be requested, too. */
 static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct allocator_replay *a = self;

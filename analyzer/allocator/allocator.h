@@ -26,7 +26,7 @@ enum allocator_moment_kind { ALLOCATOR_MOMENTS(ALLOCATOR_ENUM_MOMENT) };
     X(UNKNOWN, "unknown")                                                                          \
     X(SMALL, "small")                 /* of blocks up to 1 MiB */                                  \
     X(LARGE, "large")                                                                              \
-    X(PRIVATE_SMALL, "private small") /* of a CUDA graph: for as long as the graph is there */     \
+    X(PRIVATE_SMALL, "private small") /* of a CUDA graph: as long as the graph exists */     \
     X(PRIVATE_LARGE, "private large")
 /* clang-format on */
 #define ALLOCATOR_ENUM_POOL(s, w) ALLOCATOR_POOL_##s,
@@ -49,11 +49,11 @@ struct allocator_state {
     enum run_known expandable; /* whether any segment is */
     int64_t reserved;          /* RUN_UNKNOWN: of the backend cudaMallocAsync */
     int64_t allocated;
-    int64_t pending; /* RUN_UNKNOWN where native frames were not recorded and something may be */
+    int64_t pending; /* RUN_UNKNOWN if native frames were not recorded and something may be pending */
     int64_t active, cached, inactive_split, largest_free; /* likewise */
     uint64_t segments, blocks;
-    uint64_t strays; /* blocks in no segment that was seen: the picture is incomplete */
-    struct allocator_pool_share *by_pool, *by_stream; /* heaviest first; they sum to the above */
+    uint64_t strays;                                  /* blocks in no known segment: the picture is incomplete */
+    struct allocator_pool_share *by_pool, *by_stream; /* largest first; they sum to the above */
     size_t by_pool_n, by_stream_n;
 };
 
@@ -61,17 +61,17 @@ struct allocator_state {
 #define ALLOCATOR_ENUM_FLUSH(s, w) ALLOCATOR_FLUSH_##s,
 enum allocator_flush_kind { ALLOCATOR_FLUSHES(ALLOCATOR_ENUM_FLUSH) };
 
-/* Segments given back to CUDA with no allocation that had failed, by line. */
+/* Segments that were freed to CUDA although no allocation had failed, by line. */
 struct allocator_cache_flush {
     uint32_t process;
     int device;
     enum allocator_flush_kind kind; /* word: allocator_flush_word() */
     uint64_t count, segments;
     int64_t bytes;    /* given back */
-    int64_t again;    /* of it taken anew afterwards, as far as seen */
-    double blocked_s; /* in the calls that gave it back, where they waited */
+    int64_t again;    /* of it allocated again afterwards, as far as known */
+    double blocked_s; /* in the calls that freed it, if they waited */
     double per_step;  /* NAN: no steps were found */
-    bool matters;     /* again and again, and in vain */
+    bool matters;     /* repeatedly, and in vain */
     double first_s, last_s;
     const int64_t *times_ns; /* of the first so many */
     size_t times_n;
@@ -86,16 +86,16 @@ const char *allocator_flush_word(enum allocator_flush_kind kind);
 struct site_builder;
 struct run_observer;
 struct run_sync;
-/* b->allocators from here to allocator_free. Stands behind the owners and the steps. */
+/* b->allocators from here to allocator_free. Comes after the owners and the steps. */
 void allocator_start(struct site_builder *b, struct run_observer *observer);
-/* A wait, of the pass over calls: for the time that flushes took. */
+/* A wait, from the pass over calls: for the duration of flushes. */
 void allocator_add_sync(struct site_builder *b, const struct run_sync *sync);
-/* After peaks and OOMs: the moments of a process, ascending, to be looked at; NULL none. The array is
- * valid until allocator_close_process. Then each block then live; then the answer. */
+/* After peaks and OOMs: the moments of a process to examine, ascending; NULL none. The array is valid until
+ * allocator_close_process. Then each block that is live then; then the result. */
 const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_t *n);
 void allocator_add_live(struct site_builder *b, size_t moment, const struct run_lifetime *life);
 void allocator_close_process(struct site_builder *b, uint32_t process);
-/* After all passes: allocator[], cache_flushes[], and what retries[] lost. */
+/* After all passes: allocator[], cache_flushes[], and the time that retries[] cost. */
 void allocator_build(struct site_builder *b);
 void allocator_free(struct site_builder *b);
 

@@ -1,6 +1,6 @@
-/* Segments that PyTorch gave back to CUDA, and why: because somebody called empty_cache, because an
- * allocation had failed (a retry, which costs time and tells nobody), or because a share of the memory
- * was used up (garbage_collection_threshold). */
+/* Segments that PyTorch freed to CUDA, and why: because something called empty_cache, because an allocation had failed
+ * (a retry, which costs time without notice), or because a share of the memory was used up
+ * (garbage_collection_threshold). */
 #include "analyzer/allocator/allocator_parts.h"
 
 #include <math.h>
@@ -38,11 +38,11 @@ struct allocator_flushes {
     struct line *lines;
     size_t lines_n, lines_cap;
     struct map of_line; /* process, device, site and kind */
-    uint8_t *named;     /* by stack: 0 not looked at, 1 by Python's frames no, 2 calls empty_cache, 3 no */
+    uint8_t *named;     /* by stack: 0 not examined, 1 not by Python's frames, 2 calls empty_cache, 3 does not */
     size_t named_cap;
-    size_t owing; /* the line whose segments are being taken anew, SIZE_MAX none */
+    size_t owing; /* the line whose segments are being allocated again, SIZE_MAX none */
     int64_t owed;
-    struct { /* freed by nobody's name: a collection, if an allocation of the same statement follows */
+    struct { /* without a known cause: a collection, if an allocation of the same statement follows */
         uint32_t stack, process;
         int device;
         int64_t bytes, ns;
@@ -77,7 +77,7 @@ static bool is_flush_stack(struct allocator_flushes *f, uint32_t stack, bool pyt
     return false;
 }
 
-/* A stack that was looked at without symbols is looked at again where they count. */
+/* A stack that was examined without symbols is examined again if they matter. */
 static bool by_name(struct allocator_flushes *f, uint32_t stack, bool symbols)
 {
     if (stack == RUN_NONE) {
@@ -87,7 +87,7 @@ static bool by_name(struct allocator_flushes *f, uint32_t stack, bool symbols)
     if (*named == 2 || *named == 3 || (*named == 1 && !symbols)) {
         return *named == 2;
     }
-    /* Python's frames first: the names of native ones have to be looked up */
+    /* Python's frames first: the names of native ones must be looked up */
     const bool is_flush = is_flush_stack(f, stack, true) || (symbols && is_flush_stack(f, stack, false));
     *named = is_flush ? 2 : symbols ? 3 : 1;
     return is_flush;
@@ -120,7 +120,7 @@ static size_t line_of(struct allocator_flushes *f, uint32_t process, int device,
     return *at;
 }
 
-/* One flush gives several segments back; what was allocated in between tells one from the next. */
+/* One flush frees several segments; an allocation in between separates one flush from the next. */
 static void add(struct allocator_flushes *f, size_t at, int64_t ns, int64_t bytes, uint64_t segments,
                 uint64_t blocks_made)
 {
@@ -266,8 +266,8 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
     r->last_ns = oom->time_ns;
 }
 
-/* What a call that gave segments back waited: its stack is the free's own; what it did before is told by
- * Python's frame. */
+/* The wait of a call that freed segments: its stack is the free's own; what it did before is determined by Python's
+ * frame. */
 void allocator_flushes_sync(struct allocator_flushes *f, const struct run_sync *sync)
 {
     if (!f->lines_n || !by_name(f, sync->stack, false)) {
@@ -303,7 +303,7 @@ struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a)
 
 /* --- answers ----------------------------------------------------------------------------------------- */
 
-/* Flushes in the steady steps; those between steps (an evaluation) are nobody's fault. */
+/* Flushes in the steady steps; those between steps (an evaluation) do not count. */
 static double per_step(const struct allocator_flushes *f, const struct line *l)
 {
     const struct step_list *s = step_list_of(f->b, l->flush.process);
@@ -318,7 +318,7 @@ static double per_step(const struct allocator_flushes *f, const struct line *l)
     return (double)in / (double)(s->n - s->steady) * ((double)l->flush.count / (double)l->times_n);
 }
 
-/* Who called it decides what to change: the program, a library that it calls, or PyTorch's own code. cuDNN's benchmark
+/* The caller determines what to change: the program, a library that it calls, or PyTorch's own code. cuDNN's benchmark
  * empties the cache to measure algorithms (ATen/native/cudnn, Conv_v7.cpp and Conv_v8.cpp). */
 static const char *remedy(struct allocator_flushes *f, const struct line *l)
 {
@@ -338,7 +338,7 @@ static const char *remedy(struct allocator_flushes *f, const struct line *l)
     return "native code empties PyTorch's cache in each step";
 }
 
-/* What was given back once, or needed no more, was right to be given back. */
+/* A flush that happened once, or freed memory that was not needed again, was right. */
 static void judge(struct allocator_flushes *f, struct line *l)
 {
     enum { OFTEN = 5 };
@@ -391,7 +391,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
     for (size_t i = 0; i < f->lines_n; i++) {
         struct line *l = &f->lines[i];
         if (!l->flush.count) {
-            continue; /* only waited: there was nothing to give back */
+            continue; /* it only waited: there was nothing to free */
         }
         judge(f, l);
         l->flush.blocked_s = site_seconds(l->blocked_ns);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { STREAMS = 512 };
-enum { FAILURES = 8 }; /* of a process, fatal ones first */
+enum { FAILURES = 8 }; /* per process, fatal ones first */
 
 struct piece { /* a segment, or a piece of an expandable one */
     uint64_t address;
@@ -55,7 +55,7 @@ static int earlier(const void *a, const void *b)
     return (x->state.time_ns > y->state.time_ns) - (x->state.time_ns < y->state.time_ns);
 }
 
-/* A device counts where PyTorch told of blocks there, or took memory from CUDA's pool. */
+/* A device counts if PyTorch reported blocks there, or allocated from CUDA's pool. */
 static bool uses_pool(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
@@ -157,7 +157,7 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
     }
 }
 
-/* Physical memory lies where it was mapped. */
+/* Physical memory counts where it was mapped. */
 static void mapped(struct allocator_replay *a, struct moment *m)
 {
     for (size_t i = 0; i < a->mappings_n; i++) {
@@ -209,7 +209,7 @@ static int block_order(const void *a, const void *b)
     return (int)x->pending - (int)y->pending;
 }
 
-/* A freed block is told of once an event, and its free a moment before it ends. */
+/* A freed block is reported once per event, and its free slightly before it ends. */
 static void once(struct moment *m)
 {
     size_t kept = 0;
@@ -224,7 +224,7 @@ static void once(struct moment *m)
 static struct allocator_pool_share *held(struct allocator_pool_share **list, size_t *n, size_t *cap, bool by_stream,
                                          const struct allocator_affinity *affinity)
 {
-    static const struct allocator_affinity other; /* more streams than any program has are not told apart */
+    static const struct allocator_affinity other; /* streams beyond this number are not distinguished */
     if (by_stream && *n >= STREAMS) {
         affinity = &other;
     }
@@ -257,7 +257,7 @@ static void count_piece(struct sums *s, const struct piece *p, bool begins)
     }
 }
 
-/* A block in a segment that nothing was told of has only its own word. */
+/* A block in a segment without known properties has only its own. */
 static void count_block(struct sums *s, const struct block *b, const struct piece *in)
 {
     const struct allocator_affinity *affinity =
@@ -270,7 +270,7 @@ static void count_block(struct sums *s, const struct block *b, const struct piec
     }
 }
 
-struct hole { /* free memory that goes on from one piece into the next one of a segment */
+struct hole { /* free memory that extends from one piece into the next one of a segment */
     int64_t bytes;
 };
 
@@ -280,7 +280,7 @@ static void hole_ends(struct allocator_state *s, struct hole *h)
     h->bytes = 0;
 }
 
-/* Walks the blocks of one piece, from *at on; those that begin in it count there, even if they go on. */
+/* Walks the blocks of one piece, from *at on; those that begin in it count there, even if they extend beyond it. */
 static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *at, uint64_t *taken_to,
                   struct hole *hole)
 {
@@ -309,8 +309,8 @@ static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *
     hole->bytes = arena_add_capped(hole->bytes, (int64_t)(end - from));
 }
 
-/* All blocks of a segment are of one stream: where they do not agree (a program asked for one on another
- * stream than its current one) it is not known which. */
+/* All blocks of a segment belong to one stream: if they disagree (a program requested one on another stream than its
+ * current one) the stream is unknown. */
 static void doubt_streams(struct moment *m)
 {
     size_t at = 0;
@@ -390,7 +390,7 @@ static void unknown_pending(struct allocator_state *s)
     s->pending = s->active = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
 }
 
-/* CUDA's pool tells neither what it caches nor which frees wait. */
+/* CUDA's pool does not report what it caches or which frees wait. */
 static void close_pooled(struct allocator_replay *a, struct moment *m)
 {
     struct allocator_state *s = &m->state;
@@ -442,7 +442,7 @@ static void close_moment(struct allocator_replay *a, struct moment *m)
     if (m->unsure) {
         unknown_pending(s);
     }
-    if (s->strays) { /* segments were not seen, or not known for PyTorch's */
+    if (s->strays) { /* segments were not seen, or not known to be PyTorch's */
         s->reserved = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
     }
     s->by_pool = sorted(a->b, sums.list[0], s->by_pool_n = sums.n[0]);
@@ -482,7 +482,7 @@ static int in_order(const void *a, const void *b)
     return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : (int)x->moment - (int)y->moment;
 }
 
-void allocator_map_work_build(struct allocator_replay *a)
+static void allocator_map_work_build(struct allocator_replay *a)
 {
     struct allocator_map_work *w = a->map;
     struct result_report *report = a->b->report;
@@ -495,7 +495,7 @@ void allocator_map_work_build(struct allocator_replay *a)
     report->allocator_n = w->states_n;
 }
 
-void allocator_map_work_free(struct allocator_replay *a)
+static void allocator_map_work_free(struct allocator_replay *a)
 {
     struct allocator_map_work *w = a->map;
     if (!w) {

@@ -5,10 +5,10 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/site/builder.h"
 
-/* What the first block in it told of a segment, or of a piece of an expandable one. */
+/* What the first block in a segment, or in a piece of an expandable one, shows about it. */
 struct allocator_affinity {
     uint64_t stream;
-    uint8_t pool; /* enum allocator_pool_kind; UNKNOWN: nothing was told */
+    uint8_t pool; /* enum allocator_pool_kind; UNKNOWN: nothing is known */
     bool stream_known;
 };
 
@@ -25,14 +25,14 @@ struct allocator_map_work; /* allocator_map.c */
 struct allocator_replay {
     struct site_builder *b;
     uint32_t process;   /* now replayed */
-    bool streams_known; /* of the process that is looked at */
-    /* segments: those that live now, and those that were live at a moment that may matter */
+    bool streams_known; /* of the process being examined */
+    /* segments: those that are live now, and those that were live at a moment that may matter */
     struct allocator_segment *segments;
     size_t segments_n, segments_cap;
     struct map of_address; /* live ones */
     uint32_t *spare;
     size_t spare_n, spare_cap;
-    struct map kept; /* address and time → dead ones that are kept; of all processes */
+    struct map kept; /* address and time → freed ones that are kept; of all processes */
     struct allocator_segment *kept_list;
     size_t kept_n, kept_cap;
     uint32_t unseen[64]; /* segments in which no block was seen yet */
@@ -52,18 +52,16 @@ struct allocator_replay {
     struct allocator_flushes *flushes;
 };
 
-/* Whether a location's memory is PyTorch's: RUN_UNSURE where its frames do not tell. */
+/* Is a location's memory PyTorch's? RUN_UNSURE if its frames do not decide. */
 enum run_known allocator_owns(struct site_builder *b, uint32_t location);
-/* The same of what maps a piece of a segment. */
+/* The same for a stack that maps a piece of a segment. */
 enum run_known allocator_maps(struct site_builder *b, uint32_t stack);
-/* What a block tells of itself, and of the segment that it lies in. */
+/* What a block shows about itself and about its segment. */
 struct allocator_affinity allocator_block_affinity(const struct allocator_replay *a, int64_t bytes, uint64_t stream,
                                                    bool captured);
 /* What is known of a segment that is or was live at a moment. */
 struct allocator_affinity allocator_segment_affinity(const struct allocator_replay *a, uint64_t address,
                                                      int64_t alloc_ns);
-void allocator_map_work_free(struct allocator_replay *a);
-void allocator_map_work_build(struct allocator_replay *a);
 
 /* allocator_flush.c */
 struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a);

@@ -8,9 +8,9 @@
 
 enum {
     SEGMENT_GRAIN = 2 << 20, /* PyTorch's segments are multiples of it */
-    PAGE = 20 << 20          /* of its expandable segments for large blocks: on the average a hole has half
-                                a page at either end that a neighbour keeps. What is free at a segment's end would be
-                the next block's: there is one segment alone */
+    PAGE =
+        20 << 20 /* of its expandable segments for large blocks: on average, a neighbour keeps half a page at either end
+                    of a hole. What is free at a segment's end would go to the next block: there is only one segment */
 };
 
 static int by_address(const void *a, const void *b)
@@ -35,7 +35,7 @@ static void hole(struct allocator_heap_map *map, int64_t bytes)
     }
 }
 
-/* The blocks of one segment from blocks[*at] on; false where it has none. */
+/* The blocks of one segment from blocks[*at] on; false if it has none. */
 static bool walk_segment(struct allocator_heap_map *map, const struct allocator_range *s,
                          const struct allocator_range *blocks, size_t n, size_t *at)
 {
@@ -62,8 +62,8 @@ static bool walk_segment(struct allocator_heap_map *map, const struct allocator_
     return true;
 }
 
-/* A segment without blocks may be PyTorch's, cached, or somebody's direct allocation. PyTorch's own
- * total decides: the largest of its grain, as many as the total has room for. */
+/* A segment without blocks may be PyTorch's, cached, or a direct allocation of another library. PyTorch's own total
+ * decides: the largest segments of its granularity, as many as fit into the total. */
 static void add_empty(struct allocator_heap_map *map, int64_t *empty, size_t n, int64_t reserved)
 {
     if (reserved == RUN_UNKNOWN) {

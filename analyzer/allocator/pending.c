@@ -7,8 +7,8 @@
 /* How far below the call that is known to be the allocator's free the event may have been recorded. */
 enum { NEAR = 4 };
 
-/* The event is the free's where both come out of one call: the caller of the function that reported the
- * free is in the event's stack, right above where it was recorded. */
+/* The event belongs to the free if both come from one call: the caller of the function that reported the free is in the
+ * event's stack, right above where it was recorded. */
 static enum run_known belongs(const struct run *run, uint32_t event, uint32_t free_stack)
 {
     const struct run_frame *leaf =
@@ -29,8 +29,8 @@ static enum run_known belongs(const struct run *run, uint32_t event, uint32_t fr
     return RUN_NO;
 }
 
-/* Rows of one free come one after another, and may wait for several events. The free is told a little
- * after what it will wait for: until then the tensor is live, and not both. */
+/* Rows of one free are adjacent, one for each event that it waits for. The free is recorded slightly after the event:
+ * until then the tensor is live, and not both. */
 void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn each, void *self)
 {
     struct run_database *db = &run->databases[run->processes[process].database];

@@ -41,7 +41,8 @@ static ssize_t read_file(const char *path, char *out, size_t size)
 
 /* ---------------------------------------------------------------- permission */
 
-int attach_process_scope(void)
+/* kernel.yama.ptrace_scope; -1: the kernel does not have it. */
+static int attach_process_scope(void)
 {
     char text[16];
 

@@ -23,9 +23,6 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
 /* Why the kernel does not let this process look into that one, after EPERM or EACCES. */
 void attach_process_explain(pid_t pid, char *why);
 
-/* kernel.yama.ptrace_scope; -1: this kernel has no such thing. */
-int attach_process_scope(void);
-
 /* Whether this gpuspy may attach to a process of its own user, as far as the kernel's settings and a try with a child
  * show. False: one line why not. */
 bool attach_process_allowed(char *why);

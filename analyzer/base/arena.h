@@ -1,5 +1,5 @@
-/* Small memory tools of the analyzer. Out of memory ends the program with exit code 3 and a line: a
- * half-built answer is of no use to anyone. */
+/* Small memory tools of the analyzer. If memory runs out, the program prints a line and exits with status 3: a partial
+ * answer is useless. */
 #ifndef GPUSPY_ARENA_H
 #define GPUSPY_ARENA_H
 
@@ -26,11 +26,10 @@ struct map {
     struct map_slot *slots;
     size_t mask, n;
 };
-/* The value's place, added with MAP_NEW where the key was not there. Valid until the next call.
- */
+/* The address of the value; a new key is added with MAP_NEW. Valid until the next call. */
 #define MAP_NEW UINT32_MAX
 uint32_t *map_at(struct map *map, uint64_t key);
-uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: not there */
+uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: the key is not in the map */
 void map_free(struct map *map);
 
 static inline uint64_t map_hash(uint64_t x)

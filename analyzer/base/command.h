@@ -1,5 +1,4 @@
-/* What a command is, for the parser of its options and for help. The table of all is in
- * analyzer/command/commands.def. */
+/* A command, for the parser of its options and for help. analyzer/command/commands.def lists all commands. */
 #ifndef GPUSPY_COMMAND_H
 #define GPUSPY_COMMAND_H
 
@@ -8,7 +7,7 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"
 
-/* Under which heading `gpuspy --help` lists it. */
+/* The heading under which `gpuspy --help` lists it. */
 /* clang-format off */
 #define COMMAND_GROUPS(X)                                                                          \
     X(RECORD, "Record") X(READ, "Read") X(COMPARE, "Compare and check") X(SHARE, "Share and query") \
@@ -18,12 +17,12 @@
 enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
 #undef COMMAND_GROUP
 
-/* What the operands are: for completion. */
+/* The kind of operands, for completion. */
 enum command_operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND };
 
 struct command_example {
     const char *line;    /* what to type */
-    const char *meaning; /* what it does; NULL ends the list where line is NULL too */
+    const char *meaning; /* what it does; the list ends where this and line are NULL */
 };
 
 struct command_text {
@@ -42,7 +41,7 @@ struct command {
     const struct command_text *text;
     int (*run)(const struct command *self, int argc, char **argv);
     void (*print_help)(const struct command *self, FILE *stream); /* of --help */
-    const struct command *const *all;                             /* the table that it is a row of, ends with NULL */
+    const struct command *const *all;                             /* the table of all commands, ends with NULL */
 };
 
 #endif

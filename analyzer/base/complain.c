@@ -29,6 +29,6 @@ void complain(const char *format, ...)
         return;
     }
     progress_clear();
-    /* Paths are shown in UTF-8 whatever the locale: it is what the file is called. */
+    /* Paths are shown in UTF-8 in every locale, because that is the file's name. */
     fprintf(stderr, "gpuspy: %s\n", terminal_clean(clean, sizeof clean, raw, true));
 }

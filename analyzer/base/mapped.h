@@ -8,8 +8,8 @@
  * handler for the whole process: a missing page then reads as zeros, which every reader treats as damage. */
 void mapped_survive(void);
 
-/* Takes the whole pages of a part that was read and not written out of this process's memory: the kernel reads them
- * again where they are needed. Nothing happens where no file is mapped there. */
+/* Removes the whole pages of a part that was read, not written, from this process's memory: the kernel reads them again
+ * when they are needed. Does nothing if no file is mapped there. */
 void mapped_release(const void *start, size_t size);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------- words and slips */
 
-/* Calls `each` word; stops where it says so. */
+/* Calls `each` for each word, until it returns false. */
 static bool each_word(const char *words, bool (*each)(const char *, size_t, void *), void *data)
 {
     while (*words) {
@@ -82,7 +82,7 @@ static bool consider(const char *word, size_t length, void *data)
     size_t typed = strlen(n->text);
 
     if (length > WORD_MAX || typed > WORD_MAX) return false;
-    /* The start of a word is a good guess whatever is missing. */
+    /* A prefix of a word is a good guess, however much is missing. */
     unsigned edits =
         typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0 ? 1 : distance(n->text, typed, word, length);
     if (edits < n->edits && edits * 2 < length) {
@@ -175,7 +175,7 @@ static bool take_set(const struct value *v)
     return set || bad(v, "has no entries", "give words, separated by commas");
 }
 
-/* 1e15 and not printf's 1e+15: as people type it. */
+/* 1e15 instead of printf's 1e+15, as people type it. */
 static const char *plain(char *out, size_t size, double x)
 {
     char *plus;
@@ -278,7 +278,7 @@ static bool (*const take[])(const struct value *) = {
 
 struct line {
     const struct command *command;
-    int argc, at; /* at: the word under the eye */
+    int argc, at; /* at: the current word */
     char **argv;
     void *settings;
 };
@@ -317,8 +317,8 @@ static bool is_option(const struct command *c, const char *word)
     return !*name || strcmp(name, "help") == 0 || row_of(c, name, strcspn(name, "="), 0);
 }
 
-/* Is the next word the only operand that is left? It names something that exists and has not the ending of
- * `row->argument` ("FILE.html"). */
+/* Is the next word the only operand that is left? It names an existing file that does not end like `row->argument`
+ * ("FILE.html"). */
 static bool is_last_operand(const struct line *l, const struct option_row *row)
 {
     const char *word = l->argv[l->at + 1], *ending = strchr(row->argument, '.'), *dot = strrchr(word, '.');
@@ -328,7 +328,7 @@ static bool is_last_operand(const struct line *l, const struct option_row *row)
     return access(word, F_OK) == 0 && !(ending && dot && strcmp(dot, ending) == 0);
 }
 
-/* Stores a row's value; `text` is NULL where it has to be the next word. */
+/* Stores a row's value; `text` NULL: the value is the next word. */
 static int store(struct line *l, const struct option_row *row, const char *text)
 {
     struct value v = {l->command, row, text, (char *)l->settings + row->at};

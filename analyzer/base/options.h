@@ -10,21 +10,21 @@
 #include <stdint.h>
 
 enum option_kind {
-    OPTION_FLAG,           /* bool, becomes true */
-    OPTION_TEXT,           /* const char *, not empty */
-    OPTION_FILE,           /* const char *, not empty; completed as a file name */
-    OPTION_FILE_OR_ALONE,  /* the same; without a value it is OPTION_FILE_ALONE: the next word is an option or the
-                              last operand, or there is none */
-    OPTION_CHOICE,         /* const char *, one of `words` */
-    OPTION_SET,            /* uint64_t, a bit for each of `words` (64 at most); words separated by commas, and
-                              each time the option is given adds some */
-    OPTION_LIST,           /* struct option_list: texts separated by commas, and each time adds some */
+    OPTION_FLAG,          /* bool, becomes true */
+    OPTION_TEXT,          /* const char *, not empty */
+    OPTION_FILE,          /* const char *, not empty; completed as a file name */
+    OPTION_FILE_OR_ALONE, /* the same; without a value it is OPTION_FILE_ALONE: the next word is an option or the
+                             last operand, or there is none */
+    OPTION_CHOICE,        /* const char *, one of `words` */
+    OPTION_SET,  /* uint64_t, a bit for each of `words` (64 at most); words separated by commas; giving the option again
+                    adds words */
+    OPTION_LIST, /* struct option_list: texts separated by commas; giving the option again adds texts */
     OPTION_NUMBER,         /* int, min..max */
     OPTION_COUNT,          /* uint64_t, units_parse_count; min..max */
     OPTION_COUNT_OR_ALONE, /* the same; without a value (the next word is an option, or there is none)
                       it is OPTION_ALONE */
     OPTION_BYTES,          /* uint64_t, units_parse_bytes; min..max */
-    OPTION_RATE,           /* uint64_t, bytes a second, units_parse_rate; min..max */
+    OPTION_RATE,           /* uint64_t, bytes per second, units_parse_rate; min..max */
     OPTION_TIME,           /* uint64_t, nanoseconds, units_parse_duration; min..max */
     OPTION_HEADING, /* no option: `help` is a heading over those that follow; if min is 1, --help only names them:
                        another command's help explains them */
@@ -56,35 +56,34 @@ struct option_row {
     char letter;      /* 0: none */
     enum option_kind kind;
     size_t at;            /* offset of the value in the settings */
-    const char *argument; /* how help calls the value; NULL for flags */
-    const char *words;    /* "a|b|c": what help lists and completion offers; OPTION_CHOICE and
-                             OPTION_SET take no other */
-    double min, max;      /* for the kinds that are numbers */
-    const char *help;     /* what it does, starting in lower case */
+    const char *argument; /* the name of the value in help; NULL for flags */
+    const char
+        *words; /* "a|b|c": what help lists and completion offers; OPTION_CHOICE and OPTION_SET accept nothing else */
+    double min, max;  /* for the kinds that are numbers */
+    const char *help; /* what it does, starting in lower case */
 };
 
 struct command;
 
 enum { OPTIONS_HELP = -1, OPTIONS_BAD = -2 };
 
-/* Reads argv[0..argc) (the words behind the command's name) into `settings`. Operands are moved to
- * the front of argv; their number is returned. "--" ends the options, and so does the first operand
- * where the command says so. OPTIONS_HELP after --help was printed on stdout, OPTIONS_BAD after a
- * line on stderr. Values point into argv. */
+/* Reads argv[0..argc), the words after the command's name, into `settings`. Moves operands to the front of argv and
+ * returns their number. "--" ends the options, and so does the first operand if the command says so. Returns
+ * OPTIONS_HELP after it printed --help on stdout, OPTIONS_BAD after a line on stderr. Values point into argv. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings);
 
-/* Does it take a value or none? */
+/* Is the value optional? */
 static inline bool options_is_optional(const struct option_row *row)
 {
     return row->kind == OPTION_COUNT_OR_ALONE || row->kind == OPTION_FILE_OR_ALONE;
 }
 
-/* The word of `words` ("a|b|c") nearest to `text` if it is near enough to be a slip of the hand,
- * copied to out; false: none. */
+/* The word of `words` ("a|b|c") that is nearest to `text`, if it is near enough to be a typing error, copied to out;
+ * false: none. */
 bool options_nearest(const char *text, const char *words, char *out, size_t size);
 /* "a|b|c|" → "a, b, c". */
 void options_list(const char *words, char *out, size_t size);
-/* Whether `text` is one of `words`. */
+/* Is `text` one of `words`? */
 bool options_is_word(const char *text, const char *words);
 
 #endif

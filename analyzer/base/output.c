@@ -10,7 +10,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 
-/* What is to be removed when the program ends too early. */
+/* The file to remove if the program ends too early. */
 static const char *volatile unfinished;
 static const int deadly[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -50,7 +50,7 @@ static bool cannot(const char *who, const char *path, int why)
     return false;
 }
 
-/* As open() would have made it. */
+/* Sets the mode that open() would have set. */
 static void usual_mode(int fd)
 {
     mode_t mask = umask(0);
@@ -64,7 +64,7 @@ static int make_beside(const char *path, char **name)
     size_t size = strlen(path) + sizeof ".XXXXXX";
     char *temporary = arena_realloc(NULL, size, 1);
     snprintf(temporary, size, "%s.XXXXXX", path);
-    sigset_t all, before; /* no signal comes between the file and its removal */
+    sigset_t all, before; /* no signal may arrive between the creation of the file and the note to remove it */
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
     int fd = mkostemp(temporary, O_CLOEXEC), why = errno;
@@ -95,7 +95,7 @@ static int open_beside(struct output *o, const char *path)
     return fd;
 }
 
-/* Where stdio writes to: what errno said is kept. */
+/* Where stdio writes: keeps the errno of the first failure. */
 static ssize_t on_write(void *cookie, const char *bytes, size_t n)
 {
     struct output *o = cookie;

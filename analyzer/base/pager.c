@@ -17,7 +17,7 @@ static bool executable(const char *path)
     return access(path, X_OK) == 0;
 }
 
-/* Is the first word of `command` a program? What a shell would have to take apart is for it to judge. */
+/* Is the first word of `command` a program? Words that a shell would have to parse are accepted. */
 static bool found(const char *command)
 {
     size_t length = strcspn(command, " \t");
@@ -53,8 +53,8 @@ static const char *choose(void)
     return found("less") ? "less" : NULL;
 }
 
-/* The terminal is the pager's until the person leaves it: dying before it would leave two programs
- * reading from it. */
+/* The terminal belongs to the pager until the user leaves it: if gpuspy ended earlier, two programs would read from it.
+ * */
 static void on_signal(int number)
 {
     int status;
@@ -69,8 +69,8 @@ static void in_child(const char *command, int from)
 {
     dup2(from, STDIN_FILENO);
     signal(SIGPIPE, SIG_DFL);
-    /* Quits where all fits on the screen, keeps colours, leaves the text there; people's own wishes
-     * stand. */
+    /* Quits if everything fits on the screen, keeps colours, leaves the text there; the user's own LESS takes
+     * precedence. */
     setenv("LESS", "FRX", 0);
     setenv("LV", "-c", 0);
     execl("/bin/sh", "sh", "-c", command, (char *)NULL);
@@ -84,7 +84,7 @@ static void watch_signals(void)
 
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
         if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(deadly[i], &ours, NULL);
-    signal(SIGPIPE, SIG_IGN); /* whoever has seen enough wants the answer's exit status */
+    signal(SIGPIPE, SIG_IGN); /* a user who leaves the pager early still gets the answer's exit status */
 }
 
 void pager_start(void)
@@ -120,7 +120,7 @@ void pager_wait(void)
     int status;
 
     if (!pager) return;
-    /* In a pager Ctrl-C ends a search: it is not meant for what has done its work. */
+    /* In a pager Ctrl-C ends a search: it must not end gpuspy, which has finished its work. */
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(pager, &status, 0) < 0 && errno == EINTR) continue;

@@ -1,15 +1,15 @@
-/* Long output on a terminal goes through a pager: GPUSPY_PAGER, else PAGER, else less. An empty name, or
- * "cat", is none. Never where stdout is no terminal, nor on one that is dumb. */
+/* Long output on a terminal goes through a pager: GPUSPY_PAGER, else PAGER, else less. An empty name, or "cat", means
+ * none. Never if stdout is not a terminal, nor on a dumb one. */
 #ifndef GPUSPY_PAGER_H
 #define GPUSPY_PAGER_H
 
 #include <stdbool.h>
 
-/* What is written to stdout from here on is paged, where it is to be. Ask terminal_of(stdout) before. */
+/* Pages what is written to stdout from here on, if it should be. Call terminal_of(stdout) before. */
 void pager_start(void);
-/* Was it started? Then a reader that leaves is one that has seen enough, and no error. */
+/* Was it started? Then a closed pipe means that the user has left the pager, and is not an error. */
 bool pager_is_running(void);
-/* After stdout was closed: until the person has left it. */
+/* After stdout was closed: waits until the user has left the pager. */
 void pager_wait(void);
 
 #endif

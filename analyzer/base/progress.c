@@ -7,7 +7,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 
-#define FIRST_MS 500 /* work that takes less is not worth a line */
+#define FIRST_MS 500 /* shorter work needs no line */
 #define EACH_MS 100
 
 static volatile sig_atomic_t shown;
@@ -20,12 +20,12 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* In one write, so that a line is never there by half. */
+/* In one write, so that the line never appears in part. */
 static void draw(const char *what, uint64_t done, uint64_t total, int width)
 {
     char line[256], text[200], n[UNITS_TEXT], of[UNITS_TEXT];
 
-    /* What a file says of its length is about right, and never less than what was read of it. */
+    /* The length that a file states is approximate, and at least what was read of it. */
     if (total > 0)
         snprintf(text, sizeof text, "gpuspy: reading %s of %s %s (%d %%)", units_format_count(n, done),
                  units_format_count(of, total > done ? total : done), what,

@@ -1,5 +1,5 @@
-/* Hands batches from one thread, the writer, to another, the reader, in order. The caller owns RELAY_SLOTS batches; the
- * relay says whose turn it is. */
+/* Passes batches in order from one thread, the writer, to another, the reader. The caller owns RELAY_SLOTS batches; the
+ * relay decides which of the two may use each. */
 #ifndef GPUSPY_RELAY_H
 #define GPUSPY_RELAY_H
 
@@ -18,17 +18,16 @@ struct relay {
 void relay_init(struct relay *r);
 void relay_free(struct relay *r);
 
-/* The writer: waits for a slot and returns its number; hands the slot over; waits until all are read; writes no more.
- */
+/* The writer: waits for a slot and returns its number; passes the slot on; waits until all are read; writes no more. */
 unsigned relay_wait_for_slot(struct relay *r);
 void relay_put(struct relay *r);
 void relay_drain(struct relay *r);
 void relay_end(struct relay *r);
-/* The reader: the next slot, false at the end; gives it back. */
+/* The reader: takes the next slot, false at the end; returns it. */
 bool relay_take(struct relay *r, unsigned *slot);
 void relay_give_back(struct relay *r);
 
-/* A thread that no signal reaches; false where there is none to be had. */
+/* Starts a thread with all signals blocked; false if that fails. */
 bool relay_start(pthread_t *thread, void *(*run)(void *), void *self);
 
 #endif

@@ -13,7 +13,7 @@
 #define WIDTH_MIN 40
 #define WIDTH_MAX 300
 
-static const char *colour_when; /* NULL: as the terminal and NO_COLOR have it */
+static const char *colour_when; /* NULL: by the terminal and NO_COLOR */
 
 static bool set(const char *name)
 {
@@ -44,7 +44,7 @@ void terminal_choose_colour(const char *when)
     colour_when = when && strcmp(when, "auto") != 0 ? when : NULL;
 }
 
-/* What the terminal can do beyond the 8 colours that all can. */
+/* Can the terminal do more than the 8 colours that all can? */
 static bool rich(void)
 {
     const char *kind = getenv("TERM");
@@ -111,8 +111,8 @@ char *terminal_link(const struct terminal *t, const char *path, int line, const 
     return out;
 }
 
-/* C0, DEL, C1 (a terminal obeys U+009B as it does ESC [), line separators, and the marks that turn
- * the direction of text, with which a name can pretend to be another. */
+/* C0, DEL, C1 (a terminal interprets U+009B like ESC [), line separators, and marks that change the direction of text,
+ * with which one name can look like another. */
 static bool harmful(uint32_t c)
 {
     static const uint32_t range[][2] = {
@@ -125,7 +125,7 @@ static bool harmful(uint32_t c)
     return false;
 }
 
-/* What ASCII says nearly as well; '?' for the rest. */
+/* The nearest ASCII character; '?' if there is none. */
 static char plain_of(uint32_t code)
 {
     static const struct {

@@ -12,7 +12,7 @@
 
 #define TEXT_MAX 4096
 
-/* What follows `folder`/ in `path`, or NULL where it does not lie below. */
+/* What follows `folder`/ in `path`, or NULL if `path` is not below `folder`. */
 static const char *below(const char *path, const char *folder)
 {
     size_t n = folder ? strlen(folder) : 0;
@@ -35,7 +35,7 @@ void text_put(char *out, size_t size, const char *format, ...)
     int n = vsnprintf(out, size, format, args);
     va_end(args);
     if (n < 0 || (size_t)n < size || !size) return;
-    size_t end = size - 1, start = end; /* half a character at the end goes, too */
+    size_t end = size - 1, start = end; /* also remove an incomplete character at the end */
     while (start > 0 && ((unsigned char)out[start - 1] & 0xc0) == 0x80) start--;
     if (start > 0 && (unsigned char)out[start - 1] >= 0xc0) start--;
     if (start < end && !gs_utf8_decode(out + start, end - start, NULL)) out[start] = 0;
@@ -49,7 +49,7 @@ char *text_path_here(char *out, size_t size, const char *path)
     return gs_shell_path(out, size, here ? here : path);
 }
 
-/* Bytes from the end of `text` that fit into `columns`, never half a character. */
+/* Bytes from the end of `text` that fit into `columns`, never part of a character. */
 static const char *tail(const char *text, int columns)
 {
     const char *p = text + strlen(text);
@@ -72,12 +72,12 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
         snprintf(out, size, "%.*s", (int)terminal_fit(text, columns < 0 ? 0 : columns), text);
         return out;
     }
-    int head = room / 3; /* the end says more: of a path the file, of a function its own name */
+    int head = room / 3; /* the end matters more: it has a path's file, or a function's own name */
     snprintf(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, tail(text, room - head));
     return out;
 }
 
-/* Folders whose content is named by what follows them. */
+/* Folders whose contents are named by the part after them. */
 static const char *library_name(const char *path)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
@@ -89,8 +89,7 @@ static const char *library_name(const char *path)
     return NULL;
 }
 
-/* The end of a path from a slash on, as long as it fits: "…/data/loader.py"; at the least the file.
- */
+/* The end of a path, starting at a slash, as long as it fits: "…/data/loader.py"; at least the file. */
 static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark, int mark_columns)
 {
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -117,8 +116,7 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
     return out;
 }
 
-/* How much of `p` is to be kept as it stands, though it has brackets: names that consist of them.
- */
+/* How much of `p` to keep although it has brackets: names that consist of them. */
 static size_t literal(const char *p)
 {
     static const char *const names[] = {"(anonymous namespace)",
@@ -142,7 +140,7 @@ static size_t literal(const char *p)
     return 0;
 }
 
-/* Behind the bracket that closes the one at p; where none does, the end. */
+/* The position after the bracket that closes the one at p, or the end. */
 static const char *behind(const char *p)
 {
     static const char open[] = "([{", close[] = ")]}";
@@ -156,8 +154,8 @@ static const char *behind(const char *p)
     return p;
 }
 
-/* What stands behind a function's parameters where it is the scope of something else, as in
- * "f(int) const::{lambda()#1}::operator()() const"; NULL: they are the end of the name. */
+/* What follows a function's parameters if the function is the scope of something else, as in "f(int)
+ * const::{lambda()#1}::operator()() const"; NULL: they end the name. */
 static const char *goes_on(const char *p)
 {
     static const char qualifier[] = " const";
@@ -168,7 +166,7 @@ static const char *goes_on(const char *p)
     return p[0] == ':' && p[1] == ':' ? p : NULL;
 }
 
-/* "{lambda(int)#1}" → "{lambda#1}". Returns where to go on. */
+/* "{lambda(int)#1}" → "{lambda#1}". Returns where to continue. */
 static const char *braces(const char *p, char **to)
 {
     const char *end = behind(p);
@@ -182,8 +180,7 @@ static const char *braces(const char *p, char **to)
     return end;
 }
 
-/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". Rust's "<a::B<T> as C>::d" keeps what is not in
- * it. */
+/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". Rust's "<a::B<T> as C>::d" keeps its angle brackets. */
 static void strip(char *text)
 {
     const int rust = text[0] == '<';
@@ -230,8 +227,8 @@ static char *without_decltype(char *text)
     return *p ? p : text;
 }
 
-/* Templates are demangled with their return type in front: "void f" → "f". Blanks of "operator new" and
- * "(anonymous namespace)" are in names. */
+/* Templates are demangled with their return type first: "void f" → "f". The blanks of "operator new" and "(anonymous
+ * namespace)" belong to the names. */
 static char *without_return_type(char *text)
 {
     char *operator_ = strstr(text, "operator"), *name = text;
@@ -248,7 +245,7 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     char clean[TEXT_MAX], *name = clean;
 
     terminal_clean(clean, sizeof clean, function, utf8);
-    /* Python's own names ("<module>", "f.<locals>.<lambda>") are no templates. */
+    /* Python's own names ("<module>", "f.<locals>.<lambda>") are not templates. */
     bool rust = clean[0] == '<' && strstr(clean, ">::");
     if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {
         name = without_decltype(clean);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define GAP 2
-#define LEAST 20 /* columns for the last cell; where there are fewer, it has a line of its own */
+#define LEAST 20 /* columns for the last cell; if there are fewer, it gets its own line */
 
 static int columns_of(const struct text_table *t)
 {
@@ -47,7 +47,7 @@ static int width_of(const struct text_table *t, int column)
     return width;
 }
 
-/* Columns that are left for the last cell. */
+/* Columns left for the last cell. */
 static int room_of(const int *width, int n, const struct terminal *term, int indent)
 {
     int room = term->width - indent;
@@ -56,7 +56,7 @@ static int room_of(const int *width, int n, const struct terminal *term, int ind
     return room;
 }
 
-/* Bytes of `text` that make a line: up to a blank, or cut where a word alone is too long. */
+/* Bytes of `text` that make a line: up to a blank, or cut if a single word is too long. */
 static size_t line_of(const char *text, int room)
 {
     size_t fits = terminal_fit(text, room), at = fits;
@@ -69,7 +69,7 @@ static size_t line_of(const char *text, int room)
 static void print_last(const struct text_table *t, const struct text_table_row *row, int n, int room, int start,
                        FILE *out)
 {
-    char text[4096]; /* escape sequences and links among it */
+    char text[4096]; /* including escape sequences and links */
 
     if (row->item && t->last) {
         t->last(t->self, row->item, text, sizeof text, room);
@@ -85,8 +85,8 @@ static void print_last(const struct text_table *t, const struct text_table_row *
     }
 }
 
-/* The cells before the last: beside one another, or on several lines where the terminal is too narrow
- * for that. `ends`: nothing follows on the line. */
+/* The cells before the last: side by side, or on several lines if the terminal is too narrow. `ends`: nothing follows
+ * on the line. */
 static void print_cells(const struct text_table *t, const char *const *cell, const char *colour, const int *width,
                         const struct terminal *term, int indent, bool ends, FILE *out)
 {

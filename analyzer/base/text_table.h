@@ -1,4 +1,4 @@
-/* A table whose numbers line up and whose last column, the place, takes what is left of the line. */
+/* A table with aligned numbers, whose last column, the call site, takes the rest of the line. */
 #ifndef GPUSPY_TEXT_TABLE_H
 #define GPUSPY_TEXT_TABLE_H
 
@@ -9,7 +9,7 @@
 
 struct text_table_row {
     char *cell[TEXT_TABLE_COLUMNS];
-    const void *item;               /* what `last` makes the last cell of, NULL: the cell's text is there */
+    const void *item;               /* from which `last` makes the last cell; NULL: the cell's text is given */
     char colour[TERMINAL_SEQUENCE]; /* of the cell in the table's column `coloured`; "" none */
     char *below;                    /* lines under the row, each ends with a newline; NULL none */
 };
@@ -21,17 +21,17 @@ struct text_table {
      * rows are there. NULL: the last cells are texts, wrapped where they are too long. */
     void (*last)(const void *self, const void *item, char *out, size_t size, int columns);
     const void *self;
-    const char *head[TEXT_TABLE_COLUMNS]; /* NULL ends the columns; "" no heading */
+    const char *head[TEXT_TABLE_COLUMNS]; /* NULL ends the columns; "": no heading */
     bool left[TEXT_TABLE_COLUMNS];
-    int coloured; /* a column such as that of bars, whose cells have their rows' colours */
+    int coloured; /* the column whose cells have their rows' colours, such as bars */
     struct text_table_row *rows;
     size_t n, capacity;
 };
 
-/* Adds a row; `cells` are copied, NULL is empty; where `item` is given, the last cell is not among
- * them. Where memory runs out the row is left out and NULL returned. */
+/* Adds a row; `cells` are copied, NULL is empty; if `item` is given, they do not include the last cell. If memory runs
+ * out, the row is left out and NULL is returned. */
 struct text_table_row *text_table_add(struct text_table *t, const char *const *cells, const void *item);
-/* Prints with `indent` blanks in front, and frees the rows. */
+/* Prints with `indent` leading blanks, and frees the rows. */
 void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out);
 
 #endif

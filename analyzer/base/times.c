@@ -20,7 +20,7 @@ void times_carry(struct times *t, uint32_t high)
 
 int64_t times_at(const struct times *t, size_t i)
 {
-    uint32_t below = 0, above = t->carries_n; /* how many carries begin at i or before */
+    uint32_t below = 0, above = t->carries_n; /* number of carries that begin at i or before */
     while (below < above) {
         uint32_t middle = below + (above - below) / 2;
         if (t->carries[middle].from <= i) {
@@ -39,9 +39,9 @@ void times_halve(struct times *t, size_t first)
     for (uint32_t i = 0; i < kept; i++) {
         t->low[i] = t->low[2 * i + first];
     }
-    for (uint32_t i = 0; i < t->carries_n; i++) { /* the first that is kept at `from` or after it */
+    for (uint32_t i = 0; i < t->carries_n; i++) { /* the first that is kept, at `from` or after it */
         uint32_t from = t->carries[i].from, to = from > first ? (from - (uint32_t)first + 1) / 2 : 0;
-        carries -= carries && t->carries[carries - 1].from == to; /* all between the two are gone */
+        carries -= carries && t->carries[carries - 1].from == to; /* all carries between the two are gone */
         if (to < kept) t->carries[carries++] = (struct times_carry){to, t->carries[i].high};
     }
     t->n = kept;

@@ -1,5 +1,5 @@
-/* A list of times in ns, none before the one it follows and none negative, in half the memory of an array: the low
- * 32 bits of each, and where the high ones change (every 4.3 s). Zero-initialise. */
+/* A list of non-negative times in ns, in ascending order, in half the memory of an array: the low 32 bits of each, and
+ * the positions at which the high bits change (every 4.3 s). Zero-initialise. */
 #ifndef GPUSPY_TIMES_H
 #define GPUSPY_TIMES_H
 
@@ -14,10 +14,10 @@ struct times {
     uint32_t *low;
     struct times_carry *carries;
     uint32_t n, cap, carries_n, carries_cap;
-    uint32_t high; /* of the last one, as the last carry has it */
+    uint32_t high; /* the high bits of the last element */
 };
 
-/* Fewer than 2^32 of them. Ends the program with a message where there is no memory left. */
+/* At most 2^32 - 1 elements. Ends the program with a message if no memory is left. */
 void times_grow(struct times *t);
 void times_carry(struct times *t, uint32_t high);
 int64_t times_at(const struct times *t, size_t i);
@@ -32,7 +32,7 @@ static inline void times_add(struct times *t, int64_t ns)
     if (t->n == t->cap) times_grow(t);
     if (high != t->high) times_carry(t, high);
     t->low[t->n++] = (uint32_t)ns;
-    /* Hundreds of lists grow in turn, which the processor does not foresee. */
+    /* Hundreds of lists grow in turn, which the processor cannot predict. */
     __builtin_prefetch(&t->low[t->n + 16 < t->cap ? t->n + 16 : 0], 1);
 }
 

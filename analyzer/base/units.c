@@ -13,7 +13,7 @@ char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes)
     double value = (double)bytes;
     size_t u = 0;
 
-    /* 1023.995 and not 1024: what would print as 1024.00 belongs to the next unit. */
+    /* 1023.995, not 1024: a value that would print as 1024.00 belongs to the next unit. */
     while (u + 1 < sizeof unit / sizeof *unit && value >= (u ? 1023.995 : 1024)) {
         value /= 1024;
         u++;
@@ -32,7 +32,7 @@ char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
     return out;
 }
 
-/* Three significant figures, without the exponent that %.3g would fall into. */
+/* Three significant figures, without the exponent to which %.3g would switch. */
 static void three_figures(char *out, size_t size, double value, const char *unit)
 {
     int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
@@ -130,7 +130,7 @@ char *units_format_share(char out[UNITS_TEXT], double share)
 
 /* ---------------------------------------------------------------- reading */
 
-/* A decimal number without sign, exactly: digits · 10^exponent. */
+/* An exact decimal number without a sign: digits · 10^exponent. */
 struct decimal {
     unsigned __int128 digits;
     int exponent;
@@ -147,8 +147,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Digits with an optional point; '_' only between digits. More than 30 significant digits are more
- * than any unit here can use, and keep the product inside 128 bits. */
+/* Digits with an optional point; '_' only between digits. More than 30 significant digits are rejected: no unit here
+ * can use them, and the product must fit into 128 bits. */
 static bool read_digits(const char **text, struct decimal *d, char why[UNITS_WHY])
 {
     const char *p = *text;
@@ -210,7 +210,7 @@ static const struct suffix byte_suffixes[] = {
     {"Ti", 0, 40},  {"kB", 3, 0},   {"MB", 6, 0},   {"GB", 9, 0},  {"TB", 12, 0}, {0},
 };
 
-/* Of a second, in front of which "/s" or "ps" was taken away. A link's "G" is 10^9, as links are sold. */
+/* Per second, after "/s" or "ps" has been removed. A link's "G" is 10^9, as vendors count. */
 static const struct suffix rate_suffixes[] = {
     {"", 0, 0},     {"B", 0, 0},    {"k", 3, 0},    {"K", 3, 0},  {"M", 6, 0},  {"G", 9, 0},
     {"T", 12, 0},   {"kB", 3, 0},   {"KB", 3, 0},   {"MB", 6, 0}, {"GB", 9, 0}, {"TB", 12, 0},

@@ -21,28 +21,27 @@ char *units_format_rate(char out[UNITS_TEXT], double bytes_per_s);
 /* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min"; three significant figures
  * below a minute. Never negative; not a number prints as "?". */
 char *units_format_seconds(char out[UNITS_TEXT], double seconds);
-/* The whole part; 0 of what is negative or not a number, UINT64_MAX of what is too large. */
+/* The whole part; 0 for a negative number or NaN, UINT64_MAX for one that is too large. */
 uint64_t units_whole(double n);
 /* "1,234,567". */
 char *units_format_count(char out[UNITS_TEXT], uint64_t n);
-/* "1 event", "1,234 events": `many` NULL is `one` and an s. */
+/* "1 event", "1,234 events"; `many` NULL: `one` with an s. */
 char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many);
 /* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */
 char *units_format_share(char out[UNITS_TEXT], double share);
 
-/* A whole number of things: "1000000", "1_000_000", "1e9", "7B", "1.5B", "350M", "125k" (k, M, G, B,
- * T are powers of 1000, in either case). The arithmetic is exact:
- * "0.1k" is 100, "1.5" is refused. Without a sign, a blank or anything behind it. On failure false,
- * `*out` untouched and the reason in `why` ("is negative"), to be put behind the text. */
+/* A whole number of things: "1000000", "1_000_000", "1e9", "7B", "1.5B", "350M", "125k" (k, M, G, B, T are powers of
+ * 1000, in either case). The arithmetic is exact: "0.1k" is 100, "1.5" is refused. No sign, no blank, nothing after it.
+ * On failure false, `*out` unchanged and the reason in `why` ("is negative"), to be printed after the text. */
 bool units_parse_count(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Bytes: "1024B", "24GiB", "1.5mib", "24GB"; KiB … TiB are powers of 1024, kB … TB powers of 1000,
  * "24G" is 24 GiB as nvidia-smi and Slurm mean it. Only 0 needs no unit; units ignore case. A fraction of a
  * byte is rounded down. */
 bool units_parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
-/* Bytes a second: "300GB/s", "32e9", "400Gb/s" and "400Gbit/s" (bits), "25GBps"; "300G" is 300 GB/s, as
- * links are sold. */
+/* Bytes per second: "300GB/s", "32e9", "400Gb/s" and "400Gbit/s" (bits), "25GBps"; "300G" is 300 GB/s, as vendors
+ * count. */
 bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
-/* Nanoseconds: "1.2ms", "830us", "3s"; a unit has to be there. */
+/* Nanoseconds: "1.2ms", "830us", "3s"; a unit is required. */
 bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Seconds since the recording began, without a unit: "12.5". */
 bool units_parse_seconds(const char *text, int64_t *ns);

@@ -12,7 +12,7 @@
 #include "analyzer/category/category.h"
 
 enum {
-    AGE = 2,         /* steps that are over: no activation lives so long */
+    AGE = 2,         /* steps that are over: no activation lives that long */
     LARGE = 1 << 20, /* the rest that PyTorch may leave in a large block */
 };
 
@@ -25,25 +25,24 @@ struct place { /* a peak, or a failure; ordered by time */
     int device;
     enum run_series_layer layer;
     struct result_peak *peak; /* NULL: a failure */
-    size_t moment;            /* of allocator.h's, which is looked at in the same pass; NO_MOMENT */
+    size_t moment;            /* of allocator.h, which is examined in the same pass; NO_MOMENT */
     int64_t *by_rule;
     uint64_t *count_by_rule;
-    bool stated;      /* an optimizer set up state of what was live */
+    bool stated;      /* an optimizer set up state that was live */
     struct map sizes; /* size and category → blocks */
     struct map index; /* by stack and rule */
     struct result_category_line *by_stack;
     size_t by_stack_n, by_stack_cap;
 };
 
-/* Live at the end of what the run did: freed by the tear-down, or never. Without a stack it may be
- * autograd's thread that freed it when a last backward pass ended or failed. Backward has the
- * program's thread free something when it returns, so what comes before the last free there is
- * autograd's. Which is known once all is seen. */
+/* Live at the end of the run's work: freed by the tear-down, or never. A free without a stack may be by autograd's
+ * thread, when a last backward pass ended or failed. When backward returns, the program's thread frees something, so
+ * frees before the last such free are autograd's. That is known only when everything was read. */
 struct late {
     uint32_t place, stack;
     int64_t bytes, alloc_ns, free_ns;
     struct category_block block;
-    int64_t like; /* of what size it was found to be */
+    int64_t like; /* the size that it was found to have */
     unsigned rule;
     uint8_t round;
 };
@@ -55,7 +54,7 @@ struct work {
     struct place *places;
     size_t n, cap;
     bool python, torch_device[128]; /* torch_device: has tensors of its own */
-    bool died;                      /* of an OOM, or killed: what was live then had not come to its end */
+    bool died;                      /* of an OOM, or killed: the life of what was live then was cut short */
     unsigned failed_doing;          /* of the OOM */
     int64_t end_ns, backward_ns;    /* the last allocation, or the OOM; the last free in backward after it */
     struct late *late;
@@ -139,7 +138,7 @@ static void list_places(struct work *w, uint32_t process)
     }
 }
 
-/* For who watches: what outlived the run. */
+/* For observers: what outlived the run. */
 static void list_ends(struct work *w, uint32_t process)
 {
     struct result_report *r = w->b->report;
@@ -191,7 +190,7 @@ static uint32_t *of_size(struct place *p, enum result_category category, int64_t
     return n;
 }
 
-/* Of optimizer state a parameter has several, but one of each call path. */
+/* A parameter has several optimizer states, but one for each call path. */
 static void count_size(struct place *p, uint32_t stack, enum result_category category, int64_t bytes)
 {
     uint32_t n = *of_size(p, category, bytes) + 1;
@@ -264,15 +263,15 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
 /* --- what had not come to its end --------------------------------------------------------------
  */
 
-/* In which round it is told what it is: at once; of a pass that failed once the parameters are known;
- * or at last, what no rule covers. */
+/* The round in which the category is determined: at once; for a pass that failed, when the parameters are known; or
+ * last, for what no rule covers. */
 enum round { KNOWN, FAILED, KEPT, ROUNDS };
 
 static enum round categorize(struct work *w, struct late *l, const struct category_alike *alike)
 {
     bool failed = w->died && w->failed_doing;
     if (w->died) {
-        l->block.free_stack = RUN_NONE; /* whoever freed it did so because the run ended */
+        l->block.free_stack = RUN_NONE; /* it was freed because the run ended */
     } else if (l->block.free_stack == RUN_NONE && l->free_ns <= w->backward_ns) {
         l->block.kept = false; /* autograd freed it */
     }
@@ -292,9 +291,9 @@ static enum round categorize(struct work *w, struct late *l, const struct catego
     return l->block.kept && (category == RESULT_CATEGORY_UNKNOWN || category == RESULT_CATEGORY_INPUTS) ? KEPT : KNOWN;
 }
 
-/* What was made in the pass that failed did not come to its end; but a gradient is as large as its
- * parameter, and of those there is one each. What was kept to the end and is not known otherwise is a
- * weight, if a gradient or optimizer state wants one. */
+/* The life of what was made in the pass that failed was cut short; but a gradient is as large as its parameter, and
+ * each parameter has one. What was kept to the end and is not otherwise known is a weight, if a gradient or optimizer
+ * state of its size has no parameter. */
 static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
@@ -345,8 +344,7 @@ static int compare_shares(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->category - (int)y->category;
 }
 
-/* Rows whose times make no sense may have been live in the replay and not be found again: what is
- * missing is unknown. */
+/* Rows with inconsistent times may have been live in the replay and not be found again: the missing part is unknown. */
 static void close_place(struct work *w, struct place *p)
 {
     unsigned rules = category_rule_count();

@@ -3,10 +3,10 @@
 
 #include "analyzer/site/builder.h"
 
-/* What was live at the peaks and at the failures, by category; after both. */
+/* What was live at the peaks and at the failures, by category; call after both. */
 bool category_build(struct site_builder *b, char *error, size_t error_size);
-/* The same at moments of a process's own series: `by` gets its lines, which do not sum to `bytes` where
- * rows make no sense. After a replay with steps. */
+/* The same at moments of a process's own series: `by` gets its lines, which do not sum to `bytes` if rows are
+ * inconsistent. After a replay with steps. */
 struct category_moment {
     int64_t time_ns;
     int device;

@@ -7,7 +7,7 @@
 #include "analyzer/run/run.h"
 #include "analyzer/site/site.h"
 
-enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: without any */
+enum doing { /* NOTHING: a stack with Python frames that match no row; THREAD: without any */
              NOTHING,
              THREAD,
              ZERO,
@@ -91,7 +91,7 @@ struct category_finder {
     size_t stacks_n;
     struct map modules; /* class_key → 1 */
     struct map pairs;   /* facts of what made and freed it, tensor and use → its two rules, packed */
-    uint64_t last_pair; /* that was asked for, and its rules; 0 none */
+    uint64_t last_pair; /* the last pair that was looked up, and its rules; 0 none */
     uint32_t last_rules;
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
@@ -104,7 +104,7 @@ static const char *last_name(const struct run_frame *f)
     return dot ? dot + 1 : f->function;
 }
 
-/* Of a method: its class. Python before 3.11 does not tell it: all of a file are one. */
+/* Of a method: its class. Python before 3.11 does not record it: then all methods of a file share one. */
 static uint64_t class_key(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
@@ -157,7 +157,7 @@ static bool fits(const struct frame_row *row, const struct run_frame *f)
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 
-/* What one frame says. */
+/* The facts that one frame shows. */
 static struct facts collect_facts(const struct run_frame *f)
 {
     struct facts facts = {NOTHING, NONE};
@@ -220,7 +220,7 @@ static struct facts collect_stack_facts(struct category_finder *c, uint32_t stac
         all.hints |= one.hints;
         all.doing = all.doing == NOTHING ? one.doing : all.doing;
     }
-    /* A snapshot has no stack of what was there before its history: that is no thread of its own. */
+    /* A snapshot has no stack for memory from before its history: that does not mean a separate thread. */
     const bool unknown = start == RUN_NONE && run_why_unknown(c->run, RUN_FACT_WAITS);
     all.doing = all.doing == NOTHING && !python && !unknown ? THREAD : all.doing;
     return all;
@@ -228,7 +228,7 @@ static struct facts collect_stack_facts(struct category_finder *c, uint32_t stac
 
 static struct facts stack_facts(struct category_finder *c, uint32_t stack)
 {
-    if (stack >= c->stacks_n) { /* a replay makes some */
+    if (stack >= c->stacks_n) { /* a replay creates some */
         reach_all_stacks(c);
     }
     if (stack >= c->stacks_n) {
@@ -243,14 +243,14 @@ static struct facts stack_facts(struct category_finder *c, uint32_t stack)
 unsigned category_rule(struct category_finder *c, const struct category_block *b)
 {
     struct facts made = stack_facts(c, b->stack), freed = stack_facts(c, b->free_stack);
-    bool torn_down = b->kept && freed.doing <= THREAD; /* by no line that does something else */
+    bool torn_down = b->kept && freed.doing <= THREAD; /* not by a line that does something else */
     uint32_t fate = torn_down ? KEPT : WHILE(freed.doing);
     bool tensor = b->tensor || (b->direct && (made.hints & TORCH));
-    if (!b->python) { /* what has no Python frame tells nothing where none were recorded */
+    if (!b->python) { /* without recorded Python frames, a stack without them proves nothing */
         made.doing = made.doing == THREAD ? NOTHING : made.doing;
         fate = fate == WHILE(THREAD) ? WHILE(NOTHING) : fate;
     }
-    if (!tensor && (made.hints & TORCH)) { /* a segment: its maker is not its only user */
+    if (!tensor && (made.hints & TORCH)) { /* a segment: its allocating call is not its only user */
         return RULES - 1;
     }
     unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) | (b->fits ? FITS : 0) |
@@ -337,7 +337,7 @@ static uint32_t find_rules(struct category_finder *c, bool tensor, uint32_t stac
 unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
                           unsigned use)
 {
-    /* What the stacks say decides: there are a million pairs of them, and a dozen answers. */
+    /* The facts of the stacks decide: there are a million pairs of stacks, and a dozen results. */
     const uint64_t made = pack(stack_facts(c, stack)), freed_by = pack(stack_facts(c, free_stack));
     const uint64_t pair = made << 48 | freed_by << 32 | (uint64_t)use << 2 | (uint64_t)tensor << 1 | 1;
     if (pair != c->last_pair) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
 
-enum { ROWS = 200000, FATES = 6 }; /* ROWS: allocations looked back at, some steps of a large model */
+enum { ROWS = 200000, FATES = 6 }; /* ROWS: earlier allocations to examine, some steps of a large model */
 
 struct likes { /* of a stack and a size */
     struct fate {
@@ -30,7 +30,8 @@ struct category_alike {
     struct map index;  /* stack, size → likes; a size of 0: any */
     struct likes *list;
     size_t n, cap;
-    int64_t *clock; /* when each allocation and free was: on a busy machine, lives are no longer by it */
+    int64_t *clock; /* when each allocation and free was: lives are compared in events, which do not depend on the
+                       machine's load */
     size_t clock_n, clock_cap;
     struct end *ends;
     size_t ends_n, ends_cap;
@@ -95,7 +96,7 @@ static void add(struct category_alike *a, uint64_t key, unsigned rule, size_t li
     f->longest = life > f->longest ? life : f->longest;
 }
 
-/* Allocations and frees up to then, of those that were looked at. */
+/* Allocations and frees up to then, of those that were examined. */
 static size_t calls_until(const struct category_alike *a, int64_t time_ns)
 {
     size_t from = 0, to = a->clock_n;
@@ -179,7 +180,7 @@ unsigned category_alike_rule(const struct category_alike *a, uint32_t stack, int
             return category_of_rule(most->rule) == RESULT_CATEGORY_UNKNOWN ? RUN_NONE
                                                                            : most->rule + category_rule_count() / 2;
         }
-        if (l && l->n) { /* of its very size there were some, and it has outlived them */
+        if (l && l->n) { /* there were some of exactly this size, and it has outlived them */
             return RUN_NONE;
         }
     }

@@ -1,6 +1,6 @@
-/* What a block would have become that the end of the run cut short: what the earlier blocks of its
- * call path and size became, whose lives were at least as long, in allocations and frees. Nothing is said of
- * what has outlived them all. */
+/* What a block that the end of the run cut short would have become: what the earlier blocks of its call path and size
+ * became, whose lives were at least as long, in allocations and frees. Unknown for a block that has outlived them all.
+ * */
 #ifndef GPUSPY_CATEGORY_ALIKE_H
 #define GPUSPY_CATEGORY_ALIKE_H
 
@@ -12,7 +12,7 @@ struct category_alike;
 struct category_alike *category_alike_new(struct category_finder *categorizer, bool python,
                                           const struct category_uses *uses);
 void category_alike_free(struct category_alike *a);
-/* Somebody will ask for these. */
+/* Announces that category_alike_rule will be called for these. */
 void category_alike_request(struct category_alike *a, uint32_t stack, int64_t bytes);
 /* Reads what was freed by `until_ns`; once. */
 bool category_alike_read(struct category_alike *a, struct run *run, uint32_t process, int64_t until_ns, char *error,

@@ -8,8 +8,8 @@
 enum {
     LIVES = 64,       /* lifetimes are counted exactly below this many passes */
     BEGINS = 1 << 20, /* passes whose times are kept */
-    UNPACED = 8,      /* passes that two steps may have where no steps are known */
-    SAVED = 4,        /* steps: a loop holds no batch longer, whatever it prefetches */
+    UNPACED = 8,      /* passes that two steps may have if no steps are known */
+    SAVED = 4,        /* steps: a loop holds no batch longer, however much it prefetches */
     AGE = 2,          /* steps, as in categories.c */
     BATCH = 16,       /* tensors of one batch that one line copies */
 };
@@ -26,14 +26,14 @@ struct copies { /* what one call path copied to the device */
 
 struct course {       /* of one process */
     struct map paths; /* stack → index in `copies` */
-    struct map sizes; /* of what modules were built of, moved or loaded: bytes → 1 */
+    struct map sizes; /* of memory from which modules were built, moved or loaded: bytes → 1 */
     struct copies *copies;
     size_t copies_n, copies_cap;
     int64_t *begins; /* when passes began, ascending */
     size_t begins_n, begins_cap;
     int64_t backward_ns;       /* the first backward pass or optimizer's step */
     int64_t next_ns;           /* the last failure to copy what follows one */
-    int64_t again_ns, turn_ns; /* when last a call path copied again; when last a step was over */
+    int64_t again_ns, turn_ns; /* when a call path last copied again; when a step last ended */
     size_t soon;               /* passes in two steps */
     const struct step_list *steps;
     int64_t end_ns;
@@ -41,14 +41,14 @@ struct course {       /* of one process */
 
 struct category_uses {
     struct site_builder *b;
-    struct arena arena; /* of a builder of its own, see category_uses_read */
+    struct arena arena; /* of a separate builder, see category_uses_read */
     struct category_finder *categorizer;
     uint8_t *roles; /* by stack, + 1 */
     size_t roles_n;
     struct course **list;
     size_t list_n;
     struct course *now;
-    enum category_role last; /* of the allocation before */
+    enum category_role last; /* of the previous allocation */
     bool tensors;
     uint32_t *waiting; /* paths that copied since something was set up or a pass began */
     size_t waiting_n, waiting_cap;
@@ -137,7 +137,7 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
         u->last == CATEGORY_ROLE_FORWARD || u->last == CATEGORY_ROLE_BACKWARD || u->last == CATEGORY_ROLE_STEP;
     c->turn_ns = turned ? ns : c->turn_ns;
     c->backward_ns = role != CATEGORY_ROLE_FORWARD && c->backward_ns == RUN_NEVER ? ns : c->backward_ns;
-    const bool begins = role != CATEGORY_ROLE_STEP || !c->begins_n; /* clip_grad_norm_ lies before the optimizer */
+    const bool begins = role != CATEGORY_ROLE_STEP || !c->begins_n; /* clip_grad_norm_ comes before the optimizer */
     if (begins && (turned || !between) && c->begins_n < BEGINS) {
         *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
     }
@@ -147,7 +147,7 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
     u->waiting_n = 0;
 }
 
-/* PyTorch's allocator takes segments on the call paths of tensors. */
+/* PyTorch's allocator allocates segments on the call paths of tensors. */
 static bool is_segment(struct category_uses *u, const struct run_lifetime *life)
 {
     u->tensors = u->tensors || life->layer == GS_LAYER_TENSOR;
@@ -171,13 +171,13 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
         u->waiting_n = 0;
         *map_at(&u->now->sizes, (uint64_t)life->bytes) = 1;
         break;
-    case CATEGORY_ROLE_THREAD: return; /* beside whatever the others do */
+    case CATEGORY_ROLE_THREAD: return; /* independent of the others' activity */
     case CATEGORY_ROLE_OTHER: break;
     }
     u->last = role;
 }
 
-/* What was asked for was to begin a pass, or to bring the next step's batch. */
+/* The request was for the beginning of a pass, or for the next step's batch. */
 static void uses_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct category_uses *u = self;
@@ -220,7 +220,7 @@ static void uses_on_live(void *self, const struct run_lifetime *life)
     }
 }
 
-/* Do both lie below the same function, which made one and then ran the other? */
+/* Are both below the same function, which made one and then ran the other? */
 static bool same_caller(const struct run *run, uint32_t a, uint32_t b)
 {
     uint32_t paths[2][RUN_DEPTH_MAX], n[2] = {0};
@@ -251,13 +251,13 @@ static void judge(struct category_uses *u, struct course *c, struct copies *p, u
         *(i <= c->soon && i + 1 < LIVES ? &soon : &late) += p->lives[i];
     }
     p->recurs = p->rounds >= 2 && soon > late;
-    bool weights = p->blocks > 1 && p->sized == p->blocks; /* a copy of a module's, tensor by tensor */
+    bool weights = p->blocks > 1 && p->sized == p->blocks; /* a module's copy, tensor by tensor */
     p->once = p->rounds == 1 && p->blocks <= BATCH && !weights && p->pass_stack != RUN_NONE &&
               c->again_ns < p->last_ns && c->turn_ns < p->last_ns &&
               (category_is_iterated(u->categorizer, stack) || same_caller(u->b->run, stack, p->pass_stack));
 }
 
-/* How many passes two steps take; one more, for what the next step replaces. */
+/* How many passes two steps take; plus one, for what the next step replaces. */
 static size_t passes_in_two(const struct course *c)
 {
     const struct step_list *s = c->steps;
@@ -265,7 +265,7 @@ static size_t passes_in_two(const struct course *c)
     return 2 * (passes + s->n - 1) / s->n + 1;
 }
 
-/* The same without steps: the call path that copies most often copies a batch each time. */
+/* The same without steps: the call path that copies most often copies one batch each time. */
 static size_t passes_in_two_batches(const struct course *c)
 {
     uint32_t most = 1;
@@ -282,7 +282,7 @@ static void uses_on_process_end(void *self, uint32_t process, int64_t end_ns)
     struct course *c = u->now;
     const struct step_list *steps = step_list_of(u->b, process);
     c->steps =
-        steps && steps->source != STEP_SOURCE_PERIOD ? steps : NULL; /* a loop may be one over layers or tokens */
+        steps && steps->source != STEP_SOURCE_PERIOD ? steps : NULL; /* the loop may be one over layers or tokens */
     c->end_ns = end_ns;
     c->soon = c->steps ? passes_in_two(c) : passes_in_two_batches(c);
     run_each_live(u->b->run, uses_on_live, u);
@@ -352,7 +352,7 @@ struct category_uses *category_uses_read(struct run *run, char *error, size_t er
     map_free(&b.site_of_key);
     free(b.sites);
     free(b.site_of_stack);
-    u->arena = arena; /* the steps are in it */
+    u->arena = arena; /* it contains the steps */
     if (!ok) {
         category_uses_free(u);
         return NULL;

@@ -19,12 +19,12 @@ struct category_uses;
 /* Its observer comes after that of the steps. Sets b->report->uses. */
 struct category_uses *category_uses_start(struct site_builder *b, struct run_observer *observer);
 void category_uses_free(struct category_uses *u);
-/* Replays the run once for nothing else. NULL and a line in `error` where a database cannot be read. */
+/* Replays the run only for this. NULL and a line in `error` if a database cannot be read. */
 struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size);
 /* The bits of a block of that process. `u` may be NULL: none. */
 unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns,
                           int64_t free_ns);
-/* Was the process at that time in the first pass that it ran, or in what follows it up to the next? */
+/* Was the process at that time in its first pass, or between that and the next one? */
 bool category_uses_is_first_step(const struct category_uses *u, uint32_t process, int64_t time_ns);
 
 #endif

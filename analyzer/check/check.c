@@ -28,7 +28,7 @@ struct runner {
     struct check *out;
     struct bases *bases;
     bool of_baseline; /* collect into bases instead of judging */
-    bool any;         /* a limit concerned some process */
+    bool any;         /* a limit applied to some process */
     struct checking c;
 };
 
@@ -57,7 +57,7 @@ static int by_words(const void *a, const void *b)
     return order ? order : strcmp(x->note ? x->note : "", y->note ? y->note : "");
 }
 
-/* Call paths that read the same are one line. */
+/* Call paths with the same text become one line. */
 static size_t merge_lines(struct check_line *lines, size_t n)
 {
     size_t kept = 0;
@@ -72,7 +72,7 @@ static size_t merge_lines(struct check_line *lines, size_t n)
     return kept;
 }
 
-/* In the arena, heaviest first, the list cut. */
+/* In the arena, largest first, the list cut. */
 static void settle_lines(struct checking *c, struct check_result *r)
 {
     struct check_line *work = r->lines;
@@ -97,7 +97,7 @@ static double base_of(const struct bases *b, enum check_gate_id gate, const char
         if (x->gate != gate || !check_is_same_scope(x->scope, scope) || (same && x->device != device)) {
             continue;
         }
-        if (x->device == device && !same) { /* its own GPU's, where it has one */
+        if (x->device == device && !same) { /* its own GPU's, if it has one */
             same = true;
             most = x->value;
         } else if (isnan(most) || x->value > most) {
@@ -178,7 +178,7 @@ static void judge_reading(struct checking *c, const struct check_result *reading
         return;
     }
     if (!l && (!always || (c->gate == GATE_LOST && reading->value == 0))) {
-        return; /* of lost events it is said where there are some */
+        return; /* lost events are mentioned only if there are any */
     }
     struct check_result *result = ARENA_PUSH(r->out->results, r->out->n, r->out->cap);
     *result = *reading;
@@ -226,7 +226,7 @@ static void measure_all(struct runner *r, struct run *run, const struct result_r
     c->process = NULL;
 }
 
-/* What the report's question is asked with. */
+/* The parameters of the report's question. */
 static struct run_estimate_bytes estimate_bytes(const struct estimate *e)
 {
     return (struct run_estimate_bytes){(double)e->weights, (double)e->gradients, (double)(e->optimizer + e->master),
@@ -262,7 +262,7 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
     return report != NULL;
 }
 
-/* The databases of the run: what is named, and what lies beside it. */
+/* The databases of the run: the named ones, and those beside them. */
 static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, double *duration, char *error,
                            size_t error_size)
 {
@@ -326,7 +326,7 @@ static int in_order(const void *a, const void *b)
     return x->pid != y->pid ? (x->pid < y->pid ? -1 : 1) : x->device - y->device;
 }
 
-/* A recording that lacks something can say no, but not yes. */
+/* An incomplete recording can prove a failure, but not a success. */
 static void doubt(struct check *c)
 {
     bool whole = true;
@@ -365,7 +365,7 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
         r.of_baseline = false;
         r.any = false;
     }
-    scopes.n = 0; /* what occurred in the baseline is of no interest */
+    scopes.n = 0; /* what occurred in the baseline does not matter */
     ok = ok && all_processes(&r, wish->paths, wish->n, error, error_size) &&
          check_scopes_occurred(&scopes, wish->paths[0], error, error_size);
     free(scopes.list);

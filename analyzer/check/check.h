@@ -21,7 +21,7 @@
 
 enum check_gate_unit {
     UNIT_EVENTS, /* a count, none allowed; it has no option */
-    UNIT_FLAG,   /* likewise, with an option */
+    UNIT_FLAG,   /* the same, with an option */
     UNIT_LEAKS,  /* bytes, none allowed */
     UNIT_COUNT,
     UNIT_BYTES,
@@ -41,7 +41,7 @@ enum check_gate_id {
 struct checking;
 struct check_result;
 struct check_gate {
-    const char *option; /* NULL: always asked */
+    const char *option; /* NULL: always checked */
     enum check_gate_unit unit;
     const char *argument, *what, *help;
     void (*measure)(struct checking *c);
@@ -65,16 +65,17 @@ struct check_budget_limit {
     double activations; /* bytes, NAN: not given */
 };
 struct check_limit {
-    bool off;          /* a section lifts it */
-    const char *scope; /* the NVTX range that it is of, NULL the whole run; until it is added, in what was parsed */
+    bool off; /* a section removes it */
+    const char *
+        scope; /* the NVTX range that it applies to, NULL the whole run; until it is added, a part of the parsed text */
     size_t scope_length;
-    bool relative;   /* to the baseline: value is a share of it, or bytes or a number more than it */
+    bool relative;   /* relative to the baseline: value is a share of it, or bytes or a number more than it */
     bool of_share;   /* … a share */
-    bool unreadable; /* no limit, because a file that it names is none of a model */
+    bool unreadable; /* no limit, because it names a file that is not a model */
     double value;
     struct check_budget_limit budget;
 };
-/* "10GiB", "+5%", … as a limit of that gate. False: the reason in `why`, to be put behind the text. */
+/* "10GiB", "+5%", … as a limit of that gate. False: the reason in `why`, to be printed after the text. */
 #define LIMIT_WHY 512
 bool check_limit_parse(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY]);
 
@@ -86,9 +87,9 @@ struct check_limit_entry {
 };
 struct check_limits {
     struct arena arena;
-    struct check_limit_entry *entries; /* later ones win */
+    struct check_limit_entry *entries; /* later ones take precedence */
     size_t n, cap;
-    bool allow_incomplete; /* as the file says */
+    bool allow_incomplete; /* a setting in the file */
     bool unreadable;       /* check_limits_read failed, because a limit was unreadable */
 };
 /* Copies the name of the scope. */
@@ -96,25 +97,25 @@ void check_limits_add(struct check_limits *l, const struct check_limit_entry *en
 /* The lines of a file, `name` for errors: "name:3: …". False: one line in `error`. */
 bool check_limits_read(struct check_limits *l, const char *text, size_t size, const char *name, char *error,
                        size_t error_size);
-/* NULL: none. `paths`: any that the process goes by; they end with NULL. */
+/* NULL: none. `paths`: all paths of the process, ending with NULL. */
 const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate, const char *scope,
                                             const char *const *paths, int device);
 /* Is there one for some device, of the whole run or of a scope? */
 bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths);
 bool check_is_same_scope(const char *a, const char *b); /* NULL: the whole run */
-/* The scopes that have one, each once: the next after `*at` entries; NULL: there are no more. */
+/* The scopes that have a limit, each once: the next after `*at` entries; NULL: no more. */
 const char *check_limits_scope(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
                                size_t *at);
 void check_limits_free(struct check_limits *l);
 
 /* ---------------------------------------------------------------- the answer */
 
-struct check_line {   /* where it comes from */
+struct check_line {   /* the origin of a figure */
     const char *file; /* as recorded, NULL unknown */
     int line;
     const char *function; /* NULL unknown */
-    const char *place;    /* "train.py:12  step": for people, relative to where the program ran */
-    const char *brief;    /* the same in the request's columns; file and line of a place are whole all the same */
+    const char *place;    /* "train.py:12 step": for display, relative to the program's working directory */
+    const char *brief;    /* the same within the request's columns; file and line are never cut */
     double amount;        /* in the gate's unit, NAN: none */
     const char *note;     /* NULL none */
 };
@@ -125,15 +126,15 @@ struct check_result {
     const char *path; /* of the process's database */
     uint32_t pid;
     int64_t rank;             /* RUN_UNKNOWN */
-    bool several;             /* the run has several processes: say which */
+    bool several;             /* the run has several processes: name this one */
     int device;               /* -1 none */
-    const char *scope;        /* the NVTX range that it is of, NULL the whole run */
+    const char *scope;        /* the NVTX range that it applies to, NULL the whole run */
     int64_t moment_ns;        /* of a scope's peak; RUN_UNKNOWN */
     const char *gpu;          /* as its host knows it, with the host; "" none */
-    unsigned shared;          /* --per device: so many other processes are in it */
+    unsigned shared;          /* --per device: number of other processes in it */
     const char *what;         /* of the budget: "parameters"; NULL the gate's */
     double value, limit;      /* NAN */
-    const char *why;          /* of an unknown: a sentence; else a remark, or NULL */
+    const char *why;          /* for unknown: a sentence; else a remark, or NULL */
     const char *cwd;          /* of the process, NULL unknown */
     struct check_line *lines; /* heaviest first */
     size_t lines_n, lines_total;
@@ -145,8 +146,8 @@ struct check {
     size_t processes;
     uint64_t events;
     double duration_s;
-    const char *source;  /* as it was typed */
-    const char *command; /* that was recorded, of the first process; NULL unknown */
+    const char *source;  /* as the user typed it */
+    const char *command; /* the recorded command, of the first process; NULL unknown */
     bool failed;         /* any result is not CHECK_OK */
     bool simulated;
 };
@@ -155,13 +156,13 @@ struct check_request {
     const char *const *paths;
     size_t n;
     const struct check_limits *limits;
-    bool alone; /* not the run's other processes */
+    bool alone; /* without the run's other processes */
     bool allow_incomplete;
     bool per_device;      /* peaks of processes on one GPU are added up */
     const char *baseline; /* NULL none */
-    int columns;          /* that a line has for its place */
+    int columns;          /* available to a line for its call site */
 };
-/* False: one line in `error`. *nothing: no limit concerns these recordings. */
+/* False: one line in `error`. *nothing: no limit applies to these recordings. */
 bool check_run(const struct check_request *wish, struct check *out, bool *nothing, char *error, size_t error_size);
 void check_free(struct check *c);
 void check_share(struct check *c); /* shared.c: --per device */
@@ -172,7 +173,7 @@ char *check_sentence(struct check *c, const struct check_result *r);
 /* "GPU 0 of rank 1", "" */
 char *check_who_text(const struct check_result *r, char *out, size_t size);
 
-enum { CHECK_LINE_START = 24 }; /* the column at which check_view_text writes a line's place */
+enum { CHECK_LINE_START = 24 }; /* the column at which check_view_text writes a line's call site */
 void check_view_text(struct check *c, FILE *out, bool all);
 bool check_view_json(struct check *c, FILE *out);
 bool check_view_junit(struct check *c, FILE *out);
@@ -189,11 +190,11 @@ struct check_scope {
 struct check_scopes {
     struct check_scope *list;
     size_t n, cap;
-    const char *recorded; /* names that there are, for people; NULL none */
+    const char *recorded; /* existing names, for display; NULL none */
 };
 
 struct checking { /* one process */
-    int columns;  /* that a line has for its place */
+    int columns;  /* available to a line for its call site */
     struct run *run;
     const struct result_report *report;
     const struct run_process *process;
@@ -202,13 +203,13 @@ struct checking { /* one process */
     const char *const *paths;
     enum check_gate_id gate; /* now measured */
     struct check_scopes *scopes;
-    /* What a measure emits. `limit` is NAN but for what brings its own. */
+    /* Receives what a measure emits. `limit` is NAN unless the measure has its own. */
     void (*read)(struct checking *c, const struct check_result *reading);
     void *self;
 };
 /* The readings of the gate's scopes in one layer. */
 void check_measure_scopes(struct checking *c, enum run_series_layer layer);
-/* False: one that has a limit occurred in no process; the line in `error`. */
+/* False: a scope that has a limit occurred in no process; the line is in `error`. */
 bool check_scopes_occurred(const struct check_scopes *s, const char *source, char *error, size_t error_size);
 void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct result_site *site,
                     double amount, const char *note);

@@ -1,4 +1,4 @@
-/* What people type as limits, on the command line and in a file. */
+/* Limits that people type, on the command line and in a file. */
 #include "analyzer/check/check.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 
 /* ---------------------------------------------------------------- values */
 
-/* Digits with at most one point: what strtod takes besides is no limit. */
+/* Digits with at most one point: nothing else that strtod accepts is a limit. */
 static bool plain_number(const char *text, double *out)
 {
     size_t n = strlen(text), digits = 0, points = 0;
@@ -25,7 +25,7 @@ static bool plain_number(const char *text, double *out)
     if (!digits || points > 1 || digits + points != n || n > 15) {
         return false;
     }
-    double whole = 0, scale = 1; /* strtod reads the locale */
+    double whole = 0, scale = 1; /* strtod depends on the locale */
     for (const char *p = text; *p; p++) {
         if (*p == '.') {
             continue;
@@ -228,7 +228,7 @@ static char *trimmed(char *text)
     return text;
 }
 
-/* What --model takes: a name, or a path. */
+/* What --model accepts: a name, or a path. */
 static bool budget_floor_of_model(const struct budget_text *b, const struct estimate_optimizer *o,
                                   const struct estimate_precision *p, struct check_limit *out, char why[LIMIT_WHY])
 {
@@ -253,7 +253,7 @@ static bool budget_floor_of_model(const struct budget_text *b, const struct esti
     return ok;
 }
 
-/* Settings that go together. */
+/* Checks settings that depend on each other. */
 static bool budget_settled(const struct budget_text *b, struct check_limit *out, char why[LIMIT_WHY])
 {
     const struct estimate_precision *p = estimate_precision(b->s.precision);
@@ -310,7 +310,7 @@ static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_
     return budget_settled(&b, out, why);
 }
 
-/* "scope:load=10GiB": the name, which may have '=' in it; *text moves on to the size. */
+/* "scope:load=10GiB": the name, which may contain '='; *text moves on to the size. */
 static bool scope_of(const char **text, struct check_limit *out, char why[LIMIT_WHY])
 {
     static const char word[] = "scope:";
@@ -373,7 +373,7 @@ static bool bad(const struct reader *r, const char *format, ...)
     return false;
 }
 
-/* Cuts a comment off: a # that is in no quotes. */
+/* Removes a comment: from a # outside of quotes. */
 static void cut_comment(char *text)
 {
     bool quoted = false;
@@ -386,7 +386,7 @@ static void cut_comment(char *text)
     }
 }
 
-/* The text in its quotes; NULL: they do not match. */
+/* The text inside its quotes; NULL: they do not match. */
 static char *unquoted(char *text)
 {
     size_t n = strlen(text);
@@ -406,7 +406,7 @@ static char *keep(struct arena *arena, const char *text)
     return arena_printf(arena, "%s", text);
 }
 
-/* A section is of databases or of a GPU. */
+/* A section is for databases or for a GPU. */
 static bool section(struct reader *r, char *text)
 {
     size_t n = strlen(text);

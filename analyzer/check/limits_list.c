@@ -1,4 +1,4 @@
-/* The limits that were given, and which of them holds. */
+/* The given limits, and which of them applies. */
 #include "analyzer/check/check.h"
 
 #include <fnmatch.h>
@@ -14,7 +14,7 @@ void check_limits_add(struct check_limits *l, const struct check_limit_entry *en
     }
 }
 
-/* A glob without a slash is of the last part of a path. */
+/* A glob without a slash matches the last part of a path. */
 static bool fits(const char *glob, const char *const *paths)
 {
     for (; *paths; paths++) {

@@ -21,6 +21,6 @@ void check_line_add(struct checking *c, struct check_result *r, size_t *cap, con
         .place = text_of(c->arena, draw_site(&v, place, sizeof place, site, COLUMNS)),
         .brief = text_of(c->arena, draw_site(&v, brief, sizeof brief, site, c->columns)),
         .amount = amount,
-        .note = text_of(c->arena, note), /* which may be the report's */
+        .note = text_of(c->arena, note), /* which may belong to the report */
     };
 }

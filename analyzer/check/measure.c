@@ -1,4 +1,4 @@
-/* What each gate measures in one process, and the lines that a reading is made of. */
+/* What each gate measures in one process, and the lines that make up a reading. */
 #include "analyzer/check/check.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "analyzer/allocator/heap_map.h"
 
 enum {
-    STEPS_LEAST = 10, /* of fewer it cannot be said that nothing grows */
+    STEPS_LEAST = 10, /* with fewer, absence of growth cannot be established */
     ROOM = 512
 };
 
@@ -48,7 +48,7 @@ static const char *over_steps(struct checking *c)
 
 /* ---------------------------------------------------------------- the recording */
 
-/* Without a fatal OOM, which says itself why the program ended. */
+/* Without a fatal OOM, which itself explains why the program ended. */
 static bool crashed(struct checking *c, char *failure, size_t size)
 {
     for (size_t i = 0; i < c->report->ooms_n; i++) {
@@ -133,7 +133,7 @@ static const struct result_device_memory *memory_of(const struct result_report *
     return NULL;
 }
 
-/* "1.50 GiB in tensors, 200 MiB cached": where the device's peak is PyTorch's. */
+/* "1.50 GiB in tensors, 200 MiB cached": if the device's peak is PyTorch's. */
 static const char *parts(struct checking *c, int device)
 {
     const struct result_device_memory *m = memory_of(c->report, device);
@@ -190,7 +190,7 @@ static void measure_pinned(struct checking *c)
     emit(c, -1, p ? (double)p->bytes : 0, NULL);
 }
 
-/* "12 allocations"; of one nothing is said. */
+/* "12 allocations"; "" for one. */
 static const char *counted(struct checking *c, uint64_t n, const char *things)
 {
     char count[UNITS_TEXT];
@@ -211,8 +211,7 @@ static void explain_pinned(struct checking *c, struct check_result *r)
     sites_of(c, r, peak_of(c->report, RUN_SERIES_PINNED, -1));
 }
 
-/* What was live on the device at its peak: tensors where there are any, for PyTorch's segments say
- * little. */
+/* What was live on the device at its peak: tensors if there are any, because PyTorch's segments say little. */
 struct live_at {
     struct checking *c;
     int device;
@@ -240,7 +239,7 @@ static void measure_on_live(void *self, size_t moment, const struct run_lifetime
     l->list[*at].count++;
 }
 
-/* Stacks to sites. */
+/* Combines stacks by site. */
 static void merge_sites(struct checking *c, struct check_result *r, const struct result_by_stack *list, size_t n,
                         double divisor, const char *things)
 {
@@ -267,8 +266,21 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     free(sites);
 }
 
+/* A bounded recording has the rows of what was live at its own peaks, and of what was live since it has all of them. */
+static bool has_rows_of(const struct checking *c, int64_t time_ns)
+{
+    bool of_peak = false;
+    for (size_t i = 0; i < c->report->peaks_n; i++) {
+        of_peak = of_peak || c->report->peaks[i].time_ns == time_ns;
+    }
+    return of_peak || time_ns >= run_kept_from(c->run);
+}
+
 static void explain_moment(struct checking *c, struct check_result *r, enum run_series_layer layer, int64_t time_ns)
 {
+    if (!has_rows_of(c, time_ns)) {
+        return;
+    }
     struct live_at l = {.c = c, .device = r->device, .layer = layer};
     char error[ROOM];
     if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error)) {
@@ -312,7 +324,7 @@ static uint64_t allocations_of(const struct result_report *r)
     return n;
 }
 
-/* Why it cannot be said that nothing grows; NULL: it can. */
+/* Why absence of growth cannot be established; NULL: it can. */
 static const char *too_short(struct checking *c)
 {
     const struct step_list *s = steps_of(c);
@@ -398,8 +410,8 @@ static double never_freed(const struct result_report *r)
     return sum;
 }
 
-/* A Python program's end frees in no order that means anything, and its libraries keep what they have; a
- * program without Python frees what it took, as every leak checker expects. */
+/* A Python program frees in no meaningful order at its end, and its libraries keep memory; a program without Python
+ * frees what it allocated, as every leak checker expects. */
 static void measure_leaks(struct checking *c)
 {
     if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_HISTORY)) return;
@@ -441,9 +453,9 @@ static void explain_leak(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- waits */
 
-/* What comes now and then, as logging does at every tenth step, an evaluation or a checkpoint with all of
- * its calls, is no call of the steps. It is left out, and said. How many steps there are from the first
- * of it is chance: one more is allowed. */
+/* Calls that occur rarely, such as logging at every tenth step, an evaluation or a checkpoint, are not calls of the
+ * steps. They are left out and named. The number of steps from the first of them on is accidental: one more is allowed.
+ * */
 static bool rare(const struct result_pace *p)
 {
     enum { SELDOM = 10 };
@@ -452,7 +464,7 @@ static bool rare(const struct result_pace *p)
     return p->phase != RESULT_PHASE_STEP && !often && (tenth || p->calls_per_step < 0.5);
 }
 
-struct rate { /* calls a step */
+struct rate { /* calls per step */
     double sum, rare;
 };
 
@@ -541,7 +553,7 @@ static void explain_copies(struct checking *c, struct check_result *r)
     }
 }
 
-/* Bytes differ from call to call at one line, so they are added up in one more pass. */
+/* Bytes of one line differ from call to call, so they are added up in one more pass. */
 struct copied {
     struct checking *c;
     const struct step_list *steps;
@@ -658,9 +670,9 @@ static void measure_on_heap(void *self, size_t moment, const struct run_lifetime
     }
 }
 
-/* At the device's peak: bytes that are free in segments that hold a block, and so can neither be given back
- * nor serve a request that is larger than the hole. -1: where the holes were is not known, as of segments
- * that were mapped piece by piece. */
+/* At the device's peak: bytes that are free in segments that contain a block, and can therefore neither be freed nor
+ * serve a request that is larger than the hole. -1: the holes are unknown, as in segments that were mapped piece by
+ * piece. */
 static int64_t in_holes(struct checking *c, const struct result_fragmentation *f)
 {
     const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, f->device);
@@ -686,7 +698,7 @@ static void measure_fragmentation(struct checking *c)
     for (size_t i = 0; i < r->fragmentation_n; i++) {
         const struct result_fragmentation *f = &r->fragmentation[i];
         bool pytorch = f->device >= 0 && peak_of(r, RUN_SERIES_TENSOR, f->device);
-        if (!pytorch) { /* what others hold has no cache that is seen */
+        if (!pytorch) { /* the cache of other allocators is not recorded */
             continue;
         }
         int64_t lost = f->reserved_bytes > 0 ? in_holes(c, f) : -1;

@@ -1,8 +1,9 @@
 /* Limits of NVTX ranges: the peak while at least one range of the name is open. A name that occurs in no process is an
- * error: a slip of the hand, or a program that no longer marks what the limit is about. */
+ * error: a typing error, or a program that no longer marks the range. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/units.h"
 #include "analyzer/check/check.h"
 
 enum { NAMES = 6 }; /* of a recording's ranges, in an error */
@@ -19,7 +20,7 @@ static struct check_scope *entry_of(struct check_scopes *s, const char *name)
     return new;
 }
 
-/* `s` NULL: of no device. */
+/* `s` NULL: without a device. */
 static void emit_scope(struct checking *c, const char *name, const struct result_scope *s, double value,
                        const char *why)
 {
@@ -34,7 +35,7 @@ static void emit_scope(struct checking *c, const char *name, const struct result
                                       .moment_ns = s ? s->peak_ns : RUN_UNKNOWN});
 }
 
-/* Was a range of it begun, whatever is known of memory then? */
+/* Did a range of it begin, whatever is known of memory then? */
 static bool is_marked(const struct checking *c, const char *name)
 {
     size_t n;
@@ -42,6 +43,19 @@ static bool is_marked(const struct checking *c, const char *name)
     for (size_t i = 0; i < n; i++) {
         bool range = all[i].kind == GS_MARK_PUSH || all[i].kind == GS_MARK_START;
         if (range && all[i].name && strcmp(all[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Ranges of any name may have been removed without their peaks. */
+static bool lacks_scopes(const struct checking *c)
+{
+    size_t n;
+    const struct run_process *p = run_processes(c->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (p[i].kept_from_ns && !p[i].scopes_are_known) {
             return true;
         }
     }
@@ -63,13 +77,15 @@ static const char *why_unknown(struct checking *c, const char *name)
 static void measure_scope(struct checking *c, const char *name, enum run_series_layer layer)
 {
     struct check_scope *entry = entry_of(c->scopes, name);
-    size_t read = 0, others = 0, empty = 0;
+    size_t read = 0, others = 0, empty = 0, incomplete = 0;
     for (size_t i = 0; i < c->report->scopes_n; i++) {
         const struct result_scope *s = &c->report->scopes[i];
         if (strcmp(s->name, name) != 0) {
             continue;
         }
-        if (s->device < 0) {
+        if (s->incomplete) {
+            incomplete++;
+        } else if (s->device < 0) {
             empty++;
         } else if (s->layer == layer) {
             emit_scope(c, name, s, (double)s->peak_bytes, NULL);
@@ -78,12 +94,20 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
             others++;
         }
     }
-    const bool marked = read || others || empty || is_marked(c, name);
+    incomplete += !read && !others && !empty && lacks_scopes(c);
+    const bool marked = read || others || empty || incomplete || is_marked(c, name);
     entry->occurred = entry->occurred || marked;
-    if (!marked || read) {
+    if (!marked || (read && !incomplete)) {
         return;
     }
-    if (others) {
+    if (incomplete) {
+        char from[UNITS_TEXT];
+        emit_scope(c, name, NULL, NAN,
+                   arena_printf(c->arena,
+                                "the recording is bounded and has not kept the peaks of all ranges such as '%s' before "
+                                "%s",
+                                name, units_format_seconds(from, (double)run_kept_from(c->run) / 1e9)));
+    } else if (others) {
         emit_scope(c, name, NULL, NAN,
                    layer == RUN_SERIES_DEVICE ? "tensors were recorded, but not the CUDA allocations that contain them"
                                               : "PyTorch reported no tensors, although GPU memory was allocated");
@@ -92,7 +116,7 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     }
 }
 
-/* "'load', 'step' and 3 more": of the first process that has some. */
+/* "'load', 'step' and 3 more": of the first process that has any. */
 static void list_recorded(struct checking *c)
 {
     const char *text = NULL;

@@ -1,9 +1,9 @@
-/* A gate's figures for people. */
+/* A gate's figures for display. */
 #include <math.h>
 #include "analyzer/check/check.h"
 #include "analyzer/base/units.h"
 
-/* An estimate may be of more parameters than bytes can be counted. */
+/* An estimate may have more parameters than bytes can count. */
 static uint64_t rounded(double bytes)
 {
     return bytes >= 0x1p63 ? INT64_MAX : bytes > 0 ? (uint64_t)(bytes + 0.5) : 0;

@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- JSON */
 
-/* Text from a database may be no UTF-8. */
+/* Text from a database may be invalid UTF-8. */
 static json_t *text(const char *s)
 {
     if (!s) {
@@ -87,7 +87,7 @@ bool check_view_json(struct check *c, FILE *out)
 
 /* ---------------------------------------------------------------- JUnit */
 
-/* As an attribute or as text; what XML cannot hold becomes '?'. */
+/* As an attribute or as text; what XML cannot represent becomes '?'. */
 static void xml(FILE *out, const char *s)
 {
     size_t size = strlen(s) + 1;
@@ -110,7 +110,7 @@ static void xml(FILE *out, const char *s)
     free(clean);
 }
 
-/* Each result is a test. Several of one gate are told apart by whose they are. */
+/* Each result is a test. Several of one gate are distinguished by process and device. */
 static void test_name(struct check *c, const struct check_result *r, FILE *out)
 {
     char who[96];
@@ -185,7 +185,7 @@ bool check_view_junit(struct check *c, FILE *out)
 
 /* ---------------------------------------------------------------- GitHub */
 
-/* A workflow command ends with its line; in a property ',' and ':' would end the value, too. */
+/* A workflow command ends with its line; in a property ',' and ':' would also end the value. */
 static void escaped(FILE *out, const char *s, bool property)
 {
     for (; *s; s++) {
@@ -199,7 +199,7 @@ static void escaped(FILE *out, const char *s, bool property)
     }
 }
 
-/* Relative to the checkout, as GitHub shows lines of a change; NULL: it lies elsewhere. */
+/* Relative to the checkout, as GitHub shows lines of a change; NULL: it is elsewhere. */
 static const char *in_checkout(const char *file, const char *cwd, char *out, size_t size)
 {
     const char *root = getenv("GITHUB_WORKSPACE");
@@ -252,7 +252,7 @@ static void annotation(struct check *c, const struct check_result *r, const stru
     fputc('\n', out);
 }
 
-/* GitHub shows ten errors of a step: of each result its heaviest lines. */
+/* GitHub shows ten errors per step: of each result its largest lines. */
 void check_view_github(struct check *c, FILE *out)
 {
     enum { LINES = 3 };

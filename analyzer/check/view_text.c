@@ -1,4 +1,4 @@
-/* What a check says: sentences, on a terminal and in a GitHub summary. */
+/* The output of a check: sentences, on a terminal and in a GitHub summary. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static bool has_limit(const struct check_gate *g)
     return !check_gate_is_flag(g) && g->unit != UNIT_EVENTS;
 }
 
-/* What is wrong, in words, where there is no figure to say it with. */
+/* What is wrong, in words, if there is no figure. */
 static char *flag_sentence(struct check *c, const struct check_result *r, const char *on, const char *who)
 {
     char value[GATE_VALUE];
@@ -128,7 +128,7 @@ static void one_line(const struct check_result *r, const struct check_line *l, c
     }
     terminal_clean(place, sizeof place, l->place, t->utf8);
     terminal_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
-    if (isnan(l->amount)) { /* the note is the story */
+    if (isnan(l->amount)) { /* the note is the content */
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
             fprintf(out, "%*s", INDENT + 2, "");
@@ -156,14 +156,14 @@ static void print_lines(const struct check_result *r, const struct terminal *t, 
     }
 }
 
-/* Of those of a gate that are ok the first says it. */
+/* Of a gate's results that are ok only the first is shown. */
 static bool shown(const struct check *c, size_t i)
 {
     const struct check_result *r = &c->results[i];
     if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate || c->results[i - 1].scope != r->scope) {
         return true;
     }
-    return check_gates[r->gate].unit == UNIT_BUDGET; /* each says something else */
+    return check_gates[r->gate].unit == UNIT_BUDGET; /* each states something else */
 }
 
 static int name_columns(const struct check *c)
@@ -201,7 +201,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
 
 /* ---------------------------------------------------------------- GitHub's summary */
 
-/* In Markdown's table: what would end a cell, or begin markup, is written out. */
+/* In Markdown's table: escapes what would end a cell or begin markup. */
 static void cell(FILE *out, const char *text)
 {
     char clean[CLEAN];

@@ -240,7 +240,8 @@ static int install(const struct settings *s)
         return EXIT_INPUT;
     }
     if (!make_folders(folder)) {
-        complain("jupyter: cannot make the folder '%s': %s; give --user, or another --prefix", folder, strerror(errno));
+        complain("jupyter: cannot create the folder '%s': %s; give --user, or another --prefix", folder,
+                 strerror(errno));
         return EXIT_INPUT;
     }
     if (!write_kernel(s, &p, library, folder)) return EXIT_INPUT;

@@ -168,12 +168,11 @@ static bool estimate(const struct plan_settings *s, struct run_estimate_bytes *b
     bool ok = plan_from_settings("report", s, &plan, &model, exit_code);
 
     if (ok && plan.batch && !plan.seq && model.shape.vocab) {
-        complain("report: --batch: activations are those of so many tokens; add --seq");
+        complain("report: --batch: activations depend on the number of tokens; add --seq");
         *exit_code = EXIT_USAGE;
         ok = false;
     } else if (ok && plan.batch && model.shape.family == MODEL_UNKNOWN) {
-        complain(
-            "report: --batch: activations need a model's shape, not only how many parameters it has; give --model");
+        complain("report: --batch: activations need a model's shape, not only its number of parameters; give --model");
         *exit_code = EXIT_USAGE;
         ok = false;
     }
@@ -216,7 +215,7 @@ int command_report(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (s.html && s.json) {
-        complain("report: --json or --html, one of the two; the page holds what --json prints");
+        complain("report: give --json or --html, not both; a page contains what --json prints");
         return EXIT_USAGE;
     }
     if (s.card && (s.json || s.html || s.open || s.only)) {
@@ -227,7 +226,7 @@ int command_report(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (s.html && s.only) {
-        complain("report: --only chooses what is printed; a page holds all of it");
+        complain("report: --only applies to text and --json; a page contains all sections");
         return EXIT_USAGE;
     }
     if (operands == 0) {

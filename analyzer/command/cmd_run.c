@@ -43,8 +43,8 @@ static const struct option_row options[] = {
      "waits are real, kernels do not run; figures of memory are meaningful, computed values are not"},
     {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N GPUs"},
     {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
-     "stop the dry run in a loop that read N values, which a simulated GPU does not compute, without progress; default "
-     "1000, 0: never"},
+     "stop a dry run whose loop waits for a value that a simulated GPU never computes: after N reads without progress; "
+     "default 1000, 0: never"},
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
      "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond it fail as out "
      "of memory"},

@@ -213,8 +213,8 @@ static void print_text(const struct symbolize *s, const struct files *f)
         printf("%llu of %llu native frames are named, %llu with file and line%s\n", (unsigned long long)s->named,
                (unsigned long long)s->frames, (unsigned long long)s->lines, s->changed ? "" : "; nothing was new");
     if (s->inlined)
-        printf("%llu frame%s for several inlined functions\n", (unsigned long long)s->inlined,
-               s->inlined == 1 ? " stands" : "s stand");
+        printf("%llu frame%s several inlined functions\n", (unsigned long long)s->inlined,
+               s->inlined == 1 ? " represents" : "s represent");
     if (s->nowhere)
         printf("%llu frame%s generated code, in no file\n", (unsigned long long)s->nowhere,
                s->nowhere == 1 ? " is" : "s are");

@@ -46,7 +46,8 @@ const struct command_text command_text_timeline = {
     .options = options,
     .about = "Draws memory over time for each GPU and process: PyTorch's tensors, stacked by category, in front of the "
              "CUDA allocations behind them. Each column shows the maximum of its interval; "
-             "marks below show the peak, failures and the program's steps.\n\nAll charts of GPUs share one scale and "
+             "marks below show the peak, failures, the program's steps and its NVTX ranges.\n\nAll charts of GPUs "
+             "share one scale and "
              "one time axis; each process starts at 0.",
     .examples = examples,
 };

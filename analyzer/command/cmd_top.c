@@ -63,7 +63,8 @@ const struct command_text command_text_top = {
     .options = options,
     .about = "Shows a running program's GPU memory live: per process and device what tensors, the allocator's cache "
              "and others use; per line of code what it holds, what grew in the last minute, and what allocates, copies "
-             "and waits. A curve shows the last five minutes; if memory grows steadily, top states when the GPU is "
+             "and waits; and which NVTX ranges are open. A curve shows the last five minutes; if memory grows "
+             "steadily, top states when the GPU is "
              "full at that "
              "growth. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt also lists processes that "
              "use a GPU and "

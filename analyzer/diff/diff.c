@@ -25,9 +25,9 @@ struct work {
     const struct diff_request *wish;
     struct profile *profile[2];
     struct diff_sites sites[2];
-    size_t matched[2]; /* of the sites: those that the matcher saw */
+    size_t matched[2]; /* of the sites: those that the matcher knew */
     struct diff_match *match;
-    struct map functions[2]; /* function of a file → its number; of the second those that were renamed, too */
+    struct map functions[2]; /* function of a file → its number; for the second side also those that were renamed */
     struct diff_row *rows;
     size_t rows_n, rows_cap;
     struct map row_of;                              /* key → row */
@@ -53,7 +53,7 @@ static int64_t rank_of(const struct work *w, int side, uint32_t process)
     return w->side[side].report->processes[process].rank;
 }
 
-/* The process `process` of the first side is which of the second; RUN_NONE none. */
+/* The process of the second side that corresponds to `process` of the first; RUN_NONE none. */
 static uint32_t partner_of(const struct work *w, uint32_t process)
 {
     if (!w->o->diff.by_rank) {
@@ -67,7 +67,7 @@ static uint32_t partner_of(const struct work *w, uint32_t process)
     return RUN_NONE;
 }
 
-/* Every process of both sides has a rank, and none has another's. */
+/* Every process of both sides has its own rank. */
 static bool ranked(const struct work *w, int side)
 {
     struct map seen = {0};
@@ -331,14 +331,14 @@ static int64_t magnitude(int64_t x)
     return x < 0 ? -x : x;
 }
 
-/* Of two places of a row the one that stands first, whichever side it is of. */
+/* Of a row's two call sites the one that sorts first, whichever side it is from. */
 static const struct result_site *place_of(const struct diff_row *r)
 {
     int first = !r->present[0] || (r->present[1] && site_compare(&r->site[1], &r->site[0]) < 0);
     return &r->site[first];
 }
 
-/* Both orders of the sides give one order of rows: the widest first, then by what they are called. */
+/* Both orders of the sides give one order of rows: the largest change first, then by name. */
 static int by_change(const void *x, const void *y)
 {
     const struct diff_row *a = x, *b = y;
@@ -392,7 +392,7 @@ static void add_sum(struct diff_sum *to, const struct diff_sum *s)
     to->rows += s->rows;
 }
 
-/* What is less is not listed. */
+/* Smaller changes are not listed. */
 static int64_t threshold(const struct work *w)
 {
     const struct diff_sum *t = &w->o->diff.total;
@@ -431,7 +431,7 @@ static void list_rows(struct work *w)
     d->total.rows = w->rows_n;
 }
 
-/* All categories, beside whatever else is compared. */
+/* All categories, in addition to what else is compared. */
 static void list_categories(struct work *w)
 {
     struct diff *d = &w->o->diff;
@@ -498,8 +498,7 @@ static bool build_profiles(struct work *w, int layer, char *error, size_t error_
     return true;
 }
 
-/* Tensors are compared with tensors: where one side reported none, both are compared by what was taken from
- * CUDA. */
+/* Tensors are compared with tensors: if one side reported none, both are compared by CUDA allocations. */
 static bool build_comparable(struct work *w, char *error, size_t error_size)
 {
     if (!build_profiles(w, w->wish->layer, error, error_size)) {
@@ -608,6 +607,7 @@ struct diff *diff_build(const struct diff_side side[2], const struct diff_reques
     if (ok) {
         compare(&w);
         diff_add_figures(o, side);
+        diff_add_scopes(o, side);
         diff_write_verdict(o, side);
     }
     for (int i = 0; i < 2; i++) {
@@ -634,6 +634,7 @@ void diff_free(struct diff *diff)
     if (diff) {
         struct diff_owner *o = (struct diff_owner *)diff;
         free(diff->units);
+        free(diff->scopes);
         free(diff->notes);
         arena_free(&o->arena);
         free(o);

@@ -29,8 +29,8 @@ struct diff_request {
 };
 
 struct diff_side {
-    struct run *run;              /* opened with options.memory_map where categories are wanted */
-    struct result_report *report; /* with all of its lists */
+    struct run *run;              /* opened with options.memory_map if categories are wanted */
+    struct result_report *report; /* with complete lists */
 };
 
 enum { DIFF_BEFORE, DIFF_AFTER };
@@ -38,17 +38,17 @@ enum { DIFF_BEFORE, DIFF_AFTER };
 struct diff_sum {
     int64_t weight[2];
     uint64_t count[2];
-    size_t rows; /* that it stands for */
+    size_t rows; /* number of rows that were combined */
 };
 
 struct diff_row {
     struct diff_sum sum;
     bool present[2];
-    enum diff_match_how how;       /* how its two places were paired; NONE: one side alone has it */
-    bool inferred;                 /* it is not the same file, function and line by name */
-    struct result_site site[2];    /* of line, function, file; known: false where no stack was recorded */
-    const char *name;              /* of category and owner, for people; else NULL */
-    enum result_category category; /* of most of its change; UNKNOWN also where none were wanted */
+    enum diff_match_how how;       /* how its two call sites were paired; NONE: only one side has it */
+    bool inferred;                 /* not the same file, function and line by name */
+    struct result_site site[2];    /* of line, function, file; known: false if no stack was recorded */
+    const char *name;              /* of category and owner, for display; else NULL */
+    enum result_category category; /* of most of its change; also UNKNOWN if none were requested */
     uint32_t units;                /* processes and devices in which it changed */
 };
 
@@ -59,7 +59,7 @@ struct diff_unit {
     struct diff_sum sum;
 };
 
-/* One figure of the runs. NAN: not known, or it does not apply. */
+/* One figure of the runs. NAN: unknown or not applicable. */
 struct diff_figure {
     const char *key, *name; /* "waits_per_step", "waits a step" */
     const char *unit;       /* "bytes" "s" "count", NULL: texts */
@@ -67,33 +67,43 @@ struct diff_figure {
     const char *text[2]; /* NULL: there is none */
 };
 
+/* The peak within the NVTX ranges of a name, of the process and GPU where it was highest. */
+struct diff_scope {
+    const char *name, *domain; /* domain NULL: the default one */
+    double peak[2];            /* NAN: not known, or there is no such range */
+    uint64_t count[2];         /* ranges; 0: there is none */
+};
+
 struct diff {
     struct diff_request wish;
     const char *unit;    /* "bytes" | "ns" */
     const char *title;   /* "live at the peak" */
-    const char *layer;   /* "tensors", where all of both sides is of one kind; else NULL */
+    const char *layer;   /* "tensors", if all of both sides is of one kind; else NULL */
     const char *verdict; /* one sentence */
-    const char *more;    /* a second one: of out of memory; NULL */
+    const char *more;    /* a second one, about out of memory; NULL */
     struct diff_sum total;
-    struct diff_row *rows; /* widest change first */
+    struct diff_row *rows; /* largest change first */
     size_t rows_n;
     struct diff_sum smaller[2];  /* changes that are not listed: shrunk, grown */
     struct diff_sum same;        /* what did not change */
-    struct diff_row *categories; /* all of them; none where no block has one */
+    struct diff_row *categories; /* all of them; none if no block has one */
     size_t categories_n;
     struct diff_unit *units;
     size_t units_n;
     bool by_rank; /* they were paired by rank; else in order */
     struct diff_figure *figures;
     size_t figures_n;
-    struct diff_match_file *files; /* that have another path */
+    struct diff_scope *scopes; /* widest change first */
+    size_t scopes_n;
+    enum run_series_layer scopes_layer; /* of whose memory */
+    struct diff_match_file *files;      /* that have another path */
     size_t files_n;
     size_t inferred; /* rows listed whose pairing is inferred */
     const char **notes;
     size_t notes_n;
 };
 
-/* NULL and a line in `error` where a database could not be read. */
+/* NULL and a line in `error` if a database could not be read. */
 struct diff *diff_build(const struct diff_side side[2], const struct diff_request *wish, char *error,
                         size_t error_size);
 void diff_free(struct diff *diff);

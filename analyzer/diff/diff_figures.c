@@ -1,4 +1,4 @@
-/* What else is told of two runs: peaks, steps, waits, copies and growth a step, failures. */
+/* The other figures of two runs: peaks, steps, waits, copies and growth per step, failures. */
 #include "analyzer/diff/diff_parts.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static bool meant(const struct asked *q, uint32_t process, int device)
            (q->wish->rank < 0 || q->report->processes[process].rank == q->wish->rank);
 }
 
-/* The most of one layer that one process had on one device; or its end. */
+/* The maximum of one layer that one process had on one device; or its end. */
 static double most_of(const struct asked *q, enum run_series_layer layer, bool at_end)
 {
     double most = NAN;
@@ -170,8 +170,8 @@ static double lost(const struct asked *q)
 static const struct {
     const char *key, *name, *unit;
     double (*of)(const struct asked *);
-    bool always;      /* also where both are 0 */
-    bool times;       /* mean nothing on a simulated GPU */
+    bool always;      /* also if both are 0 */
+    bool times;       /* meaningless on a simulated GPU */
     const char *once; /* its name if both recordings have one moment; NULL: the same */
 } rows[] = {
     {"peak_tensor_bytes", "peak of tensors", "bytes", tensors, false, false, "live tensors"},

@@ -6,7 +6,7 @@
 #include "analyzer/diff/diff.h"
 #include "analyzer/question/question.h"
 
-/* diff_sites.c: the places of one side, for the matcher. */
+/* diff_sites.c: the call sites of one side, for the matcher. */
 #define DIFF_EXIT (RUN_NONE - 1) /* Python's tear-down: no line */
 struct diff_sites {
     struct run *run;
@@ -14,8 +14,8 @@ struct diff_sites {
     size_t n, cap;
     struct map by_frame; /* file, function, line → site */
     struct map helpers;
-    struct map of_stack; /* stack → place, once asked */
-    struct diff_place {  /* where a stack's weight is listed */
+    struct map of_stack; /* stack → call site, once looked up */
+    struct diff_place {  /* the row in which a stack's weight is listed */
         struct result_site site;
         uint32_t number; /* of the site in `sites`, DIFF_EXIT, RUN_NONE: no stack */
     } * places;
@@ -25,12 +25,12 @@ struct diff_sites {
 };
 void diff_sites_fill(struct diff_sites *s, struct run *run, const struct profile *p);
 void diff_sites_free(struct diff_sites *s);
-/* A function that is a helper on one side is one on both. Before the first place is asked for. */
+/* A function that is a helper on one side is one on both. Call before the first look-up. */
 void diff_sites_agree(struct diff_sites *a, struct diff_sites *b, const struct diff_match *m);
 /* Valid until the next call. */
 const struct diff_place *diff_place_of(struct diff_sites *s, uint32_t stack);
 
-struct diff_owner { /* the diff comes first, so that a pointer to it is one to this */
+struct diff_owner { /* the diff comes first, so that a pointer to it is also one to this */
     struct diff diff;
     struct arena arena;
     size_t notes_cap;
@@ -39,6 +39,8 @@ void diff_add_note(struct diff_owner *o, const char *format, ...) __attribute__(
 
 /* diff_figures.c: the runs' other figures side by side. */
 void diff_add_figures(struct diff_owner *o, const struct diff_side side[2]);
+/* diff_scopes.c: the peaks within NVTX ranges. */
+void diff_add_scopes(struct diff_owner *o, const struct diff_side side[2]);
 /* diff_words.c: the verdict. */
 void diff_write_verdict(struct diff_owner *o, const struct diff_side side[2]);
 

@@ -1,5 +1,5 @@
-/* The places of one recording as the matcher sees them: for each line on any call path, what it calls and what
- * came through it. */
+/* The call sites of one recording for the matcher: for each line on any call path, what it calls and how much its calls
+ * allocated. */
 #include "analyzer/diff/diff_parts.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ static uint64_t hash_text(const char *text)
     return map_hash(key);
 }
 
-/* Strings of a run are each there once. */
+/* A run has each string only once. */
 static uint64_t place_key(const char *file, const char *function, int line)
 {
     return map_hash((uintptr_t)file ^ map_hash((uintptr_t)function ^ map_hash((uint64_t)line)));
@@ -33,7 +33,7 @@ static uint32_t site_slot(struct diff_sites *s, const char *file, const char *fu
     return *at;
 }
 
-/* A native place without a line is its function, or its offset. */
+/* A native call site without a line is its function, or its offset. */
 static uint32_t native_slot(struct diff_sites *s, const struct result_site *site)
 {
     const char *function = site->function;
@@ -55,18 +55,18 @@ struct call { /* a site calls a name */
 
 struct through {
     struct diff_sites *s;
-    int64_t *weight; /* by stack, of all that it called */
+    int64_t *weight; /* by stack, including all that it called */
     uint64_t *count;
     bool *touched;
     struct call *calls;
     size_t calls_n, calls_cap;
 };
 
-/* Of PyTorch's native frames the operation is what tells two lines apart. */
+/* In PyTorch's native frames the operation distinguishes two lines. */
 static uint64_t operation_below(struct run *run, uint32_t stack, uint32_t python)
 {
     static const char prefix[] = "at::_ops::";
-    uint64_t name = 1; /* memory, taken by the line itself */
+    uint64_t name = 1; /* memory that the line itself allocated */
     for (unsigned hops = 0; stack != python && stack != RUN_NONE && hops <= RUN_DEPTH_MAX; hops++) {
         const struct run_frame *f = run_stack_frame(run, stack);
         if (f && f->module && strstr(f->module, "/libtorch")) {
@@ -152,7 +152,7 @@ static void add_callers(struct through *t)
     }
 }
 
-/* The file that was started: the outermost code of a file that is no library's. */
+/* The file that was started: the outermost code of a file that is not a library's. */
 static bool starts(const struct diff_match_site *s)
 {
     return strcmp(s->function, "<module>") == 0 && s->file[0] != '<' && !site_is_library_file(s->file);

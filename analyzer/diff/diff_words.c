@@ -7,7 +7,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/oom/oom.h"
 
-static const double steady = 0.0005; /* a change of the total that is none worth a word */
+static const double steady = 0.0005; /* smaller changes of the total are not mentioned */
 
 static const char *amount(struct diff_owner *o, int64_t weight)
 {
@@ -68,7 +68,7 @@ static const char *row_text(struct diff_owner *o, const struct diff_row *r)
     }
 }
 
-/* The widest row that grew, or that shrank. */
+/* The largest row that grew, or that shrank. */
 static const struct diff_row *widest(const struct diff *d, bool grown)
 {
     for (size_t i = 0; i < d->rows_n; i++) {
@@ -95,7 +95,7 @@ static const char *share_text(struct diff_owner *o, int64_t before, int64_t chan
     return arena_printf(&o->arena, " (%s%s)", change < 0 ? "-" : "+", text);
 }
 
-/* Little or no change in sum: what came and went is then what there is to say. */
+/* Little or no change in sum: then the rows that grew and shrank are reported. */
 static const char *same_text(struct diff_owner *o, const char *of)
 {
     const struct diff *d = &o->diff;
@@ -114,7 +114,7 @@ static const char *same_text(struct diff_owner *o, const char *of)
                         with_change(o, up ? up : down));
 }
 
-/* Why what is compared is unknown in one of the runs, which has nothing of it; NULL: it is known. */
+/* Why the compared quantity is unknown in one of the runs, which has none of it; NULL: it is known. */
 static const char *unknown(const struct diff *d, const struct diff_side side[2])
 {
     const bool memory = d->wish.what != PROFILE_WAITS && d->wish.what != PROFILE_COPIES;
@@ -150,7 +150,7 @@ static const char *verdict(struct diff_owner *o, const struct diff_side side[2])
                         most ? ": " : "", most ? with_change(o, most) : "");
 }
 
-/* What is summed over a run grows with the run: beside it, what it comes to in a step. */
+/* A sum over a run grows with the run: adds the amount per step. */
 static void per_step(struct diff_owner *o)
 {
     const struct diff *d = &o->diff;
@@ -175,7 +175,7 @@ static const struct result_oom_verdict *fatal(const struct result_report *r)
     return NULL;
 }
 
-/* One ran out of memory and the other did not: that is what anybody asks first. */
+/* One run ran out of memory and the other did not: that comes first. */
 static const char *failure(struct diff_owner *o, const struct diff_side side[2])
 {
     const struct result_oom_verdict *v[2] = {fatal(side[0].report), fatal(side[1].report)};

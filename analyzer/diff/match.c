@@ -6,15 +6,15 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 
-/* What an alignment is worth. Calls tell most; then that exactly as much came through; a line that stayed, or
- * moved as far as the one before it, tells little by itself, and decides between equals. */
+/* The value of an alignment. Equal calls count most; then equal sizes; a line that stayed, or moved as far as the one
+ * before it, counts little by itself, and decides between equals. */
 static const double worth_calls = 3, worth_ratio = 1, worth_equal = 3, worth_line = 0.5, worth_offset = 0.75;
-/* Below this, sizes and counts tell that two lines that call the same are not the same line. */
+/* Below this, sizes and counts show that two lines with the same calls are not the same line. */
 static const double least_ratio = 0.05;
-/* What functions of different names must have in common of their calls. */
+/* How many of their calls functions of different names must share. */
 static const double renamed_calls = 0.5;
 
-enum { CELLS = 4 << 20, GROUP = 4096 }; /* of one alignment; more only in a file that somebody made up */
+enum { CELLS = 4 << 20, GROUP = 4096 }; /* of one alignment; more only in a forged file */
 
 struct group { /* one function of one file, on one side */
     uint32_t file;
@@ -158,7 +158,7 @@ static int site_order(const struct diff_match_site *a, const struct diff_match_s
     return a->calls_n ? memcmp(a->calls, b->calls, a->calls_n * sizeof *a->calls) : 0;
 }
 
-/* Of equally good alignments either may be found: which of the sides comes first must not decide. */
+/* Two alignments may be equally good: the order of the sides must not decide. */
 static bool turned(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b, size_t bn)
 {
     if (an != bn) {
@@ -187,8 +187,8 @@ static size_t alone(const struct diff_match_site *sites, const uint32_t *of, con
     return n;
 }
 
-/* As many lines, all of them moved as far, that call the same in the same order: only sizes and counts differ,
- * and of a batch twice as large these mislead. */
+/* As many lines, all moved as far, that call the same in the same order: only sizes and counts differ, and for a batch
+ * twice as large these mislead. */
 static bool same_shape(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b,
                        size_t bn)
 {
@@ -245,7 +245,7 @@ static bool moved_beside(const struct diff_match_site *own, const uint32_t *of, 
     return false;
 }
 
-/* The same line, though it now calls something else: where nothing around it moved. */
+/* The same line, though it now calls something else: if nothing around it moved. */
 static void pair_in_place(struct matcher *x, const struct group *f, const struct group *g)
 {
     for (size_t i = 0, j = 0; i < f->n && j < g->n;) {
@@ -265,7 +265,7 @@ static bool identical(const struct diff_match_site *a, const struct diff_match_s
     return a->weight == b->weight && a->count == b->count && a->weight > 0 && diff_match_calls(a, b) >= 1;
 }
 
-/* Out of order: lines that call the same, with exactly the same sizes, and that have no double. */
+/* Out of order: lines with the same calls and exactly the same sizes that are unique. */
 static void pair_identical(struct matcher *x, const struct group *f, const struct group *g)
 {
     for (size_t i = 0; i < f->n && f->n <= GROUP && g->n <= GROUP; i++) {
@@ -348,7 +348,7 @@ static bool untouched(const uint32_t *of, const struct group *g)
     return true;
 }
 
-/* The sum over the lines of one function of how alike its likest line in the other is, 0 … 1 each. */
+/* The sum over the lines of one function of the similarity to the most similar line in the other, 0 … 1 each. */
 static double likest(const struct diff_match_site *a, const struct group *f, const struct diff_match_site *b,
                      const struct group *g)
 {
@@ -374,8 +374,8 @@ static double functions_alike(const struct matcher *x, const struct group *f, co
     return (present + back) / (double)(f->n + g->n);
 }
 
-/* Functions without a partner that may be the same: of one name in another file, or of another name in the
- * same file; where there is just one such on each side. */
+/* Functions without a partner that may be the same: of one name in another file, or of another name in the same file;
+ * if there is exactly one such on each side. */
 struct renaming {
     uint32_t a, b;
     double alike;
@@ -408,7 +408,7 @@ static void take_renamings(struct matcher *x, const struct groups *f, const stru
 
 enum { RENAMINGS = 4096 };
 
-/* Of two files that one side each has alone, a function of one name is as good as any other. */
+/* Of two files that exist on one side each, a function of the same name is as good as any other. */
 static bool may_be(const struct matcher *x, const struct group *s, const struct group *t, bool same_name)
 {
     if (same_name) {

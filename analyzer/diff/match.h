@@ -16,14 +16,14 @@
 
 #define DIFF_MATCH_ALONE UINT32_MAX
 
-/* A line that calls, as one recording saw it: (file, function, line) is there once. */
+/* A line that calls, in one recording: (file, function, line) is unique. */
 struct diff_match_site {
     const char *file, *function; /* never NULL; "" unknown */
     int line;                    /* 0 unknown */
     bool program;                /* in the file that was started */
     const uint64_t *calls;       /* what it calls: hashes of names, ascending, each once */
     size_t calls_n;
-    int64_t weight; /* of all that came through it */
+    int64_t weight; /* of everything that it called */
     uint64_t count;
 };
 
@@ -31,7 +31,7 @@ enum diff_match_how {
     DIFF_MATCH_NONE,
     DIFF_MATCH_SAME,    /* the same function and line of what is the same file by its path */
     DIFF_MATCH_LINE,    /* the same function, another line: inferred, as all below */
-    DIFF_MATCH_FUNCTION /* the function has another name, or stands in another file */
+    DIFF_MATCH_FUNCTION /* the function has another name, or is in another file */
 };
 
 enum diff_match_path {
@@ -58,16 +58,16 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
                                     size_t bn);
 void diff_match_free(struct diff_match *match);
 
-/* match_files.c. The part of a path that says which file of a library it is ("torch/nn/x.py"), the same under
- * every prefix and Python version; NULL: it is no library's. */
+/* match_files.c. The part of a path that identifies a library's file ("torch/nn/x.py"), the same under every prefix and
+ * Python version; NULL: not a library's. */
 const char *diff_match_library(const char *file);
-/* How many folders and file names two paths have in common, from the end. */
+/* How many folders and file names two paths share, from the end. */
 unsigned diff_match_end(const char *a, const char *b);
-/* Pairs the files of both sides: file_a[i] and file_b[j] become equal numbers for sites whose files are the
- * same, other numbers for all others. */
+/* Pairs the files of both sides: file_a[i] and file_b[j] become equal numbers for sites whose files are the same, other
+ * numbers for all others. */
 void diff_match_paths(struct diff_match *match, const struct diff_match_site *a, size_t an,
                       const struct diff_match_site *b, size_t bn);
-/* The share of what two sites call that both call, 0 … 1. */
+/* The share of two sites' calls that both make, 0 … 1. */
 double diff_match_calls(const struct diff_match_site *a, const struct diff_match_site *b);
 
 #endif

@@ -174,9 +174,9 @@ static void pair_alike(struct side *a, struct side *b, const struct candidate *l
     map_free(&rivals_b);
 }
 
-enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a file that somebody made up */
+enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a forged file */
 
-/* The ends of two paths; of a library's files it is all of what names them in it, or nothing. */
+/* The common end of two paths; for a library's files all of the part that identifies them, or nothing. */
 static unsigned alike(const struct file *a, const struct file *b)
 {
     if (!a->library != !b->library) {
@@ -244,8 +244,8 @@ static double module_calls(const struct side *a, const struct file *x, const str
     return most;
 }
 
-/* A file that has another name: at least half of the functions of both are the same, and of no other two files
- * as many. */
+/* A file that has another name: at least half of the functions of both are the same, and no other two files share as
+ * many. */
 static void pair_renamed(struct side *a, struct side *b)
 {
     struct candidate *list = NULL;
@@ -264,8 +264,8 @@ static void pair_renamed(struct side *a, struct side *b)
     free(list);
 }
 
-/* train_v1.py and train_v2.py: both were started, and at least half of the functions of the one are in the
- * other; or neither has any, and what they call is alike. */
+/* train_v1.py and train_v2.py: both were started, and at least half of the functions of the one are in the other; or
+ * neither has any, and they make similar calls. */
 static void pair_programs(struct side *a, struct side *b)
 {
     uint32_t x = DIFF_MATCH_ALONE, y = DIFF_MATCH_ALONE;

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/estimate/shard.h"
 
 static const char *const titles[] = {
 #define GROUP(id, title) title,
@@ -21,9 +22,8 @@ static const char *const kept_titles[ACT_GROUPS_N] = {
 };
 
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
-static const char WHY_EAGER[] = "low: fused kernels and no dropout (16 bits), no KV cache; "
-                                "expected: Hugging Face's eager modules; high: a padding "
-                                "mask";
+static const char WHY_EAGER[] = "low: the script drops the outputs, and there is no KV cache; expected: Hugging Face's "
+                                "eager modules; high: a padding mask";
 
 #define WHY_CONV "low: nothing beyond what is kept; high: cuDNN converts layouts and allocates workspaces"
 
@@ -152,9 +152,9 @@ static void eager(const struct plan *p, struct estimate_result *r)
     char text[192];
 
     for (int i = 0; i < ACT_VARIANTS_N; i++) estimate_act_pass(p, i, &v[i]);
-    /* fused norms, activations and losses are made for 16 bits */
-    const bool eager_at_least = z.compute == 4 && !p->fused_layers;
-    const struct estimate_act_pass *least = &v[eager_at_least ? ACT_LEAN : ACT_FUSED];
+    /* FSDP's MixedPrecision computes in 16 bits what autocast computes in 32 */
+    const bool narrow = p->fused_layers || (z.amp && estimate_shard_gathers(p));
+    const struct estimate_act_pass *least = &v[narrow ? ACT_FUSED : ACT_LEAN];
     const struct estimate_act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
                                    *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
     struct estimate_interval logits, gradients;

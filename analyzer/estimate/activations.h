@@ -82,7 +82,7 @@ struct estimate_act_habits {
     bool dropout;
     bool one_matrix; /* q, k and v come of one product */
     bool caches;     /* keys and values go to a KV cache also in training: use_cache is True unless a script says no */
-    bool eager_only; /* GPT-Neo has no fused attention; T5, at the high end: only transformers 5 has it */
+    bool eager_only; /* GPT-Neo has no fused attention */
     bool float_scores; /* softmax is asked for in float32 whatever the precision */
 };
 
@@ -101,9 +101,14 @@ void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_si
 void estimate_act_last_norm(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
 /* Grouped queries in float32 have no fused attention in PyTorch: its "math" path keeps the scores. */
 bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z);
+/* T5's positions' bias has a gradient, in cross-attention if layers are checkpointed: transformers 5.15 and later give
+ * it to scaled_dot_product_attention as a mask. Up to 5.19 no fused kernel takes that mask, because it is not
+ * contiguous. */
+bool estimate_act_bias_learns(const struct plan *p, bool cross);
 /* Is a layer's input among what its operations keep? Then a checkpoint holds no second one. */
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
 bool estimate_act_has_logits(const struct model_shape *m); /* a loss over the vocabulary */
+bool estimate_act_bare_loss(const struct model_shape *m);  /* Hugging Face's takes logits as they are, not in float32 */
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z);
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z);
 double estimate_act_saved(const struct estimate_act_tape *tape);

@@ -65,8 +65,7 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     h.python_gelu = !fused && gpt && m->positions && !h.opt && !m->one_kernel_gelu;
     /* Hugging Face's ViT has three, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
-    h.eager_only =
-        (gpt && m->positions && !m->fused_qkv && !h.opt) || (m->family == MODEL_T5 && z->variant == ACT_PADDED);
+    h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
     h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
                p->checkpoint == PLAN_CHECKPOINT_NONE;
     h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt;
@@ -100,7 +99,8 @@ static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum
                   double readers, double shared, struct estimate_act_tape *t)
 {
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
-    const double n = adapted(p, which), input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
+    const double n = adapted(p, which) < readers ? adapted(p, which) : readers,
+                 input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
 
     if (!frozen(p)) {
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
@@ -224,13 +224,21 @@ bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_siz
            p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
+bool estimate_act_bias_learns(const struct plan *p, bool cross)
+{
+    return p->model->shape.family == MODEL_T5 && p->attention != PLAN_ATTENTION_EAGER &&
+           (!cross || plan_remakes_layers(p));
+}
+
 static void attention(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
                       bool cross, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
     double v = k, out = q, width = (double)m->hidden, c = z->compute;
-    bool eager = p->attention == PLAN_ATTENTION_EAGER || h->eager_only || estimate_act_falls_back(p, z);
+    const bool learns = estimate_act_bias_learns(p, cross), wide = learns && p->attention == PLAN_ATTENTION_MATH;
+    bool eager = p->attention == PLAN_ATTENTION_EAGER || h->eager_only || wide || estimate_act_falls_back(p, z);
+    struct estimate_act_sizes inside = *z;
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
     double others = z->seq > 0 ? z->keys / z->seq : 1; /* keys and values for each query's token */
 
@@ -243,6 +251,7 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
     put(t, ACT_ATTENTION, 0, c * width, bias(p, z, h->one_matrix ? 3 * q : q), weight(p, width * (q + k + v)));
     k *= others;
     v *= others;
+    if (wide) inside.compute = 4;
     if (m->qk_norm && !m->kv_rank) {
         norm(p, z, h, q, c, t);
         norm(p, z, h, k, c, t);
@@ -252,13 +261,13 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
      * attention the products would copy them anyway */
     if (h->caches && !cross && !eager) put(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
-        put(t, ACT_ATTENTION, c * (q + others * (q + out)), c * (q + k + v), c * others * (q + out), 0);
+        put(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v), c * others * (q + out), 0);
     else
         put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
-        scores(z, h, !recomputed, heads, t);
-    else if (p->model->shape.family == MODEL_T5 && !cross) /* the positions' bias, made for each layer */
-        put(t, ACT_SCORES, c * heads * z->seq / z->batch, c * out, 0, 0);
+        scores(&inside, h, !recomputed, heads, t);
+    else if (learns) /* the positions' bias, made for each layer; its gradient has one for each sequence */
+        put(t, ACT_SCORES, cross ? 0 : c * heads * z->seq / z->batch, c * out, c * heads * z->seq, 0);
     else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
         put(t, ACT_SCORES, c * z->keys, c * out, 0, 0);
     /* Whisper makes its queries contiguous; cuDNN's kernel, which PyTorch takes in 16 bits from Hopper on, answers in
@@ -424,11 +433,18 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 {
     struct estimate_act_habits h = estimate_act_habits_of(p, z);
 
+    double width = (double)p->model->shape.hidden, c = z->compute;
+
     t->n = 0;
-    norm(p, z, &h, (double)p->model->shape.hidden, z->stream, t);
-    if (!frozen(p)) t->ops[0].saved += z->compute * (double)p->model->shape.hidden;
-    t->ops[0].saved *= z->tokens;
-    t->ops[0].work *= z->tokens;
+    if (p->model->shape.masked_lm) /* a linear layer, GELU */
+        put(t, ACT_NORM, 2 * c * width, c * width, c * width, weight(p, width * width));
+    norm(p, z, &h, width, z->stream, t);
+    if (!frozen(p)) t->ops[t->n - 1].saved += c * width;
+    for (size_t i = 0; i < t->n; i++) {
+        t->ops[i].saved *= z->tokens;
+        t->ops[i].in *= z->tokens;
+        t->ops[i].work *= z->tokens;
+    }
 }
 
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z)

@@ -60,6 +60,11 @@ static void backward(struct walk *w, const struct estimate_act_tape *t, const st
     w->live -= taken;
 }
 
+bool estimate_act_bare_loss(const struct model_shape *m)
+{
+    return m->family == MODEL_T5 || m->family == MODEL_WHISPER || m->family == MODEL_BERT;
+}
+
 /* The loss over the vocabulary. Logits in the matrix product's type stay with the script (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
 static void loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
@@ -71,7 +76,8 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are. Autocast runs its
      * log_softmax in their type, as cross_entropy names that, and nll_loss in float32: log-probabilities are kept
      * in both, and float32 is what backward makes once. */
-    bool bare = z->variant == ACT_FUSED || m->family == MODEL_T5 || m->family == MODEL_WHISPER, both = bare && z->amp;
+    bool bare = p->fused_loss || (z->variant == ACT_FUSED && !p->fused_layers) || estimate_act_bare_loss(m),
+         both = bare && z->amp;
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
@@ -87,8 +93,7 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     }
     if (m->family == MODEL_MAMBA) /* it hands out float32 */
         held = 4 * logits;
-    if (z->variant == ACT_FUSED || z->variant == ACT_LEAN) /* the trainer keeps the loss alone */
-        held = 0;
+    if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
     see(w, made * logits, 0);
@@ -108,7 +113,7 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
 bool estimate_act_has_logits(const struct model_shape *m)
 {
     return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER ||
-           m->family == MODEL_MAMBA || (m->family == MODEL_BERT && !m->pooler);
+           m->family == MODEL_MAMBA || m->masked_lm;
 }
 
 /* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */

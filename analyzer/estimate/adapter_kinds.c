@@ -84,7 +84,8 @@ static void vera(const struct plan *p, const struct model_tensor *t, double rows
     add(context, size_of(p), 1);
 }
 
-uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block)
+/* peft's adjust_oft_parameters: the divisor of `inputs` next to the size of blocks that was asked for. */
+static uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block)
 {
     uint64_t above = block, below = block;
 

@@ -34,7 +34,5 @@ double estimate_adapter_frozen(const struct plan *p, double rows, double cols);
 double estimate_adapter_blocks(const struct plan *p, double cols, bool amp);
 /* "lora-rank", "block-size", "virtual-tokens"; NULL: it has no size. */
 const char *estimate_adapter_option(const struct plan *p);
-/* peft's adjust_oft_parameters: the divisor of `inputs` next to the size of blocks that was asked for. */
-uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block);
 
 #endif

@@ -105,6 +105,16 @@ APPLY(chunked_loss)
     return true;
 }
 
+APPLY(drop_outputs)
+{
+    if (p->drop_outputs || !estimate_act_has_logits(&p->model->shape) || !p->batch) return false;
+    p->drop_outputs = true;
+    SET_TEXT(what, "the loop drops the logits before backward: loss = model(...).loss");
+    SET_TEXT(option, "--drop-outputs");
+    SET_TEXT(cost, "nothing; Hugging Face's Trainer already does it");
+    return true;
+}
+
 APPLY(compiled)
 {
     if (p->fused_layers || !transformer(p) || !p->batch) return false;
@@ -522,6 +532,7 @@ const struct estimate_move estimate_moves[] = {
     {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation",
      bucket_view},
     {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", flash},
+    {"drop_outputs", CHANGE_COST_NOTHING, LOSS, 0, true, false, NULL, drop_outputs},
     {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", chunked_loss},
     {"fused_layers", CHANGE_COST_LITTLE, COMPILED, 0, true, false, NULL, compiled},
     {"checkpointing_selective", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, "Korthikanti et al. (2205.05198)",

@@ -31,7 +31,7 @@ const double estimate_gpu_rate_bytes[GPU_RATES_N] = {
 #undef RATE
 };
 
-const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {
+static const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {
 #define KNOWN(symbol, off, text) text,
     GPU_KNOWNS(KNOWN)
 #undef KNOWN

@@ -36,7 +36,6 @@ extern const double estimate_gpu_rate_bytes[GPU_RATES_N]; /* of an element */
 #define GPU_KNOWN(symbol, off, text) GPU_BY_##symbol,
 enum estimate_gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
 #undef GPU_KNOWN
-extern const char *const estimate_gpu_known_text[GPU_KNOWNS_N];
 
 struct estimate_gpu {
     const char *key, *product;

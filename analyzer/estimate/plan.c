@@ -155,6 +155,7 @@ static bool diffusion(const struct plan *p, char why[WHY])
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP)
         return REJECT("--checkpointing: gpuspy does not know what a denoiser keeps; use full");
     if (p->fused_layers) return REJECT("--fused-layers: unknown for denoisers");
+    if (p->attention == PLAN_ATTENTION_MATH) return REJECT("--attention: 'math' is unknown for denoisers");
     if (p->adapter != PLAN_ADAPTER_NONE && p->adapter != PLAN_ADAPTER_LORA)
         return REJECT("--adapter: of a denoiser's adapters gpuspy knows lora and qlora");
     if (p->precision->cast == PRECISION_CAST_FP8) return REJECT("--precision: fp8 is unknown for denoisers");
@@ -246,7 +247,9 @@ static bool serving(const struct plan *p, char why[WHY])
         {p->sharding != PLAN_SHARDING_DDP, "sharding", "; divide the model by --tp or --pp"},
         {p->offload == PLAN_OFFLOAD_OPTIMIZER || p->offload == PLAN_OFFLOAD_ALL, "offload", ""},
         {p->bucket_view, "bucket-view", ""},
+        {p->fused_loss, "fused-loss", ""},
         {p->chunked_loss, "chunked-loss", ""},
+        {p->drop_outputs, "drop-outputs", ""},
         {p->fused_layers, "fused-layers", ""},
     };
 
@@ -261,12 +264,18 @@ static bool serving(const struct plan *p, char why[WHY])
     return false;
 }
 
+static bool attentions(const struct plan *p, char why[WHY])
+{
+    return p->attention == PLAN_ATTENTION_MATH && p->model->shape.family != MODEL_T5 &&
+           REJECT("--attention: only T5's mask has a gradient; for other models use flash or eager");
+}
+
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
     static check *const checks[] = {zeroes,          world,    diffusion, serving,   own_kinds,
                                     tensor_parallel, pipeline, experts,   positions, context_parallel,
-                                    offloads,        adapters, formats};
+                                    offloads,        adapters, formats,   attentions};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (checks[i](p, why)) return true;

@@ -15,6 +15,7 @@ struct estimate_precision;
 #define PLAN_ATTENTIONS(X)                                                                           \
     X(FLASH, "flash", "scaled_dot_product_attention or FlashAttention: no matrix of scores is kept") \
     X(EAGER, "eager", "the matrix of scores is computed and kept for backward")                      \
+    X(MATH, "math", "scaled_dot_product_attention without a fused kernel: float32 scores are kept")  \
     X(SLICED, "sliced", "diffusers' attention slicing: the matrix of scores of half of the heads at a time")
 
 /* clang-format off */
@@ -159,7 +160,9 @@ struct plan {
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     bool fused_layers; /* compiled or hand-written layers without dropout: activations at their low end */
+    bool fused_loss;   /* also the loss: in the type of the logits */
     bool chunked_loss; /* logits are made in pieces (Liger, cut cross-entropy) */
+    bool drop_outputs; /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;

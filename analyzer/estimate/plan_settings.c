@@ -122,7 +122,7 @@ static bool set_size(const char *command, const struct plan_settings *s, struct 
     return n > 0;
 }
 
-static bool find_model(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
+static bool find_model_alone(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
 {
     struct model_shape shape = model_family_shape(s->family ? place_of(s->family, plan_families) : MODEL_LLAMA);
 
@@ -152,6 +152,11 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
     }
     model_from_count(s->model.params, m);
     return true;
+}
+
+static bool find_model(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
+{
+    return find_model_alone(command, s, m, exit_code) && (!s->masked_lm || model_set_masked_lm(command, m, exit_code));
 }
 
 static uint64_t at_least_1(uint64_t n)
@@ -303,7 +308,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .attention = place_of(s->attention, plan_attentions),
         .checkpoint = place_of(s->checkpointing, plan_checkpoints),
         .fused_layers = s->fused_layers,
+        .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
+        .drop_outputs = s->drop_outputs,
         .gpus = gpus_of(s),
         .gpus_per_node = s->per_node,
         .tp = at_least_1(s->tp),

@@ -15,11 +15,11 @@ struct plan_settings {
     const char *family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, experts, experts_used;
     uint64_t image, width, frames;
-    bool tied;
+    bool tied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
-    bool fused_layers, chunked_loss, bucket_view, ema;
+    bool fused_layers, fused_loss, chunked_loss, drop_outputs, bucket_view, ema;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
@@ -68,7 +68,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_COUNT(type, member, "batch", batch, "N", "sequences or images in one forward pass on one GPU (micro-batch)"), \
         PLAN_COUNT(type, member, "seq", seq, "N", "tokens per sequence"),                                              \
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
-                  "flash (the default; also scaled_dot_product_attention) or eager"),                                  \
+                  "flash (the default; also scaled_dot_product_attention), eager, or math (T5 in transformers 5.15 "   \
+                  "to 5.19)"),                                                                                         \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
         PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
@@ -94,13 +95,19 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
-#define PLAN_TRAINING_OPTIONS(type, member)                                                        \
-    PLAN_ACTIVATION_OPTIONS(type, member),                                                         \
-        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),     \
-        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                      \
-                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),             \
-        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"), \
-        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                               \
+#define PLAN_TRAINING_OPTIONS(type, member)                                                               \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                                \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),            \
+        PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                 \
+                  "the loss is compiled or fused, too, and makes no float32 copy of the logits"),         \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                             \
+                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                    \
+        PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                             \
+                  "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"), \
+        PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                   \
+                  "encoders of text: with the head for masked tokens and its loss"),                      \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),        \
+        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                      \
                   "models of text and images: the part that is not trained (tower: the image tower); default none")
 
 /* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */

@@ -567,8 +567,11 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
              ((by(r, "LLaMA-Factory") || by(r, "TRL")) && s->checkpointing_on != 0 && !json_is_false(s->checkpointing)))
         put(r, "--checkpointing=full"); /* these two do it where nobody says otherwise */
     if (strcasecmp(mode, "offload") == 0) leave_out(r, "gradient_checkpointing=offload");
+    if (by(r, "axolotl") || by(r, "LLaMA-Factory") || by(r, "TRL") || by(r, "torchtune") || by(r, "torchtitan"))
+        put(r, "--drop-outputs"); /* their loops do, Hugging Face's Trainer among them */
     if (s->eager > 0 || is(s->attention, "eager") || is(s->attention, "disabled")) put(r, "--attention=eager");
     if (s->liger > 0 || has(s->plugins, "liger") || s->compiled > 0) put(r, "--fused-layers");
+    if (s->compiled > 0) put(r, "--fused-loss");
     if (s->chunked > 0 || s->liger > 0 || has(s->plugins, "cut_cross_entropy") || has(s->loss, "chunked") ||
         has(s->loss, "LinearCrossEntropy"))
         put(r, "--chunked-loss");

@@ -16,6 +16,7 @@ struct tensor {
 struct parameter {
     double elements;
     uint32_t weight, gradient, states[STATES];
+    bool old; /* its gradient is of an earlier micro-batch */
 };
 
 struct node {
@@ -36,13 +37,13 @@ struct pass {
     struct parameter *parameters;
     struct tensor *tensors;
     size_t parameters_n, tensors_n, tensors_cap;
-    uint32_t spare; /* the first tensor that may be unused */
+    uint32_t spare;          /* the first tensor that may be unused */
+    double weight, gradient; /* bytes of an element of what is trained */
 
     struct caching_allocator *allocator;
     double largest; /* request, bytes */
     double most;    /* bytes allocated at once, since it was set */
     double saved, first, second;
-    bool accumulates;       /* gradients of an earlier micro-batch are there */
     double capacity, taken; /* bytes that the driver has, and has given */
     double workspace;
     bool forward_has, backward_has; /* a workspace */
@@ -311,12 +312,14 @@ static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
-/* Autograd hands the first gradient over and adds a later one, out of place if a tied weight has both at once. */
+/* Autograd hands the first gradient over and adds a later one: a tied weight's out of place, unless autocast's cast
+ * made the first a tensor of its own. */
 static void of_parameters(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
-    double element = c->list.gradient > 0 ? c->list.gradient : c->p->precision->gradients;
+    double element = c->gradient;
+    bool in_place = c->p->precision->cast == PRECISION_CAST_AUTOCAST;
 
     for (size_t k = 0; k < 2; k++) {
         struct parameter *one = &c->parameters[node->parameter[k]];
@@ -326,11 +329,10 @@ static void of_parameters(struct pass *c, size_t i)
         if (k == 1) for_a_moment(c, op->sums);
         drop(c, &narrow);
         if (k == 0) drop(c, &node->cast);
-        if (one->gradient != CACHING_NO_BLOCK && c->accumulates) {
-            drop(c, &made); /* it is added in place */
-            continue;
-        }
-        if (one->gradient != CACHING_NO_BLOCK) {
+        if (one->gradient != CACHING_NO_BLOCK && (in_place || one->old)) {
+            drop(c, &made);
+            made = one->gradient;
+        } else if (one->gradient != CACHING_NO_BLOCK) {
             sum = take(c, one->elements * element);
             drop(c, &one->gradient);
             drop(c, &made);
@@ -403,16 +405,11 @@ static void backward(struct pass *c, size_t i)
 
 /* --- a training -------------------------------------------------------------------------------- */
 
-static double weight_bytes(const struct pass *c)
-{
-    return c->list.weight > 0 ? c->list.weight : c->p->precision->weights;
-}
-
 /* Adagrad makes its states when it is made, the others in their first step. */
 static void make_states(struct pass *c, struct parameter *one)
 {
     const struct estimate_optimizer *o = c->p->optimizer;
-    double element = weight_bytes(c);
+    double element = c->weight;
 
     for (unsigned i = 0; i < o->copies && i < STATES; i++)
         if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take(c, one->elements * element);
@@ -422,13 +419,13 @@ static void make_states(struct pass *c, struct parameter *one)
 
 static void load(struct pass *c)
 {
+    for (size_t i = 0; i < c->list.n; i++) take(c, c->list.ops[i].stored);
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
         one->gradient = CACHING_NO_BLOCK;
         for (size_t k = 0; k < STATES; k++) one->states[k] = CACHING_NO_BLOCK;
-        one->weight = take(c, one->elements * weight_bytes(c));
+        one->weight = take(c, one->elements * c->weight);
     }
-    for (size_t i = 0; i < c->list.n; i++) take(c, c->list.ops[i].frozen);
     for (size_t i = 1; i < c->parameters_n && strcmp(c->p->optimizer->name, "adagrad") == 0; i++)
         make_states(c, &c->parameters[i]);
 }
@@ -441,26 +438,21 @@ static void step(struct pass *c)
     uint32_t *blocks = arena_realloc(NULL, copies * n + 1, sizeof *blocks);
 
     for (size_t i = 1; i <= n; i++) make_states(c, &c->parameters[i]);
-    for (size_t i = 0; i < copies * n; i++) blocks[i] = take(c, c->parameters[1 + i % n].elements * weight_bytes(c));
+    for (size_t i = 0; i < copies * n; i++) blocks[i] = take(c, c->parameters[1 + i % n].elements * c->weight);
     for (size_t i = 0; i < copies * n; i++) drop(c, &blocks[i]);
-    for (size_t i = 1; i <= n; i++) drop(c, &c->parameters[i].gradient);
+    for (size_t i = 1; i <= n; i++) {
+        drop(c, &c->parameters[i].gradient);
+        c->parameters[i].old = false;
+    }
     free(blocks);
 }
 
-static double all_gradients(const struct pass *c)
+/* A micro-batch forward and backward. */
+static void run(struct pass *c, uint32_t *input)
 {
-    double sum = 0;
-
-    for (size_t i = 1; i < c->parameters_n; i++) sum += c->parameters[i].elements;
-    return sum * (c->list.gradient > 0 ? c->list.gradient : c->p->precision->gradients);
-}
-
-/* Forward and backward of a micro-batch. */
-static void pass_over(struct pass *c, uint32_t *input)
-{
-    const size_t n = c->list.n;
     const double base = allocated(c);
     uint32_t before = *input;
+    size_t n = c->list.n;
 
     c->most = 0;
     *input = make(c, c->list.input);
@@ -482,20 +474,23 @@ static void pass_over(struct pass *c, uint32_t *input)
             c->most = 0;
         }
     }
-    c->second = c->most - base - (c->accumulates ? 0 : all_gradients(c));
+    c->second = c->most - base;
+    for (size_t i = 1; i < c->parameters_n; i++) {
+        struct parameter *one = &c->parameters[i];
+        if (!one->old) c->second -= one->elements * c->gradient;
+        one->old = one->gradient != CACHING_NO_BLOCK;
+    }
 }
 
+/* Of more than two micro-batches the later ones are like the second. */
 static void train(struct pass *c)
 {
     uint32_t input = NOTHING;
-    const uint64_t passes = c->p->accumulation > 1 ? 2 : 1;
 
     load(c);
     for (int i = 0; i < STEPS; i++) {
-        for (uint64_t k = 0; k < passes; k++) {
-            c->accumulates = k > 0;
-            pass_over(c, &input);
-        }
+        run(c, &input);
+        if (c->p->accumulation > 1) run(c, &input);
         step(c);
     }
 }
@@ -541,11 +536,14 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
                      .address = (uint64_t)1 << 40,
                      .again = SIZE_MAX,
                      .trains = true};
+    const bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
     const enum model_family family = p->model->shape.family;
 
     if (family != MODEL_DENOISER && !estimate_replay_knows(p)) return false;
     c.list.converts = converts;
+    c.weight = float32 ? 4 : p->precision->weights;
+    c.gradient = float32 ? 4 : p->precision->gradients;
     (family == MODEL_CONV       ? estimate_replay_conv
      : family == MODEL_DENOISER ? estimate_replay_denoiser
                                 : estimate_replay_layers)(p, &c.list);

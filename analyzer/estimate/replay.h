@@ -29,7 +29,7 @@ struct estimate_replay_op {
     double passing, work;       /* bytes that forward, that backward needs for a moment */
     double chain;               /* of each of two results that backward makes one from the other, before its own */
     double parameters[2], cast; /* elements of its weight and bias; bytes of autocast's copy of the weight */
-    double frozen;              /* bytes of a weight and bias that are not trained */
+    double stored;              /* bytes of weights that are not trained */
     double sums;                /* bytes that the gradient of its bias needs for a moment */
     uint32_t lets_go[4];        /* operations whose outputs variables have until this one is done */
     uint32_t checkpoint;        /* from 1: the checkpointed layer that it is in; 0: none */
@@ -39,8 +39,7 @@ struct estimate_replay_op {
 struct estimate_replay_list {
     struct estimate_replay_op *ops;
     size_t n, cap;
-    double input;            /* bytes of what a step reads */
-    double weight, gradient; /* bytes of a number of what is trained; 0: as the precision has it */
+    double input;  /* bytes of what a step reads */
     bool caches;   /* autocast's copies of weights stay until the end of forward, also those of checkpointed layers */
     bool converts; /* cuDNN copies what convolutions' backward reads and makes to channels last and back */
 };

@@ -119,7 +119,7 @@ static uint32_t product(struct build *b, const struct model_op *o, uint32_t in)
                   .from = x,
                   .bytes = numbers * c,
                   .parameters = {b->trains ? weight : 0, b->trains ? (double)o->bias : 0},
-                  .frozen = b->trains || b->p->inference ? 0 : frozen_bytes(b, o),
+                  .stored = b->trains || b->p->inference ? 0 : frozen_bytes(b, o),
                   .cast = (b->amp && b->stored > 2) ? 2 * weight : 0,
               },
               c);
@@ -143,7 +143,7 @@ static uint32_t normed(struct build *b, const struct model_op *o, uint32_t in)
                    .bytes = numbers * c,
                    .extra = needs ? b->batch * 8 * (double)(o->kind == MODEL_OP_GROUP_NORM ? 32 : o->places) + copy : 0,
                    .parameters = {b->trains ? (double)o->rows : 0, b->trains ? (double)o->bias : 0},
-                   .frozen = b->trains || b->p->inference ? 0 : (double)(o->rows + o->bias) * b->stored,
+                   .stored = b->trains || b->p->inference ? 0 : (double)(o->rows + o->bias) * b->stored,
                },
                c);
 }
@@ -183,7 +183,7 @@ static uint32_t rest(struct build *b, const struct model_op *o)
     if (!x && o->rows) { /* a learned table */
         op.flags = b->trains ? 0 : REPLAY_NO_GRADIENT;
         op.parameters[0] = b->trains ? numbers / b->batch : 0;
-        op.frozen = b->trains || b->p->inference ? 0 : numbers / b->batch * b->stored;
+        op.stored = b->trains || b->p->inference ? 0 : numbers / b->batch * b->stored;
         c = b->stored;
     }
     if (o->wide) c = 4;
@@ -252,8 +252,6 @@ void estimate_replay_denoiser(const struct plan *p, struct estimate_replay_list 
                       .at = arena_realloc(NULL, n + 1, sizeof *b.at)};
 
     list->caches = b.amp;
-    list->weight = list->gradient = 0;
-    if (p->adapter != PLAN_ADAPTER_NONE) list->weight = list->gradient = 4;
     for (size_t i = 0; i < n; i++) {
         b.block = ops[i].block;
         b.at[i + 1] = one(&b, &ops[i]);

@@ -11,10 +11,28 @@ struct build {
     struct estimate_act_habits h;
     struct estimate_replay_list *list;
     double tokens, c, stream; /* bytes of an element of what products read, of the residual stream */
+    unsigned adapted;         /* the matrices that have a LoRA; 0: all weights are trained */
 };
+
+/* The matrices of a layer. */
+enum { NO_ADAPTER, QUERIES = 1, KEYS = 2, VALUES = 4, OUTPUT = 8, MLP = 16, ALL = 31 };
+
+static unsigned adapted(const struct plan *p)
+{
+    static const unsigned targets[] = {[PLAN_TARGET_QV] = QUERIES | VALUES,
+                                       [PLAN_TARGET_ATTENTION] = QUERIES | KEYS | VALUES | OUTPUT,
+                                       [PLAN_TARGET_LINEAR] = ALL,
+                                       [PLAN_TARGET_KV] = KEYS | VALUES};
+
+    return p->adapter == PLAN_ADAPTER_NONE ? 0 : targets[p->target];
+}
 
 static uint32_t put(struct build *b, struct estimate_replay_op op)
 {
+    if (b->adapted) { /* frozen */
+        op.stored = (op.parameters[0] + op.parameters[1]) * b->c;
+        op.parameters[0] = op.parameters[1] = op.sums = 0;
+    }
     return estimate_replay_put(b->list, op);
 }
 
@@ -54,27 +72,27 @@ static uint32_t norm(struct build *b, uint32_t in, double width)
                                                   .bytes = b->z.amp ? wide : narrow,
                                                   .extra = 8 * b->tokens,
                                                   .parameters = {width, width}});
+    uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x as it was */
     in = cast(b, in, 4, width);
-    in = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
+    in = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                             .from = in,
+                                            .others = {was},
                                             .bytes = wide,
                                             .extra = 4 * b->tokens,
                                             .passing = wide,
                                             .work = 2 * wide});
     in = narrow < wide ? put(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
-    return put(b, (struct estimate_replay_op){
-                      .flags = REPLAY_KEEPS_INPUT, .from = in, .bytes = narrow, .work = narrow, .parameters = {width}});
+    return put(b, (struct estimate_replay_op){.flags = b->adapted ? 0 : REPLAY_KEEPS_INPUT,
+                                              .from = in,
+                                              .bytes = narrow,
+                                              .work = b->adapted ? 0 : narrow,
+                                              .parameters = {width}});
 }
 
-static uint32_t linear(struct build *b, uint32_t in, double width, double out, bool bias)
+/* What the script has until the model returns anew. */
+static unsigned held(const struct build *b)
 {
-    in = cast(b, in, b->c, width); /* autocast's */
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
-                                              .from = in,
-                                              .bytes = b->tokens * out * b->c,
-                                              .parameters = {width * out, bias ? out : 0},
-                                              .sums = 8 * b->tokens * out,
-                                              .cast = b->z.amp ? 2 * width * out : 0});
+    return b->p->drop_outputs ? 0 : REPLAY_HELD;
 }
 
 static uint32_t dropout(struct build *b, uint32_t in, double width)
@@ -89,6 +107,36 @@ static uint32_t add(struct build *b, uint32_t x, uint32_t y)
     double bytes = bytes_of(b, x) > bytes_of(b, y) ? bytes_of(b, x) : bytes_of(b, y);
 
     return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
+}
+
+/* peft's LoRA of the product `base` of `in`: in float32, and cast back. */
+static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double width, double out)
+{
+    const double rank = (double)b->p->rank, wide = 4 * b->tokens * out;
+    const unsigned flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT;
+    uint32_t x;
+
+    x = estimate_replay_put(b->list, (struct estimate_replay_op){.flags = flags,
+                                                                 .from = cast(b, in, 4, width),
+                                                                 .bytes = 4 * b->tokens * rank,
+                                                                 .parameters = {width * rank}});
+    x = estimate_replay_put(
+        b->list, (struct estimate_replay_op){.flags = flags, .from = x, .bytes = wide, .parameters = {rank * out}});
+    x = map(b, x, 0, 0);                                                   /* times alpha / r */
+    if (bytes_of(b, base) < wide) base = map(b, base, REPLAY_IN_PLACE, 0); /* its gradient is cast, its value is not */
+    return cast(b, add(b, base, x), b->c, out);
+}
+
+static uint32_t linear(struct build *b, uint32_t in, double width, double out, bool bias, unsigned which)
+{
+    in = cast(b, in, b->c, width); /* autocast's */
+    uint32_t x = put(b, (struct estimate_replay_op){.flags = REPLAY_PRODUCT | (b->adapted ? 0 : REPLAY_KEEPS_INPUT),
+                                                    .from = in,
+                                                    .bytes = b->tokens * out * b->c,
+                                                    .parameters = {width * out, bias ? out : 0},
+                                                    .sums = 8 * b->tokens * out,
+                                                    .cast = b->z.amp ? 2 * width * out : 0});
+    return which & b->adapted ? with_lora(b, x, in, width, out) : x;
 }
 
 /* --- attention --------------------------------------------------------------------------------- */
@@ -122,7 +170,7 @@ static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint
         s = put(b, (struct estimate_replay_op){
                        .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
     else
-        s = map(b, map(b, s, 0, 0), 0, 0);
+        s = map(b, map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
     s = b->h.float_scores || b->z.amp
             ? put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
             : map(b, s, REPLAY_KEEPS_OUTPUT, 0);
@@ -136,6 +184,18 @@ static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint
     return map(b, s, 0, 0); /* in order of tokens */
 }
 
+static uint32_t fused_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v)
+{
+    double heads = (double)b->m->heads, out = b->tokens * heads * (double)b->m->head_dim * b->c;
+
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
+                                              .from = q,
+                                              .others = {k == q ? 0 : k, v == q ? 0 : v},
+                                              .bytes = out,
+                                              .work = out,
+                                              .extra = 4 * b->tokens * heads});
+}
+
 static uint32_t attention(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
@@ -147,13 +207,13 @@ static uint32_t attention(struct build *b, uint32_t in)
     uint32_t q, k, v;
 
     if (joined) {
-        q = linear(b, in, width, q_width + 2 * k_width, m->qkv_bias);
+        q = linear(b, in, width, q_width + 2 * k_width, m->qkv_bias, QUERIES | VALUES);
         q = put(b, (struct estimate_replay_op){.flags = REPLAY_PARTS, .from = q, .bytes = bytes_of(b, q)});
         k = v = q;
     } else {
-        q = linear(b, in, width, q_width, m->qkv_bias);
-        k = linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias);
-        v = linear(b, in, width, k_width, m->qkv_bias);
+        q = linear(b, in, width, q_width, m->qkv_bias, QUERIES);
+        k = linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias, KEYS);
+        v = linear(b, in, width, k_width, m->qkv_bias, VALUES);
         if (b->h.opt) q = map(b, q, 0, 0); /* scaled before the product */
     }
     if (!joined || m->family == MODEL_LLAMA || !m->positions) {
@@ -169,23 +229,15 @@ static uint32_t attention(struct build *b, uint32_t in)
     if (cached) { /* the model's answer, which the script has, has the cache */
         k = part(b, k, k_width, true);
         v = part(b, v, k_width, true);
-        b->list->ops[k - 1].flags |= REPLAY_HELD;
-        b->list->ops[v - 1].flags |= REPLAY_HELD;
+        b->list->ops[k - 1].flags |= held(b);
+        b->list->ops[v - 1].flags |= held(b);
     }
     if (eager && m->kv_heads < m->heads) {
         k = put(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
         v = put(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
-    if (eager)
-        q = scores(b, q, k, v, 0);
-    else
-        q = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
-                                               .from = q,
-                                               .others = {k == q ? 0 : k, v == q ? 0 : v},
-                                               .bytes = b->tokens * q_width * b->c,
-                                               .work = b->tokens * q_width * b->c,
-                                               .extra = 4 * b->tokens * heads});
-    return dropout(b, linear(b, q, q_width, width, m->out_bias), width);
+    q = eager ? scores(b, q, k, v, 0) : fused_attention(b, q, k, v);
+    return dropout(b, linear(b, q, q_width, width, m->out_bias, OUTPUT), width);
 }
 
 /* --- the MLP ----------------------------------------------------------------------------------- */
@@ -209,10 +261,10 @@ static uint32_t mlp(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
     double width = (double)m->hidden, f = (double)m->ffn;
-    uint32_t x = linear(b, in, width, f, m->mlp_bias), y;
+    uint32_t x = linear(b, in, width, f, m->mlp_bias, MLP), y;
 
     if (m->gated) {
-        y = linear(b, in, width, f, m->mlp_bias);
+        y = linear(b, in, width, f, m->mlp_bias, MLP);
         x = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                                .from = map(b, x, REPLAY_KEEPS_INPUT, 0),
                                                .others = {y},
@@ -222,35 +274,83 @@ static uint32_t mlp(struct build *b, uint32_t in)
     } else {
         x = map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
     }
-    return dropout(b, linear(b, x, f, width, m->mlp_bias), width);
+    return dropout(b, linear(b, x, f, width, m->mlp_bias, MLP), width);
 }
 
 /* --- T5 ----------------------------------------------------------------------------------------- */
+
+/* What the "math" kernel reads: float32, scaled, in order of heads. */
+static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
+{
+    in = cast(b, in, 4, inner);
+    return map(b, scaled ? map(b, in, 0, 0) : in, 0, 0);
+}
+
+/* scaled_dot_product_attention whose mask has a gradient: PyTorch has no fused kernel for it. */
+static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias, double inner)
+{
+    double scores = b->tokens * (double)b->m->heads * b->z.keys, narrow = bytes_of(b, q);
+    uint32_t one = map(b, bias, REPLAY_IN_PLACE, 0), s; /* one for all sequences: its gradient is a sum */
+
+    q = math_input(b, q, inner, true);
+    k = math_input(b, k, inner, true);
+    v = math_input(b, v, inner, false);
+    s = put(b, (struct estimate_replay_op){
+                   .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = q, .others = {k}, .bytes = 4 * scores});
+    s = put(b, (struct estimate_replay_op){
+                   .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {one}, .bytes = 4 * scores});
+    s = map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->h.dropout)
+        s = put(b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = 4 * scores, .extra = scores});
+    s = put(b,
+            (struct estimate_replay_op){
+                .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = bytes_of(b, q)});
+    return map(b, cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* in order of tokens */
+}
+
+/* The same with a contiguous mask, which a fused kernel takes: its gradient has one for each sequence. */
+static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
+{
+    uint32_t mask = map(b, bias, 0, 0), y = fused_attention(b, q, k, v);
+
+    b->list->ops[y - 1].work += b->tokens * (double)b->m->heads * b->z.keys * b->c;
+    return put(b, (struct estimate_replay_op){.flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON | REPLAY_KEEPS_OTHERS,
+                                              .from = y,
+                                              .others = {mask},
+                                              .bytes = bytes_of(b, y)});
+}
 
 /* Attention whose keys and values are of `of`; the decoder caches them. */
 static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
 {
     double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
-    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false), k, v;
+    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false, NO_ADAPTER), k, v, y;
 
-    k = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
-    v = map(b, linear(b, of ? of : in, width, inner, false), REPLAY_PASSES_ON | (caches ? REPLAY_HELD : 0), 0);
-    return add(b, dropout(b, linear(b, scores(b, q, k, v, bias), inner, width, false), width), x);
+    k = map(b, linear(b, of ? of : in, width, inner, false, NO_ADAPTER), REPLAY_PASSES_ON | (caches ? held(b) : 0), 0);
+    v = map(b, linear(b, of ? of : in, width, inner, false, NO_ADAPTER), REPLAY_PASSES_ON | (caches ? held(b) : 0), 0);
+    if (b->p->attention == PLAN_ATTENTION_EAGER)
+        y = scores(b, q, k, v, bias);
+    else if (estimate_act_bias_learns(b->p, of > 0))
+        y = b->p->attention == PLAN_ATTENTION_MATH ? math_attention(b, q, k, v, bias, inner)
+                                                   : masked_attention(b, q, k, v, bias);
+    else
+        y = fused_attention(b, q, k, v);
+    return add(b, dropout(b, linear(b, y, inner, width, false, NO_ADAPTER), width), x);
 }
 
 static uint32_t t5_mlp(struct build *b, uint32_t x)
 {
     double width = (double)b->m->hidden, f = (double)b->m->ffn;
-    uint32_t in = norm(b, x, width), y = linear(b, in, width, f, false);
+    uint32_t in = norm(b, x, width), y = linear(b, in, width, f, false, NO_ADAPTER);
 
     if (b->m->gated)
         y = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                                .from = new_gelu(b, y),
-                                               .others = {linear(b, in, width, f, false)},
+                                               .others = {linear(b, in, width, f, false, NO_ADAPTER)},
                                                .bytes = bytes_of(b, y)});
     else
         y = map(b, y, REPLAY_KEEPS_OUTPUT, 0);
-    return add(b, dropout(b, linear(b, dropout(b, y, f), f, width, false), width), x);
+    return add(b, dropout(b, linear(b, dropout(b, y, f), f, width, false, NO_ADAPTER), width), x);
 }
 
 /* The positions' bias and the mask, which all layers of a stack add. */
@@ -260,6 +360,7 @@ static uint32_t t5_bias(struct build *b)
     uint32_t table =
         put(b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
 
+    if (b->p->attention != PLAN_ATTENTION_EAGER) return map(b, table, 0, 0); /* one for all sequences */
     return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
 }
 
@@ -305,18 +406,25 @@ static uint32_t layer(struct build *b, uint32_t x)
 static void loss(struct build *b, uint32_t x, uint32_t embedding)
 {
     const struct model_shape *m = b->m;
-    double vocab = (double)m->vocab, logits = b->tokens * vocab;
+    double vocab = (double)m->vocab;
 
-    if (m->embedding) x = linear(b, x, (double)m->hidden, (double)m->embedding, false);
-    x = linear(b, x, m->embedding ? (double)m->embedding : (double)m->hidden, vocab, m->head_bias);
+    if (m->embedding) x = linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
+    if (m->masked_lm) {
+        x = linear(b, x, (double)m->hidden, (double)m->hidden, true, NO_ADAPTER);
+        x = norm(b, map(b, x, REPLAY_KEEPS_INPUT, 0), (double)m->hidden);
+    }
+    x = linear(b, x, m->embedding ? (double)m->embedding : (double)m->hidden, vocab, m->head_bias || m->masked_lm,
+               NO_ADAPTER);
     struct estimate_replay_op *head = &b->list->ops[x - 1];
-    head->flags |= REPLAY_HELD;
+    head->flags |= held(b);
+    head->sums = 0; /* of so many outputs the gradient of a bias is summed in place */
     if (m->tied) {
-        head->parameters[0] = 0;
+        head->parameters[0] = head->stored = 0;
         head->again = embedding;
     }
-    x = cast(b, x, 4, vocab);
-    x = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = x, .bytes = 4 * logits});
+    if (!estimate_act_bare_loss(m)) x = cast(b, x, 4, vocab);
+    x = map(b, x, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->z.amp) x = cast(b, x, 4, vocab);
     put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
 }
 
@@ -329,7 +437,7 @@ static uint32_t embeddings(struct build *b, uint32_t *tokens)
                                                     .parameters = {(double)m->vocab * table}});
 
     *tokens = x;
-    if (m->embedding) x = linear(b, x, table, width, false);
+    if (m->embedding) x = linear(b, x, table, width, false, NO_ADAPTER);
     if (m->positions) {
         uint32_t positions =
             put(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
@@ -346,6 +454,7 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
     uint32_t x, tokens;
 
     b.h = estimate_act_habits_of(p, &b.z);
+    b.adapted = adapted(p);
     b.tokens = b.z.tokens;
     b.c = b.z.compute;
     b.stream = b.z.stream;

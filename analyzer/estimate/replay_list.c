@@ -20,7 +20,17 @@ static bool layers_are_known(const struct plan *p)
            m->layers && m->vocab && !m->experts && !m->kv_rank && !m->linear_layers && !m->global_head_dim &&
            !m->gated_attention && !m->tower && m->norms == 2 &&
            (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) &&
-           p->precision->cast != PRECISION_CAST_FP8 && !p->chunked_loss && !p->fused_layers;
+           p->precision->cast != PRECISION_CAST_FP8 && !p->fused_loss && !p->chunked_loss && !p->fused_layers;
+}
+
+/* LoRA of layers that are not quantised, without autocast. */
+static bool adapters_are_known(const struct plan *p)
+{
+    const enum model_family family = p->model->shape.family;
+
+    return p->adapter == PLAN_ADAPTER_NONE ||
+           (p->adapter == PLAN_ADAPTER_LORA && (family == MODEL_GPT || family == MODEL_LLAMA) && !p->weights &&
+            p->saved == PLAN_SAVED_NONE && p->precision->cast == PRECISION_CAST_NONE);
 }
 
 bool estimate_replay_knows(const struct plan *p)
@@ -29,7 +39,7 @@ bool estimate_replay_knows(const struct plan *p)
         return !p->inference && p->batch && p->gpus == 1 && !p->master_weights && p->frozen == PLAN_FROZEN_NONE &&
                (p->adapter == PLAN_ADAPTER_NONE || p->adapter == PLAN_ADAPTER_LORA) &&
                p->precision->cast != PRECISION_CAST_FP8;
-    return !p->inference && p->batch && p->gpus == 1 && p->adapter == PLAN_ADAPTER_NONE && p->accumulation == 1 &&
-           p->offload == PLAN_OFFLOAD_NONE && p->frozen == PLAN_FROZEN_NONE && !p->master_weights &&
+    return !p->inference && p->batch && p->gpus == 1 && adapters_are_known(p) && p->offload == PLAN_OFFLOAD_NONE &&
+           p->frozen == PLAN_FROZEN_NONE && !p->master_weights &&
            (p->model->shape.family == MODEL_CONV || layers_are_known(p));
 }

@@ -78,7 +78,7 @@ static void merge(const struct export_lines *l, struct export_line *into, const 
     }
 }
 
-void export_lines_gather(struct export_lines *l, struct run *run)
+static void export_lines_gather(struct export_lines *l, struct run *run)
 {
     struct map known = {0}, helpers = {0}; /* known: stack → the line that has its site */
     size_t kept = 0;

@@ -276,7 +276,7 @@ const char *export_unknown_table(const char *words)
 static bool make_folder(const char *path, char *error, size_t error_size)
 {
     if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        snprintf(error, error_size, "cannot make the folder '%s': %s", path, strerror(errno));
+        snprintf(error, error_size, "cannot create the folder '%s': %s", path, strerror(errno));
         return false;
     }
     return true;

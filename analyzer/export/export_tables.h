@@ -29,7 +29,6 @@ struct export_lines {
 struct export_line *export_lines_at(struct export_lines *l, uint32_t process, uint32_t stack, int device,
                                     uint32_t kind);
 /* From stacks to lines of the program; by process, then heaviest by their first value. */
-void export_lines_gather(struct export_lines *l, struct run *run);
 void export_lines_free(struct export_lines *l);
 
 struct export_tables {

@@ -49,7 +49,7 @@ struct profile {
     int count_at, bytes_at; /* which of a sample's values; -1: none */
     uint64_t time_ns;
     struct import_feed *feed;
-    uint64_t next_address, rows, unplaced_bytes, unsized, left_out;
+    uint64_t next_address, rows, unplaced_bytes, unsized, left_out, others; /* others: devices that are no GPUs */
     bool used[DEVICES];
     int only; /* the device of executables, which name none; -1: the CPU */
 };
@@ -58,6 +58,7 @@ struct sample {
     int64_t count, bytes;
     int device; /* -1: the CPU */
     bool has_device, executable;
+    const char *device_name;
     uint32_t stack;
 };
 
@@ -235,7 +236,10 @@ static void read_label(struct profile *p, struct import_message m, struct sample
         if (field.number == 2) value = text_of(p, field.integer);
     }
     if (strcmp(key, "kind") == 0) s->executable = strcmp(value, "executable") == 0;
-    if (strcmp(key, "device") == 0) s->has_device = read_device(value, &s->device);
+    if (strcmp(key, "device") == 0) {
+        s->has_device = read_device(value, &s->device);
+        s->device_name = value;
+    }
 }
 
 static size_t add_frames(const struct profile *p, uint64_t id, struct import_frame *frames, size_t n)
@@ -292,9 +296,24 @@ static void each_sample(struct profile *p, bool stacks, void (*take)(struct prof
     }
 }
 
+/* Not a GPU, such as "TPU_0(process=0,(0,0,0,0))". */
+static bool is_other(const char *device)
+{
+    static const char *const gpus[] = {"gpu", "cuda", "rocm", "StreamExecutorGpu"};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        if (strncasecmp(device, gpus[i], strlen(gpus[i])) == 0) return false;
+    }
+    return true;
+}
+
 static void note_device(struct profile *p, const struct sample *s)
 {
-    if (s->has_device && s->device >= 0) p->used[s->device] = true;
+    if (!s->has_device || s->device < 0 || p->used[s->device]) return;
+    p->used[s->device] = true;
+    p->others += is_other(s->device_name);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(s->device_name, "("), s->device_name);
+    if (is_other(s->device_name)) import_feed_device(p->feed, s->device, name, 0);
 }
 
 static void write_sample(struct profile *p, const struct sample *s)
@@ -351,6 +370,8 @@ static void write_notes(struct profile *p)
                                bytes);
         }
     }
+    if (p->others)
+        import_feed_remark(p->feed, ++notes, "the profile is of devices that are no GPUs; they are called GPU here");
     if (p->unsized) {
         import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
                            units_format_plural(count, p->unsized, "executable", NULL));

@@ -29,7 +29,8 @@ struct writing {
     size_t alone_n, alone_cap;
     int64_t start_ns;
     bool started;
-    int device; /* the only one, -1: there are several or none */
+    int device;       /* the only one, -1: there are several or none */
+    int rocms_device; /* of which PyTorch's number is unknown, -1: none */
     uint32_t notes;
     uint64_t sizeless; /* copies and fills that the GPU's side of the trace lacks */
 };
@@ -281,10 +282,53 @@ static void write_before(struct writing *w)
     }
 }
 
+/* The only device of those that have, or have not, tensors; -1: none or several. */
+static int only_device(const struct import_trace *t, bool memory)
+{
+    int only = -1;
+    for (int i = 0; i < IMPORT_TRACE_DEVICES; i++) {
+        if (!t->devices[i].used || t->devices[i].memory != memory) continue;
+        if (only >= 0) return -1;
+        only = i;
+    }
+    return only;
+}
+
+/* The only device that the trace names; -1: none or several. */
+static int only_named(const struct import_trace *t)
+{
+    int only = -1;
+    for (int i = 0; i < IMPORT_TRACE_DEVICES; i++) {
+        if (!t->devices[i].name) continue;
+        if (only >= 0) return -1;
+        only = i;
+    }
+    return only;
+}
+
+/* On ROCm, copies and kernels have the runtime's number of a GPU, which counts CPUs, too; tensors and names have
+ * PyTorch's. Returns the number that stays ROCm's, -1: none. */
+static int number_devices(struct import_trace *t)
+{
+    const int rocms = t->rocm ? only_device(t, false) : -1, with_memory = only_device(t, true);
+    const int own = rocms < 0 ? -1 : t->gpu_memory ? with_memory : only_named(t);
+    if (rocms < 0 || own == rocms) return -1;
+    if (own < 0) {
+        t->devices[rocms].name = NULL; /* of another one, maybe */
+        return rocms;
+    }
+    for (size_t i = 0; i < t->gpu_n; i++)
+        t->gpu[i].device = (int16_t)(t->gpu[i].device == rocms ? own : t->gpu[i].device);
+    t->devices[rocms].used = false;
+    t->devices[own].used = true;
+    return -1;
+}
+
 static void write_devices(struct writing *w)
 {
     int used = 0;
     w->device = -1;
+    w->rocms_device = number_devices(w->t);
     for (int i = 0; i < IMPORT_TRACE_DEVICES; i++) {
         const struct import_trace_device *d = &w->t->devices[i];
         if (!d->used) continue;
@@ -358,6 +402,9 @@ static void note_limits(struct writing *w)
         REMARK(w, "left out %s with an impossible size or device",
                units_format_plural(count, t->left_out, "event", NULL));
     }
+    if (w->rocms_device >= 0)
+        REMARK(w, "GPU %d has ROCm's number, which counts CPUs, too; its number in PyTorch is unknown",
+               w->rocms_device);
     if (t->processes_n > 1)
         REMARK(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
 }

@@ -21,7 +21,8 @@ static void cut_suffix(char *name, const char *suffix)
     if (n > m && strcmp(name + n - m, suffix) == 0) name[n - m] = 0;
 }
 
-void import_call_name(char *out, size_t size, const char *name)
+/* "cudaMemcpyAsync_ptsz_v7000" → "cudaMemcpyAsync"; "cuMemAlloc_v2" is the name itself. */
+static void import_call_name(char *out, size_t size, const char *name)
 {
     snprintf(out, size, "%s", name ? name : "");
     cut_version(out);
@@ -34,7 +35,8 @@ static bool begins(const char *name, const char *with)
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-enum import_role import_call_role(const char *name)
+/* Of such a name. */
+static enum import_role import_call_role(const char *name)
 {
     static const struct {
         const char *name;

@@ -18,11 +18,6 @@ enum import_role {
     IMPORT_ROLE_WAIT = 8
 };
 
-/* "cudaMemcpyAsync_ptsz_v7000" → "cudaMemcpyAsync"; "cuMemAlloc_v2" is the name itself. */
-void import_call_name(char *out, size_t size, const char *name);
-/* Of such a name. */
-enum import_role import_call_role(const char *name);
-
 /* call_name(text), call_role(text), copy_word(copyKind, srcKind, dstKind): direction + host memory × 8, both as in
  * struct import_event, and space_of(memKind): enum gs_space, -1 of memory that is not CUDA's.
  * whole(value, otherwise): the value if it is an integer; span(start, end): never negative, NULL of what is not within

@@ -407,22 +407,29 @@ static bool stage_process_names(struct staging *g)
                  GS_STRING_MAX, number(g, table, "globalPid", "NULL"));
 }
 
-/* A device of CUDA is numbered in its process: newer exports say which GPU that is, older ones have it in cuDevice. */
+/* A device of CUDA is numbered in its process: newer exports say which GPU that is, older ones have it in cuDevice, and
+ * those of 2021 in a table of their own. */
 static bool stage_gpus(struct staging *g)
 {
-    static const char table[] = "TARGET_INFO_GPU", cuda[] = "TARGET_INFO_CUDA_DEVICE";
+    static const char table[] = "TARGET_INFO_GPU", cuda[] = "TARGET_INFO_CUDA_DEVICE", old[] = "TARGET_INFO_CUDA_GPU";
     if (!exec(g, "INSERT INTO gpu SELECT DISTINCT process, device, NULL, 0 FROM event "
-                 "WHERE kind BETWEEN 2 AND 6 AND device BETWEEN 0 AND 63") ||
-        !has_table(g, table) || !has_column(g, table, "name"))
-        return !*g->error;
-    const char *id = number(g, table, "id", "NULL"),
+                 "WHERE kind BETWEEN 2 AND 6 AND device BETWEEN 0 AND 63"))
+        return false;
+    if (has_table(g, old) && has_column(g, old, "name") && has_column(g, old, "deviceId") &&
+        !execf(g,
+               "UPDATE gpu SET (name, bytes) = (SELECT CAST(t.name AS TEXT), %s FROM x.TARGET_INFO_CUDA_GPU t WHERE "
+               "t.deviceId = gpu.device AND coalesce(%s, gpu.process & 16777215) = (gpu.process & 16777215) LIMIT 1)",
+               number(g, old, "globalMemorySize", "0"), number(g, old, "pid", "NULL")))
+        return false;
+    if (!has_table(g, table) || !has_column(g, table, "name")) return true;
+    const char *id = number(g, table, has_column(g, table, "id") ? "id" : "deviceId", "NULL"),
                *ordinal = has_column(g, table, "cuDevice") ? number(g, table, "cuDevice", "NULL") : id;
     if (has_table(g, cuda) && has_column(g, cuda, "gpuId") && has_column(g, cuda, "cudaId") &&
         has_column(g, cuda, "pid") &&
         !execf(g,
                "UPDATE gpu SET (name, bytes) = (SELECT CAST(t.name AS TEXT), %s FROM x.TARGET_INFO_CUDA_DEVICE d, "
                "x.TARGET_INFO_GPU t WHERE d.pid = (gpu.process & 16777215) AND d.cudaId = gpu.device AND %s = d.gpuId "
-               "LIMIT 1)",
+               "LIMIT 1) WHERE name IS NULL",
                number(g, table, "totalMemory", "0"), id))
         return false;
     return execf(g,

@@ -8,7 +8,7 @@
 
 static const double most_us = 4.5e15; /* in the year 2112; the difference of two such times in ns fits 63 bits */
 
-int64_t import_microseconds(const char *text)
+static int64_t import_microseconds(const char *text)
 {
     char *end;
     double about = strtod(text, &end);

@@ -36,7 +36,6 @@ struct import_trace_event {
 /* After IMPORT_JSON_OBJECT: reads to the object's end. False: it is broken. */
 bool import_trace_event_read(struct import_json *j, struct import_trace_event *e);
 /* Microseconds in decimal → nanoseconds; IMPORT_UNKNOWN if they make no sense. */
-int64_t import_microseconds(const char *text);
 int64_t import_json_integer(const char *text);
 
 #endif

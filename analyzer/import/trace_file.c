@@ -66,6 +66,7 @@ static void keep_memory(struct import_trace *t, const struct import_trace_event 
         t->left_out++;
         return;
     }
+    if (!cpu) t->devices[a->device].memory = true;
     struct import_trace_record *r = keep(t, e, kind);
     r->duration_ns = -1;
     r->address = a->address == IMPORT_UNKNOWN ? 0 : (uint64_t)a->address;
@@ -122,6 +123,7 @@ static void keep_call(struct import_trace *t, const struct import_trace_event *e
     size_t prefix = strncmp(e->name, "cuda", 4) == 0 ? 4 : strncmp(e->name, "cu", 2) == 0 ? 2 : 3;
     t->calls = true;
     if (prefix == 3 && strncmp(e->name, "hip", 3) != 0) return;
+    t->rocm = t->rocm || prefix == 3;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strncmp(e->name + prefix, known[i].part, strlen(known[i].part)) != 0) continue;
         struct import_trace_record *r = keep(t, e, known[i].kind);

@@ -25,7 +25,7 @@ struct import_trace_thread {
 struct import_trace_device {
     const char *name;
     int64_t total_bytes;
-    bool used;
+    bool used, memory; /* memory: tensors were allocated on it, so this is PyTorch's number of it */
 };
 
 enum { IMPORT_TRACE_DEVICES = 64 };
@@ -46,7 +46,7 @@ struct import_trace {
     bool gpu_memory;     /* one of them is of a GPU */
     uint64_t undirected; /* copies on the GPU whose names have no direction */
     uint64_t malformed;  /* events that are not JSON */
-    bool calls;          /* it has calls of CUDA or ROCm */
+    bool calls, rocm;    /* it has calls of CUDA or ROCm; of ROCm */
     bool timeline;       /* export_memory_timeline's list */
     bool lines;          /* Python frames' lines are where their functions begin */
     bool has_more;       /* the file goes on after the trace */

@@ -14,6 +14,7 @@
 
 enum { BUFFER = 1 << 18, LONGEST_TEXT = 1 << 28, LONGEST_LINE = 1 << 16, PROGRESS_EACH = 1 << 22, SHARED_TEXT = 255 };
 enum { SHARED_PAIRS = 8 }; /* a frame has 3 */
+enum { LEAST_GROWN = 8, MOST_SETTLED = 1024 };
 
 struct import_pickle {
     struct arena arena;         /* texts, heads of lists, and items of those that never grew */
@@ -123,15 +124,22 @@ static inline uint64_t take_little(struct reader *r, unsigned bytes)
     return value;
 }
 
-static size_t take_line(struct reader *r, char *line)
+/* A line without its end: where it is in the buffer, or in `own` if it goes on beyond it. Valid until the next byte. */
+static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *length)
 {
+    const char *line = (const char *)r->buffer + r->at, *end = memchr(line, '\n', r->end - r->at);
     size_t n = 0;
+    if (end) {
+        *length = (size_t)(end - line);
+        r->at += *length + 1;
+        return line;
+    }
     for (unsigned c; (c = take_byte(r)) != '\n';) {
         if (n + 1 == LONGEST_LINE) fail(r, "a line is too long");
-        line[n++] = (char)c;
+        own[n++] = (char)c;
     }
-    line[n] = 0;
-    return n;
+    *length = n;
+    return own;
 }
 
 /* --- the stack --------------------------------------------------------------------------------- */
@@ -222,25 +230,30 @@ static struct import_value *shared_items(struct reader *r, const struct import_v
     return own;
 }
 
-/* Most lists never grow again; one that does gets room for half more. */
-static void append(struct reader *r, struct import_value to, const struct import_value *items, size_t n)
+/* Room for half more than there is. */
+static void grow(struct reader *r, struct import_list *list, size_t n)
+{
+    const struct import_value *before = list->items;
+    size_t half = list->n + list->n / 2, cap = list->n + n > half ? list->n + n : half;
+    cap = cap < LEAST_GROWN ? LEAST_GROWN : cap;
+    if (!list->cap) *ARENA_PUSH(r->p->lists, r->p->lists_n, r->p->lists_cap) = list;
+    list->items = arena_realloc(list->cap ? list->items : NULL, cap, sizeof *list->items);
+    if (!list->cap && list->n) memcpy(list->items, before, list->n * sizeof *before);
+    list->cap = cap;
+}
+
+/* Most lists never grow again, unless they get their items one by one. */
+static void append(struct reader *r, struct import_value to, const struct import_value *items, size_t n, bool whole)
 {
     struct import_list *list = to.list;
     if (!n) return;
-    if (!list->n && !list->cap) {
+    if (!list->n && list->cap) fail(r, "a dict grows after it was complete");
+    if (!list->n && whole) {
         list->items = shared_items(r, items, n, (enum import_type)to.type);
         list->n = n;
         return;
     }
-    if (!list->n) fail(r, "a dict grows after it was complete");
-    if (list->n + n > list->cap) {
-        const struct import_value *before = list->items;
-        size_t half = list->n + list->n / 2, cap = list->n + n > half ? list->n + n : half;
-        if (!list->cap) *ARENA_PUSH(r->p->lists, r->p->lists_n, r->p->lists_cap) = list;
-        list->items = arena_realloc(list->cap ? list->items : NULL, cap, sizeof *list->items);
-        if (!list->cap) memcpy(list->items, before, list->n * sizeof *before);
-        list->cap = cap;
-    }
+    if (list->n + n > list->cap) grow(r, list, n);
     memcpy(list->items + list->n, items, n * sizeof *items);
     list->n += n;
 }
@@ -253,6 +266,28 @@ static bool is_taken(struct reader *r, struct import_list *dict, const struct im
     return dict->cap != 0;
 }
 
+/* What got its items one by one has all of them once it becomes an item itself; it is then kept as if it had got them
+ * at once. */
+static void settle(struct reader *r, const struct import_value *v)
+{
+    if (v->type != IMPORT_LIST && v->type != IMPORT_DICT) return;
+    struct import_list *list = v->list;
+    const size_t last = r->p->lists_n - 1;
+    if (!list->n || !list->cap || list->n > MOST_SETTLED || r->p->lists[last] != list) return;
+    struct import_value *items = list->items;
+    const size_t n = list->n;
+    list->items = NULL;
+    list->n = list->cap = 0;
+    r->p->lists_n--;
+    if (v->type != IMPORT_DICT || !is_taken(r, list, items, n)) append(r, *v, items, n, true);
+    free(items);
+}
+
+static void settle_all(struct reader *r, size_t from)
+{
+    for (size_t i = r->stack_n; i-- > from;) settle(r, &r->stack[i]);
+}
+
 static void append_from(struct reader *r, size_t from, enum import_type type, bool whole)
 {
     if (from == 0 || from <= (r->marks_n ? r->marks[r->marks_n - 1] : 0) || r->stack[from - 1].type != type)
@@ -260,7 +295,9 @@ static void append_from(struct reader *r, size_t from, enum import_type type, bo
     struct import_value to = r->stack[from - 1];
     const size_t n = r->stack_n - from;
     if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
-    if (!(whole && type == IMPORT_DICT && is_taken(r, to.list, r->stack + from, n))) append(r, to, r->stack + from, n);
+    settle_all(r, from);
+    if (!(whole && type == IMPORT_DICT && is_taken(r, to.list, r->stack + from, n)))
+        append(r, to, r->stack + from, n, whole);
     r->stack_n = from;
 }
 
@@ -269,7 +306,8 @@ static void collect(struct reader *r, size_t from, enum import_type type)
     struct import_value list = new_list(r, type);
     const size_t n = r->stack_n - from;
     if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
-    if (!(type == IMPORT_DICT && is_taken(r, list.list, r->stack + from, n))) append(r, list, r->stack + from, n);
+    settle_all(r, from);
+    if (!(type == IMPORT_DICT && is_taken(r, list.list, r->stack + from, n))) append(r, list, r->stack + from, n, true);
     r->stack_n = from;
     push(r, list);
 }
@@ -339,35 +377,115 @@ static void push_text(struct reader *r, uint64_t n)
     push_bytes(r, r->long_text, n);
 }
 
-static void push_line(struct reader *r, bool quoted)
+/* The number that `digits` hexadecimal digits are; false: they are none. */
+static bool read_hexadecimal(const char *at, const char *end, unsigned digits, uint32_t *value)
 {
-    char line[LONGEST_LINE];
-    size_t n = take_line(r, line), from = 0;
-    if (quoted) { /* repr of bytes: escapes stay as they are */
+    static const char all[] = "0123456789abcdef";
+    *value = 0;
+    if ((size_t)(end - at) < digits) return false;
+    for (unsigned i = 0; i < digits; i++) {
+        const char *digit = at[i] ? strchr(all, at[i] < 'a' && at[i] >= 'A' ? at[i] + ('a' - 'A') : at[i]) : NULL;
+        if (!digit) return false;
+        *value = *value << 4 | (uint32_t)(digit - all);
+    }
+    return true;
+}
+
+static char *write_utf8(char *to, uint32_t code)
+{
+    const unsigned more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
+    *to++ = (char)(first[more] | code >> 6 * more);
+    for (unsigned i = more; i-- > 0;) *to++ = (char)(0x80 | (code >> 6 * i & 0x3f));
+    return to;
+}
+
+/* Of protocol 0. A str has its characters beyond ASCII in Latin-1 and the others by number; bytes are as repr shows
+ * them. Returns the length of what is written, which is at most twice as long. */
+static size_t unescape(char *to, const char *at, size_t n, bool bytes)
+{
+    static const char named[] = "\\\\''\"\"n\nt\tr\r";
+    const char *end = at + n, *begin = to;
+    while (at < end) {
+        const char kind = *at == '\\' && at + 1 < end ? at[1] : 0, *name = named;
+        uint32_t code;
+        while (*name && *name != kind) name += 2;
+        if (bytes && kind == 'x' && read_hexadecimal(at + 2, end, 2, &code)) {
+            *to++ = (char)code;
+            at += 4;
+        } else if (bytes && kind && *name) {
+            *to++ = name[1];
+            at += 2;
+        } else if (!bytes && kind == 'u' && read_hexadecimal(at + 2, end, 4, &code)) {
+            to = write_utf8(to, code);
+            at += 6;
+        } else if (!bytes && kind == 'U' && read_hexadecimal(at + 2, end, 8, &code) && code <= 0x10ffff) {
+            to = write_utf8(to, code);
+            at += 10;
+        } else if (bytes) {
+            *to++ = *at++;
+        } else {
+            to = write_utf8(to, (unsigned char)*at++);
+        }
+    }
+    return (size_t)(to - begin);
+}
+
+static void push_line(struct reader *r, bool bytes)
+{
+    char own[LONGEST_LINE];
+    size_t n, plain = 0;
+    const char *line = take_line(r, own, &n);
+    if (bytes) {
         if (n < 2 || (line[0] != '\'' && line[0] != '"') || line[n - 1] != line[0]) fail(r, "a text has no quotes");
-        from = 1;
+        line++;
         n -= 2;
     }
-    push_bytes(r, line + from, n);
+    while (plain < n && line[plain] != '\\' && (signed char)line[plain] >= 0) plain++;
+    if (plain < n) {
+        while (2 * n > r->long_cap) r->long_text = arena_grow(r->long_text, r->long_cap, &r->long_cap, 1);
+        n = unescape(r->long_text, line, n, bytes);
+        line = r->long_text;
+    }
+    push_bytes(r, line, n);
+}
+
+/* Most numbers of a pickle are short and have digits only. */
+static bool read_digits(const char *line, size_t n, int64_t *value)
+{
+    *value = 0;
+    if (!n || n > 18) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (line[i] < '0' || line[i] > '9') return false;
+        *value = *value * 10 + (line[i] - '0');
+    }
+    return true;
 }
 
 static void push_number_line(struct reader *r, bool real)
 {
-    char line[LONGEST_LINE], *end;
-    size_t n = take_line(r, line);
-    if (n && line[n - 1] == 'L') line[--n] = 0;
+    char own[LONGEST_LINE], text[64], *end;
+    size_t n;
+    int64_t value;
+    const char *line = take_line(r, own, &n);
     if (n == 2 && line[0] == '0' && (line[1] == '0' || line[1] == '1') && !real) { /* protocol 0's booleans */
         push(r, (struct import_value){.type = IMPORT_BOOL, .integer = line[1] - '0'});
         return;
     }
+    if (n && line[n - 1] == 'L') n--;
+    if (!real && read_digits(line, n, &value)) {
+        push(r, integer(value));
+        return;
+    }
+    snprintf(text, sizeof text, "%.*s", (int)n, line); /* one that is cut is too big anyway */
     errno = 0;
     if (real) {
-        push(r, (struct import_value){.type = IMPORT_FLOAT, .number = strtod(line, &end)});
+        push(r, (struct import_value){.type = IMPORT_FLOAT, .number = strtod(text, &end)});
     } else {
-        long long value = strtoll(line, &end, 10);
-        push(r, errno ? (struct import_value){.type = IMPORT_BIG} : integer(value));
+        const long long number = strtoll(text, &end, 10);
+        push(r, errno ? (struct import_value){.type = IMPORT_BIG} : integer(number));
     }
-    if (!n || *end) fail(r, "'%.40s' is not a number", line);
+    if (!n || *end) fail(r, "'%.40s' is not a number", text);
 }
 
 static void push_long(struct reader *r, uint64_t n)
@@ -434,11 +552,12 @@ static void get_memo(struct reader *r, uint64_t at)
 
 static uint64_t take_memo_line(struct reader *r)
 {
-    char line[LONGEST_LINE], *end;
-    take_line(r, line);
-    uint64_t at = strtoull(line, &end, 10);
-    if (end == line || *end) fail(r, "'%.40s' is not a number", line);
-    return at;
+    char own[LONGEST_LINE];
+    size_t n;
+    int64_t at;
+    const char *line = take_line(r, own, &n);
+    if (!read_digits(line, n, &at)) fail(r, "'%.*s' is not a number", (int)(n < 40 ? n : 40), line);
+    return (uint64_t)at;
 }
 
 static const struct {

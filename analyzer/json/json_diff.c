@@ -112,6 +112,25 @@ static json_t *figures_json(const struct diff *d)
     return all;
 }
 
+static json_t *scopes_json(const struct diff *d)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < d->scopes_n; i++) {
+        const struct diff_scope *s = &d->scopes[i];
+        json_t *o = json_object();
+        set_text(o, "name", s->name);
+        set_text(o, "domain", s->domain);
+        set_text(o, "layer", result_series_word(d->scopes_layer));
+        set_real(o, "before", s->peak[0]);
+        set_real(o, "after", s->peak[1]);
+        set_real(o, "change", s->peak[1] - s->peak[0]);
+        set_count(o, "count_before", s->count[0]);
+        set_count(o, "count_after", s->count[1]);
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
 static json_t *files_json(const struct diff *d)
 {
     static const char *const words[] = {[DIFF_MATCH_PATH_SAME] = "same",
@@ -162,6 +181,7 @@ json_t *json_diff(const struct diff *d, const struct diff_side side[2], const ch
     set_text(o, "paired_by", d->by_rank ? "rank" : "order");
     set(o, "by_process", units);
     set(o, "figures", figures_json(d));
+    set(o, "scopes", scopes_json(d));
     set(o, "files", files_json(d));
     set(o, "notes", notes);
     return o;

@@ -109,6 +109,8 @@ static json_t *plan(const struct estimate_answer *a)
     json_object_set_new(o, "modules_to_save", json_string(saved[p->saved]));
     json_object_set_new(o, "frozen", json_string(frozen[p->frozen]));
     json_object_set_new(o, "fsdp", json_boolean(p->fsdp));
+    json_object_set_new(o, "fused_loss", json_boolean(p->fused_loss));
+    json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
     json_object_set_new(o, "prompt", count(p->prompt));
     if (p->model->shape.family == MODEL_DENOISER)
         json_object_set_new(o, "diffusion",

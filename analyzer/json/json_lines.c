@@ -13,7 +13,8 @@ static json_t *path_json(const struct result_line_path *p)
     return o;
 }
 
-json_t *json_paths(const struct result_paths *p)
+/* paths[] of a line */
+static json_t *json_paths(const struct result_paths *p)
 {
     return LIST(p->list, p->listed, path_json);
 }

@@ -7,7 +7,6 @@
 void json_oom(json_t *o, const struct result_oom_verdict *v); /* json_oom.c: its waterfall */
 json_t *json_allocator(const struct result_report *r);        /* json_allocator.c: allocator[] */
 json_t *json_flushes(const struct result_report *r);          /* cache_flushes[] */
-json_t *json_paths(const struct result_paths *p);             /* json_lines.c: paths[] of a line */
 json_t *json_by_line(const struct result_by_site *list, size_t n);
 void json_lines(
     json_t *o,

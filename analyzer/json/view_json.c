@@ -419,6 +419,7 @@ json_t *json_scopes(const struct result_report *r)
         set_count(o, "count", s->count);
         set_count(o, "open", s->open);
         set_real(o, "total_s", s->total_s);
+        set_bool(o, "complete", !s->incomplete);
         json_array_append_new(list, o);
     }
     return list;

@@ -154,6 +154,7 @@ struct model_shape {
     uint64_t inner, state, taps, step_rank, groups;
     bool conv_bias, inner_bias; /* of the convolution; of the projections in and out */
     bool pooler;
+    bool masked_lm;         /* BERT: the head for masked tokens, whose output layer is tied */
     enum model_tower tower; /* what sees, beside the language model that all other numbers describe */
     unsigned conv_net;      /* which convolutional network: 1 + its row in convnets.def */
     struct model_denoiser denoiser;
@@ -241,6 +242,9 @@ bool model_from_shape(const char *command, const char *what, const struct model_
  * has as many rows as there are patches. False, with exit code 2, where it is not one of images, or they
  * cannot be cut into its patches, or are smaller than a network's kernels. */
 bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code);
+/* The same encoder of text with the head for masked tokens in the place of the pooler. False, with exit code 2, where
+ * it is none. */
+bool model_set_masked_lm(const char *command, struct model *m, int *exit_code);
 void model_free(struct model *m);
 
 /* "gpt2|gpt2-medium|…", for help and completion. */

@@ -228,9 +228,39 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     return false;
 }
 
-bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code)
+/* `m` anew, of another shape, under its name. */
+static bool reshape(const char *command, const char *what, const struct model_shape *shape, struct model *m,
+                    int *exit_code)
 {
     struct model old = *m;
+    bool ok = model_from_shape(command, what, shape, m, exit_code);
+
+    m->source = old.source;
+    memcpy(m->name, old.name, sizeof m->name);
+    memcpy(m->note, old.note, sizeof m->note);
+    memcpy(m->stored_as, old.stored_as, sizeof m->stored_as);
+    model_free(&old);
+    return ok;
+}
+
+bool model_set_masked_lm(const char *command, struct model *m, int *exit_code)
+{
+    struct model_shape shape = m->shape;
+
+    *exit_code = EXIT_USAGE;
+    if (shape.family != MODEL_BERT || m->stored_bytes > 0) {
+        complain("%s: --masked-lm: %s", command,
+                 m->stored_bytes > 0 ? "the model's file states which head it has"
+                                     : "only encoders of text, such as BERT, have a head for masked tokens");
+        return false;
+    }
+    shape.pooler = false;
+    shape.masked_lm = shape.tied = true;
+    return reshape(command, "--masked-lm", &shape, m, exit_code);
+}
+
+bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code)
+{
     struct model_shape shape = m->shape;
     const char *what = "--image";
     bool ok;
@@ -257,11 +287,5 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
     }
     shape.image = side;
     shape.positions = 0;
-    ok = model_from_shape(command, what, &shape, m, exit_code);
-    m->source = old.source;
-    memcpy(m->name, old.name, sizeof m->name);
-    memcpy(m->note, old.note, sizeof m->note);
-    memcpy(m->stored_as, old.stored_as, sizeof m->stored_as);
-    model_free(&old);
-    return ok;
+    return reshape(command, what, &shape, m, exit_code);
 }

@@ -250,6 +250,12 @@ static void list_bert(struct lister *l)
         add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
         add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
     }
+    if (s->masked_lm) {
+        add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
+        add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
+        add_norm(l, "transform norm", TENSOR_AFTER);
+        add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->vocab, 1, 1);
+    }
 }
 
 static void list_vit(struct lister *l)

@@ -18,15 +18,15 @@
 #include <string.h>
 
 static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
-enum { CAPTURES = 64, LAYOUTS = 4 };         /* groups for which what was live is kept, and where: fatal ones first */
+enum { CAPTURES = 64, LAYOUTS = 4 }; /* groups for which live memory is kept, and the layout: fatal ones first */
 
 struct group {
-    size_t first, last; /* rows; other threads' rows may lie between */
+    size_t first, last; /* rows; other threads' rows may be in between */
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
     bool fatal, handled, device_failed, tensor_failed, captured, capped;
     enum result_oom_outcome outcome;
-    int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
+    int64_t free, total, device_requested; /* the last: the largest request to CUDA */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
 };
 
@@ -51,13 +51,13 @@ struct capture {
     int64_t backward_ns;
     struct oom_earlier trials;
     struct oom_failed_pass failed_pass;
-    struct oom_window window; /* of what failed here */
+    struct oom_window window; /* of the pass that failed here */
 };
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
     uint32_t times;
     bool examined, in_pass, lazy;
-    bool enters; /* data comes to the device there */
+    bool enters; /* data is copied to the device there */
     int64_t last_ns;
 };
 
@@ -74,21 +74,21 @@ struct oom_failures {
     size_t rows_n;
     struct group *groups;
     size_t groups_n, groups_cap;
-    uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else RUN_NONE */
+    uint32_t *group_of; /* by row: the group that it ends and that needs a capture, else RUN_NONE */
     struct capture captures[CAPTURES];
     size_t captures_n;
     struct oom_passes passes;
     struct oom_trials trials;
-    struct capture *latest; /* of the process now replayed, retries aside; NULL none yet */
+    struct capture *latest; /* of the process now replayed, except retries; NULL none yet */
     int64_t reserved[128];  /* by device, of the process now replayed */
 };
 
 /* --- groups ------------------------------------------------------------------------------------
  */
 
-/* Does PyTorch's failure come of CUDA's? PyTorch asks CUDA for at least what it was asked for
- * itself, but piece by piece where it maps memory; both are within one call, so of one line of
- * Python; and if CUDA's was made good and PyTorch's never was, they are two. */
+/* Does PyTorch's failure result from CUDA's? PyTorch requests at least as much from CUDA as the program requested, but
+ * piece by piece if it maps memory; both are within one call, so from one line of Python; and if CUDA's failure was
+ * recovered and PyTorch's never was, they are two. */
 static bool reports(const struct run *run, const struct run_oom *tensor, const struct run_oom *device)
 {
     uint32_t theirs = run_stack_python(run, tensor->stack);
@@ -97,7 +97,7 @@ static bool reports(const struct run *run, const struct run_oom *tensor, const s
            (device->fatal || !tensor->fatal) && (theirs == cudas || theirs == RUN_NONE || cudas == RUN_NONE);
 }
 
-/* PyTorch asks twice before it reports: the row before the report is the second time. */
+/* PyTorch requests twice before it reports: the row before the report is the second attempt. */
 static bool is_reported_next(const struct oom_failures *o, size_t index)
 {
     const struct run_oom *row = &o->rows[index];
@@ -162,7 +162,7 @@ static void choose_captures(struct oom_failures *o)
         for (size_t i = o->groups_n; i-- > 0 && o->captures_n < CAPTURES;) {
             if (o->groups[i].fatal == (bool)fatal) {
                 o->captures[o->captures_n].group = i;
-                /* until the replay comes by, which it may never do in a damaged recording */
+                /* until the replay reaches it, which may never happen in a damaged recording */
                 o->captures[o->captures_n].series = RUN_NONE;
                 o->group_of[o->groups[i].last] = (uint32_t)o->captures_n++;
             }
@@ -224,7 +224,7 @@ static void gather(void *self, const struct run_lifetime *life)
     span->first_ns = span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
     span->ranks += life->location < r->history_n ? oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
-    const bool newest = life->alloc_ns >= span->newest_ns; /* it may be of a pass that is not over */
+    const bool newest = life->alloc_ns >= span->newest_ns; /* it may be of a pass that has not ended */
     const int64_t older = newest ? span->newest : life->bytes;
     if (newest) {
         span->newest_ns = life->alloc_ns;
@@ -257,8 +257,8 @@ static int lower(const void *a, const void *b)
     return x->address < y->address ? -1 : x->address > y->address;
 }
 
-/* Physical memory is where it was mapped. What was mapped end to end is one segment: an expandable
- * segment's blocks lie across its pieces. */
+/* Physical memory counts where it was mapped. Adjacent mappings are one segment: an expandable segment's blocks extend
+ * over several pieces. */
 static void gather_mappings(const struct run *run, const struct run_oom *oom, struct ranges *r)
 {
     size_t n, first = r->segments_n;
@@ -356,7 +356,7 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
     }
 }
 
-/* How often the lines come by: only where somebody will ask, after a failure. */
+/* How often the lines occur: only if it will be needed, after a failure. */
 static void failures_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct oom_failures *o = self;
@@ -372,7 +372,7 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
         oom_after_add_alloc(&o->latest->after, life, *at - 1);
     }
     oom_trials_add_alloc(&o->trials, o->b->run, life, oom_passes_add_alloc(&o->passes, o->b->run, life));
-    c->times += o->last_line != *at; /* what a line makes in one go is one time */
+    c->times += o->last_line != *at; /* allocations of a line without another line in between count once */
     o->last_line = *at;
     c->last_ns = life->alloc_ns;
 }
@@ -384,8 +384,8 @@ static void failures_on_free(void *self, const struct run_lifetime *life, const 
     oom_passes_add_free(&o->passes, o->b->run, life);
 }
 
-/* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's
- * sooner. */
+/* Layers that a script calls one by one occur as often as a model has layers; a line where data enters is more likely a
+ * loop's. */
 enum { ENTERED = 3, AGAIN = 8, LAYERS = 64 };
 
 static void find_inputs(struct oom_failures *o)
@@ -398,7 +398,7 @@ static void find_inputs(struct oom_failures *o)
     }
 }
 
-/* What came by again outside of all passes, and what inside of one came by but once. */
+/* What occurred again outside of all passes, and what occurred only once inside of one. */
 static void capture_lines(struct oom_failures *o, struct capture *c)
 {
     c->turned_ns = c->once_ns = c->entered_ns = RUN_UNKNOWN;
@@ -422,13 +422,13 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
     }
 }
 
-/* Not only refused and then served, as the allocator's second attempt is. */
+/* Not only refused and then granted, as the allocator's second attempt is. */
 static bool failed(const struct group *g)
 {
     return g->fatal || g->tensor_failed;
 }
 
-/* What fails is the next to look at. The same line again: whoever caught the first came by once
+/* Failures after this one are examined next. The same line again: code that caught the first failure executed it once
  * more. */
 static void begin_after(struct oom_failures *o, struct capture *c)
 {
@@ -492,7 +492,7 @@ static void failures_on_process_start(void *self, uint32_t process)
     for (size_t i = 0; i < 128; i++) {
         o->reserved[i] = RUN_UNKNOWN;
     }
-    if (o->come_cap) { /* another process's lines come by anew */
+    if (o->come_cap) { /* in another process lines are counted anew */
         memset(o->come, 0, o->come_cap * sizeof *o->come);
     }
 }
@@ -700,7 +700,7 @@ static void list_retries(struct oom_failures *o)
     free(lines);
 }
 
-/* Fatal ones first, the last of them foremost; then the others in order of time. */
+/* Fatal ones first, beginning with the last of them; then the others in order of time. */
 static void list_ooms(struct oom_failures *o)
 {
     struct result_report *report = o->b->report;
@@ -721,7 +721,7 @@ static void list_ooms(struct oom_failures *o)
     }
 }
 
-/* What came in the layer that counts, from its failure to the end. */
+/* The allocations in the layer that counts, from its failure to the end. */
 static void after_totals(const struct oom_failures *o, struct capture *c)
 {
     if (c->series != RUN_NONE) {
@@ -748,7 +748,7 @@ static bool handled_later(const struct oom_failures *o, size_t group)
     return false;
 }
 
-/* PyTorch throws where it reports: somebody caught what was not the end. */
+/* PyTorch throws where it reports: a failure that did not end the program was caught. */
 static void find_handled(struct oom_failures *o)
 {
     for (size_t i = 0; i < o->groups_n; i++) {

@@ -1,12 +1,12 @@
-/* What failures are made of. oom.c finds what belongs to one failure and what was live then;
- * oom_cause.c says why from these facts. */
+/* The facts about failures. oom.c finds what belongs to one failure and what was live then; oom_cause.c derives the
+ * cause from these facts. */
 #ifndef GPUSPY_OOM_H
 #define GPUSPY_OOM_H
 
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/question/question.h"
 
-struct oom_taken { /* what a call path took from CUDA, live */
+struct oom_taken { /* what a call path allocated from CUDA and is live */
     uint32_t location, stack;
     uint8_t space;
     int64_t bytes;
@@ -16,10 +16,10 @@ struct oom_taken { /* what a call path took from CUDA, live */
 /* oom_after.c: what a process did after a failure. */
 struct oom_after {
     uint64_t times, again; /* allocations of its thread or the main one; of them on earlier call paths */
-    bool granted;          /* the line that failed was served, or asked for more once more */
-    bool own_thread;       /* a thread of Python's beside the main one: the exception ends it alone */
+    bool granted;          /* the line that failed succeeded, or requested more once more */
+    bool own_thread;       /* a thread of Python's other than the main one: the exception ends only that thread */
     int exit_status;       /* of the process; -1 unknown */
-    int64_t steps;         /* that ended later, the failed one included; RUN_UNKNOWN */
+    int64_t steps;         /* that ended later, including the failed one; RUN_UNKNOWN */
     uint64_t allocations;  /* of the layer that counts, by all threads, and their bytes */
     int64_t bytes, live;   /* live: when it failed */
     uint32_t first_stack;  /* of the first allocation, RUN_NONE */
@@ -43,7 +43,7 @@ struct oom_earlier {
 struct oom_failed_pass {
     int64_t bytes, largest;
     uint64_t count;         /* blocks */
-    int64_t from_ns, to_ns; /* those passes began and failed */
+    int64_t from_ns, to_ns; /* the first began, the last failed */
     int64_t first_ns;       /* the earliest of those failures */
     uint32_t stack;         /* of the largest block; RUN_NONE none */
 };
@@ -53,52 +53,53 @@ struct oom_facts {
     const struct run_oom *row; /* the one to report */
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
-    bool examined;             /* what was live then is known: so it is of the last failures */
-    bool attached;             /* what the process had allocated before it was recorded is not known */
+    bool examined;             /* what was live then is known, as for the last failures */
+    bool attached;             /* what the process had allocated before it was recorded is unknown */
     uint32_t stack;
     int64_t requested, free, total; /* RUN_UNKNOWN */
-    int64_t device_requested;       /* of CUDA: a whole segment; 0 it was not asked */
-    enum run_series_layer layer;    /* whose live bytes count: tensors where there are any */
+    int64_t device_requested;       /* from CUDA: a whole segment; 0: no request */
+    enum run_series_layer layer;    /* whose live bytes count: tensors if there are any */
     int64_t live, device_live;
     int64_t tensor_allocated, tensor_reserved; /* RUN_UNKNOWN */
     int64_t outside, outside_first;            /* RUN_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
-    const struct run_device_sample *nvml;      /* by NVML, about then; NULL nothing */
+    const struct run_device_sample *nvml;      /* of NVML, at about that time; NULL none */
     double turnover;                           /* share of the bytes ever allocated in the layer that were freed */
     int64_t growing, growing_in_pass;          /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
-    uint32_t growing_stack;         /* the heaviest of them */
+    uint32_t growing_stack;         /* the largest of them */
     const uint32_t *growing_stacks; /* all of them, ascending */
     size_t growing_stacks_n;
     int64_t growing_heaviest;
     uint64_t growing_count;  /* live allocations there */
     uint64_t growing_times;  /* all of them, freed or not */
-    int64_t growing_kept;    /* of `growing`: outputs of forward passes, seen to remain while others were freed */
+    int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
     bool growing_varies;     /* its blocks differ in size */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
-    int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the heaviest's */
-    int64_t heaviest_begun_ns;                   /* the first allocation of the heaviest's call path, freed or not */
-    const struct result_growth *growth;          /* the heaviest entry of it; NULL none */
-    int64_t before_growth;                       /* live in all when it began; 0 unknown */
+    int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
+    int64_t heaviest_begun_ns;                   /* the first allocation of the largest's call path, freed or not */
+    const struct result_growth *growth;          /* its largest entry; NULL none */
+    int64_t before_growth;                       /* live in total when it began; 0 unknown */
     int64_t backward_ns;   /* of the last backward pass before the failure; RUN_UNKNOWN: there was none */
     int64_t growing_freed; /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
     enum oom_graph_evidence graph;
-    bool graph_freed; /* the evidence: those frees; else that the inputs of the passes are kept */
+    bool graph_freed; /* the evidence: those frees; otherwise that the inputs of the passes are kept */
     struct oom_earlier trials;
     struct oom_failed_pass failed_pass;
-    bool pending;       /* no backward pass since it began to grow, and one is to be expected */
-    bool evaluates;     /* … and none is to be expected */
-    bool replaced;      /* what grows is made anew each time, larger: only the last ones are there */
-    int64_t turned_ns;  /* when a line outside of all passes last came by again; RUN_UNKNOWN */
-    int64_t entered_ns; /* when data last came to the device at a line outside of passes that did so three times;
+    bool pending;       /* no backward pass since it began to grow, and one is expected */
+    bool evaluates;     /* … and none is expected */
+    bool replaced;      /* the growing memory is reallocated each time, larger: only the last blocks exist */
+    bool of_step;       /* many blocks of the current step; those of earlier steps were freed */
+    int64_t turned_ns;  /* when a line outside of all passes last occurred again; RUN_UNKNOWN */
+    int64_t entered_ns; /* when data was last copied to the device at a line outside of passes that did so three times;
                            RUN_UNKNOWN */
-    int64_t once_ns;    /* when a line in a pass last came by for the first time; RUN_UNKNOWN */
-    int64_t earlier;    /* the most that was live before this step beside what grows; RUN_UNKNOWN */
+    int64_t once_ns;    /* when a line in a pass last occurred for the first time; RUN_UNKNOWN */
+    int64_t earlier;    /* the most that was live before this step besides the growing memory; RUN_UNKNOWN */
     int64_t largest;    /* the largest live allocation on the device */
     uint32_t largest_stack;
-    const struct result_preallocation *preallocated; /* a framework took the device in advance, in this
-                                                    process; NULL none */
-    uint32_t holder_stack;                           /* what held most */
+    const struct result_preallocation
+        *preallocated;     /* a framework preallocated the device, in this process; NULL none */
+    uint32_t holder_stack; /* what held most */
     int64_t holder;
     struct allocator_heap_map map;
     const struct oom_layout *layout; /* oom_layout.h; NULL unknown */
@@ -114,21 +115,21 @@ struct oom_live { /* what one location held at that moment */
     int64_t begun_ns;                        /* its first allocation, freed or not */
     uint64_t times;                          /* its allocations, freed or not */
     int64_t first_ns, last_ns;               /* of its live blocks: the first and the last allocation */
-    double first_rank, last_rank, mean_rank; /* likewise, as shares of the location's allocations that came before */
-    int64_t least, most;                     /* bytes of its smallest and its largest live block but the newest */
+    double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
+    int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
 };
-/* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
+/* oom_growth.c: the largest holder; what grows, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
-/* Below a module's call, a function called forward, or a backward pass. */
+/* Below a module's call, a function named forward, or a backward pass. */
 bool oom_is_in_pass(const struct run *run, uint32_t stack);
-/* A lazy module making its parameters when it is first called. */
+/* A lazy module that makes its parameters at its first call. */
 bool oom_is_lazy(const struct run *run, uint32_t stack);
-/* Copied to the device, or made there of nothing, by PyTorch's operators (native_functions.yaml); so is what no native
- * frame tells of. */
+/* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); also anything without native
+ * frames. */
 bool oom_enters_device(struct run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
-void oom_find_demand(const struct site_builder *b, struct oom_facts *f);
+void oom_find_demand(struct site_builder *b, struct oom_facts *f);
 /* oom_step.c: the number of the step in which it failed, from 1 on; RUN_UNKNOWN. */
 int64_t oom_step_of(const struct site_builder *b, const struct result_oom_verdict *v);
 void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct result_oom_verdict *v);

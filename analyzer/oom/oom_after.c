@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { AGAIN = 8, SOME = 16, STEPS = 2 /* the one it fell into, and a further one */ };
+enum { AGAIN = 8, SOME = 16, STEPS = 2 /* the step of the failure, and a further one */ };
 
 static bool of_its_own(const struct run *run, const struct run_oom *row, uint32_t *main_thread)
 {
@@ -54,13 +54,13 @@ void oom_after_add_alloc(struct oom_after *a, const struct run_lifetime *life, u
     a->granted = a->granted || line == a->failed;
 }
 
-/* As much new memory as was live, in an orderly process: tear-down needs none. */
+/* As much new memory as was live, in a process that ended cleanly: tear-down needs none. */
 static bool allocated_on(const struct oom_after *a, bool complete)
 {
     return complete && a->live > 0 && a->allocations >= SOME && a->bytes >= a->live;
 }
 
-/* `served`: as the recorder saw it. */
+/* `served`: as the recorder noted. */
 static enum result_oom_outcome without_status(const struct oom_after *a, bool served, bool complete)
 {
     if (served || (a->steps == RUN_UNKNOWN && allocated_on(a, complete))) {
@@ -77,7 +77,7 @@ static enum result_oom_outcome at_an_error(const struct oom_after *a, bool serve
     return !a->times || (!served && !a->again) ? RESULT_OUTCOME_ENDED : RESULT_OUTCOME_UNKNOWN;
 }
 
-/* PyTorch throws, and what nobody catches makes a status; CUDA's result can be passed over in silence. */
+/* PyTorch throws, and an uncaught exception sets the exit status; CUDA's result can be ignored silently. */
 static enum result_oom_outcome at_success(const struct oom_after *a, const struct run_oom *row, bool served)
 {
     bool thrown = row->layer == GS_LAYER_TENSOR && !a->own_thread;

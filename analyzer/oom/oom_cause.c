@@ -1,7 +1,5 @@
-/* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the
- * first that holds is the verdict, `capacity` is what remains. Each rule's sentence carries the
- * numbers it rests on.
- */
+/* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the first that holds is the
+ * verdict, `capacity` is the default. Each rule's sentence contains the numbers that support it. */
 #include "analyzer/oom/oom_words.h"
 
 #include <math.h>
@@ -12,7 +10,8 @@ typedef struct oom_facts facts;
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6, outside_share = 0.5,
                     oversized_share = 2.0 / 3, hole_share = 0.2, hole_least = 0.1, leak_least = 0.02,
                     holder_share = 2.0 / 3;
-enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
+enum { GRAIN = 2 << 20 }; /* the granularity of CUDA's device memory */
+enum { CRUMBS = 32 };     /* holes of less than this part of the device (1/32) explain no failure */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
 /* --- the rules -----------------------------------------------------------------------------------
@@ -23,8 +22,8 @@ static bool is_pinned(const facts *f)
     return f->row->layer == GS_LAYER_DEVICE && f->row->space == GS_SPACE_PINNED;
 }
 
-/* More than the device has; or most of it, and twice all that is live together: nothing that the
- * program did before was of that order. */
+/* More than the device has; or most of it, and twice all that is live: nothing that the program did before was of that
+ * order. */
 static bool is_oversized(const facts *f)
 {
     if (!run_is_known(f->total)) {
@@ -35,38 +34,38 @@ static bool is_oversized(const facts *f)
                                    f->requested / 2 >= f->device_live);
 }
 
-/* The driver had enough and refused: no range of it was large enough, or something forbids it. What
- * counts is what CUDA was asked for: PyTorch asks for a segment of 20 MiB to serve one MiB. */
+/* The driver had enough memory and refused: no address range was large enough, or something forbids it. What counts is
+ * the request to CUDA: PyTorch requests a segment of 20 MiB to serve one MiB. */
 static bool is_driver_fragmentation(const facts *f)
 {
     int64_t asked = f->device_requested > f->requested ? f->device_requested : f->requested;
     return f->device_failed && run_is_known(f->free) && f->free >= asked + GRAIN;
 }
 
-/* PyTorch refused by itself, without asking CUDA, while the device had room. */
+/* PyTorch itself refused, without a request to CUDA, while the device had room. */
 static bool is_cap(const facts *f)
 {
     return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && run_is_known(f->free) && f->free >= f->requested;
 }
 
-/* As much as this was asked for before, in an earlier step, and there was room for it. */
+/* As much as this was requested before, in an earlier step, and there was room for it. */
 static bool is_known_demand(const facts *f, int64_t beside)
 {
     double slack = 0.05 * (double)f->growing + (run_is_known(f->total) ? 0.01 * (double)f->total : 0);
     return run_is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
-/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did,
- * so that what has grown is all that is new. In PyTorch, where every operation frees something,
- * what only ever allocated was loading. */
+/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so that only the
+ * growth is new. In PyTorch, where every operation frees something, what only allocates is loading, unless it is the
+ * graphs of passes, which keep everything. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->growing < oom_other_bytes(f) ||
-        (f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05)) {
+    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) ||
+        (f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED)) {
         return false;
     }
     if (f->live - f->before_growth < f->growing / 2) {
-        return false; /* as much has gone as has come: a replacement */
+        return false; /* as much was freed as was allocated: a replacement */
     }
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     if (f->growing < missing) {
@@ -83,15 +82,14 @@ static bool is_other_process(const facts *f)
            (double)oom_other_bytes(f) >= foreign_share * (double)f->total && oom_other_bytes(f) > f->device_live / 4;
 }
 
-/* The holes would have served the request, had they been one. Where they are few and the program
- * has never needed so much, the next one would have failed: that is no fragmentation to speak of.
- * Fewer holes do where they are in many pieces and the request is small beside them. What is still
- * free on the device counts with them where the program has needed as much before, or where they
- * are in many pieces. */
+/* The holes would have served the request if they were contiguous. If they are small and the program has never needed
+ * so much, the next request would have failed: that does not count as fragmentation. Smaller holes suffice if they are
+ * in many pieces and the request is small in comparison. Free memory of the device is added if the program has needed
+ * as much before, or if the holes are in many pieces. */
 static bool is_cache_fragmentation(const facts *f)
 {
     int64_t room = run_is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
-    if (f->layer != RUN_SERIES_TENSOR || holes <= 0) {
+    if (f->layer != RUN_SERIES_TENSOR || holes <= 0 || (run_is_known(f->total) && holes < f->total / CRUMBS)) {
         return false;
     }
     if (f->pending && f->growing >= f->live / 2) {
@@ -111,9 +109,9 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
-/* What the process pays past PyTorch's allocator, or past all recorded calls where there is none:
- * direct allocations, libraries, contexts beside the one that everybody needs. What others hold is
- * not its own. */
+/* What the process uses outside of PyTorch's allocator, or outside of all recorded calls if there is none: direct
+ * allocations, libraries, contexts other than the one that every process needs. Memory of other processes does not
+ * count. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) ||
@@ -186,7 +184,7 @@ static void evidence_text(struct oom_words *w, const char *key, const char *what
     w->v->evidence[w->v->evidence_n - 1].text = text;
 }
 
-/* What NVML said, about then. */
+/* NVML's figures at about that time. */
 static void collect_nvml(struct oom_words *w, const struct run_device_sample *nvml)
 {
     evidence_bytes(w, "other_bytes", "held by other processes (NVML)", nvml->other_bytes);
@@ -292,9 +290,9 @@ static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
     w->v->blame_role = role;
 }
 
-/* A leak: what each graph ends in, or what grows. Memory past PyTorch: who took it. What simply
- * does not fit: the line that holds nearly all of it, where it is another than the one that came
- * last. All else: the line that failed. */
+/* The line to name. A leak: the end of each graph, or what grows. Memory outside of PyTorch: its owner. Memory that
+ * simply does not fit: the line that holds nearly all of it, if it is not the failing line. Otherwise: the line that
+ * failed. */
 static void blame(struct oom_words *w)
 {
     const facts *f = w->f;

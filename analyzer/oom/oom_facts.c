@@ -1,8 +1,8 @@
-/* What every cause and measure asks of the facts, and how each writes down a thing to do. */
+/* Derived facts that all causes and measures use, and how a measure is written. */
 #include "analyzer/oom/oom_words.h"
 
 enum { MIB = 1 << 20, CANDIDATES = 32 };
-static const int64_t context_most = (int64_t)1 << 30; /* a context with its kernels seldom costs more */
+static const int64_t context_most = (int64_t)1 << 30; /* a context with its kernels seldom needs more */
 
 static int64_t min_of(int64_t a, int64_t b)
 {
@@ -59,7 +59,7 @@ int64_t oom_segment_bytes(int64_t bytes, bool grows)
 int64_t oom_needed_bytes(const struct oom_facts *f)
 {
     bool tensor = f->row->layer == GS_LAYER_TENSOR;
-    /* PyTorch kept to a limit of its own: nobody knows how near it was */
+    /* PyTorch refused by its own limit: how near it was is unknown */
     int64_t free = run_is_known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
     int64_t asked = f->device_requested > 0 ? f->device_requested
                     : tensor                ? oom_segment_bytes(f->requested, false)
@@ -68,7 +68,7 @@ int64_t oom_needed_bytes(const struct oom_facts *f)
     return need > 0 ? need : f->requested > 0 ? f->requested : 1;
 }
 
-/* What a promise rests on. */
+/* What a promise is based on. */
 static const char *basis_text(struct site_builder *b, const struct result_measure *m)
 {
     if (!m->replayed) return "a formula, not replayed";

@@ -10,6 +10,7 @@
  */
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/source_context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,16 +68,23 @@ static bool function_has(const struct run *run, uint32_t stack, const char *cons
     return false;
 }
 
-/* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
-static bool is_evaluation(const struct run *run, uint32_t stack)
+bool oom_never_trains(struct site_builder *b, uint32_t stack)
 {
+    static const char *const words[] = {"backward", "autograd", "loss", "criterion", "optim", "fit(", "Trainer"};
+    return site_source_lacks(b, stack, words, sizeof words / sizeof *words);
+}
+
+/* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
+static bool is_evaluation(struct site_builder *b, uint32_t stack)
+{
+    const struct run *run = b->run;
     static const char *const names[] = {"eval",   "valid", "infer",   "predict", "generate",
                                         "encode", "embed", "extract", "test"};
     return run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
-           function_has(run, stack, names, sizeof names / sizeof *names);
+           function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
 }
 
-/* Is there a block for nearly each time, made outside of passes and meanwhile, as parameters are not? */
+/* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? */
 static bool input_kept(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
 {
     static const double nearly = 0.8;
@@ -94,7 +102,7 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     return false;
 }
 
-/* The call of the outermost module that a stack lies in; RUN_NONE: in none, or in a backward pass. */
+/* The call of the outermost module in a stack; RUN_NONE: none, or in a backward pass. */
 static uint32_t model_call(const struct run *run, uint32_t stack)
 {
     uint32_t call = RUN_NONE;
@@ -109,8 +117,8 @@ static uint32_t model_call(const struct run *run, uint32_t stack)
     return call;
 }
 
-/* A graph keeps much of what the model's call made, outputs that the program keeps are the least of it: of two linear
- * layers and their activations a half and a fifth. Where that call is not known, nothing speaks against a graph. */
+/* A graph keeps much of what the model's call made; outputs that the program keeps are the smallest part: a half and a
+ * fifth for two linear layers and their activations. If that call is unknown, nothing contradicts a graph. */
 static bool inner_kept(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                        const struct oom_facts *f)
 {
@@ -126,12 +134,13 @@ static bool inner_kept(const struct site_builder *b, const struct oom_passes *p,
     return (double)kept >= of_graph * (double)made;
 }
 
-void oom_graph_judge(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
+void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f)
 {
     f->graph = OOM_GRAPH_NONE;
     f->pending = false;
-    if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4) {
+    if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4 ||
+        site_is_without_gradients(b, f->growing_stack)) {
         return;
     }
     bool freed = f->growing_freed >= f->growing_in_pass / 2,
@@ -140,7 +149,7 @@ void oom_graph_judge(const struct site_builder *b, const struct oom_passes *p, c
         return;
     }
     bool since = f->backward_ns == RUN_UNKNOWN || f->backward_ns < f->growing_first_ns;
-    bool evaluates = is_evaluation(b->run, f->growing_stack) || (f->backward_ns != RUN_UNKNOWN && !freed);
+    bool evaluates = is_evaluation(b, f->growing_stack) || (f->backward_ns != RUN_UNKNOWN && !freed);
     f->graph = freed || input ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
     f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates;

@@ -21,9 +21,11 @@ bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const str
 void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life);
 void oom_passes_release(struct oom_passes *p);
 
+/* The program's files on the call path name nothing of a training: no backward pass, no loss, no optimizer. */
+bool oom_never_trains(struct site_builder *b, uint32_t stack);
 /* What holds the memory that grows inside passes, from f->backward_ns and what oom_find_growing found. Sets f->graph
  * and f-> pending. After oom_find_growing. */
-void oom_graph_judge(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
+void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f);
 
 #endif

@@ -1,12 +1,12 @@
-/* What of the live bytes at a failure had grown over the run, what the graphs among it end in, and
- * what the program had needed before beside it. */
+/* Which part of the live bytes at a failure had grown over the run, the ends of the graphs in it, and what the program
+ * had needed before besides it. */
 #include "analyzer/oom/oom.h"
 #include "analyzer/step/step.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A function of that name, as a class calls it or a script of its own. */
+/* A function of that name, called by a class or by a script of its own. */
 static bool is_forward(const struct run_frame *frame)
 {
     const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
@@ -42,20 +42,20 @@ bool oom_enters_device(struct run *run, uint32_t stack)
     return is;
 }
 
-/* A loop inside of a pass, as over layers, makes no steps. */
+/* A loop inside of a pass, such as over layers, makes no steps. */
 static const struct step_list *steps_of(const struct site_builder *b, const struct oom_facts *f)
 {
     const struct step_list *steps = step_list_of(b, f->row->process);
     return steps && steps->source == STEP_SOURCE_PERIOD && oom_is_in_pass(b->run, steps->stack) ? NULL : steps;
 }
 
-enum { LAYERS = 64 }; /* what comes by less often may be the layers of a model */
+enum { LAYERS = 64 }; /* a smaller count may be the layers of a model */
 
-/* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its
- * part, and nothing comes back. What grows inside a pass counts where it grew over several of the
- * program's steps, or where the loop around it turned meanwhile: a line outside of all passes, as
- * the one that makes the batch, has come by again. Where nothing but passes allocates, most of what
- * they took must have been freed, and none of their lines may have come by once only since. */
+/* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its part, and nothing is
+ * freed. What grows inside a pass counts if it grew over several of the program's steps, or if the loop around it
+ * iterated meanwhile: a line outside of all passes, such as the one that makes the batch, has occurred again. If only
+ * passes allocate, most of what they allocated must have been freed, and none of their lines may have occurred only
+ * once since. */
 static bool one_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     static const double ended = 0.5;
@@ -75,7 +75,7 @@ static bool one_pass(const struct site_builder *b, const struct oom_live *l, con
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
 }
 
-/* The same of operations between layers that a script calls one by one. */
+/* The same for operations between layers that a script calls one by one. */
 static bool one_script_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f,
                             bool sure)
 {
@@ -84,7 +84,8 @@ static bool one_script_pass(const struct site_builder *b, const struct oom_live 
     return script && !sure && l->count < LAYERS && f->turned_ns <= l->first_ns + (f->row->time_ns - l->first_ns) / 4;
 }
 
-/* Of each step since the first that made one, a block remains; data came meanwhile, so that the steps are no layers. */
+/* Of each step since the first that made one, a block remains; data was copied meanwhile, so the steps are not layers.
+ * */
 static bool remain_of_steps(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { STEPS = 3 }; /* the graph of the last pass stays during the next; the step that fails may count as two */
@@ -93,8 +94,8 @@ static bool remain_of_steps(const struct site_builder *b, const struct oom_live 
     return spans >= STEPS && l->count >= spans && f->entered_ns > l->first_ns;
 }
 
-/* Where layers share the call path and no line tells a step: passes freed nearly all that they made, and a few blocks
- * remain, old ones and new ones. */
+/* If layers share the call path and no line shows a step: passes freed nearly everything that they made, and a few
+ * blocks remain, old and new ones. */
 static bool remain_among_freed(const struct oom_live *l, const struct oom_facts *f)
 {
     enum { LEAST = 4, FREED = 5 };
@@ -103,8 +104,8 @@ static bool remain_among_freed(const struct oom_live *l, const struct oom_facts 
            l->first_rank <= early && l->last_rank >= late;
 }
 
-/* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c sees those of
- * many passes, this those of few. */
+/* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c finds those
+ * of many passes, this function those of few. */
 static bool is_kept(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     double margin = (l->last_rank - l->first_rank) / 8;
@@ -114,7 +115,7 @@ static bool is_kept(const struct site_builder *b, const struct oom_live *l, cons
            (remain_of_steps(b, l, f) || remain_among_freed(l, f));
 }
 
-/* Made anew by concatenation many times, as the keys and values of a few layers are. */
+/* Reallocated by concatenation many times, as the keys and values of a few layers are. */
 static bool is_appended(const struct site_builder *b, const struct oom_live *l)
 {
     enum { AGAIN = 8 };
@@ -122,8 +123,8 @@ static bool is_appended(const struct site_builder *b, const struct oom_live *l)
            run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 
-/* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
- * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
+/* A handful of blocks is no rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
+ * buffer that is appended to, whose earlier versions are freed. */
 static bool counts(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { TIMES = 8, APPENDED = 4 };
@@ -134,7 +135,7 @@ static bool counts(const struct site_builder *b, const struct oom_live *l, const
                                  !one_script_pass(b, l, f, sure));
 }
 
-/* The heaviest entry of what grows. */
+/* The largest entry of what grows. */
 static const struct result_growth *foremost(const struct site_builder *b, const struct oom_facts *f)
 {
     for (size_t i = 0; i < b->report->growth_n; i++) { /* heaviest first */
@@ -149,12 +150,12 @@ static const struct result_growth *foremost(const struct site_builder *b, const 
 
 /* Of a line: all of its call paths that grow. */
 struct line {
-    int64_t bytes, heaviest; /* together; of the heaviest call path */
-    int64_t first_ns;        /* of the heaviest call path's live blocks */
+    int64_t bytes, heaviest; /* together; of the largest call path */
+    int64_t first_ns;        /* of the largest call path's live blocks */
     int64_t begun_ns;        /* of all of its blocks */
     uint32_t stack;          /* likewise */
-    uint64_t count, times;   /* likewise; times: with those that were freed */
-    bool varies;             /* likewise: its blocks differ in size */
+    uint64_t count, times;   /* of its live blocks; times: including those that were freed */
+    bool varies;             /* of the same: its blocks differ in size */
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
@@ -224,16 +225,16 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     }
     if (f->growing_stacks_n) qsort(stacks, f->growing_stacks_n, sizeof *stacks, order_stacks);
     f->growing_stacks = stacks;
-    f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the present pass' blocks do */
+    f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the blocks of the current pass do */
     f->growing_sites = (unsigned)lines_n;
     free(lines);
     map_free(&index);
     f->growth = f->growing_sites ? foremost(b, f) : NULL;
 }
 
-/* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by
- * being replaced, only the last is there. */
-static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
+/* What was live in total when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last
+ * exists. */
+static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {
     enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
     const struct step_list *steps = steps_of(b, f);
@@ -245,14 +246,16 @@ static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, 
     if (f->growing_kept >= f->growing / 2) {
         return 0;
     }
-    /* Of what is made anew, earlier ones are gone: time alone says little on a busy machine. */
+    /* Earlier blocks of a reallocated buffer are freed: time says little on a busy machine. */
     const bool gone = f->growing_times >= 2 * f->growing_count;
-    f->replaced = gone && (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
-                           (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
+    f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
+    f->replaced = gone && !f->of_step &&
+                  (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
+                   (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
     if (f->replaced) {
         return 0;
     }
-    /* the least in its first eighth: what a step needs at its height comes and goes */
+    /* the minimum of its first eighth: the peak of a step is temporary */
     double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
     for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
         int64_t bytes = t->points[p].bytes;
@@ -261,7 +264,7 @@ static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, 
     return before;
 }
 
-/* Of what grows, what was there at that time: it grew along a straight line. */
+/* Which part of the growing memory existed at that time, assuming linear growth. */
 static double grown_by(const struct oom_facts *f, double time_s)
 {
     double first = site_seconds(f->growing_first_ns), end = site_seconds(f->row->time_ns);
@@ -271,9 +274,9 @@ static double grown_by(const struct oom_facts *f, double time_s)
     return (double)f->growing * (time_s - first) / (end - first);
 }
 
-/* Up to when it counts as earlier: well before the end, so that what grew unseen is not taken for
- * what had always been needed; and before the step that failed. Where no steps are known, but
- * something grows: that was once a step. */
+/* The time up to which memory counts as earlier: well before the end, so that unnoticed growth is not mistaken for
+ * memory that was always needed; and before the step that failed. If no steps are known, but something grows, one
+ * growth is one step. */
 static int64_t earlier_until(const struct site_builder *b, const struct oom_facts *f)
 {
     const struct step_list *steps = steps_of(b, f);
@@ -289,7 +292,7 @@ static int64_t earlier_until(const struct site_builder *b, const struct oom_fact
     return at - step * (int64_t)(1 + f->growing_count / 4);
 }
 
-void oom_find_demand(const struct site_builder *b, struct oom_facts *f)
+void oom_find_demand(struct site_builder *b, struct oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;

@@ -1,5 +1,5 @@
-/* When a call path allocated, in bounded memory: what tells an old block from a new one whatever time the passes
- * took. A first pass, or one that the machine interrupted, takes as long as a hundred others. */
+/* When a call path allocated, in bounded memory: distinguishes old blocks from new ones independent of the passes'
+ * duration. A first pass, or one that the machine interrupted, takes as long as a hundred others. */
 #ifndef GPUSPY_OOM_HISTORY_H
 #define GPUSPY_OOM_HISTORY_H
 
@@ -15,7 +15,7 @@ struct oom_history { /* all 0: no allocation yet */
     uint64_t stride;
 };
 
-/* Times come in order. */
+/* Times must be in order. */
 void oom_history_add(struct oom_history *h, int64_t ns);
 /* The share of its allocations, 0 to 1, that came before that time. */
 double oom_history_rank(const struct oom_history *h, int64_t ns);

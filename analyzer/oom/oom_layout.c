@@ -12,7 +12,7 @@ enum { PIECES_MOST = 1 << 19 };
 struct piece { /* of a segment: itself, then its blocks */
     struct whatif_piece at;
     uint32_t stack;
-    bool pool; /* of a graph: nobody else gets it */
+    bool pool; /* of a graph: not available to others */
     int64_t alloc_ns;
 };
 
@@ -59,7 +59,7 @@ static int order_by_address(const void *x, const void *y)
     return a->at.block - b->at.block;
 }
 
-/* What others allocated of CUDA has no blocks; a graph's segment serves nobody else. */
+/* Allocations of other code from CUDA have no blocks; a graph's segment serves only the graph. */
 static size_t keep_segments(struct piece *list, size_t n)
 {
     size_t kept = 0;
@@ -88,6 +88,7 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     const char *version = run_processes(b->run, &n)[row->process].torch_version;
     const bool replays =
         whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
+    rules.allowed_bytes = INT64_MAX; /* a limit of PyTorch's own: the callers know how the request failed */
     if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
         if (t.n) qsort(t.list, t.n, sizeof *t.list, order_by_address);
         const size_t kept = keep_segments(t.list, t.n);
@@ -161,7 +162,7 @@ struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct
 void oom_layout_decide(const struct site_builder *b, const struct oom_facts *f, const struct oom_drop *drop,
                        const char *name, struct result_measure *m)
 {
-    /* PyTorch kept to a limit of its own: nobody knows how near it was */
+    /* PyTorch refused by its own limit: how near it was is unknown */
     const bool capped = !f->device_failed && run_is_known(f->free) && f->free >= f->requested;
     const struct oom_replayed r = oom_layout_replay(b, f, drop, capped ? 0 : f->free);
     if (!r.known) return;

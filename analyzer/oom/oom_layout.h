@@ -1,5 +1,5 @@
-/* Where PyTorch's blocks were when a request failed, and whether it would have got memory without some of them: its
- * allocator's own rules (whatif/lane.h) on the recorded segments and blocks. No replay of the run is needed. */
+/* Where PyTorch's blocks were when a request failed, and whether the request would have succeeded without some of them:
+ * its allocator's own rules (whatif/lane.h) on the recorded segments and blocks. No replay of the run is needed. */
 #ifndef GPUSPY_OOM_LAYOUT_H
 #define GPUSPY_OOM_LAYOUT_H
 
@@ -9,7 +9,7 @@
  * grow (expandable_segments). */
 const struct oom_layout *oom_layout_take(struct site_builder *b, const struct run_oom *row);
 
-struct oom_drop {               /* blocks that would be gone */
+struct oom_drop {               /* blocks to leave out */
     const uint32_t *stacks;     /* allocated on one of these, ascending */
     size_t stacks_n;            /* 0: on any */
     int64_t from_ns, before_ns; /* allocated in [from, before) */
@@ -18,16 +18,15 @@ struct oom_drop {               /* blocks that would be gone */
 
 struct oom_replayed {
     bool known, fits;
-    int64_t frees_bytes; /* by the blocks that are gone */
+    int64_t frees_bytes; /* bytes of the blocks that are left out */
     int64_t spare_bytes; /* after the request: free on the GPU, or cached by PyTorch */
 };
-/* The request of `f` once more, with `free` bytes left on the GPU, and without the blocks of `drop` (NULL: with all).
- */
+/* Repeats the request of `f` with `free` bytes left on the GPU, and without the blocks of `drop` (NULL: with all). */
 struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
                                       const struct oom_drop *drop, int64_t free_bytes);
 
 /* A measure that such a replay decides: its text, what it frees, and whether that is enough. `name`: "without
- * train.py:42". Leaves it a formula where the layout is unknown or the drop names no block. */
+ * train.py:42". Leaves it a formula if the layout is unknown or the drop names no block. */
 void oom_layout_decide(const struct site_builder *b, const struct oom_facts *f, const struct oom_drop *drop,
                        const char *name, struct result_measure *m);
 

@@ -10,6 +10,7 @@
  *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
+#include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_sight.h"
 
@@ -17,13 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
+#include "analyzer/site/source_context.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
 /* --- adding and choosing -------------------------------------------------------------------------
  */
 
-/* What an amount is worth: of two like ones the easier. */
+/* The value of an amount: of two similar ones the easier is preferred. */
 static double worth(const struct result_measure *m)
 {
     static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5, 0.5}; /* by enum oom_effort */
@@ -47,7 +49,7 @@ static bool better(const struct result_measure *x, const struct result_measure *
     return run_is_known(x->frees_bytes) && worth(x) > worth(y);
 }
 
-/* What frees hardly anything beside another is not worth the reading. */
+/* Drops measures that free hardly anything compared with another. */
 static void drop_small(struct result_oom_verdict *v)
 {
     int64_t most = 0;
@@ -66,7 +68,7 @@ static void drop_small(struct result_oom_verdict *v)
     v->measures_n = kept;
 }
 
-/* Another cap is the last of them, but never left out: it is what the failure states. */
+/* Another cap comes last, but is never left out: it is what the failure states. */
 static void keep_device(struct result_oom_verdict *v)
 {
     for (size_t i = MEASURES_MOST; i < v->measures_n; i++) {
@@ -74,7 +76,7 @@ static void keep_device(struct result_oom_verdict *v)
     }
 }
 
-/* Of what the cause asks for only the first must lead; the rest of it goes by its worth. */
+/* Of the measures that the cause requires only the first must lead; the others are ordered by their value. */
 static void choose(struct site_builder *b, struct result_oom_verdict *v)
 {
     bool first = false;
@@ -105,7 +107,7 @@ static void choose(struct site_builder *b, struct result_oom_verdict *v)
 #define TEXT(s, ...) arena_printf((s)->b->arena, __VA_ARGS__)
 #define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
 
-/* A guess is never said to be enough: its amount is the most that it can be. */
+/* A guess is never said to be enough: its amount is an upper bound. */
 static int8_t guess(const struct oom_sight *s, int8_t enough)
 {
     if (s->certainty != RESULT_CERTAINTY_GUESSED) {
@@ -136,7 +138,7 @@ static int order_stacks(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* The call paths whose live blocks are all of a kind; 0: some share theirs with others. */
+/* The call paths whose live blocks are all of one kind; 0: some also have blocks of others. */
 static size_t stacks_of(const struct oom_sight *s,
                         bool (*is)(const struct oom_sight *, const struct result_category_line *), uint32_t *stacks)
 {
@@ -156,7 +158,7 @@ static size_t stacks_of(const struct oom_sight *s,
     return shared ? 0 : n;
 }
 
-/* What frees the live blocks of a kind, `frees` bytes. False: the request fails without them, too. */
+/* A measure that frees the live blocks of a kind, `frees` bytes. False: the request fails without them, too. */
 static bool add_drop(struct oom_sight *s, enum oom_effort effort,
                      bool (*is)(const struct oom_sight *, const struct result_category_line *), const char *name,
                      int64_t frees, const char *text)
@@ -171,7 +173,7 @@ static bool add_drop(struct oom_sight *s, enum oom_effort effort,
     return !m.replayed || m.fits;
 }
 
-/* What was added since comes before all else. */
+/* Moves what was added since to the front. */
 static void lead(struct oom_sight *s, size_t before)
 {
     if (s->v->measures_n > before) {
@@ -209,7 +211,7 @@ static void add_replayed(struct oom_sight *s, enum oom_replay_setting setting, c
                         : NULL;
     s->measure = (struct result_measure){
         .replayed = TEXT(s, "with %s", oom_replay_conf(setting)), .fits = true, .spare_bytes = r->spare_bytes};
-    /* the pass that does not fit goes on to ask for more */
+    /* the pass that does not fit goes on to request more */
     const bool leads = s->v->cause != RESULT_CAUSE_CAPACITY;
     add(s, leads ? OOM_EFFORT_SETTING : OOM_EFFORT_TRAINING, frees > s->need ? frees : s->need, OOM_MEASURE_FITS,
         TEXT(s, "%s%s%s%s%s", s->set.text ? "add " : "set ", s->set.text ? oom_replay_conf(setting) : variable,
@@ -226,7 +228,7 @@ static bool has_settings(const struct oom_sight *s)
            s->set.expandable != RUN_YES && s->set.backend != RUN_BACKEND_ASYNC && s->set.backend != RUN_BACKEND_NONE;
 }
 
-/* Where growing segments do not help. */
+/* If growing segments do not help. */
 static void other_settings(struct oom_sight *s)
 {
     const struct whatif_request *grown = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE), *best = NULL;
@@ -261,7 +263,7 @@ static void expandable(struct oom_sight *s)
     cached -= arena_add_capped(idle.pending, idle.private);
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
     int64_t free = run_is_known(s->f->free) ? s->f->free : 0, asked = oom_segment_bytes(s->f->requested, true);
-    /* had they grown from the start, blocks would lie closer */
+    /* if they had grown from the start, blocks would be closer together */
     bool most = s->v->cause == RESULT_CAUSE_FRAGMENTATION && frees < cached && arena_add_capped(frees, free) < asked;
     frees = most ? cached : frees;
     bool fits = arena_add_capped(frees, free) >= asked;
@@ -280,7 +282,7 @@ static void expandable(struct oom_sight *s)
     }
 }
 
-/* What is asked for in forward or backward halves with the batch. */
+/* Requests in forward or backward halve with the batch. */
 static void batch(struct oom_sight *s)
 {
     int64_t grows = arena_add_capped(arena_add_capped(activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
@@ -325,7 +327,7 @@ static void eight_bit(struct oom_sight *s)
         oom_stack_passes(run, o->heaviest, "deepspeed", NULL)) {
         return;
     }
-    /* Adam's two states of each parameter, of which the first step had made a part */
+    /* Adam's two states of each parameter, part of which the first step had made */
     int64_t whole =
         oom_stack_passes(run, o->heaviest, "/torch/optim/adam", NULL)
             ? arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_PARAMETERS].bytes)
@@ -405,7 +407,7 @@ static void foreach (struct oom_sight *s)
     }
 }
 
-/* The program calls itself a training. */
+/* A file name of the program says that it is a training. */
 static bool in_training_file(const struct oom_sight *s)
 {
     const struct run *run = s->b->run;
@@ -422,12 +424,16 @@ static bool in_training_file(const struct oom_sight *s)
 
 static void no_grad(struct oom_sight *s)
 {
-    /* one line alone may be collecting its results, and so may those of a leak */
-    bool sure = s->repeating > 1 && s->v->cause != RESULT_CAUSE_LEAK;
+    const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
+    /* a single line may be collecting its results, and so may those of a leak */
+    bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
     if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
         return;
     }
-    if (!s->evaluates && in_training_file(s)) {
+    if (site_is_without_gradients(s->b, pass)) {
+        return;
+    }
+    if ((!s->evaluates && in_training_file(s)) || !sure) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }
@@ -449,8 +455,8 @@ static bool in_loss(const struct run *run, uint32_t stack)
            oom_stack_passes(run, stack, "/transformers/loss/", NULL);
 }
 
-/* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces one is there
- * at a time. */
+/* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces only one is
+ * live at a time. */
 static void chunked_loss(struct oom_sight *s)
 {
     enum { CHUNKS = 8 };
@@ -483,13 +489,13 @@ static void chunked_loss(struct oom_sight *s)
     lead(s, before);
 }
 
-/* Of the heaviest kind of copies. */
+/* Of the largest kind of copies. */
 static bool is_copy(const struct oom_sight *s, const struct result_category_line *l)
 {
     return l->category == RESULT_CATEGORY_UNKNOWN && oom_copy_of(s->b->run, l->stack) == s->copy;
 }
 
-/* A checkpoint or a copy that is still there: the heaviest kind of them. */
+/* A checkpoint or a copy that is still live: the largest kind of them. */
 static void copies(struct oom_sight *s)
 {
     const struct oom_holder *most = NULL;
@@ -528,7 +534,7 @@ static void key_value_cache(struct oom_sight *s)
              SIZE(s, s->cache.bytes)));
 }
 
-/* The request, had the GPU so much more free. */
+/* The request, if the GPU had that much more free. */
 static void decide_free(struct oom_sight *s, int64_t more, const char *name)
 {
     const int64_t free_bytes = run_is_known(s->f->free) ? s->f->free : 0;
@@ -536,7 +542,7 @@ static void decide_free(struct oom_sight *s, int64_t more, const char *name)
     if (r.known) s->measure = (struct result_measure){.replayed = name, .fits = r.fits, .spare_bytes = r.spare_bytes};
 }
 
-/* GPUSPY_LIMIT's cap, as much as the request needs. */
+/* GPUSPY_LIMIT's cap, raised by what the request needs. */
 static void limit(struct oom_sight *s)
 {
     if (!s->v->capped || !run_is_known(s->f->total)) return;
@@ -546,7 +552,7 @@ static void limit(struct oom_sight *s)
         TEXT(s, "raise GPUSPY_LIMIT, %s here, by at least %s, or drop it", SIZE(s, s->f->total), SIZE(s, s->need)));
 }
 
-/* Not where they are the cause: that says it. */
+/* Not if they are the cause: the cause already has this advice. */
 static void others(struct oom_sight *s)
 {
     const struct run_device_sample *nvml = s->f->nvml;
@@ -560,12 +566,12 @@ static void others(struct oom_sight *s)
 }
 
 #define OF(cause) (1u << RESULT_CAUSE_##cause)
-/* Against a leak less of anything else only buys time; pinned memory is the host's; a request
- * larger than the GPU fits beside nothing. */
+/* Against a leak, less of anything else only buys time; pinned memory is the host's; a request larger than the GPU fits
+ * in no case. */
 #define SPACE (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | OF(OUTSIDE_ALLOCATOR))
 
-/* `certainty` of the amount: inferred from recorded blocks, unless it rests on what no call states (the precision, the
- * shape of the graph). `refuted_by` is what would show that it is wrong. */
+/* `certainty` of the amount: inferred from recorded blocks, unless it depends on what no call states (the precision,
+ * the shape of the graph). `refuted_by`: what would show that it is wrong. */
 static const struct {
     uint32_t causes;
     void (*add)(struct oom_sight *s);
@@ -601,7 +607,7 @@ static void advise(struct site_builder *b, struct result_oom_verdict *v, struct 
 {
     struct oom_sight s = oom_sight_of(b, v, c, training);
     s.replays = replays;
-    bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* what would have been enough: it was */
+    bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* what would have been enough was granted */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (!served && (measures[i].causes & (1u << v->cause))) {
             s.certainty = measures[i].certainty;

@@ -9,14 +9,14 @@
 enum oom_replay_setting { OOM_REPLAY_EXPANDABLE, OOM_REPLAY_SPLIT, OOM_REPLAY_ROUNDED, OOM_REPLAY_SETTINGS };
 
 struct oom_replays;
-/* NULL: no fatal request of PyTorch's allocator is there, or the replay of the recorded settings differs from the
+/* NULL: there is no fatal request of PyTorch's allocator, or the replay of the recorded settings differs from the
  * recording. One replay for all settings; the caller frees it. */
 struct oom_replays *oom_replay_start(struct site_builder *b);
 const char *oom_replay_conf(enum oom_replay_setting setting); /* "key:value" */
-/* Whether the request of this verdict then gets memory, and what is left of the GPU. NULL: unknown. */
+/* Does the request of this verdict then succeed, and what is left of the GPU? NULL: unknown. */
 const struct whatif_request *oom_replay_of(const struct oom_replays *r, const struct result_oom_verdict *v,
                                            enum oom_replay_setting setting);
-bool oom_replay_unsure(const struct oom_replays *r); /* some requests are known up to 1 MiB only */
+bool oom_replay_unsure(const struct oom_replays *r); /* some requests are known to 1 MiB only */
 void oom_replay_free(struct oom_replays *r);
 
 #endif

@@ -7,7 +7,7 @@ bool oom_is_part_of(const char *text, const char *part)
     return text && strstr(text, part);
 }
 
-/* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
+/* Is a Python frame in a file and a function whose names contain these? NULL: any. */
 bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function)
 {
     const struct run_frame *f;
@@ -31,7 +31,7 @@ static void hold(struct oom_held *h, const struct result_category_line *l)
     }
 }
 
-/* A cache of keys and values grows with each token and is no part of any backward pass. */
+/* A cache of keys and values grows with each token and is not part of any backward pass. */
 static bool is_cache(const struct run *run, uint32_t stack)
 {
     return oom_stack_passes(run, stack, "cache_utils", NULL) || oom_stack_passes(run, stack, NULL, "Cache.");
@@ -70,7 +70,7 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
     hold(&s->of[l->category], l);
 }
 
-/* What the request was made for: as a block that had come to stay. */
+/* The phase for which the request was made, by the category of a block that stayed. */
 static enum oom_phase phase_of(struct category_finder *c, uint32_t stack)
 {
     static const enum oom_phase phases[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_ACTIVATIONS] = OOM_FORWARD,
@@ -109,7 +109,7 @@ static bool is_named(const struct run *run, uint32_t stack, const char *const *n
     return found;
 }
 
-/* The line that called the outermost module: of the program's own loop. NULL: in no module. */
+/* The line of the program's own loop that called the outermost module. NULL: in no module. */
 static const struct run_frame *model_caller(const struct run *run, uint32_t stack)
 {
     const struct run_frame *f, *caller = NULL;
@@ -143,9 +143,9 @@ static bool seen_before(const struct run *run, uint32_t process, const struct ma
     return false;
 }
 
-/* Training's forward passes came before the backward passes that followed them, so the lines that
- * call the model there were seen before the last new path of backward or of the optimizer. Where
- * the line that called it now was not, and steps have gone by, nothing has ever followed it. */
+/* Training's forward passes came before the backward passes that followed them, so the lines that call the model there
+ * were recorded before the last new path of backward or of the optimizer. If the line that called it now was not, and
+ * steps have passed, no backward pass has ever followed it. */
 static bool never_followed(const struct oom_sight *s)
 {
     enum { STEPS_LEAST = 3 };
@@ -200,7 +200,7 @@ struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict 
     const struct oom_facts *f = v->facts;
     struct oom_sight s = {.b = b, .v = v, .f = f, .need = oom_needed_bytes(f)};
     s.set = run_torch_settings(b->run, v->process);
-    /* a little is worth saying where it is enough */
+    /* a little is worth reporting if it is enough */
     s.least = run_is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;

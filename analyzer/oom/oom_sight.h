@@ -1,4 +1,4 @@
-/* What a failed request shows of its program: which pass it belongs to, and what its categories hold. The measures
+/* What a failed request shows about its program: which pass it belongs to, and what its categories hold. The measures
  * (oom_measures.c) are chosen by it. */
 #ifndef GPUSPY_OOM_SIGHT_H
 #define GPUSPY_OOM_SIGHT_H
@@ -8,10 +8,10 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/run/settings.h"
 
-/* What lines of one category come to, and what their stacks say. */
+/* The sum of lines of one category, and what their stacks show. */
 struct oom_held {
     int64_t bytes;
-    double blocks; /* how many alike blocks they amount to */
+    double blocks; /* the number of similar blocks to which they amount */
     double squares;
     uint32_t heaviest; /* stack */
     int64_t most;
@@ -24,33 +24,33 @@ struct oom_sight {
     struct result_oom_verdict *v;
     const struct oom_facts *f;
     struct run_torch_settings set;
-    int64_t need, least;  /* least: what is below it does not matter */
+    int64_t need, least;  /* least: smaller amounts do not matter */
     enum oom_phase phase; /* of the request */
     struct oom_held of[RESULT_CATEGORIES_N];
     struct oom_held cache;   /* of keys and values: activations that stay on purpose */
     struct oom_held buckets; /* DistributedDataParallel's */
-    int64_t forward;         /* temporaries of forward passes: they, too, grow with the batch */
+    int64_t forward;         /* temporaries of forward passes, which also grow with the batch */
     struct oom_held foreach; /* temporaries of an optimizer that works on all parameters at once */
     int64_t repeated;        /* activations of lines that have made several */
-    int64_t kept;            /* of them all but one a line: only a backward pass needs them */
+    int64_t kept;            /* of them all but one per line: only a backward pass needs them */
     unsigned repeating;      /* such lines */
     bool evaluates;          /* a forward pass that no backward pass follows */
-    bool named;              /* … as the name of a function has it */
-    bool keeps;              /* … which keeps all the same what one would need */
+    bool named;              /* … according to the name of a function */
+    bool keeps;              /* … which nevertheless keeps what one would need */
     bool checkpointed, autocast, trains;
     const struct oom_replays *replays;
-    enum result_certainty certainty; /* of the measure that is added now */
+    enum result_certainty certainty; /* of the measure that is being added */
     const char *refuted_by;
-    struct result_measure measure; /* what a replay says of it */
+    struct result_measure measure; /* the result of a replay */
     const struct oom_holder *copy; /* the kind of copies that is_copy finds */
 };
 
 bool oom_is_part_of(const char *text, const char *part); /* false: `text` is NULL */
-/* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
+/* Is a Python frame in a file and a function whose names contain these? NULL: any. */
 bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function);
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);
-/* `training`: as oom_trains has it. */
+/* `training`: the result of oom_trains. */
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
                               bool training);
 

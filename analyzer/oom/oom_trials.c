@@ -1,7 +1,7 @@
-/* A sweep that keeps its models looks like one model too large: parameters, gradients and optimizer states of all
- * trials are alive. What tells them apart is time: a call path that builds or moves a module comes again after backward
- * passes, and its earlier blocks are still there. Modules that are built one after another before any training (teacher
- * and student, two networks of a GAN, a pipeline's models) belong to one trial. */
+/* A sweep that keeps its models looks like one model that is too large: parameters, gradients and optimizer states of
+ * all trials are live. Time distinguishes the two: a call path that builds or moves a module occurs again after
+ * backward passes, and its earlier blocks are still live. Modules that are built one after another before any training
+ * (teacher and student, two networks of a GAN, a pipeline's models) belong to one trial. */
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
@@ -15,10 +15,11 @@ static bool builds(struct oom_trials *t, const struct run *run, uint32_t stack)
 {
     uint32_t *at = map_at(&t->stacks, stack);
     if (*at == MAP_NEW) {
-        *at = run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
-              run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
-              run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
-              run_stack_is_in(run, stack, NULL, "from_pretrained");
+        *at = !run_stack_is_in(run, stack, "/copy.py", "deepcopy") && /* of weights: averages, snapshots */
+              (run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
+               run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
+               run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
+               run_stack_is_in(run, stack, NULL, "from_pretrained"));
     }
     return *at != 0;
 }
@@ -48,7 +49,7 @@ void oom_trials_release(struct oom_trials *t)
     map_free(&t->stacks);
 }
 
-/* The trial that a time belongs to, plus 1; 0: before the first. */
+/* The trial that contains a time, plus 1; 0: before the first. */
 static size_t trial_at(const struct oom_trials *t, int64_t ns)
 {
     size_t low = 0, high = t->n;
@@ -93,14 +94,14 @@ static void take(void *self, const struct run_lifetime *life)
     }
 }
 
-/* As a notebook's cells make it that were copied, or whose names count up: another line, the same blocks. */
+/* As in cells of a notebook that were copied, or whose names count up: another line, the same blocks. */
 static bool same_model(const struct oom_trial *a, const struct oom_trial *b)
 {
     enum { LEAST = 4 };
     return a->count >= LEAST && a->count == b->count && a->bytes == b->bytes;
 }
 
-/* The notebook cell that a stack is in. */
+/* The notebook cell of a stack. */
 static const struct run_frame *cell_of(const struct run *run, uint32_t stack)
 {
     const struct run_frame *f, *cell = NULL;
@@ -113,7 +114,7 @@ static const struct run_frame *cell_of(const struct run *run, uint32_t stack)
     return cell;
 }
 
-/* The same line of a cell that was run again, under the name that a notebook gives it then: models of other sizes. */
+/* The same line of a cell that was run again, under the name that a notebook then gives it: models of other sizes. */
 static bool same_cell(const struct run *run, const struct oom_trial *a, const struct oom_trial *b)
 {
     const struct run_frame *x = a->count && b->count ? cell_of(run, a->stack) : NULL,

@@ -87,12 +87,14 @@ void oom_explain_cap(struct oom_words *w)
     if (r.known && !r.fits) {
         return;
     }
+    const char *variable = set.variable ? set.variable : "PYTORCH_CUDA_ALLOC_CONF", *value;
+    size_t length;
+    const bool in_variable = set.text && run_conf_value(set.text, "per_process_memory_fraction", &value, &length);
+    const char *fraction = in_variable ? TEXT(w, "per_process_memory_fraction in %s", variable)
+                                       : "torch.cuda.set_per_process_memory_fraction";
+    const char *split = set.max_split_bytes ? TEXT(w, ", or max_split_size_mb in %s", variable) : "";
     advise_replayed(w, OOM_EFFORT_SETTING, w->f->free, "without the limit", &r,
-                    TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
-                         set.max_split_bytes ? ", or max_split_size_mb in " : "",
-                         !set.max_split_bytes ? ""
-                         : set.variable       ? set.variable
-                                              : "PYTORCH_CUDA_ALLOC_CONF"));
+                    TEXT(w, "raise or drop %s%s", fraction, split));
 }
 
 /* The process of this run, on the same machine, that has this pid; NULL: none. */

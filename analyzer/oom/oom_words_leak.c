@@ -185,6 +185,16 @@ static void explain_collector(struct oom_words *w)
     }
 }
 
+/* A program without tensors: what it allocates, it must free itself. */
+static void explain_buffers(struct oom_words *w)
+{
+    const facts *f = w->f;
+    w->v->verdict = TEXT(w, "a leak: CUDA allocations at %s are never freed, %s: %s",
+                         oom_place_text(w, f->growing_stack), rhythm_text(w), share_text(w, f->growing_heaviest));
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+                 TEXT(w, "%s: free each block after its last use, also where a function returns early", line_of(w)));
+}
+
 /* Allocations of many sizes that do not occur in every step. */
 static bool is_memoised(const facts *f)
 {
@@ -222,6 +232,10 @@ void oom_explain_leak(struct oom_words *w)
     }
     if (f->graph == OOM_GRAPH_UNKNOWN) {
         explain_outputs(w);
+        return;
+    }
+    if (f->layer != RUN_SERIES_TENSOR && w->v->growing.kind == GS_FRAME_NATIVE) {
+        explain_buffers(w);
         return;
     }
     if (is_memoised(f)) {

@@ -26,7 +26,7 @@ static int64_t or_zero(int64_t value)
     return run_is_known(value) && value > 0 ? value : 0;
 }
 
-/* As much of `at_most` as is left. */
+/* At most `at_most` of what is left. */
 static int64_t take(int64_t *left, int64_t at_most)
 {
     int64_t taken = at_most < 0 ? 0 : at_most < *left ? at_most : *left;
@@ -34,7 +34,7 @@ static int64_t take(int64_t *left, int64_t at_most)
     return taken;
 }
 
-/* What the process took by recorded calls: `own` is all of it. */
+/* The process's recorded allocations: `own` is all of it. */
 static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t *parts)
 {
     int64_t reserved = or_zero(f->reserved);
@@ -44,10 +44,9 @@ static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t 
     parts[RESULT_HELD_DIRECT] = own;
 }
 
-/* What is in use and was not recorded. NVML's sample is a little older or younger than the failure:
- * others and what nobody owns are taken to have been the same, and this process's context is what
- * remains, for its allocations are known to the moment. NVML's total has memory that CUDA's has
- * not, kept for itself by the driver. */
+/* What is in use and was not recorded. NVML's sample is slightly older or younger than the failure: other processes and
+ * unowned memory are assumed to have been the same, and this process's context is the remainder, because its
+ * allocations are known exactly. NVML's total includes memory that CUDA's does not, which the driver keeps. */
 static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64_t *parts)
 {
     parts[RESULT_HELD_IDLE] = take(&left, or_zero(f->idle));
@@ -84,7 +83,7 @@ bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESU
     own = or_zero(f->reserved) > own ? f->reserved : own;
     parts[RESULT_HELD_GRAPHS] = take(&left, or_zero(f->graphs));
     int64_t over = own - left;
-    if (over > 0) { /* managed memory may lie with the host */
+    if (over > 0) { /* managed memory may be on the host */
         if (over > or_zero(f->managed)) {
             return false;
         }
@@ -100,8 +99,7 @@ bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESU
 /* --- what is known of the moment
  * ------------------------------------------------------------------ */
 
-/* In a run without PyTorch's own word, what a category could be found for: its allocator made it.
- */
+/* In a run without PyTorch's own reports: memory with a category was allocated by its allocator. */
 static bool is_tensor(const struct result_oom_verdict *v, enum result_category category)
 {
     return v->live_layer == RUN_SERIES_TENSOR ||
@@ -118,15 +116,15 @@ static int64_t tensor_bytes(const struct result_oom_verdict *v)
     return torch && run_is_known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
 }
 
-/* PyTorch's segments: their tensors are told instead. */
+/* PyTorch's segments: their tensors are shown instead. */
 static bool is_segment(struct site_builder *b, const struct result_oom_verdict *v, const struct oom_taken *t)
 {
     return v->live_layer == RUN_SERIES_TENSOR &&
            site_owner_kind(b, site_owner_of_location(b, t->location)) == RESULT_OWNER_TORCH;
 }
 
-/* What CUDA's pools held then, as they last said: when an allocation from one failed, or it was
- * trimmed. Read a little after the failure, which makes them say it. */
+/* What CUDA's pools held then, as last reported: when an allocation from one failed, or it was trimmed. Read shortly
+ * after the failure, which causes such a report. */
 static int64_t pools_held(const struct run *run, const struct run_oom *row)
 {
     static const int64_t soon_ns = 100000000;
@@ -166,7 +164,7 @@ static struct oom_waterfall_facts facts_of(struct site_builder *b, const struct 
         w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_segment(b, v, t) ? t->bytes : 0);
     }
     w.idle = pools_held(b->run, f->row) - w.pools;
-    if (w.tensors && v->live_layer != RUN_SERIES_TENSOR && w.pools) { /* its tensors are the pool's */
+    if (w.tensors && v->live_layer != RUN_SERIES_TENSOR && w.pools) { /* its tensors are in the pool */
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
     }
     return w;
@@ -222,7 +220,7 @@ static int compare_held_lines(const void *a, const void *b)
     return order ? order : (x->count < y->count) - (x->count > y->count);
 }
 
-/* Lines that come to more than their part cannot be its lines: they are left out. */
+/* Lines whose sum exceeds their part cannot be its lines: they are left out. */
 static void lines_close(struct lines *l, struct result_held_part *part)
 {
     if (l->n && l->sum <= part->bytes) {
@@ -249,7 +247,7 @@ static struct result_held_part *part_add(struct result_oom_verdict *v, enum resu
     return part;
 }
 
-/* Largest first; `all` is what the parts of TENSORS come to. */
+/* Largest first; `all` is the sum of the parts of TENSORS. */
 static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_t all)
 {
     const struct result_by_category *c = &v->by_category;
@@ -258,7 +256,7 @@ static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_
         bytes[i] = is_tensor(v, (enum result_category)i) ? c->bytes[i] : 0;
         sum = arena_add_capped(sum, bytes[i]);
     }
-    bytes[RESULT_CATEGORY_UNKNOWN] += all > sum ? all - sum : 0; /* that PyTorch counts, and not we */
+    bytes[RESULT_CATEGORY_UNKNOWN] += all > sum ? all - sum : 0; /* that PyTorch counts, and gpuspy does not */
     for (unsigned n = 0; n < RESULT_CATEGORIES_N && all > 0; n++) {
         unsigned most = 0;
         for (unsigned i = 1; i < RESULT_CATEGORIES_N; i++) {
@@ -327,7 +325,7 @@ static void cached(struct site_builder *b, const struct result_oom_verdict *v, s
     lines_close(&lines, part);
 }
 
-/* NULL: the frames do not tell. */
+/* NULL: the frames do not decide. */
 static const char *owner_of(struct site_builder *b, uint32_t location)
 {
     uint32_t owner = site_owner_of_location(b, location);
@@ -342,7 +340,7 @@ static void direct(struct site_builder *b, const struct result_oom_verdict *v, s
     }
     const struct oom_facts *f = v->facts;
     struct lines lines = {.b = b};
-    struct map tensors = {0}; /* stacks that stand with the tensors */
+    struct map tensors = {0}; /* stacks that are listed with the tensors */
     for (size_t i = 0; v->live_layer != RUN_SERIES_TENSOR && i < v->by_category.lines_n; i++) {
         const struct result_category_line *l = &v->by_category.lines[i];
         if (is_tensor(v, l->category)) {
@@ -364,7 +362,7 @@ static void direct(struct site_builder *b, const struct result_oom_verdict *v, s
 /* --- other processes
  * ------------------------------------------------------------------------------ */
 
-/* What a process of this run had taken of a GPU of its host by then, as its timeline says. */
+/* What a process of this run had allocated on a GPU of its host by then, according to its timeline. */
 static int64_t taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
     const struct result_report *r = b->report;
@@ -394,7 +392,7 @@ static const char *process_name(struct site_builder *b, const struct run_process
                : arena_printf(b->arena, "process %u of this run", p->pid);
 }
 
-/* This run's own by what they recorded; of the rest NVML names the foremost. */
+/* This run's own processes by what they recorded; of the others NVML names the largest. */
 static void others(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
     const struct run_device_sample *nvml = v->facts->nvml;
@@ -415,7 +413,7 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
             foremost_named = foremost_named || (nvml && nvml->other_pid == p[i].pid);
         }
     }
-    if (lines.sum > part->bytes) { /* they use another device, which goes by the same word */
+    if (lines.sum > part->bytes) { /* they use another device with the same name */
         lines.n = 0;
         lines.sum = 0;
         foremost_named = false;
@@ -433,8 +431,7 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
 /* --- all of it
  * ------------------------------------------------------------------------------------ */
 
-/* Up to 1 MiB, PyTorch rounds up to 512 bytes; what is larger keeps up to 1 MiB that is not worth a
- * block of its own. */
+/* Up to 1 MiB, PyTorch rounds up to 512 bytes; larger blocks keep up to 1 MiB that is not worth a separate block. */
 static int64_t rounding(const struct result_oom_verdict *v)
 {
     enum { SMALL = 1 << 20, GRAIN = 512 };
@@ -459,7 +456,7 @@ void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
                                                                                [RESULT_HELD_OTHERS] = others};
     int64_t parts[RESULT_HELD_N];
     struct oom_waterfall_facts f = facts_of(b, v);
-    /* live_sum: what was live then was not kept, of one failure among very many */
+    /* live_sum: what was live then was not kept, for one failure among very many */
     if (v->space == GS_SPACE_PINNED || v->device_live == RUN_UNKNOWN || v->total_bytes <= 0 ||
         !oom_waterfall_parts(&f, parts)) {
         return;

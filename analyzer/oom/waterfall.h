@@ -4,26 +4,25 @@
 
 #include "analyzer/oom/oom.h"
 
-/* What is known of that moment: bytes, RUN_UNKNOWN where it is not. */
+/* What is known of that moment: bytes, RUN_UNKNOWN if not. */
 struct oom_waterfall_facts {
     int64_t total, free;
     int64_t live;     /* CUDA allocations of this process */
     int64_t managed;  /* of it in managed memory, which need not be on the device */
-    int64_t tensors;  /* in tensors; unknown where PyTorch told none */
-    int64_t reserved; /* by PyTorch's allocator: tensors and what is cached */
+    int64_t tensors;  /* in tensors; unknown if PyTorch reported none */
+    int64_t reserved; /* by PyTorch's allocator: tensors and cache */
     int64_t pools;    /* of `live`, and not reserved: in allocations from CUDA's pools */
     int64_t idle;     /* held by those pools and in no allocation */
     int64_t graphs;   /* for graphs */
-    int64_t first;    /* in use, and not by recorded allocations, when the device was first seen */
-    int64_t nvml_total, nvml_free, nvml_own, nvml_others; /* by NVML, about then */
+    int64_t first;    /* in use, not by recorded allocations, when the device was first seen */
+    int64_t nvml_total, nvml_free, nvml_own, nvml_others; /* by NVML, at about that time */
 };
 
-/* Fills `parts`, none negative; they sum to the total. False: what is known does not go together,
- * or is too little. */
+/* Fills `parts`, none negative; they sum to the total. False: the figures contradict each other, or are too few. */
 bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N]);
 
-/* Of what PyTorch caches, what no other request can have: freed blocks that a stream may still use, and
- * what belongs to CUDA graphs. */
+/* Of what PyTorch caches, what no other request can use: freed blocks that a stream may still use, and memory of CUDA
+ * graphs. */
 struct oom_idle {
     int64_t pending, private;
 };

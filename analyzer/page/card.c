@@ -7,7 +7,7 @@
 #include "analyzer/base/units.h"
 
 enum {
-    WIDTH = 1200, /* of previews in chats and on the web, in pixels */
+    WIDTH = 1200, /* the size of previews in chats and on the web, in pixels */
     HEIGHT = 630,
     MARGIN = 56,
     LINE = 34, /* from one line of text to the next */
@@ -15,7 +15,7 @@ enum {
     CHART_BOTTOM = 560,
     COLUMNS = 78, /* characters per line: 14 px each of the 1088 that there are */
     SAMPLES = 136,
-    LIMIT_FAR = 4 /* a device that is more times the peak would leave no room for the curve */
+    LIMIT_FAR = 4 /* a device that is this many times the peak would leave no room for the curve */
 };
 
 static const char *const ink = "#e6e7e9", *const soft = "#a3a8b0", *const bad = "#ff8a7a", *const good = "#6fd0a5",
@@ -85,7 +85,7 @@ static const struct result_timeline *timeline_of(const struct result_report *r, 
     return NULL;
 }
 
-/* The most of each of SAMPLES stretches. */
+/* The maximum of each of SAMPLES intervals. */
 static void sample(const struct result_timeline *t, double end, int64_t most[SAMPLES])
 {
     size_t i = 0;
@@ -116,7 +116,7 @@ static void area(struct card *c, const int64_t most[SAMPLES], int64_t top, const
     fprintf(c->out, "V%dZ\"/>\n", CHART_BOTTOM);
 }
 
-/* Memory over time below the dashed line of what the device has. */
+/* Memory over time below the dashed line of the device's size. */
 static void chart(struct card *c, uint32_t process, int device, double failed_s)
 {
     const struct result_report *r = c->report;

@@ -6,13 +6,13 @@
 
 enum {
     BINS = 256,          /* of a process's time */
-    BINS_KEPT = 1 << 21, /* in memory; later ones are added to their place's last */
+    BINS_KEPT = 1 << 21, /* in memory; later ones are added to their call site's last bin */
     POINTS = 12000,      /* written */
     PLACES = 300,        /* written */
 };
 
 struct bin {
-    uint32_t next; /* of the place, from 1 on; 0 none */
+    uint32_t next; /* of the call site, from 1 on; 0 none */
     uint16_t number;
     uint32_t count;
     int64_t first_ns, last_ns, ns, bytes;
@@ -90,7 +90,7 @@ static void add(struct page_calls *c, const struct place *key, int64_t start_ns,
 static void calls_on_wait(void *self, const struct question_wait *w)
 {
     struct page_calls *c = self;
-    if (!run_is_known(w->start_ns)) { /* the page shows times */
+    if (!run_is_known(w->start_ns)) { /* the page needs times */
         return;
     }
     add(c,
@@ -142,7 +142,7 @@ void page_calls_free(struct page_calls *c)
 
 /* --- writing ------------------------------------------------------------------------------------ */
 
-struct written { /* a place, with all call paths that lead there */
+struct written { /* a call site, with all its call paths */
     struct place place;
     struct bin bins[BINS];
 };
@@ -212,7 +212,7 @@ static void put_place(const struct page_calls *c, const struct written *g, struc
     page_put_close(w, '}');
 }
 
-/* What is worth a row: waits by their time, copies by their size, the most frequent of equals. */
+/* The order of importance: waits by their time, copies by their size, then by number. */
 static int compare_places(const void *a, const void *b)
 {
     const struct place *x = *(const struct place *const *)a, *y = *(const struct place *const *)b;
@@ -232,7 +232,7 @@ static size_t bins_of(const struct page_calls *c, const struct place *p)
     return n;
 }
 
-/* The heaviest of waits and of copies have sites of their own, each half of the room. */
+/* The largest waits and copies have their own sites, each half of the room. */
 static size_t choose(struct page_calls *c, struct place **order, struct page_stacks *stacks)
 {
     size_t points[2] = {0}, places[2] = {0}, merged = 0;
@@ -264,7 +264,7 @@ size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct p
     struct map of = {0};
     struct written **groups = NULL;
     size_t n = 0, cap = 0;
-    question_waits_free(c->waits); /* tells what is left */
+    question_waits_free(c->waits); /* reports the last ones */
     c->waits = NULL;
     struct place **order = arena_realloc(NULL, c->places_n + 1, sizeof *order);
     size_t merged = choose(c, order, stacks);

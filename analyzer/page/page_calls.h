@@ -1,4 +1,4 @@
-/* Waits and copies over time in a page: by place, in bins of the process's time. */
+/* Waits and copies over time in a page: by call site, in bins of the process's time. */
 #ifndef GPUSPY_PAGE_CALLS_H
 #define GPUSPY_PAGE_CALLS_H
 
@@ -9,7 +9,7 @@ struct page_calls *page_calls_new(struct run *run);
 void page_calls_free(struct page_calls *c);
 /* A run_call_fn for the report's pass. */
 void page_calls_add(void *self, const struct run_copy *copy, const struct run_sync *sync);
-/* Member "calls". Returns how many places were merged. */
+/* Member "calls". Returns how many call sites were merged. */
 size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct page_writer *w);
 
 #endif

@@ -80,9 +80,9 @@ void page_events_put(const struct result_report *r, struct page_writer *w)
 
 struct mark {
     int64_t start_ns, end_ns;
-    uint32_t thread, name; /* name: of `names` */
+    uint32_t thread, name; /* name: index in `names` */
 };
-struct name { /* of a process: every `stride`-th of its marks is kept */
+struct name { /* per process: every `stride`-th of its marks is kept */
     uint32_t process;
     const char *name, *domain;
     uint8_t kind;
@@ -129,7 +129,7 @@ static void events_on_mark(void *self, const struct run_mark *m)
     }
 }
 
-/* The names that come by most seldom first: a name of which all marks are there says most. */
+/* The rarest names first: a name with all of its marks is the most useful. */
 static int seldom(const void *a, const void *b)
 {
     const struct name *x = a, *y = b;
@@ -144,7 +144,7 @@ static int earlier(const void *a, const void *b)
                                       : (x->name > y->name) - (x->name < y->name);
 }
 
-/* All that there is room for, in order of time. */
+/* As many as there is room for, in order of time. */
 static struct mark *gather(struct marks *all, size_t *n)
 {
     size_t cap = 0;

@@ -13,8 +13,8 @@ enum {
     NO_FATE = 255,
 };
 
-struct memo {             /* by location: its blocks mostly end alike */
-    uint32_t fate, kinds; /* fate: with the block's use; kinds: see tell() */
+struct memo {             /* by location: most of its blocks end alike */
+    uint32_t fate, kinds; /* fate: including the block's use; kinds: see categories_of_block() */
 };
 
 struct page_kinds {
@@ -25,8 +25,8 @@ struct page_kinds {
     const struct step_list *steps; /* of the process, NULL none */
     int64_t end_ns;
     bool torch_device[DEVICES];
-    struct map kind_of[3]; /* by what it is: the call that made it, its fate → kinds */
-    uint8_t *fates;        /* by stack that frees, NO_FATE not asked; of RUN_NONE the last */
+    struct map kind_of[3]; /* by the call that made the block and its fate → kinds */
+    uint8_t *fates;        /* by stack that frees, NO_FATE not computed; the last for RUN_NONE */
     size_t stacks;
     struct map outlived; /* of the process: series and stack → category */
     struct memo *memos;
@@ -65,10 +65,10 @@ static uint64_t outlived_key(enum run_series_layer layer, int device, uint32_t s
     return ((uint64_t)(uint32_t)(device + 1) << 3 | layer) << 32 | stack;
 }
 
-/* Of a call path's blocks that outlived the run most were: */
+/* The category of most of a call path's blocks that outlived the run: */
 static void list_outlived(struct page_kinds *k, const struct result_category_end *end)
 {
-    struct map most = {0}; /* stack → its heaviest line */
+    struct map most = {0}; /* stack → its largest line */
     const struct result_by_category *by = &end->by_category;
     for (size_t i = 0; i < by->lines_n; i++) {
         uint32_t *at = map_at(&most, by->lines[i].stack);
@@ -107,8 +107,8 @@ void page_kinds_process(struct page_kinds *k, uint32_t process)
 
 enum { FREED, AGED, KEPT, BITS = 8 };
 
-/* Three categories in one number: of a block that is freed, of one that is so after several steps, of one
- * that is kept. */
+/* Three categories in one number: of a block that is freed, of one that is freed after several steps, of one that is
+ * kept. */
 static uint32_t categories_of_block(struct page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack,
                                     unsigned fate, unsigned use)
 {
@@ -131,7 +131,7 @@ static uint32_t categories_of_block(struct page_kinds *k, unsigned what, uint32_
     return *at;
 }
 
-/* Stacks that a replay adds (what autograd computed) are asked for each time. */
+/* Stacks that a replay adds (what autograd computed) are computed each time. */
 static unsigned fate_of(struct page_kinds *k, uint32_t free_stack)
 {
     size_t at = free_stack == RUN_NONE ? k->stacks : free_stack;

@@ -1,5 +1,5 @@
-/* What a block is for, told as it passes: the same when it is made and when it is freed. As
- * categories.c has it for the peak, but for what only the whole state of a moment tells. */
+/* What a block is for, decided as it passes: the same when it is made and when it is freed. As categories.c decides for
+ * the peak, except for what only the whole state of a moment shows. */
 #ifndef GPUSPY_PAGE_KINDS_H
 #define GPUSPY_PAGE_KINDS_H
 
@@ -9,7 +9,7 @@ struct page_kinds;
 struct page_kinds *page_kinds_new(struct run *run, const struct result_report *report);
 void page_kinds_free(struct page_kinds *k);
 void page_kinds_process(struct page_kinds *k, uint32_t process); /* its blocks come next */
-/* `series` of the block; the call that frees it, RUN_NONE not known. */
+/* `series` of the block; the call that frees it, RUN_NONE unknown. */
 enum result_category page_kind(struct page_kinds *k, const struct run_lifetime *life, const struct run_series *series,
                                uint32_t free_stack);
 

@@ -7,11 +7,11 @@
 
 enum {
     MAPS = 48,            /* in all */
-    FAILURES = 4,         /* of a process */
+    FAILURES = 4,         /* per process */
     BLOCKS = 100000,      /* in all maps together … */
     BLOCKS_MOST = 20000,  /* … and of one */
     SEGMENTS_MOST = 6000, /* of one */
-    TIMED = 1000,         /* largest blocks of one, whose times are written */
+    TIMED = 1000,         /* of the largest blocks of one map the times are written */
     GRAIN = 2 << 20,      /* PyTorch's segments are multiples of it */
     SMALL_SEGMENT = 2 << 20,
 };
@@ -19,13 +19,13 @@ enum {
 struct block {
     uint64_t address, stream;
     int64_t bytes;
-    uint32_t stack, merged; /* merged: with so many neighbours into one */
+    uint32_t stack, merged; /* merged: number of neighbours that were combined with it */
     uint8_t category;
     bool pending, private;
     int64_t alloc_ns, free_ns; /* RUN_NEVER; alloc_ns RUN_UNKNOWN */
 };
 
-enum owner { UNKNOWN, TORCH, DIRECT }; /* DIRECT: taken past PyTorch's allocator */
+enum owner { UNKNOWN, TORCH, DIRECT }; /* DIRECT: allocated outside of PyTorch's allocator */
 struct segment {
     uint64_t address, stream;
     int64_t bytes;
@@ -47,7 +47,7 @@ struct address_map {
     size_t blocks_n, blocks_cap;
     struct segment *segments;
     size_t segments_n, segments_cap;
-    /* what does not stand in it */
+    /* what is missing in the map */
     uint64_t refused, merged, left_out;
     int64_t left_out_bytes;
 };
@@ -218,7 +218,7 @@ static uint64_t end_of(uint64_t address, int64_t bytes)
     return within(address, bytes, UINT64_MAX) ? address + (uint64_t)bytes : UINT64_MAX;
 }
 
-/* What was mapped end to end is one segment; what lies across another (a damaged file) is left out. */
+/* Adjacent mappings are one segment; those that overlap another (a damaged file) are left out. */
 static void join_segments(struct address_map *map)
 {
     size_t kept = 0;
@@ -236,7 +236,7 @@ static void join_segments(struct address_map *map)
     map->segments_n = kept;
 }
 
-/* A block that lies in no segment that was seen is one of its own. */
+/* A block in no known segment becomes its own segment. */
 static void add_strays(struct address_map *map)
 {
     size_t known = map->segments_n, at = 0;
@@ -271,7 +271,7 @@ static void own(struct segment *s, const struct block *b)
     s->private = s->private || b->private;
 }
 
-/* Gives each segment its blocks. Of those that overlap, or reach out of it, the first stays. */
+/* Assigns the blocks to their segments. Of blocks that overlap, or extend beyond the segment, the first stays. */
 static void share_out(struct address_map *map)
 {
     size_t at = 0, kept = 0;
@@ -299,7 +299,7 @@ static bool has_native(const struct run *run, uint32_t stack)
     return f && f->kind == GS_FRAME_NATIVE;
 }
 
-/* A segment without blocks is PyTorch's and cached if its allocator took it, else the program's own. */
+/* A segment without blocks is cached by PyTorch if its allocator made it, else the program's own. */
 static void classify_empty(struct page_maps *m, const struct address_map *map, struct segment *s)
 {
     if (s->n) {
@@ -321,8 +321,8 @@ static bool touches(const struct block *a, const struct block *b)
     return a->address + (uint64_t)a->bytes == b->address && a->pending == b->pending;
 }
 
-/* Neighbours without a hole between them, of which one is smaller than `size`, become one: what the
- * larger one is. */
+/* Merges neighbours without a hole between them if one is smaller than `size`; the result has the properties of the
+ * larger one. */
 static void merge_small(struct address_map *map, int64_t size)
 {
     size_t kept = 0;
@@ -355,7 +355,7 @@ static int larger_segment(const void *a, const void *b)
                                 : (x->address > y->address) - (x->address < y->address);
 }
 
-/* The largest segments whose blocks there is room for. */
+/* The largest segments for whose blocks there is room. */
 static void keep_large(struct address_map *map, size_t room)
 {
     size_t blocks = 0, kept = 0;
@@ -497,7 +497,7 @@ static uint32_t pool_of(const struct segment *s, struct page_stacks *stacks)
     return page_string(stacks, pool);
 }
 
-/* flags: the owner, twice; private; expandable; the stream is known. */
+/* flags: the owner (two bits); private; expandable; the stream is known. */
 static bool is_own_block(const struct segment *s)
 {
     return !s->n && s->owner == DIRECT;
@@ -578,7 +578,7 @@ static int64_t timed_from(const struct address_map *map)
     return from;
 }
 
-/* Of a large block: its number, when it was allocated, and for how long it lived, in us; -1: to the end. */
+/* For a large block: its number, when it was allocated, and how long it lived, in us; -1: to the end. */
 static void put_time(struct page_column *c, int64_t number, int64_t *last, int64_t alloc_ns, int64_t free_ns)
 {
     if (alloc_ns == RUN_UNKNOWN || alloc_ns < 0) return;

@@ -1,7 +1,7 @@
-/* The address map of a device's memory in a page: at the peak, and at each failure that was not recovered
- * from. Segments are what was taken from CUDA; where PyTorch ran, its tensors are the blocks in them, and
- * what lies between is a hole. Bounded: of more blocks than there is room for small neighbours are drawn
- * as one, and the smallest segments are left out; each map says so. */
+/* The address map of a device's memory in a page: at the peak, and at each failure from which the program did not
+ * recover. Segments are CUDA allocations; under PyTorch, its tensors are the blocks in them, and the rest are holes.
+ * Bounded: if there are too many blocks, small neighbours are drawn as one, and the smallest segments are left out;
+ * each map states so. */
 #ifndef GPUSPY_PAGE_MAP_H
 #define GPUSPY_PAGE_MAP_H
 
@@ -11,7 +11,7 @@
 struct page_maps;
 struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds);
 void page_maps_free(struct page_maps *m);
-/* For a replay, behind one that tells `kinds` which process it is. */
+/* For a replay, after an observer that tells `kinds` the process. */
 struct run_observer page_maps_observer(struct page_maps *m);
 /* Member "maps". */
 void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w);

@@ -51,7 +51,7 @@ static uint64_t hash(const char *text, size_t n)
     return key;
 }
 
-/* The text's number; `text` is kept, or freed where it was there already. */
+/* The text's number; takes ownership of `text`, or frees it if it exists already. */
 static uint32_t share(struct shared *s, char *text, size_t n)
 {
     for (uint64_t key = hash(text, n);; key++) {
@@ -85,7 +85,7 @@ static void put_shared(struct shared *s, struct page_writer *w, const char *key,
     page_put_open(w, key, '{');
     page_put_int(w, "$", share(s, text, n));
     page_put_close(w, '}');
-    if (s->n > before) { /* written once, and counted so */
+    if (s->n > before) { /* written once, and counted once */
         w->text_bytes = inner.text_bytes;
         w->cut = inner.cut;
     }
@@ -144,7 +144,7 @@ enum {
     TEXT_LEAST = 16,
 };
 
-/* One entry a process or device, or in order of something: nothing of it can be left out. */
+/* One entry per process or device, or ordered: nothing can be left out. */
 static bool is_whole(const char *key)
 {
     static const char *const keys[] = {"frames", "stack",    "processes", "devices", "ranks",         "peak",
@@ -157,7 +157,7 @@ static bool is_whole(const char *key)
     return key == NULL;
 }
 
-/* Every so many of them, and the last. */
+/* Every n-th of them, and the last. */
 static void thin(json_t *points, size_t most)
 {
     size_t n = json_array_size(points), stride = n / most + 1, kept = 0;
@@ -192,7 +192,7 @@ static void shorten(const char *key, json_t *value, size_t most)
     }
 }
 
-/* Another attempt where the last one was too large. */
+/* Another attempt if the last result was too large. */
 static char *again(char *text, json_t *report, const struct page_writer *before, struct page_writer *w, size_t *n)
 {
     size_t most = w->text_most;

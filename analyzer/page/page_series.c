@@ -19,6 +19,7 @@ void page_series_free(struct page_series *p)
         free(p->levels[i].buckets);
         free(p->levels[i].changes);
         map_free(&p->levels[i].site_lines);
+        page_singles_free(&p->levels[i].singles);
     }
     map_free(&p->worth);
     free(p->most);
@@ -126,7 +127,7 @@ static int earlier(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The peak, and the failures that were not recovered from. */
+/* The peak, and the failures from which the program did not recover. */
 static size_t list_focus(const struct page_series *p, const struct page_level *l, int64_t *out)
 {
     size_t n = 0;
@@ -156,8 +157,8 @@ static const struct step_list *steps_of(const struct page_series *p, uint32_t pr
     return found && found->n >= STEPS_LEAST ? found : NULL;
 }
 
-/* Where steps are known, whole ones: a bucket that holds half of one would show a dip that is none. Of few
- * there are parts, and what lies outside of them is cut evenly. */
+/* If steps are known, buckets hold whole steps: a bucket with half a step would show a dip that does not exist. Few
+ * steps are divided into parts, and the time outside of them is cut evenly. */
 static void cut_steps(struct page_level *l, size_t *cap, const struct step_list *s, size_t third, int64_t end_ns)
 {
     size_t stride = s->n > 2 * third ? s->n / (2 * third) + 1 : 1, parts = third / s->n;
@@ -176,13 +177,13 @@ static void cut_steps(struct page_level *l, size_t *cap, const struct step_list 
             add_cut(l, cap, ns, end_ns);
         }
     }
-    if (parts == 0) { /* in events they are as even as in time */
+    if (parts == 0) { /* steps are as even in events as in time */
         l->every = l->next = UINT64_MAX / 2;
     }
 }
 
-/* A third of the buckets each: even in time, even in events, and in steps that grow with the distance from
- * what is looked at closely. */
+/* A third of the buckets each: even in time, even in events, and in intervals that grow with the distance from the
+ * focus. */
 static void list_cuts(const struct page_series *p, struct page_level *l)
 {
     size_t cap = 0, third = l->buckets_room / 3 + 1;
@@ -192,7 +193,7 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
     l->every = l->events <= l->buckets_room ? 1 : l->events / third + 1;
     l->next = l->every;
     if (l->every == 1) {
-        return; /* all of them */
+        return; /* one bucket for each */
     }
     if (steps) {
         cut_steps(l, &cap, steps, third, end_ns);
@@ -231,6 +232,7 @@ static void list_levels(struct page_series *p)
                                  .buckets_room = room};
         l->lines_room = CHANGES / r->peaks_n / room;
         l->lines_room = l->lines_room > LINES_MOST ? LINES_MOST : l->lines_room;
+        l->singles.most = SINGLES / r->peaks_n;
         list_cuts(p, l);
     }
 }
@@ -243,7 +245,7 @@ static int by_line(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The state at its highest moment is written down, as what differs from the one before. */
+/* Stores the state at the bucket's highest moment, as differences from the previous bucket. */
 static void close_bucket(struct page_series *p, struct page_level *l)
 {
     if (!l->open) {
@@ -273,6 +275,7 @@ static void close_bucket(struct page_series *p, struct page_level *l)
         }
     }
     l->queue_n = kept;
+    page_singles_list(&l->singles, l->now.high_ns, l->last_ns);
 }
 
 /* Before an event at that time. */
@@ -293,7 +296,7 @@ static inline void cut(struct page_series *p, struct page_level *l, int64_t ns)
 
 static inline void total_is(struct page_level *l, int64_t total, int64_t ns, bool alloc)
 {
-    ns = ns < l->last_ns ? l->last_ns : ns; /* times that make no sense do not run backwards */
+    ns = ns < l->last_ns ? l->last_ns : ns; /* inconsistent times do not run backwards */
     l->total = total;
     l->last_ns = ns;
     if (!l->open) {
@@ -328,6 +331,7 @@ static uint32_t line_add(struct page_series *p, uint32_t level, uint32_t stack, 
 {
     *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) =
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
+    p->lines[p->lines_n - 1].singles = page_singles_add(&p->levels[level].singles, (uint32_t)p->lines_n - 1);
     return (uint32_t)p->lines_n - 1;
 }
 
@@ -343,7 +347,7 @@ uint32_t page_series_shared(const struct run *run, uint32_t a, uint32_t b)
     return a;
 }
 
-/* The line of the call path's line of code; MAP_NEW: there is no room for one more. */
+/* The line that merges the call paths of the same line of code; MAP_NEW: there is no room for another one. */
 static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
     uint32_t *at = map_at(&l->site_lines, page_site_key(p->stacks, stack) << 4 | category);
@@ -357,7 +361,7 @@ static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t 
     return *at;
 }
 
-/* The line of a call path's blocks of a category that has not come by before. */
+/* The line of a call path's blocks of a category that has not occurred before. */
 static uint32_t line_new(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
     uint32_t level = (uint32_t)(l - p->levels);
@@ -404,6 +408,11 @@ static inline void change(struct page_series *p, const struct run_lifetime *life
     }
     line->now += sign * life->bytes;
     line->now_n += sign;
+    if (sign > 0) {
+        page_singles_on_alloc(&l->singles, line->singles, life, line->now, l->open ? l->now.high_ns : RUN_NEVER);
+    } else {
+        page_singles_on_free(&l->singles, line->singles);
+    }
     if (!line->queued) {
         line->queued = true;
         *ARENA_PUSH(l->queue, l->queue_n, l->queue_cap) = (uint32_t)(line - p->lines);
@@ -427,7 +436,7 @@ static void series_on_process_start(void *self, uint32_t process)
     page_kinds_process(p->kinds, process);
 }
 
-/* A bucket of that moment alone. */
+/* A bucket of only that moment. */
 static void moment(struct page_series *p, struct page_level *l, int64_t ns)
 {
     close_bucket(p, l);

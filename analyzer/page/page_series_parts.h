@@ -1,35 +1,40 @@
-/* What page_series.c gathers and page_series_put.c writes. Nobody else includes this. */
+/* What page_series.c collects and page_series_put.c writes. No other file includes this. */
 #ifndef GPUSPY_PAGE_SERIES_PARTS_H
 #define GPUSPY_PAGE_SERIES_PARTS_H
 
 #include "analyzer/page/page_series.h"
+#include "analyzer/page/page_singles.h"
 #include "analyzer/step/step.h"
 
 enum {
     BUCKETS = 16000,     /* of all series together … */
     BUCKETS_MOST = 2000, /* … and of one */
     BUCKETS_LEAST = 40,
-    CHANGES = 3 << 20, /* in memory, at the most */
-    PUT = 4 << 20,     /* bytes that changes are written in, of all series together; or half of what is left */
-    LINES_MOST = 6000, /* of one series, … */
-    SITES = 4,         /* … a quarter of them for lines of code whose call paths have none */
-    EXACT = 40000,     /* lines at the peaks, of all series together … */
-    EXACT_MOST = 4000, /* … and of one */
-    STEPS_LEAST = 8,   /* of a process, to cut at them */
-    FOCUS_MOST = 9,    /* moments of one series that are looked at more closely */
+    CHANGES = 3 << 20,     /* in memory, at most */
+    PUT = 4 << 20,         /* bytes in which changes are written, of all series together; or half of what is left */
+    LINES_MOST = 6000,     /* of one series, … */
+    SITES = 4,             /* … a quarter of them for lines of code whose call paths have none */
+    EXACT = 40000,         /* lines at the peaks, of all series together … */
+    EXACT_MOST = 4000,     /* … and of one */
+    STEPS_LEAST = 8,       /* per process: with fewer, buckets are not cut at steps */
+    SINGLES = 400000,      /* single allocations kept in memory, of all series together … */
+    SINGLES_PUT = 3 << 19, /* … and bytes in which they are written; or an eighth of what is left */
+    FOCUS_MOST = 9,        /* moments of one series with a finer resolution */
 };
 
-struct page_line { /* a call path's blocks of one category; or those of a line of code, or all others, that have none */
-    uint32_t stack, series; /* of a line of code: the calls that all paths share; RUN_NONE of all others */
+struct page_line { /* a call path's blocks of one category; or those of a line of code, or of all others, without their
+                      own line */
+    uint32_t stack, series; /* for a line of code: the calls that all its paths share; RUN_NONE for all others */
     uint8_t category;
     bool merged, queued;
-    uint32_t site;              /* of a line of code: its text's number */
+    uint32_t site;              /* for a line of code: its text's number */
     uint32_t paths;             /* merged: how many */
-    uint32_t number;            /* as it is written */
-    uint64_t put;               /* bytes that its changes are written in, about */
-    int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the bucket before */
+    uint32_t number;            /* its number in the page */
+    uint32_t singles;           /* its path in the series' `singles` */
+    uint64_t put;               /* approximate bytes in which its changes are written */
+    int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the previous bucket */
     int64_t now_n, at_n, out_n; /* blocks */
-    uint64_t epoch;             /* `at` is that of this highest moment; else nothing changed since it */
+    uint64_t epoch;             /* `at` belongs to this highest moment; otherwise nothing changed since it */
 };
 
 struct page_change {
@@ -58,7 +63,7 @@ struct page_level { /* a series */
     uint64_t epoch;
     struct page_bucket now;
     int64_t total, last_ns;
-    uint32_t *queue; /* lines that may differ from the bucket before */
+    uint32_t *queue; /* lines that may differ from the previous bucket */
     size_t queue_n, queue_cap;
     struct page_bucket *buckets;
     size_t buckets_n, buckets_cap;
@@ -67,6 +72,7 @@ struct page_level { /* a series */
     uint32_t merged[RESULT_CATEGORIES_N]; /* lines */
     struct map site_lines;                /* site and category → line */
     size_t sites_n;
+    struct page_singles singles;
 };
 
 struct page_series {
@@ -85,10 +91,10 @@ struct page_series {
     size_t lines_n, lines_cap;
     uint32_t *line_of; /* by location and category; from 1 on */
     size_t line_of_n;
-    int64_t unshown_most; /* of what has no line */
+    int64_t unshown_most; /* of call paths without their own line */
 };
 
-/* The part of two stacks that is the same: their outer calls; RUN_NONE nothing. */
+/* The calls that two stacks share, from the outermost on; RUN_NONE none. */
 uint32_t page_series_shared(const struct run *run, uint32_t a, uint32_t b);
 
 #endif

@@ -1,5 +1,5 @@
-/* Writing what page_series.c gathered: call paths that are too small for a line of their own are merged, by line of
- * code, and what then does not fit, by category. */
+/* Writes what page_series.c collected: call paths that are too small for their own line are merged, by line of code,
+ * and what then does not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@ struct exact { /* what was live at the peak, of one call path and category */
     uint32_t number;
 };
 
-struct written { /* a line as it is written */
+struct written { /* a line in the page */
     uint32_t stack;
     uint8_t category;
     bool merged;
-    uint32_t site; /* of merged ones with a line of code: its text; `stack` are the calls that all share */
+    uint32_t site; /* for merged ones with a line of code: its text; `stack` has the calls that all share */
     uint64_t paths;
 };
 
@@ -70,7 +70,7 @@ static void find_unit(struct putting *t)
     t->unit = t->unit ? t->unit : 1;
 }
 
-/* What each line's changes will take. */
+/* The size of each line's changes. */
 static void weigh(struct putting *t)
 {
     find_unit(t);
@@ -98,13 +98,13 @@ static uint32_t merged_index(struct putting *t, unsigned category, uint64_t path
     return t->merged_as[category] - 1;
 }
 
-/* A merged line has no stack, but neither have blocks whose call is not known. */
+/* A merged line has no stack, but neither have blocks whose call is unknown. */
 static uint64_t line_key(uint32_t stack, unsigned category)
 {
     return (uint64_t)stack << 4 | category;
 }
 
-/* MAP_NEW: there is no room for one more line of code. */
+/* MAP_NEW: there is no room for another line of code. */
 static uint32_t site_index(struct putting *t, const struct page_line *line)
 {
     const uint32_t site = line->site ? line->site : page_site(t->stacks, line->stack);
@@ -132,8 +132,8 @@ static void merge_line(struct putting *t, struct page_line *line, struct page_re
     if (!by_line) line->number = merged_index(t, line->category, paths);
 }
 
-/* The heaviest first, as many as there is room for; a quarter of it is for lines of code, if not all fit. `order` are
- * the lines of the series. */
+/* Largest first, as many as there is room for; a quarter of it is for lines of code, if not all fit. `order` are the
+ * lines of the series. */
 static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room, struct page_resolution *r)
 {
     struct page_series *p = t->p;
@@ -209,7 +209,7 @@ static void number_exact(struct putting *t)
     t->exact_n = kept;
 }
 
-/* As the report has it, by stack and category. False: it does not sum to the peak. */
+/* From the report, by stack and category. False: it does not sum to the peak. */
 static bool list_exact(struct putting *t)
 {
     const struct result_peak *peak = t->l->peak;
@@ -249,7 +249,7 @@ static int64_t peak_bucket(const struct page_level *l)
 
 /* --- changes ------------------------------------------------------------------------------------ */
 
-struct sums { /* of one bucket, by number; a bit says which there are */
+struct sums { /* of one bucket, by number; a bit marks those in use */
     int64_t *bytes, *blocks;
     uint64_t *set;
     size_t words;
@@ -376,14 +376,30 @@ static void put_lines(const struct putting *t, struct page_stacks *stacks, struc
     page_put_column(w, "site", &site);
 }
 
-static void put_series(struct page_series *p, struct page_level *l, const uint32_t *order, size_t n, size_t room,
-                       struct page_stacks *stacks, struct page_writer *w, struct page_resolution *r)
+static void put_singles(const struct putting *t, size_t room, struct page_writer *w, struct page_resolution *r)
+{
+    struct page_singles *s = &t->l->singles;
+    for (size_t i = 0; i < s->paths_n; i++) {
+        struct page_singles_path *path = &s->paths[i];
+        const struct page_line *line = &t->p->lines[path->line];
+        const struct written *written = &t->lines[line->number];
+        path->whole = !written->merged;
+        path->stack = written->stack;
+        path->number = written->merged && !written->site ? MAP_NEW : line->number;
+    }
+    r->singles_left_out |= !page_singles_put(s, room, t->stacks, w);
+}
+
+/* `room`: bytes for the changes and for single allocations. */
+static void put_series(struct page_series *p, struct page_level *l, const uint32_t *order, size_t n,
+                       const size_t room[2], struct page_stacks *stacks, struct page_writer *w,
+                       struct page_resolution *r)
 {
     struct putting t = {.p = p, .l = l, .stacks = stacks, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
     weigh(&t);
-    number_lines(&t, order, n, room, r);
+    number_lines(&t, order, n, room[0], r);
     if (peak >= 0) {
         list_exact(&t);
     }
@@ -395,6 +411,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     put_buckets(&t, w);
     put_lines(&t, stacks, w);
     put_changes(&t, w);
+    put_singles(&t, room[1], w, r);
     page_put_close(w, '}');
     r->events += l->seen;
     r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
@@ -405,7 +422,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     map_free(&t.site_of);
 }
 
-/* By series, the heaviest first. */
+/* By series, the largest first. */
 static int line_order(const void *a, const void *b, void *lines)
 {
     uint32_t m = *(const uint32_t *)a, n = *(const uint32_t *)b;
@@ -420,7 +437,7 @@ void page_series_put(struct page_series *p, struct page_stacks *stacks, struct p
 {
     uint32_t *order = arena_realloc(NULL, p->lines_n + 1, sizeof *order);
     size_t buckets = 0, at = 0, left = w->bytes < PAGE_BYTES ? PAGE_BYTES - w->bytes : 0;
-    size_t put = left / 2 < PUT ? left / 2 : PUT;
+    const size_t put = left / 2 < PUT ? left / 2 : PUT, singles = left / 8 < SINGLES_PUT ? left / 8 : SINGLES_PUT;
     *r = (struct page_resolution){
         .series = p->levels_n, .all = true, .by_line_bytes = p->unshown_most, .merged_bytes = p->unshown_most};
     for (size_t i = 0; i < p->lines_n; i++) {
@@ -439,7 +456,8 @@ void page_series_put(struct page_series *p, struct page_stacks *stacks, struct p
             at++;
         }
         if (p->levels[i].buckets_n) {
-            size_t room = put * p->levels[i].buckets_n / buckets;
+            const size_t share = p->levels[i].buckets_n;
+            const size_t room[] = {put * share / buckets, singles * share / buckets};
             put_series(p, &p->levels[i], order + first, at - first, room, stacks, w, r);
         }
     }

@@ -6,7 +6,7 @@
 
 enum {
     NATIVE_STACKS = 60000, /* nodes of the tree; beyond it native frames are left out … */
-    STACKS = 120000,       /* … and beyond it all but the innermost one */
+    STACKS = 120000,       /* … and beyond it all frames but the innermost one */
     COLUMNS = 2 << 20,     /* bytes of frames and stacks, … */
     TEXTS = 4 << 20,       /* … and of names: the same beyond them */
     AFTERWARDS = 16 << 10, /* what is written after the texts */
@@ -89,7 +89,7 @@ static bool is_full(const struct page_stacks *s)
     return s->stacks_n >= STACKS || columns >= COLUMNS || s->texts >= TEXTS;
 }
 
-/* What has no number yet of the way to the root is added, root first. */
+/* Adds the callers that have no number yet, root first. */
 static uint32_t stack_index(struct page_stacks *s, uint32_t stack)
 {
     uint32_t way[RUN_DEPTH_MAX], parent = RUN_NONE;
@@ -162,7 +162,7 @@ int64_t page_stack(struct page_stacks *s, uint32_t stack)
     return number;
 }
 
-/* As long as the page has room for. */
+/* The longest texts for which the page has room. */
 static void fit_texts(const struct page_stacks *s, struct page_writer *w)
 {
     enum { AROUND = 6 }; /* quotes, a comma, an ellipsis */

@@ -136,7 +136,7 @@ static size_t copied(const void *from, size_t n, char *out)
     return n;
 }
 
-/* As it is written; how many bytes that is, CHARACTER at the most. */
+/* Writes it as JSON; returns how many bytes that is, at most CHARACTER. */
 enum { CHARACTER = 6 };
 static size_t written(const unsigned char *s, size_t n, char *out)
 {
@@ -144,7 +144,7 @@ static size_t written(const unsigned char *s, size_t n, char *out)
     if (n == 0) {
         return copied("\xef\xbf\xbd", 3, out); /* U+FFFD */
     }
-    if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) { /* line ends, to some */
+    if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) { /* line ends for some readers */
         return copied(s[2] == 0xa8 ? "\\u2028" : "\\u2029", 6, out);
     }
     if (n == 1 && (s[0] < 0x20 || s[0] == '<' || s[0] == '>' || s[0] == '&' || s[0] == 0x7f)) {
@@ -172,7 +172,7 @@ size_t page_text_bytes(const char *text)
     return bytes;
 }
 
-/* What is too long keeps its beginning and its end: names that begin alike stay apart. */
+/* A text that is too long keeps its beginning and its end, so that names with the same beginning stay distinct. */
 void page_put_string(struct page_writer *w, const char *text)
 {
     size_t bytes = page_text_bytes(text), most = page_text_most(w), at = 0, kept = 1, n;

@@ -1,5 +1,5 @@
-/* Writing a page's data: JSON inside of an HTML element. Nothing in a string can end the element, and
- * all of it is valid UTF-8. */
+/* Writes a page's data: JSON inside of an HTML element. Nothing in a string can end the element, and all of it is valid
+ * UTF-8. */
 #ifndef GPUSPY_PAGE_WRITER_H
 #define GPUSPY_PAGE_WRITER_H
 
@@ -10,31 +10,31 @@
 #include "analyzer/base/arena.h"
 
 enum {
-    PAGE_BYTES = 9500000, /* of a page, at the most */
+    PAGE_BYTES = 9500000, /* of a page, at most */
     PAGE_TEXT = 2048,     /* longer texts are cut in the middle, with an ellipsis */
-    PAGE_TEXTS = 4 << 20, /* once they are so many bytes in all … */
-    PAGE_TEXT_LESS = 96,  /* … to so much */
+    PAGE_TEXTS = 4 << 20, /* once the texts have so many bytes in total … */
+    PAGE_TEXT_LESS = 96,  /* … they are cut to this */
 };
 
-/* Signed numbers as text, for columns of thousands of them: five bits a character, lowest first, 32 added
- * where more follow; the number's lowest bit is its sign. */
+/* Signed numbers as text, for columns of thousands of them: five bits per character, lowest first, plus 32 if more
+ * follow; the number's lowest bit is its sign. */
 struct page_column {
     char *text; /* not terminated */
     size_t n, cap;
     int64_t last; /* of page_column_step */
 };
 void page_column_add(struct page_column *c, int64_t value);
-/* The difference to the one before. */
+/* The difference from the previous value. */
 void page_column_step(struct page_column *c, int64_t value);
 void page_column_free(struct page_column *c);
 
 struct page_writer {
     FILE *out;
-    bool follows;      /* something stands before, in this array or object */
+    bool follows;      /* an element was written before, in this array or object */
     uint64_t cut;      /* texts that were cut */
-    size_t text_bytes; /* written of texts */
-    size_t text_most;  /* where texts have to be shorter still; or 0 */
-    size_t bytes;      /* written in all */
+    size_t text_bytes; /* bytes of texts written */
+    size_t text_most;  /* if texts must be shorter still; or 0 */
+    size_t bytes;      /* bytes written in total */
 };
 void page_put_bytes(struct page_writer *w, const char *bytes, size_t n);
 /* key NULL: an element of an array. */
@@ -45,11 +45,11 @@ void page_put_int(struct page_writer *w, const char *key, int64_t value);     /*
 void page_put_real(struct page_writer *w, const char *key, double value);     /* not finite: null */
 void page_put_bool(struct page_writer *w, const char *key, bool value);
 void page_put_column(struct page_writer *w, const char *key, struct page_column *c); /* frees it */
-/* Nothing but the key: the value is written next. */
+/* Only the key: the value is written next. */
 void page_put_key(struct page_writer *w, const char *key);
 /* The text itself, in quotes. */
 void page_put_string(struct page_writer *w, const char *text);
-/* How long the next text may be, and how long this one is; as bytes written, without quotes. */
+/* The maximum length of the next text, and the length of this one; as bytes written, without quotes. */
 size_t page_text_most(const struct page_writer *w);
 size_t page_text_bytes(const char *text);
 

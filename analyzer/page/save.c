@@ -57,7 +57,7 @@ int page_save(const struct page_target *t, struct page *page, const struct resul
     return EXIT_YES;
 }
 
-/* rsvg-convert reads SVG from `in` and writes PNG to `out`; both from where they are. */
+/* rsvg-convert reads SVG from `in` and writes PNG to `out`, both from their current positions. */
 static bool convert(int in, int out)
 {
     char *command[] = {"rsvg-convert", "--format=png", NULL};
@@ -74,7 +74,7 @@ static bool convert(int in, int out)
     return ok;
 }
 
-/* The picture as PNG into `out`, which is at its end then. */
+/* Writes the picture as PNG to `out`, whose position is then at its end. */
 static bool write_png(const struct result_report *report, FILE *out)
 {
     char block[4096];

@@ -1,4 +1,4 @@
-/* Pages and cards as files. A recording is never overwritten: neither one that is read nor another. */
+/* Saves pages and cards as files. Never overwrites a recording: neither one that is read nor another. */
 #ifndef GPUSPY_PAGE_SAVE_H
 #define GPUSPY_PAGE_SAVE_H
 
@@ -7,18 +7,17 @@
 struct page_target {
     const char *who, *option; /* for the line on stderr: "report", "html" */
     const char *path;         /* "-": stdout */
-    char *const *inputs;      /* what is read */
+    char *const *inputs;      /* the recordings that are read */
     size_t inputs_n;
 };
 
 /* Each returns an exit code, after a line on stderr: the file that was written, or what went wrong. */
 
-/* Before the recording is read: is the target a recording, or a terminal that a page would be written to? Silent if
- * not. */
+/* Before the recording is read: is the target a recording, or, for a page, a terminal? Silent if not. */
 int page_save_check(const struct page_target *target, bool card);
-/* `report` as page_write has it. */
+/* `report` as for page_write. */
 int page_save(const struct page_target *target, struct page *page, const struct result_report *report);
-/* SVG; PNG, by the program rsvg-convert, if the name ends so. */
+/* SVG; PNG through the program rsvg-convert, if the name ends so. */
 int page_save_card(const struct page_target *target, const struct result_report *report);
 
 #endif

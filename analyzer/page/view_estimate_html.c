@@ -15,7 +15,7 @@ static const char *put_up_to(const char *from, const char *mark, FILE *out)
     return at + strlen(mark);
 }
 
-/* As HTML's text. */
+/* As text of HTML. */
 static void put_title(const struct model *m, FILE *out)
 {
     char clean[128];
@@ -26,7 +26,7 @@ static void put_title(const struct model *m, FILE *out)
     fputs(" needs", out);
 }
 
-/* Nothing in a text can end the element: < stands in strings alone. */
+/* Nothing in a text can end the element: < occurs only in strings. */
 static void put_data(const char *json, bool explain, FILE *out)
 {
     fprintf(out, "<script type=\"application/json\" id=\"gpuspy-data\"%s>", explain ? " data-explain" : "");

@@ -15,7 +15,7 @@
 
 enum { FORMAT = 1 };
 
-/* The page but for its title and its data: see analyzer/web/assemble.sh. */
+/* The page without its title and its data: see analyzer/web/assemble.sh. */
 extern const char page_html_page[], page_html_page_end[];
 
 struct page {
@@ -31,7 +31,7 @@ struct page {
 struct left_out {
     struct page_resolution series;
     uint64_t marks;
-    size_t places, lists; /* lists: that the report's were cut to; 0 not */
+    size_t places, lists; /* lists: the length to which the report's lists were cut; 0 not cut */
 };
 
 struct page *page_new(struct run *run, struct run_options *options)
@@ -41,7 +41,7 @@ struct page *page_new(struct run *run, struct run_options *options)
     page->watch = (struct result_watch){
         .observer = page_series_observer(page->serieses), .call = page_calls_add, .self = page->calls};
     options->watch = &page->watch;
-    if (!options->top) { /* many processes have a list each */
+    if (!options->top) { /* each process has its own list */
         size_t n;
         run_processes(run, &n);
         options->top = n <= 2 ? 200 : n <= 8 ? 100 : n <= 32 ? 50 : 20;
@@ -107,7 +107,7 @@ static const char *grouped(char *out, size_t size, uint64_t n)
     return out;
 }
 
-/* One sentence of what is left out, where there is any: `one` of one, else `more`, which begins with how many. */
+/* One sentence about what is left out, if anything: `one` for one, else `before`, the number and `more`. */
 static void put_left_out(FILE *f, uint64_t n, const char *one, const char *before, const char *more)
 {
     char number[32];
@@ -152,6 +152,9 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
     snprintf(held, sizeof held,
              " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
     put_left_out(f, r->merged, "One small call path is counted only by its category.", "", held);
+    if (r->singles_left_out) {
+        fputs(" Single allocations of smaller call paths are shown only at the peak and at failures.", f);
+    }
     put_left_out(f, stacks->shortened, "The native frames of one smaller call path are left out.",
                  "The native frames of ", " smaller call paths are left out.");
     put_left_out(f, stacks->innermost, "Of one smaller call path only the innermost call is shown.", "Of ",
@@ -171,7 +174,7 @@ static void put_resolution(const struct left_out *l, const struct page_stacks *s
     const struct page_resolution *r = &l->series;
     const uint64_t cut = w->cut;
     char *text = resolution_words(l, stacks, cut);
-    w->text_bytes = w->text_most = 0; /* whatever the others are cut to, this is told */
+    w->text_bytes = w->text_most = 0; /* always complete, however short the others are */
     page_put_open(w, "resolution", '{');
     page_put_text(w, "text", text);
     page_put_int(w, "events", (int64_t)r->events);
@@ -186,7 +189,7 @@ static void put_resolution(const struct left_out *l, const struct page_stacks *s
     free(text);
 }
 
-/* The replayed what-if, beside what was recorded. */
+/* The replayed what-if, compared with what was recorded. */
 static void put_whatif(const struct page *page, struct page_writer *w)
 {
     const struct whatif_scenario *s = page->whatif;
@@ -239,7 +242,7 @@ static bool put_data(struct page *page, const struct result_report *report, stru
 
 /* --- the page ----------------------------------------------------------------------------------- */
 
-/* As HTML's text. */
+/* As text of HTML. */
 static void put_title(const char *text, FILE *out)
 {
     char clean[256];

@@ -7,19 +7,19 @@
 
 const struct run_frame profile_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
 
-struct node { /* the public one first, so that a pointer to it is one to this */
+struct node { /* the public one first, so that a pointer to it is also one to this */
     struct profile_call_node public;
     struct node *first, *next; /* children while it is built */
-    uint32_t place;            /* among its parent's children */
+    uint32_t place;            /* index among its parent's children */
 };
 
 struct tree {
     struct profile_call_tree public;
     struct arena arena;
-    struct map names;     /* hash of a name → frame that stands for it */
+    struct map names;     /* hash of a name → the frame that represents it */
     struct map frame_ids; /* frame → its number */
     const struct run_frame **frames;
-    uint32_t *frame_next; /* of those with one hash */
+    uint32_t *frame_next; /* chain of those with one hash */
     size_t frames_n, frames_cap;
     struct map children; /* parent's number, frame's number → node */
     struct node **nodes;
@@ -40,7 +40,7 @@ static uint64_t hash_of(const struct run_frame *f)
     return hash;
 }
 
-/* Texts of a run are the same pointer where they are equal. */
+/* Equal texts of a run are the same pointer. */
 static bool same(const struct run_frame *a, const struct run_frame *b)
 {
     return a->function == b->function && a->file == b->file && a->line == b->line && a->kind == b->kind &&
@@ -112,7 +112,7 @@ static int text_order(const char *a, const char *b)
     return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
 
-/* Of equal weight by what they say: the same answer each time. */
+/* Equal weights are ordered by text, so that the result is the same each time. */
 static int compare_nodes(const void *a, const void *b)
 {
     const struct profile_call_node *x = *(struct profile_call_node *const *)a;

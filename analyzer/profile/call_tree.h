@@ -14,29 +14,29 @@ struct profile_call_node {
     struct profile_call_node **children; /* heaviest first */
     size_t children_n;
     uint32_t depth;      /* 0 the root; at most RUN_DEPTH_MAX */
-    int64_t self, total; /* weight: of this call alone; with all that it called */
+    int64_t self, total; /* weight: of this call only; including all that it called */
     uint64_t self_count, total_count;
 };
 
 struct profile_call_tree {
     struct profile_call_node *root;
-    size_t nodes;   /* with the root */
+    size_t nodes;   /* including the root */
     uint32_t depth; /* of the deepest node */
 };
 
-/* The frame of what has no stack: function "[no call stack]". */
+/* The frame of entries without a stack: function "[no call stack]". */
 extern const struct run_frame profile_call_unknown;
 
-/* Which entries are in it; NULL all. */
+/* Which entries are included; NULL all. */
 typedef bool (*profile_call_keep_fn)(void *self, const struct profile_entry *entry);
 
-/* Names are looked up. The tree's frames are the run's; the profile may be freed before it. */
+/* Looks names up. The tree's frames are the run's; the profile may be freed before it. */
 struct profile_call_tree *profile_call_tree_build(struct run *run, const struct profile *profile, bool native,
                                                   profile_call_keep_fn keep, void *self);
 void profile_call_tree_free(struct profile_call_tree *tree);
 
-/* The nodes, callers before what they call and heaviest first: start with the root; NULL at the end.
- * Needs no recursion. */
+/* The nodes, callers before what they call and largest first: start with the root; NULL at the end. Needs no recursion.
+ * */
 const struct profile_call_node *profile_call_next(const struct profile_call_node *node);
 
 #endif

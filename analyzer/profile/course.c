@@ -6,10 +6,10 @@
 #include "analyzer/question/question.h"
 #include "analyzer/category/categories.h"
 
-struct line { /* of a series, while it is replayed */
+struct line { /* of a series, during the replay */
     struct profile_course course;
     int64_t live, live_ns; /* and since when */
-    size_t next;           /* the first column that no event has come to */
+    size_t next;           /* the first column that no event has reached */
 };
 
 struct building {
@@ -18,8 +18,9 @@ struct building {
     struct profile_courses *c;
     struct line *lines; /* by series */
     size_t lines_cap;
-    size_t column; /* of the last event: of the times from begin_ns up to before until_ns */
+    size_t column; /* of the last event: for times from begin_ns up to before until_ns */
     int64_t begin_ns, until_ns;
+    uint32_t process; /* whose ranges are read */
     struct site_builder b;
     struct result_report report;
     struct arena arena;
@@ -33,7 +34,7 @@ size_t profile_courses_column(const struct profile_courses *c, int64_t ns)
     return at < c->columns_n ? at : c->columns_n - 1;
 }
 
-/* Most events fall into the column of the one before. */
+/* Most events are in the column of the previous one. */
 static size_t column_at(struct building *w, int64_t ns)
 {
     if (ns < w->begin_ns || ns >= w->until_ns) {
@@ -49,7 +50,7 @@ static size_t column_at(struct building *w, int64_t ns)
     return w->column;
 }
 
-/* What was live up to `column` and in it, before what comes next. */
+/* Adds what was live up to and in `column`, before the next event. */
 static void carry(struct building *w, struct line *l, size_t column)
 {
     for (; l->next <= column && l->next < w->c->columns_n; l->next++)
@@ -96,8 +97,8 @@ static void course_on_free(void *self, const struct run_lifetime *life, const st
     course_on_event(self, series, life->series, life->free_ns);
 }
 
-/* What a bounded recording knows of a column that ends before it has all events: the rows that are left say too little.
- */
+/* Uses the levels of a bounded recording for a column that ends before it has all events: the remaining rows are
+ * incomplete. */
 static void put_levels(const struct building *w, struct line *l, size_t column)
 {
     const struct profile_courses *c = w->c;
@@ -116,7 +117,7 @@ static void put_levels(const struct building *w, struct line *l, size_t column)
         levels.low = x->low_bytes < levels.low ? x->low_bytes : levels.low;
     }
     if (levels.high < 0) return;
-    if (k->high == levels.high) levels.high_ns = k->high_ns; /* the peak is among the rows that are left */
+    if (k->high == levels.high) levels.high_ns = k->high_ns; /* the peak is among the remaining rows */
     *k = levels;
 }
 
@@ -189,6 +190,46 @@ static void list_steps(struct building *w)
     }
 }
 
+/* ---------------------------------------------------------------- NVTX ranges */
+
+static void cover(void *self, const struct run_mark *mark)
+{
+    struct building *w = self;
+    const struct profile_courses *c = w->c;
+
+    if (!mark->name || (mark->kind != GS_MARK_PUSH && mark->kind != GS_MARK_START)) return;
+    const int64_t end = mark->end_ns < c->to_ns ? mark->end_ns : c->to_ns;
+    const int64_t start = mark->start_ns > c->from_ns ? mark->start_ns : c->from_ns;
+    if (start > end) return;
+    const size_t first = profile_courses_column(c, start), last = profile_courses_column(c, end);
+    for (size_t i = 0; i < c->scopes_n; i++) {
+        const struct result_scope *s = &c->scopes[i].scope;
+        const bool named = strcmp(s->name, mark->full) == 0 || strcmp(s->name, mark->name) == 0;
+        if (s->process != w->process || !named) continue;
+        if (strcmp(s->domain ? s->domain : "", mark->full_domain ? mark->full_domain : "") != 0) continue;
+        memset(c->scopes[i].covered + first, true, last - first + 1);
+    }
+}
+
+static bool list_scopes(struct building *w, char *error, size_t error_size)
+{
+    const struct result_report *r = &w->report;
+    size_t processes;
+    bool ok = true;
+
+    w->c->scopes = arena_realloc(NULL, r->scopes_n + 1, sizeof *w->c->scopes);
+    for (size_t i = 0; i < r->scopes_n; i++) {
+        if (r->scopes[i].device < 0) continue;
+        bool *covered = arena_realloc(NULL, w->c->columns_n, sizeof *covered);
+        memset(covered, false, w->c->columns_n * sizeof *covered);
+        w->c->scopes[w->c->scopes_n++] = (struct profile_course_scope){r->scopes[i], covered};
+    }
+    run_processes(w->run, &processes);
+    for (w->process = 0; ok && w->c->scopes_n && w->process < processes; w->process++)
+        ok = run_each_mark(w->run, w->process, cover, w, error, error_size);
+    return ok;
+}
+
 /* ---------------------------------------------------------------- categories */
 
 static void fill_column(struct profile_course_column *k, const struct category_moment *m)
@@ -199,12 +240,12 @@ static void fill_column(struct profile_course_column *k, const struct category_m
         k->by_category[m->by.lines[i].category] += m->by.lines[i].bytes;
         sum += m->by.lines[i].bytes;
     }
-    if (sum > k->high) /* rows whose times make no sense, or several events of one time */
+    if (sum > k->high) /* rows with inconsistent times, or several events of one time */
         memset(k->by_category, 0, sizeof k->by_category);
     k->by_category[RESULT_CATEGORY_UNKNOWN] += sum > k->high ? k->high : k->high - sum;
 }
 
-/* Of a device the tensors where it has some, else what CUDA gave; and the host's. */
+/* For a device the tensors if it has any, else CUDA allocations; and the host's memory. */
 static bool is_worth_showing(const struct profile_courses *c, const struct profile_course *k)
 {
     return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
@@ -240,7 +281,7 @@ struct profile_courses *profile_courses_build(struct run *run, const struct prof
                                               size_t error_size)
 {
     static const struct run_options defaults;
-    struct run_observer observers[3];
+    struct run_observer observers[4] = {0};
     size_t processes;
     struct building *w = arena_realloc(NULL, 1, sizeof *w);
     struct profile_courses *c = arena_realloc(NULL, 1, sizeof *c);
@@ -256,10 +297,13 @@ struct profile_courses *profile_courses_build(struct run *run, const struct prof
     category_uses_start(&w->b, &observers[1]);
     observers[2] = (struct run_observer){
         .self = w, .alloc = course_on_alloc, .free = course_on_free, .process_end = course_on_process_end};
-    bool ok = run_replay(run, observers, 3, error, error_size);
+    struct question_scopes *scopes = question_scopes_start(&w->b, &observers[3]);
+    bool ok = run_replay(run, observers, 4, error, error_size);
+    question_scopes_finish(scopes);
     if (ok) {
         list_courses(w);
         list_steps(w);
+        ok = list_scopes(w, error, error_size);
     }
     run_processes(run, &processes);
     for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise(w, i, error, error_size);
@@ -284,8 +328,10 @@ void profile_courses_free(struct profile_courses *c)
     if (!c) return;
     for (size_t i = 0; i < c->n; i++) free(c->list[i].columns);
     for (size_t i = 0; i < c->steps_n; i++) free(c->steps[i].starts);
+    for (size_t i = 0; i < c->scopes_n; i++) free(c->scopes[i].covered);
     free(c->list);
     free(c->steps);
+    free(c->scopes);
     free(c);
 }
 

@@ -1,16 +1,17 @@
-/* The course of memory: what was live over time in equal stretches, by category where that is wanted. One
- * replay, and one more pass for the categories. */
+/* What was live over time, in equal intervals, by category if requested. One replay, and one more pass for the
+ * categories. */
 #ifndef GPUSPY_COURSE_H
 #define GPUSPY_COURSE_H
 
 #include "analyzer/category/category.h"
+#include "analyzer/result/result.h"
 #include "analyzer/run/run.h"
 #include "analyzer/step/step.h"
 
-struct profile_course_column {                /* a stretch of time */
+struct profile_course_column {                /* an interval */
     bool known;                               /* the process ran then */
-    int64_t high, low;                        /* the most and the least live in it */
-    int64_t high_ns;                          /* when it had come to the most */
+    int64_t high, low;                        /* the maximum and the minimum of live memory in it */
+    int64_t high_ns;                          /* when the maximum was reached */
     int64_t by_category[RESULT_CATEGORIES_N]; /* of `high`; they sum to it */
 };
 
@@ -18,7 +19,7 @@ struct profile_course { /* of one series */
     uint32_t process;
     int device; /* -1: host memory */
     enum run_series_layer layer;
-    int64_t peak, peak_ns; /* over the whole run, the latest of equals */
+    int64_t peak, peak_ns; /* over the whole run, the latest if equal */
     int64_t end;           /* live at the end */
     struct profile_course_column *columns;
 };
@@ -31,30 +32,38 @@ struct profile_course_steps { /* the program's own */
     int64_t *starts; /* n of them; NULL: more than there are columns */
 };
 
+struct profile_course_scope { /* the NVTX ranges of one name, in one series */
+    struct result_scope scope;
+    bool *covered; /* by column: a range is open in it */
+};
+
 struct profile_courses {
-    struct profile_course *list; /* by process, then device; tensors before the device's own; none that stay 0 */
+    struct profile_course
+        *list; /* by process, then device; tensors before the device's own; without those that stay 0 */
     size_t n;
     size_t columns_n;
-    int64_t from_ns, to_ns; /* the stretch that is shown */
+    int64_t from_ns, to_ns; /* the time range that is shown */
     struct profile_course_steps *steps;
     size_t steps_n;
+    struct profile_course_scope *scopes; /* highest peak first */
+    size_t scopes_n;
 };
 
 struct profile_course_request {
     size_t columns;
     int64_t from_ns, to_ns; /* to_ns 0: the end of the longest process */
     bool categories;        /* the run was opened with options.memory_map, and symbols */
-    bool host;              /* pinned memory and CPU tensors, too */
+    bool host;              /* also pinned memory and CPU tensors */
 };
 
-/* NULL and a line in `error` where a database could not be read. */
+/* NULL and a line in `error` if a database could not be read. */
 struct profile_courses *profile_courses_build(struct run *run, const struct profile_course_request *wish, char *error,
                                               size_t error_size);
 void profile_courses_free(struct profile_courses *c);
 /* NULL: none. */
 const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,
                                                 enum run_series_layer layer);
-/* The column in which a time lies; columns_n: outside. */
+/* The column that contains a time; columns_n: outside. */
 size_t profile_courses_column(const struct profile_courses *c, int64_t ns);
 
 #endif

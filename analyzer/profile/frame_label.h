@@ -1,4 +1,4 @@
-/* How a frame is called where there is one text for it: folded stacks, slices of a trace. */
+/* The text of a frame where there is room for one: folded stacks, slices of a trace. */
 #ifndef GPUSPY_FRAME_LABEL_H
 #define GPUSPY_FRAME_LABEL_H
 
@@ -9,9 +9,9 @@ enum { PROFILE_LABEL = 2048 };
 /* "step (train.py:12)", "at::empty (libtorch_cpu.so)", "libkernels.so+0x40": cleaned (terminal_clean), so
  * without control characters. `cwd` is the process's, NULL unknown. Returns out. */
 const char *profile_frame_label(const struct run_frame *frame, const char *cwd, char out[PROFILE_LABEL]);
-/* Its function alone, "??" or module and offset where it is not known; cleaned. */
+/* Only its function; "??" or module and offset if unknown; cleaned. */
 const char *profile_frame_function(const struct run_frame *frame, char out[PROFILE_LABEL]);
-/* The working directory that all processes of the run share, NULL where there are several. */
+/* The working directory that all processes of the run share, NULL if there are several. */
 const char *profile_run_cwd(const struct run *run);
 
 #endif

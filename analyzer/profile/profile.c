@@ -10,22 +10,22 @@
 struct level { /* by series */
     bool chosen;
     int64_t moment_ns; /* RUN_UNKNOWN none */
-    int64_t bytes;     /* live then, as the replay has it */
+    int64_t bytes;     /* live then, according to the replay */
 };
 
 struct build {
-    struct site_builder b; /* of the categories: steps, and an arena */
+    struct site_builder b; /* for the categories: steps, and an arena */
     struct run *run;
     const struct profile_request *wish;
     struct profile *p;
     size_t cap;
-    struct map index; /* of the process that entries are now added to */
+    struct map index; /* of the process to which entries are being added */
     uint32_t process;
     struct level *levels;
     size_t levels_cap;
     const struct run_oom **ooms; /* by process */
     struct profile_sums sums;
-    /* the moments of one process, ascending, and the series that each is of */
+    /* the moments of one process, ascending, and the series of each */
     int64_t *moments;
     uint32_t *series_at;
     size_t moments_n;
@@ -124,7 +124,7 @@ static void sum_on_alloc(void *self, const struct run_lifetime *life, const stru
     profile_sums_add(&b->sums, life, RUN_NONE, 0);
 }
 
-/* What it was for follows from the calls that made and freed it. */
+/* Its category follows from the calls that made and freed it. */
 static void sum_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct build *b = self;
@@ -149,7 +149,7 @@ static bool sum_by_category(struct build *b, char *error, size_t error_size)
     return ok;
 }
 
-/* A replay leaves in each series what was live at its end, and the most that it was. */
+/* After a replay each series has what was live at its end, and its maximum. */
 static void take_levels(struct build *b)
 {
     const bool peak = b->wish->what == PROFILE_PEAK;
@@ -204,7 +204,7 @@ static bool has_tensors(const struct run *run, uint32_t process, int device)
     return false;
 }
 
-/* A run on the CPU alone, whose tensors were asked for. */
+/* A run without GPU, whose tensors were requested. */
 static bool no_device_memory(const struct run *run)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
@@ -247,7 +247,7 @@ static bool series_is_chosen(const struct build *b, const struct run_series *s)
     return profile_layer(b->run, w->layer, s);
 }
 
-/* The last failure that it did not recover from, else the last one. */
+/* The last failure from which the program did not recover, else the last one. */
 static void find_ooms(struct build *b)
 {
     size_t n, processes;
@@ -299,7 +299,7 @@ static void profile_on_live_at(void *self, size_t moment, const struct run_lifet
     }
 }
 
-/* Rows whose times make no sense may have been live in the replay and not be found again. */
+/* Rows with inconsistent times may have been live in the replay and not be found again. */
 static void add_missing(struct build *b, uint32_t series, int64_t bytes)
 {
     if (bytes > 0) {
@@ -372,7 +372,7 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
     return ok;
 }
 
-/* What is live when all is replayed needs no moment to be looked at. */
+/* What is live at the end of the replay needs no moment. */
 static void add_locations(struct build *b)
 {
     const bool end = b->wish->what == PROFILE_END;
@@ -393,7 +393,7 @@ static void add_locations(struct build *b)
     }
 }
 
-/* Of rows that a recording of bounded size lost; their categories are unknown. */
+/* From rows that a recording of bounded size lost; their categories are unknown. */
 static void add_removed_allocations(struct build *b)
 {
     size_t n;
@@ -474,7 +474,7 @@ static void profile_on_call_wait(void *self, const struct run_copy *copy, const 
     question_waits_add(self, copy, sync);
 }
 
-/* Of rows that a recording of bounded size lost. */
+/* From rows that a recording of bounded size lost. */
 static void add_removed_copies(struct build *b)
 {
     size_t n;

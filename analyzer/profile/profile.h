@@ -27,32 +27,31 @@ const char *profile_word(enum profile_what what); /* "peak" */
 enum profile_what profile_of_word(const char *word);
 
 enum {
-    PROFILE_USUAL = -1, /* device memory: a device's tensors where it has some, else what CUDA gave; of
-                              a run that has none, the host's */
-    PROFILE_ALL = -2    /* the same, and pinned and host memory */
+    PROFILE_USUAL =
+        -1, /* device memory: a device's tensors if it has any, else CUDA allocations; for a run without, the host's */
+    PROFILE_ALL = -2 /* the same, and pinned and host memory */
 };
 
 struct profile_request {
     enum profile_what what;
-    int64_t at_ns; /* of AT, since the start of each process */
-    int process;   /* index; -1: all that have some, each at its own moment */
+    int64_t at_ns; /* for AT, since the start of each process */
+    int process;   /* index; -1: all that have such a moment, each at its own */
     int device;    /* -1 any */
     int layer;     /* enum run_series_layer, or PROFILE_USUAL, PROFILE_ALL */
     bool categories;
-    struct category_uses *uses; /* of a report of the same run, not owned; NULL: another replay finds them */
-    const struct result_report
-        *report;                     /* of the last replay of the run: peaks and steps are taken from it. NULL: none */
-    const struct profile_sums *sums; /* of ALLOCATED, from an observer of the last replay. NULL: another pass */
+    struct category_uses *uses;         /* of a report of the same run, not owned; NULL: found by another replay */
+    const struct result_report *report; /* of the last replay of the run, for peaks and steps. NULL: none */
+    const struct profile_sums *sums;    /* for ALLOCATED, from an observer of the last replay. NULL: another pass */
 };
 
-/* All that the locations of a run allocate, by category. Zero-initialise. */
+/* The sums of all allocations of a run's locations, by category. Zero-initialise. */
 struct profile_sum {
     int64_t bytes;
     uint64_t count;
 };
 struct profile_sums {
     struct run *run;
-    struct category_finder *finder; /* NULL: all is of an unknown one */
+    struct category_finder *finder; /* NULL: all are of unknown category */
     struct profile_sum *list;
     size_t cap;
     int64_t last_alloc_ns; /* of the process */
@@ -64,12 +63,12 @@ void profile_sums_add(struct profile_sums *s, const struct run_lifetime *life, u
 struct profile_sum profile_sums_of(const struct profile_sums *s, uint32_t location, enum result_category category);
 void profile_sums_free(struct profile_sums *s);
 
-/* Each (process, stack, device, layer, category) once. Of waits and copies layer is of no meaning. */
+/* Each (process, stack, device, layer, category) once. For waits and copies layer has no meaning. */
 struct profile_entry {
     uint32_t process, stack; /* RUN_NONE */
     int device;              /* -1 none or unknown */
     enum run_series_layer layer;
-    enum result_category category; /* UNKNOWN where none were wanted */
+    enum result_category category; /* UNKNOWN if none were requested */
     int64_t weight;
     uint64_t count; /* allocations, waits, copies */
 };
@@ -81,28 +80,28 @@ struct profile {
     uint64_t count;    /* of their counts */
     const char *unit;  /* "bytes" | "ns" */
     const char *title; /* "live at the peak" */
-    int64_t *moments;  /* by process, of what was live; RUN_UNKNOWN none. A process's devices have their
-                          peaks at times of their own: this is the heaviest one's */
+    int64_t *moments;  /* by process, for live memory; RUN_UNKNOWN none. A process's devices have their peaks at
+                          different times: this is the largest one's */
     size_t moments_n;
 };
 
-/* A process that has no such moment (it never ran out of memory) has no entries; none at all is no
- * error. The run was opened with options.memory_map, and symbols, where categories are
- * wanted: some are told by native frames. Of OOM it is the
- * last failure that the process did not recover from, else its last one, and of the device or host
- * memory that ran out. NULL and a line in `error` where a database could not be read. Replays the
- * run, so that locations and series are those of this replay. */
+/* A process without such a moment (it never ran out of memory) has no entries; no entries at all is not an error. If
+ * categories are wanted, the run must be opened with options.memory_map, and symbols, because some depend on native
+ * frames. For OOM it is the last failure from which the process did not recover, else its last one, and the device or
+ * host memory that ran out. NULL and a line in `error` if a database could not be read. Replays the run, so that
+ * locations and series are those of this replay. */
 struct profile *profile_build(struct run *run, const struct profile_request *wish, char *error, size_t error_size);
 void profile_free(struct profile *p);
 
-/* Whether a series is of that layer (as in a wish); after a replay, which shows who has tensors. */
+/* Does a series belong to that layer (as in a request)? Call after a replay, which shows which processes have tensors.
+ * */
 bool profile_layer(const struct run *run, int layer, const struct run_series *series);
 
-/* The frames of a stack as people are shown them, outermost first: Python's alone, or with the native
- * ones around them; a stack without any of Python has its native ones. What autograd computed for a
- * line that called backward() has the operation ("AddmmBackward0", without a file) as its innermost
- * frame where native ones are not shown. Names are looked up, at some cost: ask once a stack. At most
- * `room`, outer ones are left out; the number written. RUN_NONE has none. */
+/* The frames of a stack for display, outermost first: only Python's, or with the native ones around them; a stack
+ * without Python frames has its native ones. What autograd computed for a line that called backward() has the operation
+ * ("AddmmBackward0", without a file) as its innermost frame if native ones are not shown. Looks names up, which costs
+ * time: call it once per stack. At most `room` frames, outer ones are left out; returns their number. RUN_NONE has
+ * none. */
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room);
 
 #endif

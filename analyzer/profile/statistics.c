@@ -52,7 +52,8 @@ static void statistics_on_alloc(void *self, const struct run_lifetime *life, con
     if (s->sums.finder) profile_sums_add(&s->sums, life, run_free_stack(s->run, life), 0);
 }
 
-/* What a recording of bounded size lost counts in the totals; of its sizes and lifetimes only the sums are known. */
+/* Rows that a recording of bounded size lost count in the totals; of their sizes and lifetimes only the sums are known.
+ * */
 static void add_removed(struct profile_statistics *s, uint32_t process)
 {
     size_t n;

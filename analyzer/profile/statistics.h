@@ -1,11 +1,11 @@
-/* What allocations were like: how many, how large, how long they lived. An observer of a replay. */
+/* Statistics of allocations: number, sizes, lifetimes. An observer of a replay. */
 #ifndef GPUSPY_STATISTICS_H
 #define GPUSPY_STATISTICS_H
 
 #include "analyzer/profile/profile.h"
 
 enum {
-    STATISTICS_SIZES = 64, /* [i]: from 2^i up to below 2^(i+1); [0] has those of no bytes, too */
+    STATISTICS_SIZES = 64, /* [i]: from 2^i up to below 2^(i+1); [0] also has those of 0 bytes */
     STATISTICS_LIVES = 12  /* [i]: from 10^i ns up to below 10^(i+1); the last has all above, [0] all below */
 };
 
@@ -16,7 +16,7 @@ struct profile_statistics_tally {
 
 struct profile_statistics_layer { /* of all processes and devices */
     uint64_t allocations, frees;
-    uint64_t rows; /* allocations whose sizes and lifetimes are known: all, but in a bounded recording */
+    uint64_t rows; /* allocations whose sizes and lifetimes are known: all, except in a bounded recording */
     int64_t allocated, freed, largest;
     struct profile_statistics_tally sizes[STATISTICS_SIZES], lives[STATISTICS_LIVES];
     struct profile_statistics_tally kept;      /* never freed */
@@ -26,8 +26,8 @@ struct profile_statistics_layer { /* of all processes and devices */
 
 struct profile_statistics {
     struct profile_statistics_layer layers[RUN_SERIES_LAYERS];
-    struct run *run; /* while it is replayed */
-    /* Where no frame is Python's, so that a category follows from the two calls alone; else without a finder. */
+    struct run *run; /* during the replay */
+    /* With a finder if no frame is Python's, because a category then follows from the two calls alone. */
     struct profile_sums sums;
 };
 

@@ -97,7 +97,7 @@ static struct profile_tally_row *named_row(struct tallying *w, const char *name)
     return row;
 }
 
-/* Texts of a run are the same pointer where they are equal. */
+/* Equal texts of a run are the same pointer. */
 static struct profile_tally_row *frame_row(struct tallying *w, const struct run_frame *f)
 {
     bool function = w->by != TALLY_FILE, line = w->by == TALLY_LINE, file = f && (f->file || f->module);
@@ -157,7 +157,7 @@ static void add_total(struct tallying *w, struct profile_tally_row *row, const s
     row->total_count += e->count;
 }
 
-/* Names are not looked up in the C library, whose calls never have something of their own but where all are its. */
+/* Names in the C library are not looked up, because its calls have nothing of their own unless all are its. */
 static size_t own_frames(struct tallying *w, uint32_t stack)
 {
     size_t n = 0, places;

@@ -18,9 +18,9 @@ enum profile_tally_by { TALLY_BYS(TALLY_ENUM) TALLY_BYS_N };
 enum profile_tally_sort { TALLY_SORTS(TALLY_ENUM) };
 #undef TALLY_ENUM
 
-/* A line, function or file has what was made there, as the report's lists by line have it (the innermost
- * line of the user's own code), and `total` what was made anywhere below it. A module ("torch.nn.functional",
- * "libfoo.so") has what its own code made. Of categories and owners both are the same. */
+/* The row of a line, function or file has what was allocated there, as in the report's lists by line (the innermost
+ * line of the user's own code), and `total` what was allocated anywhere below it. A module ("torch.nn.functional",
+ * "libfoo.so") has what its own code allocated. For categories and owners both are the same. */
 struct profile_tally_row {
     const struct run_frame *frame; /* by line, function, file; NULL: no stack */
     const char *name;              /* by module, category, owner; else NULL */
@@ -34,11 +34,10 @@ struct profile_tally {
     struct tally_private *private;
 };
 
-/* The profile has categories where it is by them. Names are looked up. `inner`: rows that have nothing of their own are
- * wanted, too. */
+/* The profile must have categories if they are listed. Looks names up. `inner`: also include rows without own bytes. */
 struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
                                           bool native, bool inner);
-/* Rows without anything of their own come last but where the total is asked for. */
+/* Rows without own bytes come last, unless sorted by total. */
 void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort);
 void profile_tally_free(struct profile_tally *t);
 /* "/usr/lib/python3/site-packages/torch/nn/functional.py" → "torch.nn.functional". */

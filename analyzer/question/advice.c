@@ -1,5 +1,5 @@
-/* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of
- * the wall time that each is about. */
+/* One list of things to do, by impact: first what an OOM needs, then by the share of the peak or of the wall time that
+ * each concerns. */
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
@@ -58,7 +58,7 @@ static bool same_line(const struct result_site *a, const struct result_site *b)
            (a->line || site_key(a) == site_key(b));
 }
 
-/* The OOM's verdict says it already, of that line, or of the one by which its graph is kept. */
+/* The OOM's verdict already has it, for that line or for the line that keeps its graph. */
 static bool is_covered_by_oom(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
@@ -71,8 +71,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
     return false;
 }
 
-/* A fatal OOM there that is no leak's: what grew until then was the program's work, or else the verdict
- * would have named it. */
+/* There is a fatal OOM that is not a leak: what grew until then was the program's work, or the verdict would have named
+ * it. */
 static bool died_of_something_else(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
@@ -89,6 +89,7 @@ static void of_growth(struct advices *a)
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->growth_n && i < 5; i++) {
         const struct result_growth *g = &r->growth[i];
+        const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) {
@@ -101,6 +102,7 @@ static void of_growth(struct advices *a)
                             g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                                        "store .item(), or .detach() if backward() does not need them; or use "
                                        "torch.no_grad() if no backward() follows"
+                            : native ? "free each block after its last use, also where a function returns early"
                                      : "drop the reference, or store .item() or .detach().cpu()")));
     }
 }
@@ -117,7 +119,7 @@ static void of_syncs(struct advices *a)
     }
 }
 
-/* A blocking copy is advised on as a wait. */
+/* Advice on a blocking copy is given as advice on a wait. */
 static bool has_wait_at(const struct result_report *r, const struct result_site *site)
 {
     for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
@@ -161,7 +163,7 @@ static void of_time(struct advices *a)
             add(a, "transfer", counted ? 0.02 : share, at(a, &t->site, t->advice));
         }
     }
-    /* Where frees are what waits, that is the same thing to do. */
+    /* If frees are what waits, the advice is the same. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
@@ -171,8 +173,8 @@ static void of_time(struct advices *a)
     }
 }
 
-/* A loop that asks the GPU whether it is done keeps a core busy. Such calls are only counted, so
- * that the line is not known. */
+/* A loop that asks the GPU whether it is done keeps a core busy. Such calls are only counted, so the line is unknown.
+ * */
 static void of_polling(struct advices *a)
 {
     enum { OFTEN = 5000 }; /* a second */
@@ -191,7 +193,7 @@ static void of_polling(struct advices *a)
     }
 }
 
-/* The same line may stand among the waits, or as what frees again and again. */
+/* The same line may already be among the waits, or among what is freed repeatedly. */
 static bool emptying_advised(const struct result_report *r, const struct result_site *site)
 {
     bool freed = false;
@@ -215,7 +217,7 @@ static void of_flushes(struct advices *a)
     }
 }
 
-/* Nobody is told that an allocation was served only after PyTorch had given its cache back. */
+/* Nothing else shows that an allocation succeeded only after PyTorch had freed its cache. */
 static void of_retries(struct advices *a)
 {
     enum { OFTEN = 3 };
@@ -251,8 +253,8 @@ static bool is_wasted(const struct advices *a, const struct result_fragmentation
            f->free_bytes >= WORTH && run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
 }
 
-/* Peaks of reserved bytes as recorded and with segments that grow, of the process and device that reserved most; false:
- * the replay does not reproduce the recording. */
+/* Peaks of reserved bytes as recorded and with expandable segments, of the process and device that reserved most;
+ * false: the replay does not reproduce the recording. */
 static bool replay_expandable(const struct advices *a, struct whatif_outcome *was, struct whatif_outcome *is)
 {
     char error[256];

@@ -1,11 +1,11 @@
-/* One thing to do for all the lines that wait in a way for which it is the remedy. */
+/* One piece of advice for all lines whose waits it remedies. */
 #include "analyzer/step/cadence.h"
 #include "analyzer/base/units.h"
 #include "analyzer/question/question.h"
 
 #include <string.h>
 
-struct alike { /* waits of one advice, heaviest first */
+struct alike { /* waits with the same advice, largest first */
     struct site_builder *b;
     const struct result_sync_site *list[QUESTION_ADVICE_SYNCS];
     size_t n;
@@ -16,7 +16,7 @@ static struct alike alike_of(struct site_builder *b, size_t from, bool *done)
     struct alike a = {.b = b};
     const struct result_report *r = b->report;
     for (size_t i = from; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
-        if (r->syncs[i].advice == r->syncs[from].advice) { /* each text is once in memory */
+        if (r->syncs[i].advice == r->syncs[from].advice) { /* each text exists once in memory */
             a.list[a.n++] = &r->syncs[i];
             done[i] = true;
         }
@@ -34,7 +34,7 @@ static const char *name_of(const struct alike *a, size_t i)
     return a->list[i]->pattern ? a->list[i]->pattern : a->list[i]->api;
 }
 
-/* "a.py:3, b.py:7 and 2 more": each once, the foremost three, `comma` between them. */
+/* "a.py:3, b.py:7 and 2 more": each once, the first three, separated by `comma`. */
 static const char *list_of(const struct alike *a, const char *comma, const char *(*word)(const struct alike *, size_t))
 {
     enum { MOST = 3 };
@@ -85,7 +85,7 @@ struct result_advice question_advice_of_waits(struct site_builder *b, size_t fro
     const char *advice = a.list[0]->advice;
     char waited[UNITS_TEXT], of_run[UNITS_TEXT];
     if (b->report->simulated && a.list[0]->pace.phase != RESULT_PHASE_UNKNOWN) {
-        /* No times. Below an OOM, above the smallest shares, and more the more often it is. */
+        /* Without times. Below an OOM, above the smallest shares, ordered by frequency. */
         return (struct result_advice){
             .topic = "sync",
             .impact = 0.02 + 0.1 * calls / (calls + 10),

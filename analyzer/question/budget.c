@@ -1,4 +1,4 @@
-/* The estimate of `report --params` beside what was measured, category by category. */
+/* The estimate of `report --params` compared with what was measured, category by category. */
 #include "analyzer/question/question.h"
 
 #include <math.h>
@@ -8,17 +8,17 @@
 #include "analyzer/step/step.h"
 #include "analyzer/category/category.h"
 
-/* The most that each category ever held, of the tensors of each device of each process. */
+/* The maximum of each category, of the tensors of each device of each process. */
 struct most {
     int64_t top;             /* the most that was live, */
-    unsigned top_rule;       /* and the rule of the block that made it so */
+    unsigned top_rule;       /* and the rule of the block that reached it */
     int64_t pass, pass_most; /* activations and the temporaries of passes */
     int64_t now[RESULT_CATEGORIES_N], most[RESULT_CATEGORIES_N], most_ns[RESULT_CATEGORIES_N];
 };
 
 struct question_budgets {
     struct site_builder *b;
-    struct category_finder *categorizer; /* NULL: no estimate was asked for */
+    struct category_finder *categorizer; /* NULL: no estimate was requested */
     struct most *by_series;
     size_t cap;
     uint32_t process; /* now replayed */
@@ -40,7 +40,7 @@ static unsigned rule_of(struct question_budgets *g, const struct run_lifetime *l
         category_uses_of(g->b->report->uses, g->process, life->stack, life->alloc_ns, life->free_ns));
 }
 
-/* Activations, and temporaries but those of the optimizer. */
+/* Activations, and temporaries except the optimizer's. */
 static bool of_pass(unsigned rule)
 {
     enum result_category c = category_of_rule(rule);
@@ -107,8 +107,7 @@ void question_budgets_free(struct question_budgets *g)
 
 /* --- the peak ------------------------------------------------------------------------------------ */
 
-/* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors.
- */
+/* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors. */
 static const enum run_series_layer preferred[] = {RUN_SERIES_TENSOR, RUN_SERIES_DEVICE, RUN_SERIES_HOST};
 
 static const struct result_peak *largest(const struct result_report *r)
@@ -186,9 +185,9 @@ static void collect_run(struct question_budget_facts *f)
     }
 }
 
-/* In which phase the peak was. Weights that FSDP gathers in forward are freed in backward, as activations are: where
- * most of the gradients are there, and the estimate has the peak at backward's end, having them still is no sign of its
- * begin. */
+/* The phase of the peak. Weights that FSDP gathers in forward are freed in backward, as activations are: if most of the
+ * gradients exist, and the estimate has the peak at backward's end, live gathered weights are not a sign of its
+ * beginning. */
 static int phase_of(const struct estimate_result *e, const struct most *most,
                     const struct result_budget_row all[RESULT_CATEGORIES_N])
 {
@@ -248,7 +247,7 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
         recognised = recognised || (c != RESULT_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
                      (c < RESULT_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
     }
-    if (!recognised) { /* nothing was recognised: then nothing is known to be missing either */
+    if (!recognised) { /* nothing was recognised: then it is unknown whether anything is missing */
         return;
     }
     plan_rows(g->b, budget, peak, most, all);
@@ -264,7 +263,7 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
     }
 }
 
-/* Everything beside one peak. */
+/* Compares everything with one peak. */
 static void hold_against(struct question_budgets *g, const struct result_peak *peak, struct result_budget *budget)
 {
     const struct run_options *o = g->b->options;
@@ -297,7 +296,7 @@ static const struct result_peak *peak_of_rank(const struct result_report *r, con
     return NULL;
 }
 
-/* Each that trains: who was started again, and what a rank started itself, does not. */
+/* Each process that trains; not earlier starts of a rank, nor what a rank started itself. */
 static void ranks_build(struct question_budgets *g, struct result_budget *all)
 {
     const struct result_report *r = g->b->report;

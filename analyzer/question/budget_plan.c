@@ -1,11 +1,11 @@
-/* An estimate with activations, held against the measured peak: what it says of each category, at the moment
- * of the step that the peak was measured at, and of what CUDA gave in all. */
+/* An estimate with activations, compared with the measured peak: each category, at the moment of the step at which the
+ * peak was measured, and CUDA allocations in total. */
 #include "analyzer/question/question.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What a part of an estimate is in a recording. */
+/* The category that a part of an estimate has in a recording. */
 enum { NO_CATEGORY = -1 };
 static const int8_t categories[ESTIMATE_PARTS_N] = {
     [ESTIMATE_WEIGHTS] = RESULT_CATEGORY_PARAMETERS,
@@ -25,7 +25,7 @@ static const int8_t categories[ESTIMATE_PARTS_N] = {
     [ESTIMATE_COMMUNICATION] = NO_CATEGORY,
 };
 
-/* DDP's buckets hold gradients all the time; what is gathered and reduced comes and goes. */
+/* DDP's buckets hold gradients all the time; what is gathered and reduced is temporary. */
 static int category_of(const struct estimate_line *l)
 {
     return l->part == ESTIMATE_BUCKETS && l->phases != IN_TRAINING ? RESULT_CATEGORY_TEMPORARIES : categories[l->part];
@@ -51,7 +51,7 @@ bool question_plan_has_activations(const struct estimate_result *e)
     return false;
 }
 
-/* The lines that `keep` says yes to, in one phase. */
+/* The lines for which `keep` is true, in one phase. */
 static struct estimate_interval sum(const struct estimate_result *e, int phase,
                                     bool (*keep)(const struct estimate_line *, int), int which)
 {
@@ -70,7 +70,7 @@ static bool of_category(const struct estimate_line *l, int category)
     return category_of(l) == category;
 }
 
-/* Low, likely and high each of the phase that has most. */
+/* Low, expected and high, each of the phase with the highest value. */
 struct estimate_interval question_plan_category(const struct estimate_result *e, enum result_category c, int phase)
 {
     struct estimate_interval most = {0};
@@ -134,7 +134,7 @@ static double bytes_or_nan(int64_t bytes)
     return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }
 
-/* What a simulated GPU's context takes is what somebody wrote down. */
+/* The context of a simulated GPU is a configured value. */
 static double context_of(const struct result_report *r, const struct result_device_memory *m)
 {
     return r->simulated ? (double)NAN : m->context_bytes != RUN_UNKNOWN ? bytes_or_nan(m->context_bytes) : (double)NAN;

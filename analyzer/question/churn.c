@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
-enum { TIMES = 4096, ASKED = 8 };        /* kept of a location; locations that are asked who frees */
+enum { TIMES = 4096, ASKED = 8 };        /* kept per location; locations for which the stack of the free is looked up */
 
 static const char of_allocator[] = "PyTorch's allocator";
 
@@ -106,8 +106,8 @@ static struct result_pace pace_of(const struct question_churns *c, const struct 
     return step_pace(&cadence, NULL);
 }
 
-/* What frees PyTorch's segments: empty_cache is a line that can go, while what the allocator does
- * by itself is told elsewhere. One more pass over the rows, at a moment at which each was live. */
+/* What frees PyTorch's segments: a line with empty_cache can be removed, while the allocator's own frees are reported
+ * elsewhere. One more pass over the rows, at a moment at which each was live. */
 struct asked {
     int64_t moment;
     uint32_t location, stack; /* stack: of the free, RUN_NONE */
@@ -158,7 +158,7 @@ static void recognise(struct question_churns *c, struct question_signer *signer,
     }
 }
 
-/* Of each process, the busiest of them are asked. */
+/* In each process, the busiest locations are looked up. */
 static void recognise_all(struct question_churns *c, struct result_churn *work, const struct asked *of, size_t n)
 {
     struct question_signer *signer = question_signer_new(c->b->run, c->b->arena);

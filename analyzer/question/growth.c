@@ -41,21 +41,21 @@ enum {
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
 
 struct site_growth { /* by location; what every event needs comes first */
-    uint32_t piece;  /* the one that `least` is of */
+    uint32_t piece;  /* the one to which `least` belongs */
     uint32_t first;  /* piece of the first allocation, plus 1; 0 none yet */
     int64_t live, least;
     int64_t *least_of; /* by piece; NULL while it was 0 in all */
     uint64_t stayed;
     int64_t stayed_bytes, first_ns, last_ns;
-    uint64_t never; /* of those that stayed, what was not freed by the tear-down either */
+    uint64_t never; /* of those that stayed, what the tear-down did not free either */
     int64_t never_bytes;
-    bool once; /* in a model that was called once or twice: no more than its inside shows */
+    bool once; /* in a model that was called once or twice: only its inside is known */
 };
 
 struct span { /* of a process */
     int64_t end_ns;
-    bool oom;                   /* it is a fatal one */
-    uint32_t last;              /* the piece in which that lies */
+    bool oom;                   /* the end is a fatal OOM */
+    uint32_t last;              /* the piece that contains the end */
     int64_t piece_ends[PIECES]; /* when the last event of each was */
 };
 
@@ -67,7 +67,7 @@ struct question_growths {
     size_t spans_cap;
     struct span *span;                /* of the process now replayed */
     size_t from;                      /* its first location */
-    int64_t kept_from_ns;             /* from when on all of its events are there */
+    int64_t kept_from_ns;             /* from this time on all of its events exist */
     uint32_t piece;                   /* of the last event */
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
     int64_t *end_bytes;               /* by series */
@@ -87,7 +87,7 @@ static void keep_least(struct site_growth *s)
     }
 }
 
-/* The pieces that ended since the location was last touched. */
+/* Closes the pieces that ended since the location was last touched. */
 static inline void reach(struct site_growth *s, uint32_t piece)
 {
     while (s->piece < piece) {
@@ -102,7 +102,7 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
     struct question_growths *g = self;
     struct site_growth *s = SITE_REACH(g->sites, life->location, g->sites_cap);
     (void)series;
-    if (life->alloc_ns < g->kept_from_ns) { /* others of that time were removed: it is there from the beginning */
+    if (life->alloc_ns < g->kept_from_ns) { /* others of that time were removed: it existed from the beginning */
         s->first = 1;
         s->live += life->bytes;
         s->least = s->live;
@@ -212,7 +212,7 @@ static bool is_loading(const struct run *run, uint32_t stack)
         const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
         if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
                             strstr(frame->file, "torch/optim/optimizer.py"))) {
-            return true; /* the optimizer's first step makes its state, also that of the program's own optimizer */
+            return true; /* the optimizer's first step makes its state, also for the program's own optimizers */
         }
         for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
             if (strcmp(name, loading[i]) == 0) {
@@ -243,7 +243,7 @@ static uint32_t piece_at(const struct span *span, int64_t ns)
     return piece;
 }
 
-/* How many pieces are one sample: at least two steps. */
+/* How many pieces make one sample: at least two steps. */
 static uint32_t width_of(const struct step_list *steps, uint32_t from, uint32_t to)
 {
     uint32_t pieces = to - from + 1, most = pieces / MIN_SAMPLES;
@@ -279,7 +279,7 @@ static void take_samples(const struct site_growth *s, const struct span *span, c
     }
 }
 
-/* r² of the straight line through the samples; 0 where there is none. */
+/* r² of the straight line through the samples; 0 if there is none. */
 static double estimate_fit(const struct samples *a)
 {
     double n = a->n, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
@@ -305,8 +305,7 @@ static bool rises(const struct samples *a)
     return late * 10 >= gain && a->n - 1 - a->last_rise <= 2 * a->longest_pause;
 }
 
-/* Held against a line over the steps, and where it grows between them (an evaluation is none) over the
- * pieces. */
+/* Compared with a line over the steps or, if it grows between them (not in an evaluation), over the pieces. */
 static bool straight(struct samples *a, double *fit)
 {
     *fit = estimate_fit(a);
@@ -320,7 +319,7 @@ static bool straight(struct samples *a, double *fit)
     return *fit >= min_fit;
 }
 
-/* After the last step nothing need grow any more; it may, in an evaluation. */
+/* After the last step nothing needs to grow any more; it may, in an evaluation. */
 static bool grows(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                   struct samples *a, double *fit)
 {
@@ -342,7 +341,7 @@ static bool grows(const struct site_growth *s, const struct span *span, const st
     return false;
 }
 
-/* From the step of the first one that stayed to the end; one that ran out of memory has begun, too. */
+/* From the step of the first one that stayed to the end; a step that ran out of memory counts as begun. */
 static uint64_t steps_of(const struct step_list *steps, const struct site_growth *s, const struct span *span)
 {
     size_t first = step_count_done(steps, s->first_ns), end = step_count_done(steps, span->end_ns) + 1;
@@ -350,8 +349,8 @@ static uint64_t steps_of(const struct step_list *steps, const struct site_growth
     return end > first ? end - first : 1;
 }
 
-/* What is loaded once is loaded when the training begins. A new optimizer, or another model, at each of
- * its steps is no loading; experts that get their state as they are first met come ever more seldom. */
+/* What is loaded once is loaded when the training begins. A new optimizer or model at each step is not loading; experts
+ * that get their state when they are first used appear ever more rarely. */
 static bool at_each_step(const struct step_list *steps, const struct site_growth *s, const struct span *span,
                          const struct samples *a, double fit)
 {
@@ -365,7 +364,8 @@ static bool at_each_step(const struct step_list *steps, const struct site_growth
 
 static const char allocator[] = "libc10_cuda";
 
-/* Whether PyTorch's allocator is told by its library: it may be linked into another, or be somebody else's. */
+/* Is PyTorch's allocator recognised by its library? It may be linked into another library, or belong to another
+ * program. */
 static bool calls_seen(const struct run *run, uint32_t series)
 {
     for (size_t i = 0; i < run_location_count(run); i++) {
@@ -377,9 +377,9 @@ static bool calls_seen(const struct run *run, uint32_t series)
     return false;
 }
 
-/* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
- * the line that needed one more, and what grows in it is seen among the tensors. What somebody else asks
- * CUDA for, as an extension does, is seen here alone. */
+/* Under PyTorch the device level consists of its allocator's segments: a growing cache is not the fault of the line
+ * that needed one more segment, and what grows in it is visible among the tensors. Allocations by other code, such as
+ * an extension, are visible only here. */
 static bool is_segments(const struct run *run, const struct run_location *l)
 {
     const struct run_series *s = run_series(run, l->series);
@@ -392,9 +392,9 @@ static bool is_segments(const struct run *run, const struct run_location *l)
     return false;
 }
 
-/* PyTorch's pinned memory is a cache, too, whose blocks are seen as they are made and never as they are
- * given back to it. It needs one more whenever copies happen to lag behind further than before, ever more
- * seldom, at no step in particular; a line that keeps its buffers needs one at each, or every so many. */
+/* PyTorch's pinned memory is a cache, too: its blocks are recorded when they are made, never when they are returned to
+ * it. It needs one more whenever copies lag further behind than before, ever more rarely and at no particular step; a
+ * line that keeps its buffers needs one at each step, or every so many. */
 static bool is_host_cache(const struct run *run, const struct run_series *s, uint32_t stack, double fit, uint64_t n)
 {
     bool pytorch =
@@ -402,8 +402,7 @@ static bool is_host_cache(const struct run *run, const struct run_series *s, uin
     return s->layer == RUN_SERIES_PINNED && pytorch && (fit < even_fit || n < MANY_STAYED);
 }
 
-/* At how few moments it grew, from its beginning on; 0 where they are more than a third of all, or of the
- * steps. */
+/* At how few moments it grew, from its beginning on; 0 if they are more than a third of all, or of the steps. */
 static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t steps)
 {
     unsigned jumps = 0;
@@ -418,7 +417,7 @@ static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t step
     return 3 * jumps <= to - s->first + 2 && 3 * jumps <= steps ? jumps : 0;
 }
 
-/* torch.cat([all, new]) in a loop: one block, made anew and larger each time. */
+/* torch.cat([all, new]) in a loop: one block, allocated again and larger each time. */
 static bool appends(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
@@ -456,7 +455,7 @@ static void judge(struct question_growths *g, uint32_t location)
         return;
     }
     const bool appended = appends(run, l->stack);
-    if (appended) { /* its earlier, smaller selves are gone */
+    if (appended) { /* its earlier, smaller versions are freed */
         s->first_ns = span->piece_ends[s->first - 1];
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
@@ -464,7 +463,7 @@ static void judge(struct question_growths *g, uint32_t location)
     bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
     uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
-    if (appended && a.y[a.n - 1] < bytes) { /* before the last one its elder is not yet gone */
+    if (appended && a.y[a.n - 1] < bytes) { /* before the last one its predecessor is not freed yet */
         count = (count * (uint64_t)a.y[a.n - 1] + (uint64_t)bytes / 2) / (uint64_t)bytes;
         count = count ? count : 1;
         bytes = a.y[a.n - 1];

@@ -1,5 +1,4 @@
-/* Between growth.c, which finds the call paths that grow, and growth_list.c, which puts together what
- * belongs together. */
+/* Between growth.c, which finds the call paths that grow, and growth_list.c, which groups them. */
 #ifndef GPUSPY_GROWTH_H
 #define GPUSPY_GROWTH_H
 

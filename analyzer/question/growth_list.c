@@ -20,7 +20,7 @@ static bool in_module(const struct run *run, uint32_t stack)
     return run_stack_is_in(run, stack, "torch/nn/modules/module.py", NULL);
 }
 
-/* As a few of one come for a few of the other: 3 for 2. One of either may be missing. */
+/* A few allocations of one per few of the other: 3 per 2. One of either may be missing. */
 static bool in_proportion(uint64_t a, uint64_t b)
 {
     enum { FEW = 4 };
@@ -53,7 +53,7 @@ static bool together(const struct site_builder *b, const struct question_grown *
            near(steps, x, x->first_ns, y->first_ns) && near(steps, x, x->last_ns, y->last_ns);
 }
 
-/* The innermost call that two stacks have in common, RUN_NONE: none. */
+/* The innermost call that two stacks share, RUN_NONE: none. */
 static uint32_t common(const struct run *run, uint32_t a, uint32_t b)
 {
     while (a != b && a != RUN_NONE && b != RUN_NONE) {
@@ -79,7 +79,7 @@ static int compare_growth_lines(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->site.line - y->site.line;
 }
 
-struct group { /* numbers of those of one rhythm, the heaviest first */
+struct group { /* numbers of those of one rhythm, the largest first */
     size_t *members;
     size_t n, cap;
     unsigned sites, modules; /* different lines; call paths through a module */
@@ -98,7 +98,7 @@ static void measure_group(struct site_builder *b, const struct question_grown *g
     map_free(&seen);
 }
 
-/* The lines of those that are one, into the entry of the first. */
+/* Combines the lines of those that belong together into the entry of the first. */
 static struct result_growth merge(struct site_builder *b, const struct question_grown *grown, const size_t *members,
                                   size_t n)
 {
@@ -119,7 +119,7 @@ static struct result_growth merge(struct site_builder *b, const struct question_
         lines[*at].count += g->entry.count;
         e.bytes = arena_add_capped(e.bytes, g->entry.bytes);
         under = common(b->run, under, g->stack);
-        newest = g->first_ns > grown[newest].first_ns ? members[i] : newest; /* the last may be cut off */
+        newest = g->first_ns > grown[newest].first_ns ? members[i] : newest; /* the last may be incomplete */
     }
     map_free(&index);
     qsort(lines, lines_n, sizeof *lines, compare_growth_lines);

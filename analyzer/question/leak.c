@@ -1,6 +1,5 @@
-/* What was never freed while it was recorded. Under PyTorch the device level is left out: its
- * segments stay cached to the end by design, and its tensors are listed. What grows is none
- * of it. */
+/* What was not freed while it was recorded. Under PyTorch the device level is left out: its segments stay cached to the
+ * end by design, and its tensors are listed. Growth is listed separately. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -68,11 +67,11 @@ void question_leaks_build(struct site_builder *b)
     struct result_leak *work = NULL;
     size_t n = 0, cap = 0, processes_n;
     const struct run_process *processes = run_processes(b->run, &processes_n);
-    if (run_why_unknown(b->run, RUN_FACT_HISTORY)) return; /* what is live is the peak, too */
+    if (run_why_unknown(b->run, RUN_FACT_HISTORY)) return; /* what is live is also the peak */
     bool *skip = arena_realloc(NULL, run_series_count(b->run), sizeof *skip);
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);
-        skip[i] = s->layer == RUN_SERIES_SHARED || /* its owner's to free */
+        skip[i] = s->layer == RUN_SERIES_SHARED || /* its owner frees it */
                   (s->layer == RUN_SERIES_DEVICE && has_tensors(b->run, s));
     }
     for (size_t i = 0; i < run_location_count(b->run); i++) {
@@ -94,7 +93,7 @@ void question_leaks_build(struct site_builder *b)
         report->leaks[i].stack = site_trace(b, report->leaks[i].stack.number);
     }
     list_lines(b, work, n);
-    report->leaks_at_end = !run_is_imported(b->run); /* where another tool's recording ends, the program does not */
+    report->leaks_at_end = !run_is_imported(b->run); /* another tool's recording ends before the program does */
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     }

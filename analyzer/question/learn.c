@@ -8,7 +8,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 
-/* Smaller runs say nothing: their segments of 2 and 20 MiB are mostly empty. */
+/* Smaller runs are not representative: their segments of 2 and 20 MiB are mostly empty. */
 #define TENSORS_LEAST (64 << 20)
 
 static double bytes_or_nan(int64_t bytes)
@@ -54,7 +54,7 @@ static const struct allocator_state *allocator_of(const struct result_report *r,
     return NULL;
 }
 
-/* Holes between blocks. What is cached in whole segments is given back before memory runs out. */
+/* Holes between blocks. Whole cached segments are freed before memory runs out. */
 static void fragmentation(const struct result_report *r, const struct result_device_memory *m,
                           struct question_learned_row *l)
 {

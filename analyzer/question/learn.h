@@ -1,4 +1,4 @@
-/* What a recording says about the costs that an estimate cannot know: see analyzer/estimate/calibration.h. */
+/* What a recording shows about the costs that an estimate cannot compute: see analyzer/estimate/calibration.h. */
 #ifndef GPUSPY_LEARN_H
 #define GPUSPY_LEARN_H
 
@@ -31,22 +31,22 @@ struct question_learned_row {
 };
 
 struct question_learned {
-    const struct plan *plan; /* what was trained; NULL: not told, and no activations are learned */
+    const struct plan *plan; /* what was trained; NULL: unknown, so no activations are learned */
     struct question_learned_row *rows;
     size_t n, cap;
 };
 
-/* `result`: the plan's own estimate, which the report was built with; NULL where there is no plan. */
+/* `result`: the plan's own estimate, with which the report was built; NULL if there is no plan. */
 void question_learn(const struct result_report *r, const char *path, const struct estimate_result *result,
                     struct question_learned *out);
 bool question_learned_any(const struct question_learned *l);
 void question_learned_free(struct question_learned *l);
 
-/* budget_plan.c: is there an estimate of activations; and of them, logits and temporaries together, as backward
+/* budget_plan.c: does the estimate have activations? And its activations, logits and temporaries together, as backward
  * begins. */
 bool question_plan_has_activations(const struct estimate_result *e);
 struct estimate_interval question_plan_pass(const struct estimate_result *e);
-/* Of a category, the most of all phases (phase -1). */
+/* The maximum of a category over all phases (phase -1). */
 struct estimate_interval question_plan_category(const struct estimate_result *e, enum result_category c, int phase);
 
 #endif

@@ -5,7 +5,7 @@
 #include "analyzer/result/result.h"
 
 /* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL.
- * `up`: a copy to the GPU. Each text is once in memory. */
+ * `up`: a copy to the GPU. Each text exists once in memory. */
 const char *question_library_advice(const struct result_site *site, const char *advice, bool up);
 
 #endif

@@ -8,7 +8,7 @@ static const char advice[] =
     "give the loop a maximum of iterations, or set one that the dry run can reach (max_steps, max_new_tokens); on a "
     "real GPU the values may end it";
 
-/* The last of OOMs whose memory the loop may have collected: their cause is not a verdict on the program. */
+/* The last of the OOMs whose memory the loop may have collected: their cause is not a verdict on the program. */
 static void explain_ooms(struct site_builder *b)
 {
     struct result_report *r = b->report;

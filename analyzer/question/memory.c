@@ -1,36 +1,34 @@
-/* Where a device's memory was at the moment of its peak: tensors, PyTorch's cache, direct
- * allocations, and what is in use without any recorded allocation. The report's fragmentation
- * starts here, too: active against reserved needs no addresses. */
+/* A device's memory at the moment of its peak: tensors, PyTorch's cache, direct allocations, and what is in use without
+ * a recorded allocation. The report's fragmentation also starts here: active against reserved needs no addresses. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct reply {           /* what was in use outside the recorded allocations, when the device was asked */
+struct reply {           /* what was in use outside the recorded allocations when the device was queried */
     int64_t outside, ns; /* RUN_UNKNOWN */
-    bool at_peak;        /* nothing had come or gone since the peak */
+    bool at_peak;        /* nothing was allocated or freed since the peak */
 };
 
-struct nvml {                   /* what NVML said of it, with what was live by recorded calls at that moment */
+struct nvml {                   /* a sample of NVML, with what was live by recorded calls at that moment */
     int64_t context, other, ns; /* RUN_UNKNOWN; context: of this process, in no recorded allocation */
 };
 
 struct card { /* a device of the process now replayed */
     bool used, given;
-    int64_t live, tensor, reserved; /* now; reserved RUN_UNKNOWN until PyTorch says it */
+    int64_t live, tensor, reserved; /* now; reserved is RUN_UNKNOWN until PyTorch reports it */
     int64_t tensor_peak, reserved_peak;
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
     int64_t total, least_free;
     int64_t outside_first;
-    struct reply last, before, after;               /* the last sample; the peak's neighbours among them */
+    struct reply last, before, after;               /* the last sample; those next to the peak */
     struct nvml nvml_last, nvml_before, nvml_after; /* likewise */
-    bool has_tensors, moved;                        /* moved: something came or went since the peak */
-    const struct run_device *first;                 /* what it said when first seen, until it is taken account of */
+    bool has_tensors, moved;                        /* moved: something was allocated or freed since the peak */
+    const struct run_device *first;                 /* the device's first report, until it is used */
 };
 
-/* The recorder asks a device at its first call there, just after the real one: where that was an
- * allocation, what is free is free without it. So much later at most is that allocation's own time.
- */
+/* The recorder queries a device at its first call there, just after the real call: if that was an allocation, its bytes
+ * are no longer free. The allocation's own time is at most this much earlier. */
 static const int64_t first_call_ns = 20000000;
 
 enum { CARDS = 128 };
@@ -97,7 +95,7 @@ static void add_sample(struct question_memory *m, struct card *c, int64_t total,
     }
 }
 
-/* A device that was seen at an unknown time was there from the beginning. */
+/* A device that was seen at an unknown time existed from the beginning. */
 static int64_t seen_at(const struct run_device *d)
 {
     return d->seen_ns == RUN_UNKNOWN ? 0 : d->seen_ns;
@@ -113,7 +111,7 @@ static void add_first_sample(struct question_memory *m, struct card *c)
     }
 }
 
-/* NVML's samples up to a time, before what happened then: it counts all that the process has. */
+/* Adds NVML's samples up to a time, before the event at that time: NVML counts everything that the process has. */
 static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
 {
     size_t n;
@@ -147,7 +145,7 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
         c->tensor = s->live_bytes;
         c->tensor_peak = c->tensor > c->tensor_peak ? c->tensor : c->tensor_peak;
         c->has_tensors = true;
-        if (!c->moved && c->tensor > c->peak_tensor) { /* what the peak's segment was taken for */
+        if (!c->moved && c->tensor > c->peak_tensor) { /* the tensor for which the peak's segment was allocated */
             c->peak_tensor = c->tensor;
         }
         return;
@@ -195,7 +193,7 @@ static void memory_on_reserved(void *self, const struct run_reserved *reserved)
     if (c) {
         c->reserved = reserved->bytes;
         c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
-        /* PyTorch tells its new total just after the segment that made the peak. */
+        /* PyTorch reports its new total just after the segment that made the peak. */
         if (c->peak_reserved == RUN_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
             c->peak_reserved = reserved->bytes;
         }
@@ -223,7 +221,7 @@ static void memory_on_oom(void *self, const struct run_oom *oom, size_t index)
     }
 }
 
-/* What the device said when it was first seen comes before any allocation on it. */
+/* The device's first report comes before any allocation on it. */
 static void memory_on_process_start(void *self, uint32_t process)
 {
     struct question_memory *m = self;
@@ -245,7 +243,7 @@ static int64_t difference(int64_t a, int64_t b)
     return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
 }
 
-/* What the device said nearest to its peak. */
+/* The device's report nearest to its peak. */
 static struct reply nearest(const struct card *c)
 {
     const struct reply *b = &c->before, *a = &c->after;
@@ -294,7 +292,7 @@ static void describe(struct question_memory *m, uint32_t process, int device, co
         .least_free_bytes = c->least_free,
         .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
         .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN};
-    /* of what PyTorch reserves, what it had allocated before gpuspy attached is in use, too */
+    /* what PyTorch had allocated before gpuspy attached is also in use, as part of what it reserves */
     size_t n;
     const bool attached = run_processes(m->b->run, &n)[process].attached_after_s > 0;
     bool totals = torch && c->reserved_peak != RUN_UNKNOWN && !attached;

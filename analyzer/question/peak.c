@@ -82,7 +82,7 @@ static int64_t at_peak(const struct place *place, uint32_t final, int64_t at, in
     return at + (place->last_peak != final ? since : 0);
 }
 
-/* The shares of one series; the caller frees. Added up in `owned`, too, if there is one. */
+/* The shares of one series; the caller frees them. Also added up in `owned`, if given. */
 static struct site_share *shares_of(const struct question_peaks *p, uint32_t series, struct site_owned *owned,
                                     size_t *n)
 {

@@ -1,5 +1,5 @@
-/* Who takes device memory in advance, or keeps it in a pool: what is used inside cannot be seen by CUDA's
- * calls, and a reader must know that. By the table in preallocation.def. */
+/* Libraries that allocate device memory in advance, or keep it in a pool: CUDA's calls do not show what is used inside,
+ * and a reader must know that. By the table in preallocation.def. */
 #include "analyzer/question/question.h"
 #include "analyzer/site/owner.h"
 
@@ -46,14 +46,14 @@ static const struct within {
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static const double first_piece = 0.1; /* what may stand before it, of it */
+static const double first_piece = 0.1; /* what may come before it, as a share of it */
 static const double keeps_least = 0.05, within_least = 0.1;
 enum { HOLDERS = 4096 };
 
 struct holder { /* an owner on a device of a process */
     uint32_t process, owner, largest_stack;
     int device;
-    int64_t live, highest, largest, before; /* before: live when the largest piece was taken */
+    int64_t live, highest, largest, before; /* before: live when the largest piece was allocated */
 };
 
 struct question_preallocations {
@@ -131,7 +131,8 @@ struct question_preallocations *question_preallocations_start(struct site_builde
 /* --- answers -------------------------------------------------------------------------------------
  */
 
-int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
+/* The memory of the device, as recorded there or at a failure; RUN_UNKNOWN. */
+static int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
     const struct run_device *d = run_devices(b->run, &n);
@@ -149,7 +150,7 @@ int64_t question_device_total(const struct site_builder *b, uint32_t process, in
     return RUN_UNKNOWN;
 }
 
-/* "NAME=value" was set so; a number or a word, in any case. */
+/* Was "NAME=value" set? A number or a word, in any case. */
 static bool is_set(const struct site_builder *b, uint32_t process, const char *pair)
 {
     const char *equals = pair ? strchr(pair, '=') : NULL;
@@ -162,7 +163,7 @@ static bool is_set(const struct site_builder *b, uint32_t process, const char *p
     return value && (strcasecmp(value, equals + 1) == 0 || strcmp(value, no ? "0" : "1") == 0);
 }
 
-/* The variable that says how much, also under its older name; NULL: not set. */
+/* The variable that sets how much, also under its older name; NULL: not set. */
 static const char *share_set(const struct site_builder *b, uint32_t process, const char *name)
 {
     static const struct {
@@ -203,7 +204,7 @@ static bool goes_through(const struct site_builder *b, uint32_t stack, const cha
     return !function;
 }
 
-/* How much is enough to be taken for it: a little less than was asked for, as the device is not empty. */
+/* The least that counts as preallocation: slightly less than was requested, because the device is not empty. */
 static double least_of(const struct question_preallocations *p, const struct holder *h, const struct ahead *row)
 {
     const char *set = share_set(p->b, h->process, row->share), *equals = set ? strchr(set, '=') : NULL;
@@ -258,7 +259,7 @@ static void describe_cache(struct question_preallocations *p, const struct holde
     }
 }
 
-/* Tensors that are a pool: only where they matter, and so among the heaviest stacks. */
+/* Tensors that are a pool: only if they matter, that is, if they are among the largest stacks. */
 static void describe_pool(struct question_preallocations *p, const struct result_peak *peak)
 {
     for (size_t r = 0; r < COUNT(within_rows); r++) {

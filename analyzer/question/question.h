@@ -1,6 +1,5 @@
-/* What the questions share. A question that looks at the events is three functions: _start (its
- * state and its observer), the observer's callbacks, _finish (state → report; frees the state).
- * report.c runs all of them in one replay. */
+/* What the questions share. A question about events is three functions: _start (its state and its observer), the
+ * observer's callbacks, _finish (state → report; frees the state). report.c runs all of them in one replay. */
 #ifndef GPUSPY_QUESTION_H
 #define GPUSPY_QUESTION_H
 
@@ -34,12 +33,10 @@ void question_churns_finish(struct question_churns *c);
 struct question_preallocations;
 struct question_preallocations *question_preallocations_start(struct site_builder *b, struct run_observer *observer);
 void question_preallocations_finish(struct question_preallocations *p); /* after peaks, before ooms */
-/* What took the device in advance past PyTorch, NULL nothing. */
+/* The preallocation of the device outside of PyTorch, NULL none. */
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device);
-/* The device's total, as it or a failure there said; RUN_UNKNOWN. */
-int64_t question_device_total(const struct site_builder *b, uint32_t process, int device);
 
-/* said.c: what NVML said of the device nearest to that time, NULL nothing. */
+/* said.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
                                                      int64_t time_ns);
 
@@ -59,7 +56,7 @@ void question_loop_build(struct site_builder *b);  /* after the OOMs */
 void question_loop_advice(struct site_builder *b); /* after the advice */
 void question_samples_build(struct site_builder *b);
 struct question_budgets;
-/* → b->budgets; a replay of its own where an estimate is wanted: what blocks are is known after the first */
+/* → b->budgets; a separate replay if an estimate is requested: the categories of blocks are known after the first */
 bool question_budgets_replay(struct site_builder *b, char *error, size_t error_size);
 void question_budgets_build(struct site_builder *b); /* after categories, steps, failures */
 void question_budgets_free(struct question_budgets *g);
@@ -74,11 +71,11 @@ struct question_budget_facts {
     uint64_t in_step_blocks;
     uint32_t process;
     size_t ranks;       /* processes that hold tensors */
-    bool stepped;       /* an optimizer was seen to step */
+    bool stepped;       /* a step of an optimizer was recorded */
     int8_t pass_inside; /* the level of that name; -1 not estimated */
-    bool failed;        /* the process ran out of memory for good */
+    bool failed;        /* the process ran out of memory and did not recover */
 };
-/* budget_plan.c: what an estimate with activations says. Phase -1: the most of all phases. */
+/* budget_plan.c: the figures of an estimate with activations. Phase -1: the maximum of all phases. */
 bool question_plan_has_activations(const struct estimate_result *e);
 /* Are weights or gradients of several GPUs whole for a moment? */
 bool question_plan_gathers(const struct estimate_result *e);
@@ -91,10 +88,9 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
 /* The phase of an allocation made while `during` (category.def). */
 int question_phase_of(const char *during, double activations, double most_activations);
 const char *question_budget_reason(const struct question_budget_facts *f, enum result_category category);
-/* Of the report's syncs these are looked at: what matters stands first, then what waited longest. */
+/* Of the report's syncs these are examined: those that matter come first, then the longest. */
 enum { QUESTION_ADVICE_SYNCS = 32 };
-/* What is to be done at the wait numbered `from` and at those after it for which it is the same, which
- * are marked in `done`. */
+/* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
 struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done);
 void question_advice_build(struct site_builder *b); /* last */
 

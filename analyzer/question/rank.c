@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double more_share = 0.1;            /* what a rank may hold more than the others */
-static const int64_t more_bytes = 64 << 20;      /* and what is worth a word */
-enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
+static const double more_share = 0.1;            /* how much more than the others a rank may hold */
+static const int64_t more_bytes = 64 << 20;      /* and the least that is reported */
+enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a forged file */
 
 /* --- events --------------------------------------------------------------------------------------
  */
@@ -86,8 +86,8 @@ static const struct result_peak *peak_of(const struct question_ranks *r, uint32_
     return p && p->bytes > 0 ? p : NULL;
 }
 
-/* Where each process does its work: most of its tensors came and went there, else most allocations. What it
- * holds at most may lie on another device: a checkpoint that was loaded to the wrong one. -1: nowhere. */
+/* The device on which each process works: most of its tensors were allocated there, else most allocations. The device
+ * with its peak may be another one: a checkpoint that was loaded to the wrong GPU. -1: none. */
 static int *homes_of(struct question_ranks *r, size_t n)
 {
     const struct result_report *report = r->b->report;
@@ -187,7 +187,7 @@ static bool beside(const struct question_ranks *r, const struct result_rank *x, 
            question_rank_overlaps(&p[x->process], &p[y->process]);
 }
 
-/* Whose GPU that is, other than its own. */
+/* The rank whose own GPU that is; NULL none. */
 static const struct result_rank *at_home(const struct question_ranks *r, const struct result_rank *guest,
                                          const char *gpu)
 {
@@ -204,7 +204,7 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
 /* --- what stands out -----------------------------------------------------------------------------
  */
 
-/* What a rank has on a GPU that is not its own: memory, or a context alone. */
+/* What a rank has on a GPU that is not its own: memory, or only a context. */
 struct stray {
     const struct result_rank *rank;
     const struct result_rank *host;
@@ -232,7 +232,7 @@ static uint32_t first_stack(const struct question_ranks *r, uint32_t process, in
     return RUN_NONE;
 }
 
-/* A context was there if one was made, or if the device was asked what is free: it was the current one. */
+/* There was a context if one was created, or if free memory was queried: the device was the current one. */
 static bool has_context(const struct run *run, const struct run_device *d)
 {
     size_t n;
@@ -279,7 +279,7 @@ static bool loads(const struct run *run, uint32_t stack)
     return false;
 }
 
-/* What the context of a process there costs, where NVML told; else 0. */
+/* The size of the context of a process there, if NVML reported it; else 0. */
 static int64_t context_bytes(const struct question_ranks *r, uint32_t process, int device)
 {
     const struct result_report *report = r->b->report;
@@ -305,7 +305,7 @@ static const char *holds(struct site_builder *b, int64_t bytes, int64_t contexts
                      : arena_printf(b->arena, "%s %s", has, context);
 }
 
-/* Ranks that strayed from one line to one GPU are one finding. */
+/* Ranks with memory from one line on one GPU are one finding. */
 static void report_strays(struct question_ranks *r, struct stray *list, size_t n)
 {
     const struct result_report *report = r->b->report;
@@ -345,8 +345,8 @@ static void report_strays(struct question_ranks *r, struct stray *list, size_t n
     free(marked);
 }
 
-/* Two or more ranks that work on one GPU. That there are others is not known; that each has a number of its
- * own on this host is. */
+/* Two or more ranks that work on one GPU. Whether there are other GPUs is unknown; whether each rank has its own number
+ * on this host is known. */
 static void report_shared(struct question_ranks *r)
 {
     const struct result_report *report = r->b->report;
@@ -389,7 +389,7 @@ static int64_t weight(const struct result_rank *r, bool tensors)
     return tensors ? r->tensor_peak_bytes : r->device_peak_bytes;
 }
 
-/* The place where `more` holds most beyond what `other` holds there; NULL none. */
+/* The call site at which `more` holds most beyond what `other` holds there; NULL none. */
 static const struct result_by_site *excess(const struct result_peak *more, const struct result_peak *other,
                                            int64_t *bytes)
 {
@@ -425,7 +425,7 @@ static void report_imbalance(struct question_ranks *r)
     for (size_t i = 0; i < n; i++) {
         tensors = tensors && list[i]->tensor_peak_bytes != RUN_UNKNOWN;
     }
-    if (n < 2) { /* no ranks of one job, as far as is known */
+    if (n < 2) { /* not ranks of one job, as far as is known */
         free(list);
         return;
     }

@@ -1,4 +1,4 @@
-/* Names of ranks, those to compare, and the list of what stands out. */
+/* Names of ranks, those to compare, and the list of outliers. */
 #include "analyzer/question/rank_parts.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ bool question_rank_is_same_host(const struct run_process *x, const struct run_pr
     return x->host == y->host || (x->host && y->host && strcmp(x->host, y->host) == 0);
 }
 
-/* Both lived at one time: one after another they are no ranks of one job. */
+/* Did both run at the same time? Processes that ran one after the other are not ranks of one job. */
 bool question_rank_overlaps(const struct run_process *x, const struct run_process *y)
 {
     if (x->start_real_ns == RUN_UNKNOWN || y->start_real_ns == RUN_UNKNOWN) {

@@ -37,9 +37,9 @@ const char *question_rank_label(const struct site_builder *b, const struct resul
 const char *question_rank_labels(const struct site_builder *b, const struct result_rank *list, const bool *marked,
                                  size_t n);
 bool question_rank_is_same_host(const struct run_process *x, const struct run_process *y);
-/* Both lived at one time. */
+/* Did both run at the same time? */
 bool question_rank_overlaps(const struct run_process *x, const struct run_process *y);
-/* Those to be compared: of each rank the last process; none where one has no rank. To be freed. */
+/* Those to compare: the last process of each rank; none if a process has no rank. Free the result. */
 const struct result_rank **question_rank_last(const struct result_report *report, size_t *n);
 /* rank_skew.c: starts and missing ranks, the spread of what they did, who waits for whom. */
 void question_rank_skew(struct question_ranks *r, struct site_builder *b);

@@ -1,5 +1,5 @@
-/* The ranks of a job compared: which are missing, which were started again, how far apart they are, and for
- * whom the others wait. */
+/* The ranks of a job compared: which are missing, which were started again, how far apart they are, and for whom the
+ * others wait. */
 #include "analyzer/question/rank_parts.h"
 
 #include <math.h>
@@ -9,9 +9,9 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/base/units.h"
 
-static const double apart = 0.05;   /* of the time: that others wait more, to be worth a word */
-static const double fewer = 0.5;    /* the one that others wait for waits at most so much of what they do … */
-static const double as_often = 0.5; /* … though it waits about as often as they do */
+static const double apart = 0.05;   /* of the time: how much more others must wait to be reported */
+static const double fewer = 0.5;    /* the one for which others wait, waits at most this share of what they do … */
+static const double as_often = 0.5; /* … although it waits about as often as they do */
 enum { RANKS = 1 << 16, NAMED = 8 };
 
 /* --- started again, children -----------------------------------------------------------------------
@@ -82,7 +82,7 @@ static void report_restart(struct question_ranks *r, struct site_builder *b)
 /* --- missing ---------------------------------------------------------------------------------------
  */
 
-/* How many ranks the job had, as its processes were told; else one more than the highest. */
+/* The number of ranks of the job, as its processes know it; else one more than the highest rank. */
 static size_t world_of(const struct site_builder *b, bool *declared)
 {
     static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
@@ -212,7 +212,7 @@ static void count_hosts(struct result_report *report)
 
 struct waiting {
     const struct result_rank *rank;
-    double share; /* of its time that it waits for the GPU */
+    double share; /* the share of its time in which it waits for the GPU */
 };
 
 static int by_share(const void *x, const void *y)
@@ -231,7 +231,7 @@ static bool all_overlap(const struct site_builder *b, const struct waiting *list
     return true;
 }
 
-/* As many waits as the others: one that asks less often for results would wait less, too. */
+/* As many waits as the others: one that requests results less often would wait less, too. */
 static bool waits_alike(const struct waiting *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -243,7 +243,7 @@ static bool waits_alike(const struct waiting *list, size_t n)
     return true;
 }
 
-/* The ranks up to which all are of one host and none of that host comes after: its ranks wait least. */
+/* How many ranks at the beginning of the list are of one host that has no later ones: its ranks wait least. */
 static size_t of_one_host(const struct site_builder *b, const struct waiting *list, size_t n)
 {
     const char *host = process_of(b, list[0].rank)->host;
@@ -280,7 +280,7 @@ static void report_straggler(struct question_ranks *r, struct site_builder *b, c
     size_t late = of_one_host(b, list, n);
     double own = list[late - 1].share, others = list[late].share, most = list[n - 1].share;
     bool named = others - own >= apart && own <= fewer * others && waits_alike(list, n) && all_overlap(b, list, n);
-    if (!named && late > 1) { /* not the host: that one of its ranks */
+    if (!named && late > 1) { /* not the host: only one of its ranks */
         late = 1;
         own = list[0].share;
         others = list[1].share;

@@ -1,4 +1,4 @@
-/* What was said beside CUDA's calls: the program's own marks, and NVML's samples of the devices. */
+/* What was reported besides CUDA's calls: the program's own marks, and NVML's samples of the devices. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ void question_marks_build(struct site_builder *b)
 /* --- samples -------------------------------------------------------------------------------------
  */
 
-/* Of each stretch the fullest moment; the first and the last as they are. */
+/* Of each interval the fullest moment; the first and the last are kept unchanged. */
 static void thin(struct site_builder *b, struct result_sample_line *line, const struct run_device_sample *all)
 {
     line->points = arena_alloc(b->arena, RESULT_SAMPLE_POINTS * sizeof(const struct run_device_sample *));
@@ -91,7 +91,7 @@ void question_samples_build(struct site_builder *b)
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
                                                      int64_t time_ns)
 {
-    static const int64_t near_ns = 3000000000; /* three turns of the sampler */
+    static const int64_t near_ns = 3000000000; /* three periods of the sampler */
     const struct run_device_sample *best = NULL;
     int64_t distance = near_ns;
     size_t n;

@@ -10,16 +10,17 @@
 #include <string.h>
 
 enum {
-    SCOPES = 4096, /* names of a process; others are left out */
-    SERIES = 64,   /* of a process: devices and layers */
-    ALIKE = 64,    /* more names that differ in their numbers only are one */
+    SCOPES = 4096, /* names per process; others are left out */
+    SERIES = 64,   /* per process: devices and layers */
+    ALIKE = 64,    /* more names than this that differ only in their numbers are combined */
     NOBODY = UINT32_MAX
 };
 
 struct figure { /* of one scope in one series */
     int64_t most, most_ns, entry;
     int64_t peak, peak_ns, peak_entry, peak_exit;
-    bool any;
+    int64_t late_exit; /* of the visit that was open at the last removal of rows */
+    bool any, late;    /* late: it ended */
 };
 
 struct scope {
@@ -27,9 +28,11 @@ struct scope {
     uint64_t count, unended;
     int64_t total_ns;
     uint64_t depth;         /* ranges that are open now */
-    uint32_t before, after; /* in the list, while it is open */
+    int64_t start_ns;       /* … since when */
+    uint32_t before, after; /* neighbours in the list, while it is open */
     struct figure *of;      /* by series */
     size_t of_cap;
+    bool removed; /* run_removed_scopes has figures of it */
 };
 
 struct end {
@@ -47,6 +50,9 @@ struct question_scopes {
     struct map alike; /* pattern → number of names */
     struct run_mark_rows *rows;
     struct run_mark next; /* the next range; start_ns RUN_NEVER: there is none */
+    int64_t counted_ns;   /* of a bounded recording: ranges up to then are counted by what remains of them; else -1 */
+    int64_t kept_from_ns; /* … since when all rows are there; 0 always */
+    bool known;           /* … and the peaks of all ranges before that */
     struct map index;     /* name, domain → scope */
     struct scope *scopes;
     size_t scopes_n, scopes_cap;
@@ -89,17 +95,17 @@ static struct end ends_pop(struct question_scopes *s)
 
 /* ---------------------------------------------------------------- scopes */
 
-/* The name as it is, but of "step 1", "step 2" and many more "step #". */
-static const char *name_of(struct question_scopes *s, const struct run_mark *m)
+/* The name unchanged, except that many names like "step 1", "step 2" become "step #". */
+static const char *name_of(struct question_scopes *s, const char *full, const char *pattern)
 {
-    uint32_t alike = map_get(&s->alike, (uintptr_t)m->name);
-    return alike != MAP_NEW && alike > ALIKE ? m->name : run_text(s->b->run, m->full, strlen(m->full));
+    uint32_t alike = map_get(&s->alike, (uintptr_t)pattern);
+    return alike != MAP_NEW && alike > ALIKE ? pattern : run_text(s->b->run, full, strlen(full));
 }
 
-static uint32_t scope_of(struct question_scopes *s, const struct run_mark *m)
+static uint32_t scope_of(struct question_scopes *s, const char *full, const char *pattern, const char *full_domain)
 {
-    const char *name = name_of(s, m);
-    const char *domain = m->full_domain ? run_text(s->b->run, m->full_domain, strlen(m->full_domain)) : NULL;
+    const char *name = name_of(s, full, pattern);
+    const char *domain = full_domain ? run_text(s->b->run, full_domain, strlen(full_domain)) : NULL;
     uint64_t key = map_hash((uintptr_t)name) ^ map_hash((uintptr_t)domain + 1);
     uint32_t *at = map_at(&s->index, key);
     if (*at == MAP_NEW && s->scopes_n < SCOPES) {
@@ -112,23 +118,48 @@ static uint32_t scope_of(struct question_scopes *s, const struct run_mark *m)
     return *at < s->scopes_n ? *at : NOBODY;
 }
 
+static uint32_t scope_of_removed(struct question_scopes *s, const struct run_removed_scope *r)
+{
+    return scope_of(s, r->name, run_mark_pattern(s->b->run, r->name), r->domain);
+}
+
+/* What was live as the visit began that was open at the last removal. */
+static void correct_entries(struct question_scopes *s, uint32_t number)
+{
+    size_t n;
+    const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
+    for (size_t i = 0; i < s->series_n; i++) {
+        const struct run_series *series = run_series(s->b->run, s->series[i].number);
+        for (size_t k = 0; k < n; k++) {
+            const struct run_removed_scope *r = &all[k];
+            bool same = r->process == series->process && r->device == series->device && r->layer == series->layer;
+            if (same && r->open_entry_bytes != RUN_UNKNOWN && scope_of_removed(s, r) == number) {
+                s->scopes[number].of[i].entry = r->open_entry_bytes;
+            }
+        }
+    }
+}
+
 static void open_range(struct question_scopes *s, const struct run_mark *m)
 {
-    uint32_t number = scope_of(s, m);
+    uint32_t number = scope_of(s, m->full, m->name, m->full_domain);
     if (number == NOBODY) {
         return;
     }
     struct scope *scope = &s->scopes[number];
-    scope->count++;
+    scope->count += m->start_ns > s->counted_ns || !scope->removed;
     if (m->end_ns == RUN_NEVER) {
         scope->unended++;
     } else {
-        scope->total_ns = arena_add_capped(scope->total_ns, m->end_ns - m->start_ns);
+        if (m->end_ns > s->counted_ns || !scope->removed) {
+            scope->total_ns = arena_add_capped(scope->total_ns, m->end_ns - m->start_ns);
+        }
         ends_push(s, (struct end){m->end_ns, number});
     }
     if (scope->depth++) {
         return;
     }
+    scope->start_ns = m->start_ns;
     scope->before = s->last;
     scope->after = NOBODY;
     if (s->last != NOBODY) {
@@ -140,6 +171,9 @@ static void open_range(struct question_scopes *s, const struct run_mark *m)
         f->most = f->entry = s->series[i].now;
         f->most_ns = m->start_ns;
     }
+    if (m->start_ns < s->kept_from_ns) { /* rows of that time are missing */
+        correct_entries(s, number);
+    }
 }
 
 static void raise_figure(struct figure *f, int64_t bytes, int64_t ns)
@@ -150,8 +184,8 @@ static void raise_figure(struct figure *f, int64_t bytes, int64_t ns)
     }
 }
 
-/* What was most in one series since the scope was opened. */
-static void close_figure(struct question_scopes *s, struct scope *scope, size_t i, bool ended)
+/* The maximum in one series since the scope was opened. */
+static void close_figure(struct question_scopes *s, struct scope *scope, size_t i, int64_t end_ns)
 {
     struct figure *f = SITE_REACH(scope->of, i, scope->of_cap), most = *f;
     for (uint32_t at = scope->after; at != NOBODY; at = s->scopes[at].after) {
@@ -165,7 +199,11 @@ static void close_figure(struct question_scopes *s, struct scope *scope, size_t 
         f->peak = most.most;
         f->peak_ns = most.most_ns;
         f->peak_entry = f->entry;
-        f->peak_exit = ended ? s->series[i].now : RUN_UNKNOWN;
+        f->peak_exit = end_ns != RUN_NEVER ? s->series[i].now : RUN_UNKNOWN;
+    }
+    if (scope->start_ns <= s->counted_ns && end_ns > s->counted_ns && end_ns != RUN_NEVER) {
+        f->late = true;
+        f->late_exit = s->series[i].now;
     }
     if (scope->before != NOBODY) {
         struct scope *earlier = &s->scopes[scope->before];
@@ -174,11 +212,12 @@ static void close_figure(struct question_scopes *s, struct scope *scope, size_t 
     f->most = f->entry = 0; /* of a series that the next visit does not know yet */
 }
 
-static void close_scope(struct question_scopes *s, uint32_t number, bool ended)
+/* `end_ns` RUN_NEVER: the process ends, and the scope does not. */
+static void close_scope(struct question_scopes *s, uint32_t number, int64_t end_ns)
 {
     struct scope *scope = &s->scopes[number];
     for (size_t i = 0; i < s->series_n; i++) {
-        close_figure(s, scope, i, ended);
+        close_figure(s, scope, i, end_ns);
     }
     if (scope->before != NOBODY) {
         s->scopes[scope->before].after = scope->after;
@@ -203,7 +242,8 @@ static void read_next(struct question_scopes *s)
     s->next.start_ns = RUN_NEVER;
 }
 
-/* Everything that begins up to `until`, and ends before it: what is allocated as a range begins or ends is in it. */
+/* Everything that begins up to `until`, and ends before it: an allocation at the time at which a range begins or ends
+ * is in it. */
 static void pass_time(struct question_scopes *s, int64_t until)
 {
     for (;;) {
@@ -211,7 +251,7 @@ static void pass_time(struct question_scopes *s, int64_t until)
         if (end <= start && end < until) {
             uint32_t number = ends_pop(s).scope;
             if (s->scopes[number].depth == 1) {
-                close_scope(s, number, true);
+                close_scope(s, number, end);
             } else {
                 s->scopes[number].depth--;
             }
@@ -266,6 +306,105 @@ static void scope_on_free(void *self, const struct run_lifetime *life, const str
     scope_on_event(self, life, series, life->free_ns);
 }
 
+/* ---------------------------------------------------------------- ranges whose rows were removed */
+
+static struct result_scope row_for(const struct scope *scope, uint32_t process)
+{
+    return (struct result_scope){.process = process,
+                                 .name = scope->name,
+                                 .domain = scope->domain,
+                                 .count = scope->count,
+                                 .open = scope->unended,
+                                 .total_s = (double)scope->total_ns / 1e9,
+                                 .device = -1,
+                                 .layer = RUN_SERIES_DEVICE,
+                                 .peak_ns = RUN_UNKNOWN,
+                                 .peak_time_s = __builtin_nan("")};
+}
+
+/* Up to the last removal it is known how many there were; each name has a row for each series. */
+static void count_removed(struct question_scopes *s, uint32_t process)
+{
+    size_t n;
+    const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
+    const struct run_process *p = &run_processes(s->b->run, &(size_t){0})[process];
+    s->counted_ns = -1;
+    s->kept_from_ns = p->kept_from_ns;
+    s->known = p->scopes_are_known;
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed_scope *r = &all[i], *before = i ? r - 1 : NULL;
+        if (r->process != process) {
+            continue;
+        }
+        bool same = before && before->process == process && strcmp(before->name, r->name) == 0 &&
+                    strcmp(before->domain ? before->domain : "", r->domain ? r->domain : "") == 0;
+        uint32_t number = same ? NOBODY : scope_of_removed(s, r);
+        s->counted_ns = r->until_ns;
+        if (number != NOBODY) {
+            s->scopes[number].removed = true;
+            s->scopes[number].count += r->count;
+            s->scopes[number].total_ns = arena_add_capped(s->scopes[number].total_ns, r->ended_ns);
+        }
+    }
+}
+
+static struct result_scope *row_of(struct question_scopes *s, size_t from, const struct scope *scope,
+                                   const struct run_removed_scope *r)
+{
+    for (size_t i = from; i < s->n; i++) {
+        struct result_scope *row = &s->list[i];
+        bool same = row->name == scope->name && row->domain == scope->domain;
+        if (same && row->device == r->device && row->layer == r->layer) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static int64_t late_exit(struct question_scopes *s, const struct scope *scope, const struct run_removed_scope *r)
+{
+    for (size_t i = 0; i < s->series_n && i < scope->of_cap; i++) {
+        const struct run_series *series = run_series(s->b->run, s->series[i].number);
+        if (scope->of[i].late && series->device == r->device && series->layer == r->layer) {
+            return scope->of[i].late_exit;
+        }
+    }
+    return RUN_UNKNOWN;
+}
+
+/* Where a name has no row of the series yet, one is added, or takes the place of the row that says that nothing was
+ * live. */
+static void add_removed(struct question_scopes *s, size_t from, uint32_t process)
+{
+    size_t n;
+    const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed_scope *r = &all[i];
+        uint32_t number = r->process == process && r->device >= 0 ? scope_of_removed(s, r) : NOBODY;
+        if (number == NOBODY) {
+            continue;
+        }
+        const struct scope *scope = &s->scopes[number];
+        struct result_scope *row = row_of(s, from, scope, r);
+        if (!row) {
+            const struct run_removed_scope none = {.device = -1, .layer = RUN_SERIES_DEVICE};
+            struct result_scope new = row_for(scope, process);
+            row = row_of(s, from, scope, &none);
+            row = row ? row : ARENA_PUSH(s->list, s->n, s->cap);
+            new.device = r->device;
+            new.layer = r->layer;
+            *row = new;
+        }
+        if (r->peak_bytes >= row->peak_bytes) {
+            row->peak_bytes = r->peak_bytes;
+            row->peak_ns = r->peak_ns;
+            row->peak_time_s = site_seconds(r->peak_ns);
+            row->entry_bytes = r->entry_bytes;
+            row->exit_bytes = r->exit_bytes == RUN_UNKNOWN ? late_exit(s, scope, r) : r->exit_bytes;
+        }
+    }
+}
+
 /* ---------------------------------------------------------------- processes */
 
 static void scope_on_process_start(void *self, uint32_t process)
@@ -273,23 +412,16 @@ static void scope_on_process_start(void *self, uint32_t process)
     struct question_scopes *s = self;
     s->rows = run_mark_rows_open(s->b->run, process);
     s->last = NOBODY;
+    count_removed(s, process);
     read_next(s);
 }
 
-/* A row for each device and layer where memory was live; of a scope without memory one that says so. */
+/* A row for each device and layer with live memory; for a scope without memory one row that states so. */
 static void list_scope(struct question_scopes *s, const struct scope *scope, uint32_t process)
 {
-    struct result_scope row = {.process = process,
-                               .name = scope->name,
-                               .domain = scope->domain,
-                               .count = scope->count,
-                               .open = scope->unended,
-                               .total_s = (double)scope->total_ns / 1e9,
-                               .device = -1,
-                               .layer = RUN_SERIES_DEVICE,
-                               .peak_ns = RUN_UNKNOWN,
-                               .peak_time_s = __builtin_nan("")};
+    struct result_scope row = row_for(scope, process);
     size_t before = s->n;
+    row.incomplete = s->kept_from_ns && !scope->removed && !s->known;
     for (size_t i = 0; i < s->series_n; i++) {
         const struct figure *f = i < scope->of_cap ? &scope->of[i] : NULL;
         const struct run_series *series = run_series(s->b->run, s->series[i].number);
@@ -317,10 +449,14 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
     pass_time(s, RUN_NEVER - 1);
     for (uint32_t at = s->last, before; at != NOBODY; at = before) {
         before = s->scopes[at].before;
-        close_scope(s, at, false);
+        close_scope(s, at, RUN_NEVER);
     }
+    const size_t first = s->n;
     for (size_t i = 0; i < s->scopes_n; i++) {
         list_scope(s, &s->scopes[i], process);
+    }
+    add_removed(s, first, process);
+    for (size_t i = 0; i < s->scopes_n; i++) {
         free(s->scopes[i].of);
     }
     run_mark_rows_close(s->rows, error, sizeof error);
@@ -332,19 +468,31 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 /* ---------------------------------------------------------------- the question */
 
+static void count_alike(struct question_scopes *s, struct map *seen, const char *name)
+{
+    uint32_t *before = name ? map_at(seen, (uintptr_t)name) : NULL; /* texts of a run are one where they are the same */
+    if (before && *before == MAP_NEW) {
+        uint32_t *alike = map_at(&s->alike, (uintptr_t)run_mark_pattern(s->b->run, name));
+        *alike = *alike == MAP_NEW ? 1 : *alike + 1;
+        *before = 1;
+    }
+}
+
 struct question_scopes *question_scopes_start(struct site_builder *b, struct run_observer *observer)
 {
-    size_t n;
+    struct map seen = {0};
+    size_t n, removed_n;
     const struct run_mark_total *all = run_marks(b->run, &n);
+    const struct run_removed_scope *removed = run_removed_scopes(b->run, &removed_n);
     struct question_scopes *s = arena_realloc(NULL, 1, sizeof *s);
     *s = (struct question_scopes){.b = b};
     for (size_t i = 0; i < n; i++) {
-        const char *pattern = all[i].name ? run_mark_pattern(b->run, all[i].name) : NULL;
-        uint32_t *alike = pattern ? map_at(&s->alike, (uintptr_t)pattern) : NULL;
-        if (alike) {
-            *alike = *alike == MAP_NEW ? 1 : *alike + 1;
-        }
+        count_alike(s, &seen, all[i].name);
     }
+    for (size_t i = 0; i < removed_n; i++) {
+        count_alike(s, &seen, removed[i].name);
+    }
+    map_free(&seen);
     if (s->alike.n && !run_why_unknown(b->run, RUN_FACT_MEMORY)) {
         *observer = (struct run_observer){.self = s,
                                           .process_start = scope_on_process_start,

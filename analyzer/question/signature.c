@@ -9,7 +9,7 @@ enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LO
     QUIET, SYNCHRONIZE, STREAM_SYNC, EMPTY_CACHE, ALLOCATOR, UNCACHED, TORCH, ENGINE, NODE, BOOL, FLOAT, INT,
     BOUND, ITEM, LIST, CPU, NUMPY, TO, CUDA, COPY, MAKE, UNIQUE, REPEAT, ONE_HOT, ELEMENT, INDEXED, ASSIGNED,
     MASKED, NONZERO,
-    /* of no row: the stack has a Python frame; PyTorch's name of an operator */
+    /* without a row: the stack has a Python frame; PyTorch's name of an operator */
     PYTHON, OPERATOR, FACTS };
 /* clang-format on */
 _Static_assert(FACTS <= 64, "a bit each");
@@ -74,16 +74,16 @@ struct facts { /* of a stack */
     uint64_t bits;
     uint32_t line; /* its innermost Python frame */
     bool known;
-    uint32_t op; /* number among the names, 0 none */
+    uint32_t op; /* index of its name, 0 none */
 };
 
 struct question_signer {
     struct run *run;
     struct arena *arena;
     struct map frames;
-    struct facts *facts; /* by stack + 1, so that RUN_NONE has its own */
+    struct facts *facts; /* by stack + 1, so that RUN_NONE has its own entry */
     size_t facts_cap;
-    uint64_t *bits; /* by frames: of frames */
+    uint64_t *bits; /* by frames: facts of frames */
     size_t bits_n, bits_cap;
     const char **operators; /* numbers from 1 on */
     size_t operators_n, operators_cap;
@@ -132,8 +132,8 @@ static uint64_t frame_bits(struct question_signer *s, const struct run_frame *f)
     return s->bits[*at];
 }
 
-/* "torch::autograd::THPVariable_bincount(…)": what Python called. The number of "bincount", 0 for
- * any other frame. */
+/* "torch::autograd::THPVariable_bincount(…)": the function that Python called. The number of "bincount", 0 for any
+ * other frame. */
 static uint32_t operator_of(struct question_signer *s, const struct run_frame *f)
 {
     enum { MOST = 1000, LONGEST = 100 };

@@ -1,5 +1,5 @@
-/* What a wait or a copy came from: .item(), print, a boolean mask, … by the rules of signature.def,
- * from what the calls were (their shape) and from the stack below the user's own line. */
+/* The cause of a wait or a copy: .item(), print, a boolean mask, … by the rules of signature.def, from the calls
+ * themselves (their shape) and from the stack below the user's own line. */
 #ifndef GPUSPY_SIGNATURE_H
 #define GPUSPY_SIGNATURE_H
 
@@ -7,7 +7,7 @@
 #include "analyzer/run/run.h"
 
 enum question_shape {
-    QUESTION_SHAPE_STREAM, /* waits alone, in the order of enum gs_sync_kind */
+    QUESTION_SHAPE_STREAM, /* only waits, in the order of enum gs_sync_kind */
     QUESTION_SHAPE_DEVICE,
     QUESTION_SHAPE_CONTEXT,
     QUESTION_SHAPE_EVENT,
@@ -16,36 +16,36 @@ enum question_shape {
     QUESTION_SHAPE_READ,
     QUESTION_SHAPE_UP_PAGEABLE, /* a copy to the GPU and a wait for it */
     QUESTION_SHAPE_UP_PINNED,
-    QUESTION_SHAPE_LATE_IN, /* asynchronous, of pageable memory: it holds the host all the same */
+    QUESTION_SHAPE_LATE_IN, /* asynchronous, of pageable memory: it blocks the host anyway */
     QUESTION_SHAPE_LATE_OUT,
     QUESTION_SHAPE_BLOCKING_IN,
     QUESTION_SHAPE_BLOCKING_OUT,
-    QUESTION_SHAPE_LATER, /* a wait for an asynchronous copy from the GPU that was made before */
+    QUESTION_SHAPE_LATER, /* a wait for an earlier asynchronous copy from the GPU */
     QUESTION_SHAPES
 };
 
 struct question_signature {
-    const char *name;   /* NULL: nothing more than the kind of wait is known */
-    const char *advice; /* NULL: nothing to be done; each text once in memory */
+    const char *name;   /* NULL: only the kind of wait is known */
+    const char *advice; /* NULL: nothing to do; each text exists once in memory */
     bool by_count;      /* being called in each step is reason enough to advise */
     bool up;            /* a copy to the GPU */
 };
 
 struct question_signer;
-/* Names come to lie in `arena`. */
+/* Names are allocated in `arena`. */
 struct question_signer *question_signer_new(struct run *run, struct arena *arena);
 void question_signer_free(struct question_signer *s);
-/* A small number, the same for the same signature; each stack is looked at once. */
+/* A small number, the same for the same signature; each stack is examined once. */
 uint32_t question_sign(struct question_signer *s, uint32_t stack, enum question_shape shape);
 struct question_signature question_signature(const struct question_signer *s, uint32_t signature);
-/* The innermost Python frame of a stack as a stack number, RUN_NONE: two calls that one line of
- * Python made in one go have the same. */
+/* The innermost Python frame of a stack as a stack number, RUN_NONE: equal for two calls that one line of Python made
+ * in one operation. */
 uint32_t question_sign_line(struct question_signer *s, uint32_t stack);
-/* What stands for a text of the table in other places: "small copies at one line: …". */
+/* The table's text for small copies, which other places also use: "small copies at one line: …". */
 const char *question_advice_small_copies(void);
 const char *question_advice_many_items(void);
 const char *question_advice_one_item(void);
-/* Does PyTorch's allocator stand in the stack? */
+/* Is PyTorch's allocator in the stack? */
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack);
 
 #endif

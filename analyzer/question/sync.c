@@ -15,8 +15,9 @@
 static const double matters_share = 0.02, matters_s = 0.001;
 enum {
     MANY = 5,  /* small reads or copies, one after another at one line in a step */
-    MASS = 30, /* small copies anyhow: more than the batches of a step */
-    LOOP = 10  /* calls that are a loop where no steps are known */
+    MASS = 30, /* of any small copies: more than the batches of a step have */
+    FEW = 3,   /* calls that advice may concern if no steps are known */
+    LOOP = 10  /* calls that count as a loop if no steps are known */
 };
 
 struct wait {
@@ -24,7 +25,7 @@ struct wait {
     uint8_t kind;
     uint64_t count;
     int64_t blocked_ns, bytes;
-    uint64_t api_votes; /* for the commonest entry point, in one pass */
+    uint64_t api_votes; /* for the most frequent entry point, in one pass */
     const char *api;
     struct step_cadence cadence;
 };
@@ -82,7 +83,7 @@ struct question_syncs *question_syncs_start(struct site_builder *b)
     return s;
 }
 
-/* What matters first: of all others, how long they took says little. */
+/* What matters first: for the others, the duration says little. */
 static int longer(const void *a, const void *b)
 {
     const struct result_sync_site *x = a, *y = b;
@@ -98,17 +99,18 @@ static int longer(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-/* Where no steps are known. PyTorch sets up and loads with waits of its own, so that there one that
- * came by a few times, or only at the beginning, says nothing; on a simulated GPU time says
- * nothing. */
+/* If no steps are known: a single call, as at the end of a program, means nothing. PyTorch sets up and loads with waits
+ * of its own, so there a wait that occurred a few times, or only at the beginning, means nothing; on a simulated GPU
+ * time means nothing. */
 static bool long_enough(const struct site_builder *b, const struct wait *w, double share)
 {
     double blocked = (double)w->blocked_ns / 1e9, run = (double)(run_duration(b->run) - run_kept_from(b->run));
     bool loop = w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
-    return share >= matters_share && blocked >= matters_s && (!step_has_tensors(b) || (loop && !b->report->simulated));
+    return share >= matters_share && blocked >= matters_s && w->count >= FEW &&
+           (!step_has_tensors(b) || (loop && !b->report->simulated));
 }
 
-/* The same thing to do for each call may be one thing to do for all of a step. */
+/* Advice for each single call may become one piece of advice for all of a step. */
 static const char *advise(const struct wait *w, const struct result_pace *pace, struct question_signature signature)
 {
     bool many = pace->calls_per_step >= MANY && pace->bunched;
@@ -133,16 +135,16 @@ static struct result_sync_site describe(struct question_syncs *s, const struct w
     site.share = site.blocked_s / wall;
     site.matters =
         step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
-    if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
+    if (site.matters && !site.site.exit) { /* the end of a program needs no advice */
         site.advice = question_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
     }
     return site;
 }
 
-/* A loop that copies to the GPU and reads nothing back, and of which no more is known, loads. */
+/* A loop that copies to the GPU and reads nothing back, and of which nothing else is known, is loading. */
 static void spare_loading(struct question_syncs *s, struct result_sync_site *sites)
 {
-    bool reads = !step_has_tensors(s->b); /* others than PyTorch do load in a loop of the whole run */
+    bool reads = !step_has_tensors(s->b); /* programs without PyTorch do load in a loop over the whole run */
     for (size_t i = 0; i < s->waits_n; i++) {
         reads = reads ||
                 (sites[i].pace.phase == RESULT_PHASE_STEP && !question_signature(s->signer, s->waits[i].signature).up);
@@ -190,7 +192,7 @@ static const struct site_line_form line_form = {.size = sizeof(struct result_syn
 void question_syncs_finish(struct question_syncs *s)
 {
     struct result_report *report = s->b->report;
-    question_waits_free(s->calls); /* which tells the last ones */
+    question_waits_free(s->calls); /* which reports the last ones */
     struct result_sync_site *work = arena_realloc(NULL, s->waits_n, sizeof *work);
     double wall = site_wall_seconds(s->b);
     for (size_t i = 0; i < s->waits_n; i++) {

@@ -17,7 +17,7 @@ struct bucket {
 };
 
 struct line {
-    int64_t kept_from_ns; /* events before it are only those that a removal left: the levels have the totals */
+    int64_t kept_from_ns; /* before this there are only events that a removal left: the levels have the totals */
     unsigned shift;       /* a bucket is 2^shift ns wide */
     size_t used;          /* buckets up to the last event */
     struct bucket *buckets;
@@ -66,7 +66,7 @@ static void put(struct line *line, int64_t live, int64_t ns)
     line->used = index + 1 > line->used ? index + 1 : line->used;
 }
 
-/* What a recording of bounded size tells of the time before it has all events. */
+/* Totals of the time before a recording of bounded size has all events. */
 static void put_levels(struct question_timelines *t, struct line *line, uint32_t series)
 {
     size_t n, processes_n;
@@ -86,7 +86,7 @@ static void put_levels(struct question_timelines *t, struct line *line, uint32_t
     }
 }
 
-/* The peak itself is among the events that are left: the levels know its height, and this its time. */
+/* The peak is among the events that were kept: the levels know its height, and this event its time. */
 static void put_old(struct line *line, int64_t live, int64_t ns)
 {
     struct bucket *bucket = &line->buckets[ns >> line->shift];

@@ -1,6 +1,6 @@
-/* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth where the
- * host's own time tells one. Advice only past thresholds, and never for what is copied once at the
- * beginning or, where the program's steps are known, outside of them. */
+/* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth if the host's own time shows
+ * one. Advice only past thresholds, and never for what is copied once at the beginning or, if the program's steps are
+ * known, outside of them. */
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
@@ -18,7 +18,7 @@ enum {
     MASS_PER_STEP = 30
 };
 static const double loading_share = 0.8, slow_share = 0.5;
-static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice: what any server has */
+static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice, which any server reaches */
 
 struct flow {
     uint32_t site;
@@ -32,7 +32,7 @@ struct flow {
 struct question_transfers {
     struct site_builder *b;
     struct step_clock clock;
-    bool reads; /* a place in the program's steps copies from the GPU */
+    bool reads; /* a call site in the program's steps copies from the GPU */
     struct flow *flows;
     size_t n, cap;
     struct map index;
@@ -66,7 +66,7 @@ static void add_removed(struct question_transfers *t)
                                                        .direction = r->direction,
                                                        .host_memory = r->host_memory,
                                                        .async = r->async});
-        if (!f->count) { /* else the rows that are left tell when it comes */
+        if (!f->count) { /* otherwise the remaining rows show when it occurs */
             step_cadence_add(t->b, &t->clock, &f->cadence, r->process, 0, 0);
         }
         f->count += r->count;
@@ -97,7 +97,7 @@ struct question_transfers *question_transfers_start(struct site_builder *b)
     return t;
 }
 
-/* Known where the host stays in the call until the data has moved. */
+/* Known if the host stays in the call until the data has moved. */
 static double bandwidth(const struct flow *f)
 {
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H;
@@ -109,7 +109,7 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
 {
     double span = (double)(f->cadence.last_ns - f->cadence.first_ns) / 1e9;
     bool often = f->seen >= TINY_PER_S && (double)f->seen >= TINY_PER_S * span;
-    bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs the call alone */
+    bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs only the call */
     int least = late ? 2 * MASS_PER_STEP : pace->bunched ? TINY_PER_STEP : MASS_PER_STEP;
     bool in_steps = pace->calls_per_step >= least;
     if (f->tiny * 2 <= f->count) {
@@ -133,7 +133,7 @@ static const char *advise(const struct question_transfers *t, const struct flow 
     }
     bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
     if (item || (simulated && !known && step_has_tensors(b))) {
-        return NULL; /* .item(): advised on as a wait; or times that say nothing */
+        return NULL; /* .item(): advice is given on the wait; or times mean nothing */
     }
     if (many_tiny(f, pace, simulated)) {
         return question_advice_small_copies();

@@ -5,8 +5,8 @@
 
 enum { ITEM_BYTES = 16 };
 
-struct readback {    /* by thread: the copy that its next call may wait for */
-    bool open, late; /* late: one was left to be waited for later, on that stream */
+struct readback {    /* by thread: the copy for which its next call may wait */
+    bool open, late; /* late: a copy is pending on that stream, for a later wait */
     uint64_t late_stream;
     struct run_copy copy;
 };
@@ -14,15 +14,15 @@ struct readback {    /* by thread: the copy that its next call may wait for */
 /* What the waits of a call path look like, for those whose rows were removed. */
 struct form {
     enum question_shape shape;
-    uint32_t copy; /* that they wait for: its stack, RUN_NONE */
-    bool held;     /* the host was in that copy, too */
+    uint32_t copy; /* for which they wait: its stack, RUN_NONE */
+    bool held;     /* the copy also blocked the host */
 };
 
 struct question_waits {
     struct run *run;
     struct run_removed *removed; /* those of copies and waits; NULL: none */
     size_t removed_n;
-    struct map form_of; /* process, stack of a wait → form, when any row was removed */
+    struct map form_of; /* process, stack of a wait → form, if any row was removed */
     struct form *forms;
     size_t forms_n, forms_cap;
     struct question_signer *signer;
@@ -33,7 +33,7 @@ struct question_waits {
     size_t readbacks_n, readbacks_cap;
 };
 
-/* Does the copy itself keep the host? */
+/* Does the copy itself block the host? */
 static bool holds(const struct run_copy *c)
 {
     bool in = c->direction == GS_DIR_H2D, out = c->direction == GS_DIR_D2H;
@@ -90,7 +90,7 @@ static void settle(struct question_waits *w, struct readback *r)
     }
 }
 
-/* Does this wait for a copy that was left to be waited for? */
+/* Does this wait for a pending copy? */
 static bool waits_for_late(struct readback *r, const struct run_sync *sync)
 {
     bool same = sync->kind != GS_SYNC_STREAM || sync->handle == r->late_stream;
@@ -99,7 +99,7 @@ static bool waits_for_late(struct readback *r, const struct run_sync *sync)
     return waits;
 }
 
-/* One operation: both calls come from one line of Python, or neither from any. */
+/* One operation: both calls come from one line of Python, or both from none. */
 static bool one_operation(struct question_waits *w, const struct run_copy *c, const struct run_sync *sync)
 {
     uint32_t line = question_sign_line(w->signer, c->stack);
@@ -209,7 +209,7 @@ static struct run_copy copy_of(const struct run_removed *r)
                              .start_ns = RUN_UNKNOWN};
 }
 
-/* Is it a copy that these waits wait for? Its time is then theirs. */
+/* Do these waits wait for this copy? Its time is then part of theirs. */
 static bool belongs(struct question_waits *w, const struct run_removed *copy, const struct run_removed *sync,
                     const struct form *form)
 {

@@ -1,8 +1,7 @@
-/* Waits of the host for the GPU, from the calls: rows of the sync table, and copies that held the host
- * (blocking ones, and asynchronous ones whose host side is pageable). A copy from the GPU that the same
- * thread's next call waits for, on the same stream, is one wait with it: what .item(), .cpu() and
- * .tolist() look like from below. So is a copy to the GPU where one line of Python did both:
- * .to(device) without non_blocking. */
+/* Waits of the host for the GPU, from the calls: rows of the sync table, and copies that blocked the host (blocking
+ * ones, and asynchronous ones whose host side is pageable). A copy from the GPU for which the same thread's next call
+ * waits, on the same stream, is one wait with it: that is how .item(), .cpu() and .tolist() appear in CUDA's calls. So
+ * is a copy to the GPU if one line of Python did both: .to(device) without non_blocking. */
 #ifndef GPUSPY_WAIT_H
 #define GPUSPY_WAIT_H
 
@@ -22,14 +21,13 @@ struct question_wait {
 
 typedef void (*question_wait_fn)(void *self, const struct question_wait *wait);
 struct question_waits;
-/* The signer outlives it. */
+/* The signer must outlive it. */
 struct question_waits *question_waits_new(struct run *run, struct question_signer *signer, question_wait_fn each,
                                           void *self);
-/* To be called as a run_call_fn is, in order of time. A wait is told once it is known to be whole. */
+/* Call it as a run_call_fn, in order of time. A wait is reported once it is known to be complete. */
 void question_waits_add(struct question_waits *w, const struct run_copy *copy, const struct run_sync *sync);
-/* Tells what is left, and the sums of waits whose rows were removed. What they look like is known from those of the
- * same call path that are in the recording; without any, a wait and a copy of one line that come equally often are one.
- */
+/* Reports what is left, and the sums of waits whose rows were removed. Their form is taken from recorded ones of the
+ * same call path; without any, a wait and a copy of one line that occur equally often are one. */
 void question_waits_free(struct question_waits *w);
 
 #endif

@@ -1,5 +1,4 @@
-/* The whole answer: one replay of the allocations, one pass over copies and waits, then the
- * conclusions. */
+/* The whole report: one replay of the allocations, one pass over copies and waits, then the conclusions. */
 #include "analyzer/base/units.h"
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/category/category_use.h"
@@ -17,14 +16,14 @@
 
 enum { TOP = 50 };
 
-struct owner { /* the report comes first, so that a pointer to it is one to this */
+struct owner { /* the report comes first, so that a pointer to it is also one to this */
     struct result_report report;
     struct arena arena;
 };
 
 /* --- the rows of questions.def, for one caller -------------------------------------------------------- */
 
-struct asked { /* what is asked of one run */
+struct asked { /* what is requested of one run */
     struct site_builder *b;
     unsigned order[REPORT_QUESTIONS_N], n;
     void *state[REPORT_QUESTIONS_N];
@@ -184,7 +183,7 @@ static const struct question {
 
 /* --- asking ---------------------------------------------------------------------------------------------- */
 
-/* Everything that a question needs, then the question. OOMs are not needed by others where there are none. */
+/* Everything that a question needs, then the question. Other questions do not need OOMs if there are none. */
 static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 {
     size_t ooms_n;
@@ -202,8 +201,8 @@ static void order_question(struct asked *a, unsigned question, uint64_t *seen)
     a->order[a->n++] = question;
 }
 
-/* All, where a loop on a simulated GPU ended the run: that changes the other answers. Steps always: every view names
- * them. */
+/* All questions, if a loop on a simulated GPU ended the run: that changes the other answers. Steps always: every view
+ * names them. */
 static struct asked ask(struct site_builder *b)
 {
     struct asked a = {.b = b};
@@ -279,8 +278,8 @@ static int by_index(const void *a, const void *b)
     return (x->device > y->device) - (x->device < y->device);
 }
 
-/* What the devices held for graphs at most: the processes of a run share them, but each was told of its
- * own graphs alone. */
+/* The most that the devices held for graphs: the processes of a run share them, but each was told only of its own
+ * graphs. */
 static void most_for_graphs(struct site_builder *b, struct run_device *devices, size_t n)
 {
     size_t graphs_n;
@@ -390,8 +389,8 @@ static void list_calls(struct site_builder *b)
     free(work);
 }
 
-/* The recorder's own count, so that the line at its exit and the report name one figure, whatever
- * of the run is looked at; it is missing where the recorder never got to write it. */
+/* The recorder's own count, so that the line at its exit and the report state one figure, whatever part of the run is
+ * read; it is missing if the recorder did not get to write it. */
 static void count_events(struct site_builder *b)
 {
     size_t ooms;

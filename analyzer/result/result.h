@@ -648,6 +648,7 @@ struct result_scope {
     int64_t peak_bytes, peak_ns;
     double peak_time_s;              /* NAN without memory */
     int64_t entry_bytes, exit_bytes; /* exit_bytes: RUN_UNKNOWN where it was still open at the end */
+    bool incomplete;                 /* a bounded recording, which has not kept the peaks of all that it removed */
 };
 
 /* What NVML said of one device in one process, thinned to so many points; in order of time. */

@@ -36,7 +36,7 @@ static uint8_t mark_of(const struct run_frame *f)
     return ends(f->file, "/torch/_tensor.py") && called(f, "backward") ? PYTHON | INSIDE : PYTHON;
 }
 
-/* A stack's callers stand before it. */
+/* A stack's callers come before it. */
 static void mark_stacks(struct run *run)
 {
     struct run_backwards *b = &run->backward;
@@ -119,7 +119,7 @@ static bool autograds_by_name(const struct run_backward *b, uint32_t thread)
     return thread < b->threads_n && b->threads[thread];
 }
 
-/* Forgets what has ended by now. */
+/* Removes windows that have ended by now. */
 static void drop_closed(struct run_backward *b, int64_t now)
 {
     size_t kept = 0;
@@ -131,8 +131,8 @@ static void drop_closed(struct run_backward *b, int64_t now)
     b->open_n = kept;
 }
 
-/* Of several outputs there are several gradients, and what a mode or a subclass makes on the way:
- * one call of backward() all the same. The window lasts as long as the longest of them. */
+/* One call of backward() can make several gradients: for several outputs, and for what a mode or a subclass makes. The
+ * window lasts as long as the longest of them. */
 static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
 {
     bool same = false;
@@ -147,7 +147,7 @@ static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base,
     return same;
 }
 
-/* Who called _make_grads. */
+/* The stack that called _make_grads. */
 static uint32_t base_of(const struct run *run, uint32_t stack)
 {
     while (stack != RUN_NONE && (mark(&run->backward, stack) & OPENS)) {
@@ -191,12 +191,12 @@ void run_backward_finish(struct run *run, uint32_t process)
     process_at(run, process)->complete = true;
 }
 
-/* The last that opened by then, NULL none. */
+/* The last window that was open by then, NULL none. */
 static const struct run_window *last_opened(struct run_backward *b, int64_t time_ns)
 {
     size_t low = 0, high = b->n;
     if (b->hint < b->n && b->list[b->hint].open_ns <= time_ns) {
-        low = b->hint; /* time mostly goes forward */
+        low = b->hint; /* time mostly advances */
         for (unsigned i = 0; i < 4; i++) {
             if (low + 1 == b->n || b->list[low + 1].open_ns > time_ns) {
                 b->hint = low;
@@ -218,7 +218,7 @@ static const struct run_window *last_opened(struct run_backward *b, int64_t time
 /* --- stacks ------------------------------------------------------------------------------------
  */
 
-/* Without a name that tells: do its native frames? */
+/* If the thread has no telling name: do its native frames show that it is autograd's? */
 static bool autograds_by_stack(struct run *run, uint32_t stack)
 {
     uint32_t *known = map_at(&run->backward.autograd, stack);
@@ -238,7 +238,7 @@ static bool autograds_by_stack(struct run *run, uint32_t stack)
     return found;
 }
 
-/* The frames of `stack` on top of `base`. */
+/* The frames of `stack` on top of those of `base`. */
 static uint32_t graft(struct run *run, uint32_t stack, uint32_t base)
 {
     uint32_t *known = map_at(&run->backward.grafts, (uint64_t)stack << 32 | base);

@@ -26,45 +26,45 @@ struct run;
 
 struct run_window {
     int64_t open_ns, close_ns;
-    int64_t mixed_ns; /* until then a window of another thread is open, too */
+    int64_t mixed_ns; /* until then a window of another thread is also open */
     uint32_t base;    /* the stack that called _make_grads */
     uint32_t thread;
 };
 
-struct run_backward { /* of a process */
-    uint8_t *threads; /* by number: 1 is autograd's */
+struct run_backward { /* per process */
+    uint8_t *threads; /* by number: 1 is one of autograd's threads */
     size_t threads_n;
     struct run_window *list; /* in order of open_ns */
     size_t n, cap;
-    uint32_t *open; /* of them, those that may be */
+    uint32_t *open; /* those of them that may be open */
     size_t open_n, open_cap;
     size_t hint;   /* where the last one was found */
-    bool complete; /* a replay has been through */
+    bool complete; /* a replay has completed */
 };
 
-struct run_backwards { /* of a run */
+struct run_backwards { /* per run */
     struct run_backward *process;
     size_t n;
-    uint8_t *marks; /* by stack, of those the databases hold */
+    uint8_t *marks; /* by stack, for those in the databases */
     size_t marks_n;
-    bool any;            /* some stack is one that opens windows */
+    bool any;            /* some stack opens windows */
     struct map grafts;   /* stack, base → stack */
-    struct map autograd; /* a stack without Python → 1: autograd's, 0 not */
+    struct map autograd; /* a stack without Python → 1: autograd's, 0: not */
 };
 
-/* Once the databases are loaded. */
+/* Call when the databases are loaded. */
 void run_backward_prepare(struct run *run);
 void run_backward_forget(struct run *run, size_t processes); /* from that number on */
 void run_backward_free(struct run *run);
 /* Thread `thread` of that process has this name. */
 void run_backward_add_thread(struct run *run, uint32_t process, int64_t thread, const char *name);
 
-/* A row, in order of time; not needed where `any` is false. */
+/* A row, in order of time; not needed if `any` is false. */
 void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
                           int64_t free_ns);
-void run_backward_finish(struct run *run, uint32_t process); /* all its rows were there */
-/* The stack of something that happened then: `stack`, or the grafted one. A later call with the same
- * arguments gives the same. */
+void run_backward_finish(struct run *run, uint32_t process); /* all its rows have been added */
+/* The stack of an event at that time: `stack`, or the grafted one. A later call with the same arguments returns the
+ * same. */
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
 
 #endif

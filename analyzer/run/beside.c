@@ -1,4 +1,4 @@
-/* One observer after another is told of a whole batch: what it keeps of each location then stays in the cache. */
+/* Each observer gets a whole batch before the next one: what it stores per location then stays in the cache. */
 #include "analyzer/run/beside.h"
 
 #include <stdlib.h>
@@ -17,10 +17,10 @@ struct batch {
 struct run_beside {
     struct relay relay;
     pthread_t thread;
-    struct run_observer *observers; /* that are told */
+    struct run_observer *observers; /* that get the batches */
     size_t observers_n, observers_cap;
     struct batch *slots[RELAY_SLOTS];
-    struct batch *batch; /* that is filled */
+    struct batch *batch; /* that is being filled */
 };
 
 static void tell(const struct run_observer *o, const struct batch *batch)

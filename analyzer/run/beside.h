@@ -1,4 +1,4 @@
-/* Tells some observers of allocations and frees on a thread of their own, while the replay goes on. For replay.c. */
+/* Passes allocations and frees to some observers on a separate thread, while the replay continues. For replay.c. */
 #ifndef GPUSPY_BESIDE_H
 #define GPUSPY_BESIDE_H
 
@@ -7,14 +7,14 @@
 
 struct run_beside;
 
-/* Of `n` observers those that say `beside`; NULL where none does, or there is no thread to be had. They must stay where
- * they are until the end. */
+/* Takes those of `n` observers that have `beside` set; NULL if none has, or no thread could be started. They must stay
+ * at their addresses until the end. */
 struct run_beside *run_beside_start(const struct run_observer *observers, size_t n);
 void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint32_t series, uint32_t location,
                     enum run_series_layer layer, bool freed);
-/* Until all that was added is told. */
+/* Waits until all observers have received everything. */
 void run_beside_wait(struct run_beside *b);
-/* The same, and frees it. NULL is nothing. */
+/* The same, and frees it. NULL does nothing. */
 void run_beside_end(struct run_beside *b);
 
 #endif

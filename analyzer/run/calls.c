@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Rows are read in pieces, each by one step of an aggregate function that is called with every row:
- * a step for each row took a third more time. */
+/* Rows are read in batches, each by one step of an aggregate function that is called for every row: one step per row
+ * took a third more time. */
 enum { PIECE = 4096 };
 
 union call {
@@ -17,7 +17,7 @@ struct cursor {
     sqlite3_stmt *rows, *first;
     const struct run_database *db;
     uint32_t process;
-    union call *calls; /* PIECE of them */
+    union call *calls; /* at most PIECE */
     size_t n, at;
     int64_t next_id;
     bool done, failed;
@@ -38,7 +38,7 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
     struct cursor *c = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[C_KIND]);
     (void)n;
-    if (c->n == PIECE) { /* more rows than numbers: no table of a recorder */
+    if (c->n == PIECE) { /* more rows than numbers: not a recorder's table */
         return;
     }
     c->calls[c->n++].copy = (struct run_copy){
@@ -111,7 +111,7 @@ static void close_cursor(struct cursor *c)
     free(c->calls);
 }
 
-/* The first number that is there: a hostile table may have large gaps. */
+/* The first number that exists: a hostile table may have large gaps. */
 static bool find_first(struct cursor *c)
 {
     sqlite3_bind_int64(c->first, 1, c->next_id);
@@ -123,7 +123,7 @@ static bool find_first(struct cursor *c)
     return found;
 }
 
-/* False at the end, or where the database could not be read: then `failed`. */
+/* False at the end, or if the database could not be read: then `failed` is set. */
 static bool fill(struct cursor *c)
 {
     c->n = c->at = 0;

@@ -1,5 +1,4 @@
-/* One database file: what it may be instead of a recording, and opening it in whatever folder it
- * lies. */
+/* One database file: what it may be instead of a recording, and how to open it in any kind of folder. */
 #include "analyzer/import/import.h"
 #include "analyzer/run/run_internal.h"
 
@@ -41,12 +40,12 @@ static int64_t file_size(const char *path, const char *suffix)
     return stat(name, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
-/* Reads the first bytes ourselves: SQLite says "file is not a database" of everything. */
+/* gpuspy reads the first bytes itself: SQLite reports "file is not a database" for everything. */
 static bool check_header(const char *path, char *error, size_t error_size)
 {
     unsigned char head[100] = {0};
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a FIFO */
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
         close(fd);
         return run_fail(error, error_size,
@@ -78,8 +77,8 @@ static bool check_header(const char *path, char *error, size_t error_size)
     int64_t page = head[16] << 8 | head[17];
     int64_t pages = (int64_t)head[28] << 24 | head[29] << 16 | head[30] << 8 | head[31];
     page = page == 1 ? 65536 : page;
-    /* The page count is only right where the change counters agree (SQLite file format, 1.3.7). Where the
-     * log is not folded in, its pages may be those that are missing: a full disk stops that half-way. */
+    /* The page count is valid only if the change counters agree (SQLite file format, 1.3.7). If the log has not been
+     * checkpointed, the missing pages may be in it: a full disk interrupts that. */
     if (file_size(path, "-wal") <= 0 && memcmp(head + 24, head + 92, 4) == 0 && file_size(path, "") < pages * page) {
         return run_fail(error, error_size,
                         "cannot read '%s': it is truncated (%lld of %lld bytes); copy it again from "
@@ -92,7 +91,7 @@ static bool check_header(const char *path, char *error, size_t error_size)
 static bool copy_file(const char *from, const char *to)
 {
     char buffer[1 << 16];
-    struct gs_file_guard guard; /* a limit on file sizes is an error like a full disk */
+    struct gs_file_guard guard; /* reaching a limit on file sizes is an error like a full disk */
     gs_file_guard_begin(&guard);
     int in = open(from, O_RDONLY | O_CLOEXEC);
     int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -113,7 +112,7 @@ static bool copy_file(const char *from, const char *to)
     return ok;
 }
 
-/* The folder is ours alone. */
+/* Only this process uses the folder. */
 static void remove_files(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -126,8 +125,8 @@ static void remove_files(const char *folder)
     rmdir(folder);
 }
 
-/* However this process ends, by Ctrl-C, a closed pipe or kill -9: a process of its own in a session of
- * its own waits for the end of it, which closes the pipe, and removes the copy. */
+/* However this process ends (Ctrl-C, a closed pipe, kill -9): a separate process in its own session waits for the pipe
+ * to close, and then removes the copy. */
 static void guard_copy(struct run_database *db)
 {
     int ends[2];
@@ -140,7 +139,7 @@ static void guard_copy(struct run_database *db)
         setsid();
         signal(SIGHUP, SIG_IGN);
         dup2(ends[0], 0);
-        if (syscall(SYS_close_range, 1U, ~0U, 0) != 0) { /* glibc 2.34 has a function for it */
+        if (syscall(SYS_close_range, 1U, ~0U, 0) != 0) { /* glibc has a function for it only since 2.34 */
             for (int fd = 1; fd < 1024; fd++) {
                 close(fd);
             }
@@ -177,8 +176,8 @@ static bool make_folder(struct run_database *db)
     return true;
 }
 
-/* In a folder that we may not write, SQLite can neither read a write-ahead log nor roll back, and a
- * spool cannot become rows. On a copy all of it works. The spool is not copied: it is memory. */
+/* In a folder without write permission, SQLite can neither read a write-ahead log nor roll back, and a spool cannot be
+ * completed. On a copy all of that works. The spool is not copied: it is memory. */
 static bool private_copy(struct run_database *db, const char *path)
 {
     static const char *const beside[] = {"", "-wal", "-journal"};
@@ -211,8 +210,8 @@ static void show_import(void *run, uint64_t bytes)
         options->progress(options->progress_data, "bytes of another tool's file", bytes, 0);
 }
 
-/* What another tool recorded is converted once, whoever opens it how often: its processes are then files that can be
- * named. They go when the program ends. */
+/* Another tool's recording is converted once, however often it is opened: its processes are then files with names. They
+ * are removed when the program ends. */
 static struct foreign {
     struct stat file;
     char *path;               /* as it was first named */
@@ -260,7 +259,7 @@ static const char *keep_foreign(struct run_database *db, const struct stat *st)
     return folder;
 }
 
-/* Read as the run.db that it would have been. */
+/* Reads it as the run.db into which it was converted. */
 static bool open_foreign(struct run *run, struct run_database *db, enum import_format format, char *error,
                          size_t error_size)
 {
@@ -332,7 +331,7 @@ static int64_t pragma(sqlite3 *db, const char *sql, int *rc)
     return value;
 }
 
-/* `?`, `#` and `%` mean something in a URI. */
+/* `?`, `#` and `%` have a meaning in a URI. */
 char *run_database_uri(const char *path, const char *query)
 {
     char *uri = arena_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
@@ -350,8 +349,8 @@ static int copy_path(sqlite3_vfs *vfs, const char *path, int size, char *out)
     return snprintf(out, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
-/* SQLite replaces symbolic links of a path by what they read. /proc/PID/root, through which a container's files are
- * reached, reads as "/". NULL: SQLite's usual way. */
+/* SQLite replaces symbolic links in a path by their targets. /proc/PID/root, through which a container's files are
+ * reached, has the target "/". NULL: SQLite's default. */
 static const char *vfs_of(const char *path)
 {
     static const char name[] = "gpuspy-proc";
@@ -388,8 +387,8 @@ static int try_open(struct run_database *db, int flags, const char *query)
     return rc;
 }
 
-/* Without a journal to play nobody writes it and nothing needs to be locked: immutable works in any
- * folder and leaves no files behind. */
+/* Without a journal to replay, nothing writes the file and nothing needs to be locked: immutable works in any folder
+ * and leaves no files behind. */
 static int open_somehow(struct run_database *db)
 {
     bool journal = file_size(db->opened, "-wal") > 0 || file_size(db->opened, "-journal") > 0;
@@ -409,7 +408,7 @@ static int open_somehow(struct run_database *db)
     return rc;
 }
 
-/* A view or a trigger under a table's name could compute for ever. */
+/* A view or a trigger with a table's name could compute forever. */
 static bool check_tables(struct run_database *db, char *error, size_t error_size)
 {
     char needed[256];
@@ -426,7 +425,7 @@ static bool check_tables(struct run_database *db, char *error, size_t error_size
                     "cannot read '%s': tables of a recording are missing; it is damaged or was changed", db->path);
 }
 
-/* The file comes before its tables, and both before the first event. */
+/* The file is created before its tables, and both before the first event. */
 static bool just_begun(const char *path, char *error, size_t error_size)
 {
     return run_fail(error, error_size, "cannot read '%s': its recording is starting; try again in a moment", path);
@@ -501,7 +500,7 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
                             ? "it is damaged; copy it again from where it was recorded"
                             : "copy it into a folder of your own");
     }
-    if (db->recording) { /* one moment of it for all questions */
+    if (db->recording) { /* all questions read the same moment of it */
         sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
     }
     return check_version(db, error, error_size);
@@ -530,7 +529,7 @@ void run_database_end_read(struct run_database *db)
     db->db = NULL;
 }
 
-/* Tries the spool on a copy, where the database's own folder refused. */
+/* Completes the spool on a copy if the database's own folder does not allow it. */
 int run_database_recover(struct run_database *db, const char *path, char *error, size_t error_size)
 {
     uint32_t pid = 0;
@@ -578,7 +577,7 @@ void run_database_close(struct run_database *db)
     *db = (struct run_database){0};
 }
 
-/* NULL where the table or a column is missing: the caller decides whether it can do without. */
+/* NULL if the table or a column is missing: the caller decides whether it can do without. */
 sqlite3_stmt *run_database_prepare(struct run_database *db, const char *sql)
 {
     sqlite3_stmt *st = NULL;

@@ -1,4 +1,4 @@
-/* Passes over rows that only some runs need: to find the program's steps where nothing better tells. */
+/* Passes over rows that only some runs need: to find the program's steps if nothing better shows them. */
 #include "analyzer/run/run_internal.h"
 
 #include <ctype.h>
@@ -9,8 +9,8 @@
 
 enum { TEXTS_MAX = 1 << 16 };
 
-/* A text without its numbers, so that "step 1" and "step 2" are the same. The texts as they are may be
- * as many as the marks. */
+/* A text without its numbers, so that "step 1" and "step 2" are equal. There may be as many different texts as marks.
+ * */
 static const char *pattern_of(struct run *run, const unsigned char *text)
 {
     char pattern[256];
@@ -43,7 +43,7 @@ struct run_mark_rows {
     struct run *run;
     struct run_database *db;
     sqlite3_stmt *st;
-    size_t texts; /* of the run, before */
+    size_t texts; /* of the run, before this */
     int64_t now;
     int rc;
 };
@@ -57,7 +57,7 @@ struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process)
             : run_database_prepare(
                   db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
                       "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
-    if (!st) { /* files of before marks have no such table */
+    if (!st) { /* files from before marks existed lack the table */
         return NULL;
     }
     struct run_mark_rows *rows = arena_realloc(NULL, 1, sizeof *rows);

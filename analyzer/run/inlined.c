@@ -1,5 +1,4 @@
-/* What `gpuspy symbolize` left in a database besides the frames' own columns: functions that were
- * inlined, as frames of their own. */
+/* What `gpuspy symbolize` stores besides the frames' own columns: inlined functions, as separate frames. */
 #include "analyzer/run/run_internal.h"
 
 enum { INLINED_MAX = 256 };
@@ -60,7 +59,7 @@ bool run_database_is_symbolized(struct run_database *db)
     return done;
 }
 
-/* The functions that were inlined there, as frames of their own. */
+/* Attaches the functions that were inlined there, as separate frames. */
 void run_frame_set_inlined(struct run *run, struct run_frame *f, const struct run_symbol_place *places, size_t n)
 {
     struct run_frame *list = n > 1 ? arena_alloc(&run->arena, n * sizeof *list) : NULL;

@@ -1,5 +1,4 @@
-/* The small tables of a database: processes, devices, failures, what the device and PyTorch said.
- */
+/* The small tables of a database: processes, devices, failures, reports of the device and of PyTorch. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
@@ -8,18 +7,17 @@
 #include "analyzer/base/units.h"
 #include "schema/store.h"
 
-/* Asked at every step, MemGetInfo fills a table; past this many rows the rest is left out, with a
- * note. */
+/* A program that calls MemGetInfo in every step fills a table; rows beyond this number are left out, with a note. */
 enum { SMALL_TABLE_MAX = 4 << 20 };
 
 struct load {
     struct run *run;
     struct run_database *db;
     size_t database;
-    size_t oom; /* add_capped: the rows before are done */
+    size_t oom; /* for add_capped: rows before it are done */
 };
 
-/* NULL → RUN_UNKNOWN, and so is a negative one: nothing measured is. */
+/* NULL → RUN_UNKNOWN, and so is a negative value, because nothing measured is negative. */
 static int64_t positive(sqlite3_stmt *st, int column)
 {
     int64_t value = run_column_int(st, column);
@@ -87,7 +85,7 @@ static bool add_api(struct load *l, sqlite3_stmt *st)
     return true;
 }
 
-/* Entry points that CUDA handed out and that gpuspy had no wrapper for: the driver is newer than it. */
+/* Entry points that CUDA returned and for which gpuspy had no wrapper: the driver is newer than gpuspy. */
 static bool add_unseen(struct load *l, sqlite3_stmt *st)
 {
     const char *names = run_column_text(l->run, st, 0);
@@ -279,7 +277,7 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
                                  .bytes = run_bounded(sqlite3_column_int64(st, 3))};
     const struct run_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
     bool same = last && last->process == g.process && last->device == g.device &&
-                last->bytes == g.bytes; /* it is asked at each launch */
+                last->bytes == g.bytes; /* it is queried at each launch */
     if (g.process != RUN_NONE && g.device >= 0 && g.time_ns >= 0 && !same) {
         *ARENA_PUSH(run->graphs, run->graphs_n, run->graphs_cap) = g;
     }
@@ -362,7 +360,7 @@ static void note_stopped(struct run *run, const struct run_process *p)
                  p->pid, units_format_seconds(at, (double)p->end_ns / 1e9), why[i][1]);
 }
 
-/* What the process had before is not in the recording; PyTorch's total of it is. */
+/* What the process had before is not in the recording, except for PyTorch's total. */
 static bool add_attached(struct load *l, sqlite3_stmt *st)
 {
     const double after = sqlite3_column_double(st, 0);
@@ -463,7 +461,7 @@ static const char *article_of(const char *format)
     return strchr("AEIOUN", *format) ? "an" : "a";
 }
 
-/* What is missing, and why: as its importer says (import.lacks.WORD), or because the tool does not record it. */
+/* What is missing, and why: the importer's reason (import.lacks.WORD), or that the tool does not record it. */
 static void note_lacks(struct load *l, const char *format, const char *lacks)
 {
     static const char *const words[] = {
@@ -487,7 +485,7 @@ static void note_lacks(struct load *l, const char *format, const char *lacks)
 static void note_import(struct run *run, const char *format, const char *has)
 {
     if (run->why_unknown[RUN_FACT_FAILURES]) run_add_note(run, "%s", run->why_unknown[RUN_FACT_FAILURES]);
-    if (run->processes_n > 1) return; /* of a recording of several processes, the first one's note is enough */
+    if (run->processes_n > 1) return; /* in a recording of several processes, the first one's note is enough */
     if (!has) {
         has = run->why_unknown[RUN_FACT_HISTORY]
                   ? "what is live and who allocated it, but not when, or what was live before"
@@ -500,7 +498,7 @@ static void note_import(struct run *run, const char *format, const char *has)
         run_add_note(run, "memory is unknown: %s", run->why_unknown[RUN_FACT_MEMORY]);
 }
 
-/* What an importer wrote beside the rows. */
+/* What an importer wrote besides the rows. */
 static bool add_import(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
@@ -525,9 +523,9 @@ static bool add_remark(struct load *l, sqlite3_stmt *st)
     return true;
 }
 
-/* In this order: later rows name earlier ones. */
+/* In this order: later rows refer to earlier ones. */
 static const struct {
-    bool (*add)(struct load *l, sqlite3_stmt *st); /* false: enough of this table */
+    bool (*add)(struct load *l, sqlite3_stmt *st); /* false: stop reading this table */
     bool stacks_first;
     bool needed;
     const char *what, *sql;
@@ -609,7 +607,7 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
     }
     int rc;
     bool more = true;
-    sqlite3_bind_int(st, 1, l->run->options.memory_map); /* where the statement has a ?1 */
+    sqlite3_bind_int(st, 1, l->run->options.memory_map); /* if the statement has a ?1 */
     while (more && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         more = tables[table].add(l, st);
     }
@@ -621,7 +619,7 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
     return !more || rc == SQLITE_DONE || run_database_bad(l->db, error, error_size);
 }
 
-/* The last event of a process without an orderly end. */
+/* The last event of a process without a clean end. */
 static int64_t last_event(struct run_database *db)
 {
     const struct {
@@ -645,7 +643,7 @@ static int64_t last_event(struct run_database *db)
     return last;
 }
 
-/* The ends of the table are in its index, its rows need not be counted. */
+/* The index has the first and last id of the table; counting its rows is not necessary. */
 static void count_allocations(struct run_database *db, struct run_process *p)
 {
     char sql[256];
@@ -702,8 +700,7 @@ ORDER_BY_TIME(run_device_sample)
 ORDER_BY_TIME(run_reserved)
 ORDER_BY_TIME(run_graph_memory)
 
-/* Rows come in order of time already, unless a file was changed; then equal times keep their order.
- */
+/* Rows are in order of time already, unless the file was changed; then equal times keep their order. */
 static void sort(char *list, size_t n, size_t size, int (*order)(const void *, const void *))
 {
     for (size_t i = 1; i < n; i++) {
@@ -714,7 +711,7 @@ static void sort(char *list, size_t n, size_t size, int (*order)(const void *, c
     }
 }
 
-/* By pointer: strings are interned. */
+/* By pointer, because strings are interned. */
 static int order_marks(const void *a, const void *b)
 {
     const struct run_mark_total *x = a, *y = b;
@@ -727,7 +724,7 @@ static int order_marks(const void *a, const void *b)
     return (int)x->kind - (int)y->kind;
 }
 
-/* The same name in several processes, or twice in one. */
+/* Merges the same name from several processes, or twice from one. */
 static void add_marks(struct run *run)
 {
     size_t kept = 0;

@@ -1,4 +1,5 @@
-/* Of a recording that GPUSPY_KEEP bounds: from when on it has all rows, and the totals of those that it lost. */
+/* For a recording that GPUSPY_KEEP bounds: the time from which it has all rows, and the totals of the rows that it
+ * lost. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
@@ -85,7 +86,39 @@ static void load_levels(struct run *run, struct run_database *db, uint32_t proce
     sqlite3_finalize(st);
 }
 
-/* RUN_UNKNOWN: there is none. */
+/* False: the gpuspy that recorded it had no such table. */
+static bool load_scopes(struct run *run, struct run_database *db, uint32_t process)
+{
+    sqlite3_stmt *st =
+        run_database_prepare(db, "SELECT domain, name, series, device, peak_bytes, peak_ns, entry_bytes, "
+                                 "exit_bytes, open_entry_bytes, count, ended_ns, until_ns FROM "
+                                 "removed_scope");
+    while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_scopes_n < REMOVED_MAX) {
+        const int64_t series = run_column_int(st, 2), device = run_column_int(st, 3);
+        const bool live = (series == RUN_SERIES_DEVICE || series == RUN_SERIES_TENSOR) && device >= 0 &&
+                          device < RUN_DEVICE_SLOTS - 1;
+        const struct run_removed_scope scope = {
+            .process = process,
+            .domain = run_column_text(run, st, 0),
+            .name = run_column_text(run, st, 1),
+            .device = live ? (int)device : -1,
+            .layer = live ? (enum run_series_layer)series : RUN_SERIES_DEVICE,
+            .peak_bytes = run_bounded(sqlite3_column_int64(st, 4)),
+            .peak_ns = run_bounded(sqlite3_column_int64(st, 5)),
+            .entry_bytes = run_bounded(sqlite3_column_int64(st, 6)),
+            .exit_bytes = run_column_int(st, 7),
+            .open_entry_bytes = run_column_int(st, 8),
+            .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 9)),
+            .ended_ns = run_bounded(sqlite3_column_int64(st, 10)),
+            .until_ns = run_bounded(sqlite3_column_int64(st, 11)),
+        };
+        if (scope.name) *ARENA_PUSH(run->removed_scopes, run->removed_scopes_n, run->removed_scopes_cap) = scope;
+    }
+    sqlite3_finalize(st);
+    return st;
+}
+
+/* RUN_UNKNOWN: the key is missing. */
 static int64_t meta_number(struct run_database *db, const char *key)
 {
     sqlite3_stmt *st = run_database_prepare(db, "SELECT value FROM meta WHERE key = ?1");
@@ -115,9 +148,10 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
     if (from <= 0) return;
     p->kept_from_ns = from;
     p->keep_bytes = keep > 0 ? keep : 0;
-    p->allocations = count_rows(db); /* their numbers say how many there were once */
+    p->allocations = count_rows(db); /* their ids show how many there were */
     load_totals(run, db, process);
     load_levels(run, db, process);
+    p->scopes_are_known = load_scopes(run, db, process) && meta_number(db, "scopes_left_out") <= 0;
 }
 
 void run_note_removed(struct run *run)
@@ -147,7 +181,7 @@ void run_note_removed(struct run *run)
 
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
 
-/* The smallest total in each eighth of the time; what comes first is starting up. False: it is not known of all. */
+/* The smallest total in each eighth of the time, not counting the start. False: unknown for some eighth. */
 static bool find_lows(const struct run_level *level, size_t n, int64_t lows[EIGHTHS])
 {
     const int64_t end = level[n - 1].end_ns, start = level[0].start_ns + (end - level[0].start_ns) / EIGHTHS;
@@ -186,7 +220,7 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
 }
 
 /* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
- * allocator's segments are left out: what grows in them is among the tensors. */
+ * allocator's segments are left out: what grows in them is also in the tensors. */
 void run_note_levels(struct run *run)
 {
     bool tensors = false;

@@ -6,12 +6,12 @@
 #include <string.h>
 
 enum { LEAF = 13, INTERIOR = 5, LEAF_HEADER = 8, INTERIOR_HEADER = 12, FIRST_PAGE_HEADER = 100 };
-enum { DEEPEST = 20, SPARE = 192 }; /* bytes behind a page that a damaged row may reach, which mean nothing */
+enum { DEEPEST = 20, SPARE = 192 }; /* bytes after a page that a damaged row may reach; their content is irrelevant */
 
 struct walk {
     sqlite3_file *file;
     uint32_t page_size;
-    int64_t pages_left; /* that may still be read: a damaged tree may go in circles */
+    int64_t pages_left; /* that may still be read: a damaged tree may have a cycle */
     unsigned columns_n;
     run_pages_fn each;
     void *self;
@@ -52,7 +52,7 @@ static inline int64_t read_integer(const uint8_t *p, unsigned size)
     return (int64_t)be64toh(bytes) >> (64 - 8 * size);
 }
 
-/* A record of integers and NULLs, its first column the id, from `p` on; false: it is another. */
+/* A record of integers and NULLs, its first column the id, starting at `p`; false: another kind of record. */
 static inline bool read_record(struct walk *w, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t sizes[] = {0, 1, 2, 3, 4, 6, 8};
@@ -117,7 +117,7 @@ static bool walk(struct walk *w, uint32_t number, unsigned depth)
     return header[0] == LEAF || walk(w, read_32(header + 8), depth + 1);
 }
 
-/* The page that a table begins at; 0 where its columns are others. */
+/* The first page of a table; 0 if it has other columns. */
 static uint32_t root_of(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n)
 {
     sqlite3_stmt *st = run_database_prepare(
@@ -144,7 +144,8 @@ bool run_pages_scan(struct run_database *db, const char *table, const char *cons
     sqlite3_int64 size = 0;
     bool done = root && sqlite3_file_control(db->db, "main", SQLITE_FCNTL_FILE_POINTER, &w.file) == SQLITE_OK &&
                 w.file->pMethods && w.file->pMethods->xRead(w.file, head, sizeof head, 0) == SQLITE_OK &&
-                w.file->pMethods->xFileSize(w.file, &size) == SQLITE_OK && head[20] == 0; /* none of a page reserved */
+                w.file->pMethods->xFileSize(w.file, &size) == SQLITE_OK &&
+                head[20] == 0; /* no bytes of a page are reserved */
     if (done) {
         w.page_size = read_16(head + 16) == 1 ? 65536 : read_16(head + 16);
         w.pages_left = size / (w.page_size ? w.page_size : 1);

@@ -12,13 +12,13 @@ enum { RUN_PAGES_COLUMNS = 16 }; /* at most */
 
 struct run_page_row {
     int64_t id;                        /* the table's first column */
-    int64_t values[RUN_PAGES_COLUMNS]; /* by column; NULL is 0, and so is that of the id */
+    int64_t values[RUN_PAGES_COLUMNS]; /* by column; 0 for NULL and for the id's column */
     uint32_t nulls;                    /* a bit for each column that is NULL */
 };
 typedef void (*run_pages_fn)(void *self, const struct run_page_row *row);
 
-/* A call for each row, ids ascending. True after the last row of the table; false: `*last` is the id of the last row
- * that was read, INT64_MIN where there was none. `columns` are all columns of the table, the first its INTEGER PRIMARY
+/* Calls `each` for each row, ids ascending. True after the last row of the table; false: `*last` is the id of the last
+ * row that was read, INT64_MIN if there was none. `columns` are all columns of the table, the first its INTEGER PRIMARY
  * KEY. */
 bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
                     run_pages_fn each, void *self, int64_t *last);

@@ -15,9 +15,9 @@ struct pending {
     uint32_t slot;
 };
 
-/* The frees to come, in a radix heap: time only goes forward, so what is pending can be kept by the highest digit of
- * 4 bits in which its time differs from that of the last free, and by that digit. The first bucket that is not empty
- * has the earliest. A push is an append; a free moves down through a few buckets, sequentially. */
+/* The pending frees, in a radix heap: time only advances, so a free is stored by the highest digit of 4 bits in which
+ * its time differs from that of the last free, and by the value of that digit. The first bucket that is not empty has
+ * the earliest. A push is an append; a free moves down through a few buckets, sequentially. */
 struct bucket {
     struct pending *list;
     size_t n, cap;
@@ -26,7 +26,7 @@ struct bucket {
 
 enum { DIGIT = 4, BUCKETS = 16 << DIGIT, WORDS = BUCKETS / 64 };
 enum { FEW = 6 };   /* of so few, the earliest is searched for */
-enum { SOON = 16 }; /* of a bucket so small, the lifetimes are fetched into the cache */
+enum { SOON = 16 }; /* of so small a bucket, the lifetimes are prefetched */
 
 struct call { /* one observer's interest in one kind of event */
     void *self;
@@ -39,25 +39,26 @@ struct run_replay {
     size_t observers_n;
     struct call *on_alloc, *on_free;
     size_t on_alloc_n, on_free_n;
-    struct run_beside *beside; /* tells other observers, NULL */
+    struct run_beside *beside; /* passes events to other observers, or NULL */
     uint32_t process;
     int64_t now;
-    /* live lifetimes; a slot not in use has location RUN_NONE */
+    /* live lifetimes; an unused slot has location RUN_NONE */
     struct run_lifetime *live;
     size_t live_n, live_cap;
-    uint32_t *free_stacks; /* by slot; only where `detailed` */
+    uint32_t *free_stacks; /* by slot; only if `detailed` */
     bool detailed;         /* addresses, streams and the calls that freed are read */
     uint32_t *spare;
     size_t spare_n, spare_cap;
     struct bucket buckets[BUCKETS];
-    uint64_t filled[WORDS]; /* a bit for each of the buckets that are not empty */
-    int64_t last_ns;        /* what the buckets are relative to */
-    int64_t free_ns;        /* the earliest free, RUN_NEVER */
-    /* where the small tables are; side_ns is the earliest of the three */
+    uint64_t filled[WORDS]; /* a bit for each bucket that is not empty */
+    int64_t last_ns;        /* the time that the buckets are relative to */
+    int64_t free_ns;        /* the earliest free, RUN_NEVER if there is none */
+    /* positions in the small tables; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
-    bool again;                /* not the first replay of the run */
-    uint64_t rows, rows_total; /* read, and to be read, about; of all processes */
+    bool again; /* not the first replay of the run */
+    bool stopped;
+    uint64_t rows, rows_total; /* read, and approximately to be read; of all processes */
     uint64_t damaged;
 };
 
@@ -96,13 +97,13 @@ static void pending_spread(struct run_replay *r, struct bucket *bucket)
     size_t n = bucket->n;
     bucket->n = 0;
     r->last_ns = bucket->least;
-    for (size_t i = 0; i < n; i++) { /* all go to lower buckets, at least one to the lowest */
+    for (size_t i = 0; i < n; i++) { /* all move to lower buckets, at least one to the lowest */
         pending_push(r, bucket->list[i]);
         if (n <= SOON) __builtin_prefetch(&r->live[bucket->list[i].slot]);
     }
 }
 
-/* Takes the earliest of a few. Not in order; last_ns may stay, for what is pushed later is later. */
+/* Takes the earliest of a few. Unordered; last_ns may stay, because later pushes have later times. */
 static uint32_t take_earliest(struct bucket *bucket)
 {
     size_t first = 0;
@@ -119,8 +120,7 @@ static uint32_t take_earliest(struct bucket *bucket)
     return slot;
 }
 
-/* The slot of the earliest free. Called only once time has come so far: what is pushed later is
- * later. */
+/* The slot of the earliest free. Called only when its time has come: later pushes have later times. */
 static uint32_t pending_pop(struct run_replay *r)
 {
     unsigned b = pending_first(r);
@@ -154,7 +154,7 @@ static void side_next(struct run_replay *r)
     r->side_ns = reserved < r->side_ns ? reserved : r->side_ns;
 }
 
-/* All of the earliest time: first the totals, then what was concluded from them. */
+/* All events of the earliest time: first the totals, then what depends on them. */
 static void emit_side_events(struct run_replay *r)
 {
     struct run *run = r->run;
@@ -212,7 +212,7 @@ static void end_life(struct run_replay *r)
     *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
 
-/* Everything before an allocation at `until`: frees at that very time come first. */
+/* Everything before an allocation at `until`: frees at exactly that time come first. */
 static void advance(struct run_replay *r, int64_t until)
 {
     for (;;) {
@@ -235,7 +235,7 @@ static const uint8_t series_layer[4][8] = {
     [3] = {[0 ... 7] = RUN_SERIES_HOST},
 };
 
-/* enum run_series_layer of enum gs_layer and enum gs_space. */
+/* enum run_series_layer from enum gs_layer and enum gs_space. */
 static unsigned layer_from(unsigned layer, unsigned space, int device)
 {
     const unsigned series = series_layer[layer][space];
@@ -281,7 +281,7 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
     return *at;
 }
 
-/* Most stacks have one location: the last one is kept by stack. */
+/* Most stacks have one location: the last one is stored by stack. */
 static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
 {
     uint32_t *last = stack < run->last_location_n ? &run->last_location[stack] : NULL;
@@ -327,8 +327,8 @@ static unsigned layer_of(const struct run_lifetime *life)
     return layer_from(life->layer, life->space, life->device);
 }
 
-/* The copies are made from `life`, which nothing was written to: a vector load that overlaps a smaller store waits
- * until the store is in the cache. */
+/* The copies are made from `life`, which was not written to: a vector load that overlaps a smaller store waits until
+ * the store is in the cache. */
 static void begin_life(struct run_replay *r, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct run *run = r->run;
@@ -381,7 +381,7 @@ static bool is_chosen(const struct run *run, const struct run_lifetime *life)
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
 }
 
-/* What a row says, made fit for the replay; false where it makes no sense. */
+/* Checks a row for the replay; false if it is inconsistent. */
 static bool check_row(struct run_replay *r, const struct run_stored *row, struct run_lifetime *life)
 {
     run_show_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
@@ -423,13 +423,14 @@ enum { AHEAD = 8 };
 
 static void replay_batch(void *self, const struct run_stored *rows, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    struct run_replay *r = self;
+    for (size_t i = 0; i < n && !r->stopped; i++) {
         __builtin_prefetch(&rows[i + AHEAD < n ? i + AHEAD : n - 1]); /* another core wrote them */
-        replay_row(self, &rows[i]);
+        replay_row(r, &rows[i]);
     }
 }
 
-/* Addresses are needed only where a heap map may be asked for, and where there are segments. */
+/* Addresses are needed only if a heap map may be requested, and if there are segments. */
 static bool replay_rows(struct run_replay *r, struct run_database *db, char *error, size_t error_size)
 {
     return run_rows_scan(db,
@@ -443,7 +444,7 @@ static bool replay_rows(struct run_replay *r, struct run_database *db, char *err
  *
  * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
-    struct run_replay replay; /* only what check_row needs */
+    struct run_replay replay; /* only for check_row */
     const int64_t *moments;
     size_t moments_n, next; /* next: the first moment that is not before the last allocation */
     run_live_at_fn each;
@@ -492,7 +493,7 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
  */
 
 struct last {
-    struct run_replay replay; /* only what check_row needs */
+    struct run_replay replay; /* only for check_row */
     run_last_fn each;
     void *self;
     bool all;
@@ -548,7 +549,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
         return false;
     }
-    while (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER) {
+    while (!r->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) {
         advance(r, r->free_ns);
     }
     run_backward_finish(run, process);
@@ -596,11 +597,11 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         replay.rows_total = (uint64_t)arena_add_capped((int64_t)replay.rows_total,
                                                        (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
-    if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) { /* else it makes stacks, which they read */
+    if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) { /* otherwise it creates stacks, which they read */
         replay.beside = run_beside_start(observers, n);
     }
     list_calls(&replay);
-    for (uint32_t i = 0; ok && i < run->processes_n; i++) {
+    for (uint32_t i = 0; ok && i < run->processes_n && !replay.stopped; i++) {
         ok = replay_process(&replay, i, error, error_size);
     }
     run_beside_end(replay.beside);
@@ -614,6 +615,11 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         free(replay.buckets[i].list);
     }
     return ok;
+}
+
+void run_stop_replay(struct run *run)
+{
+    run->replay->stopped = true;
 }
 
 void run_replay_free(struct run *run)

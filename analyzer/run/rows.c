@@ -24,14 +24,14 @@ struct reader {
     run_rows_fn each;
     void *self;
     enum run_rows_columns what;
-    struct run_rows_zone zone; /* of the batch that is filled */
+    struct run_rows_zone zone; /* of the batch that is being filled */
     bool zones;                /* are noted */
-    struct run_stored *batch;  /* the one that is filled */
+    struct run_stored *batch;  /* the one that is being filled */
     size_t n;
     struct relay *relay; /* NULL: the caller's own thread scans */
     struct run_stored *slots[RELAY_SLOTS];
     size_t sizes[RELAY_SLOTS];
-    unsigned slot; /* that is filled */
+    unsigned slot; /* that is being filled */
     int result;
 };
 
@@ -225,7 +225,7 @@ static bool holds_a_moment(const struct run_rows_zone *z, const int64_t *moments
     return low < n && moments[low] < z->end_ns;
 }
 
-/* The ids from the zone at *i on that can be live at one of the moments, as one range with the zones that follow. */
+/* The ids from the zone at *i on that can be live at one of the moments, as one range with adjacent zones. */
 static bool next_range(const struct run_database *db, size_t *i, const int64_t *moments, size_t n, int64_t range[2])
 {
     bool found = false;

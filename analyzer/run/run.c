@@ -63,7 +63,7 @@ static int order_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Files of `folder` that `is_wanted_file` accepts; a spool stands for a database that may not exist yet. */
+/* Files of `folder` that `is_wanted_file` accepts; a spool represents a database that may not exist yet. */
 static bool list_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
                         const char *stem, struct paths *found)
 {
@@ -103,8 +103,42 @@ static bool sibling(const char *name, const char *stem)
     return digits > 0 && strcmp(p + digits, ".db") == 0;
 }
 
-/* The other processes of the run that the file belongs to. One that cannot be read is a note: the
- * person asked for this one. */
+/* Removes what a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
+static void run_forget(struct run *run, size_t databases, size_t processes)
+{
+#define FORGET(list)                                                             \
+    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
+        run->list##_n--;                                                         \
+    }
+    FORGET(devices)
+    FORGET(ooms)
+    FORGET(samples)
+    FORGET(device_samples)
+    FORGET(marks)
+    FORGET(threads)
+    FORGET(reserved)
+    FORGET(mappings)
+    FORGET(graphs)
+    FORGET(pools)
+    FORGET(allocator_facts)
+    FORGET(counted)
+    FORGET(checks)
+    FORGET(mappers)
+    FORGET(contexts)
+    FORGET(removed)
+    FORGET(levels)
+    FORGET(removed_scopes)
+    FORGET(settings)
+#undef FORGET
+    run_backward_forget(run, processes);
+    run->processes_n = processes;
+    while (run->databases_n > databases) {
+        run_database_close(&run->databases[--run->databases_n]);
+    }
+}
+
+/* The other processes of the run to which the file belongs. One that cannot be read becomes a note, because the user
+ * named only this file. */
 static void open_siblings(struct run *run, const char *path)
 {
     char folder[4096], stem[512], error[1024];
@@ -143,7 +177,7 @@ static bool any_name(const char *name, const char *stem)
     return name[0] != '.';
 }
 
-/* The databases of a folder, or where it has none, of the folders in it: runs/<host>/run.db. */
+/* The databases of a folder or, if it has none, of the folders in it: runs/<host>/run.db. */
 static bool list_runs(const char *folder, struct paths *found)
 {
     struct paths inner = {0};
@@ -172,24 +206,64 @@ static bool may_be_foreign(const char *name, const char *stem)
     return false;
 }
 
-/* Other tools' files do not say which of them belong together: the person does. True after an error. */
-static bool has_foreign(const char *folder, char *error, size_t error_size)
+static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)
 {
-    enum { ENOUGH = 100 };
-    struct paths found = {0};
-    size_t first = ENOUGH, n = 0;
-    list_folder(folder, may_be_foreign, NULL, &found);
-    for (size_t i = 0; i < found.n && i < ENOUGH; i++) {
-        if (!import_format_of(found.list[i])) continue;
-        first = n++ ? first : i;
+    if (!open_one(run, path, error, error_size)) {
+        return false;
     }
-    if (n)
-        run_fail(error, error_size,
-                 "cannot read '%s': no database (*.db) in this folder, but %zu recording%s of other tools; name those "
-                 "that belong together, such as '%s'",
-                 folder, n, n == 1 ? "" : "s", found.list[first]);
-    paths_free(&found);
-    return n > 0;
+    const struct run_database *db = &run->databases[run->databases_n - 1];
+    if (!alone || (db->foreign && !run->options.alone)) { /* each of several files is complete in itself */
+        open_siblings(run, db->foreign ? db->opened : path);
+    }
+    return true;
+}
+
+/* Other tools' recordings of one format, one per rank. Only a trace states its rank, so the names of others are checked
+ * before all of them are read. */
+static bool open_ranks(struct run *run, const char *folder, const struct paths *files, char *error, size_t error_size)
+{
+    const size_t from = run->processes_n;
+    const enum import_format format = import_format_of(files->list[0]);
+    bool ok = true;
+    for (size_t i = 1; ok && i < files->n; i++) {
+        ok =
+            import_format_of(files->list[i]) == format ||
+            run_fail(error, error_size,
+                     "cannot read '%s': it holds recordings of different tools, such as '%s' and '%s'; name those that "
+                     "belong together",
+                     folder, files->list[0], files->list[i]);
+    }
+    for (size_t i = 0; ok && files->n > 1 && format != IMPORT_FORMAT_TRACE && i < files->n; i++) {
+        ok = run_rank_of_name(files->list[i]) >= 0 ||
+             run_fail(
+                 error, error_size,
+                 "cannot read '%s': it holds %zu recordings of other tools that may be of different runs: the name of "
+                 "'%s' states no rank, such as rank0; name one, or all files of one run",
+                 folder, files->n, files->list[i]);
+    }
+    for (size_t i = 0; ok && i < files->n; i++) {
+        ok = open_path(run, files->list[i], true, error, error_size);
+    }
+    return ok && (files->n == 1 || run_are_ranks(run, from, folder, error, error_size));
+}
+
+static bool open_foreign_folder(struct run *run, const char *folder, char *error, size_t error_size)
+{
+    struct paths all = {0}, files = {0};
+    list_folder(folder, may_be_foreign, NULL, &all);
+    for (size_t i = 0; i < all.n; i++) {
+        if (!import_format_of(all.list[i])) continue;
+        *ARENA_PUSH(files.list, files.n, files.cap) = all.list[i];
+    }
+    const bool ok = files.n
+                        ? open_ranks(run, folder, &files, error, error_size)
+                        : run_fail(error, error_size,
+                                   "cannot read '%s': no database (*.db) in this folder or the folders in it, and no "
+                                   "recording of another tool in this folder; name the one that gpuspy wrote",
+                                   folder);
+    free(files.list);
+    paths_free(&all);
+    return ok;
 }
 
 static bool open_folder(struct run *run, const char *folder, char *error, size_t error_size)
@@ -199,11 +273,10 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
     if (!list_runs(folder, &found)) {
         return run_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
     }
-    bool ok = found.n > 0 || (!has_foreign(folder, error, error_size) &&
-                              run_fail(error, error_size,
-                                       "cannot read '%s': no database (*.db) in this folder or the folders in it; "
-                                       "name the one that gpuspy wrote",
-                                       folder));
+    if (!found.n) {
+        return open_foreign_folder(run, folder, error, error_size);
+    }
+    bool ok = true;
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
     }
@@ -211,22 +284,7 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
     return ok && run_is_one_job(run, from, folder, error, error_size);
 }
 
-static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)
-{
-    if (is_folder(path)) {
-        return open_folder(run, path, error, error_size);
-    }
-    if (!open_one(run, path, error, error_size)) {
-        return false;
-    }
-    const struct run_database *db = &run->databases[run->databases_n - 1];
-    if (!alone || (db->foreign && !run->options.alone)) { /* of several files, each is all of its own recording */
-        open_siblings(run, db->foreign ? db->opened : path);
-    }
-    return true;
-}
-
-/* A program without build id that was made anew after all this is not what ran. */
+/* A program without a build id that was rebuilt after the recording is not the one that ran. */
 static void note_when(const struct run *run)
 {
     const struct run_symbol_more *more = run->options.symbol_more;
@@ -250,6 +308,21 @@ static bool are_foreign(const struct run *run)
     return true;
 }
 
+/* Several files were named. */
+static void note_runs(struct run *run, size_t files)
+{
+    const bool foreign = are_foreign(run);
+    char unused[512];
+    size_t i = 1;
+    while (i < run->processes_n && strcmp(run->processes[i].run_id, run->processes[0].run_id) == 0) i++;
+    if (files < 2 || i >= run->processes_n || (foreign && run_are_ranks(run, 0, "", unused, sizeof unused))) {
+        return;
+    }
+    run_add_note(run, "%s",
+                 foreign ? "whether these files are of one run is unknown: their names and contents do not state it"
+                         : "these are processes of different runs");
+}
+
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
                      size_t error_size)
 {
@@ -258,21 +331,14 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     run->options = options ? *options : (struct run_options){0};
     bool ok = n > 0 || run_fail(error, error_size, "no database named");
     for (size_t i = 0; ok && i < n; i++) {
-        ok = open_path(run, paths[i], n > 1 || run->options.alone, error, error_size);
+        ok = is_folder(paths[i]) ? open_folder(run, paths[i], error, error_size)
+                                 : open_path(run, paths[i], n > 1 || run->options.alone, error, error_size);
     }
     if (!ok) {
         run_close(run);
         return NULL;
     }
-    for (size_t i = 1; i < run->processes_n; i++) {
-        if (n > 1 && strcmp(run->processes[i].run_id, run->processes[0].run_id) != 0) {
-            run_add_note(run, "%s",
-                         are_foreign(run) ? "whether these files are of one run is unknown: other tools do "
-                                            "not record it"
-                                          : "these are processes of different runs");
-            break;
-        }
-    }
+    note_runs(run, n);
     run_load_finish(run);
     note_when(run);
     if (run_endless_loop(run)) {
@@ -280,39 +346,6 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     }
     run_backward_prepare(run);
     return run;
-}
-
-/* What a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
-void run_forget(struct run *run, size_t databases, size_t processes)
-{
-#define FORGET(list)                                                             \
-    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
-        run->list##_n--;                                                         \
-    }
-    FORGET(devices)
-    FORGET(ooms)
-    FORGET(samples)
-    FORGET(device_samples)
-    FORGET(marks)
-    FORGET(threads)
-    FORGET(reserved)
-    FORGET(mappings)
-    FORGET(graphs)
-    FORGET(pools)
-    FORGET(allocator_facts)
-    FORGET(counted)
-    FORGET(checks)
-    FORGET(mappers)
-    FORGET(contexts)
-    FORGET(removed)
-    FORGET(levels)
-    FORGET(settings)
-#undef FORGET
-    run_backward_forget(run, processes);
-    run->processes_n = processes;
-    while (run->databases_n > databases) {
-        run_database_close(&run->databases[--run->databases_n]);
-    }
 }
 
 void run_close(struct run *run)
@@ -345,6 +378,7 @@ void run_close(struct run *run)
     free(run->contexts);
     free(run->removed);
     free(run->levels);
+    free(run->removed_scopes);
     free(run->settings);
     free(run->sources);
     free(run->notes);

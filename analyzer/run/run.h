@@ -17,7 +17,7 @@
 #include "schema/event.h"
 
 #define RUN_UNKNOWN INT64_MIN
-#define RUN_NEVER INT64_MAX /* the free time of what was still live at the end */
+#define RUN_NEVER INT64_MAX /* the free time of memory that is still live at the end */
 #define RUN_NONE UINT32_MAX /* no stack, no frame, no process */
 #define RUN_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
 
@@ -26,9 +26,8 @@ static inline bool run_is_known(int64_t value)
     return value != RUN_UNKNOWN;
 }
 
-/* Names an address in a module. The strings need to be valid until the next call only. False: not
- * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or
- * hexadecimal. */
+/* Names an address in a module. The strings are valid only until the next call. False: unknown; *file may be NULL and
+ * *line 0 if only the function is known. build_id is NULL or hexadecimal. */
 typedef bool (*run_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
                               const char **function, const char **file, int *line);
 
@@ -37,42 +36,41 @@ struct run_symbol_place {
     const char *function, *file; /* NULL unknown */
     int line;                    /* 0 unknown */
 };
-/* What a symbolizer can do besides. */
+/* What else a symbolizer can do. */
 struct run_symbol_more {
-    /* All that was inlined at an address: the innermost function first, the one that was called last.
-     * Valid until the next call only; 0 not known. */
+    /* All that was inlined at an address: innermost function first. Valid only until the next call; 0 unknown. */
     size_t (*inlined)(void *data, const char *module_path, const char *build_id, uint64_t offset,
                       const struct run_symbol_place **places);
-    /* Called once: a file without build id that is younger than this (wall clock) is not believed. */
+    /* Called once: a file without a build id that is younger than this (wall clock) is not used. */
     void (*recorded)(void *data, int64_t real_ns);
 };
 
 /* What the estimate command computes, for `report --params`: bytes. */
 struct run_estimate_bytes {
     double weights, gradients, optimizer, total;
-    double params, cast_copies; /* cast_copies: on top, while forward runs under autocast */
+    double params, cast_copies; /* cast_copies: in addition, while forward runs under autocast */
 };
 
-/* Called now and then while events are read: `done` of about `total` (0: not known) of `what`. */
+/* Called from time to time while events are read: `done` of about `total` (0: unknown) of `what`. */
 typedef void (*run_progress_fn)(void *data, const char *what, uint64_t done, uint64_t total);
 
 struct estimate_result; /* estimate/estimate.h */
 struct run_options {
     unsigned top;   /* entries kept in each list of the report; 0: the default of 50 */
     bool all;       /* every entry */
-    bool by_device; /* only `device` (host memory stays) */
+    bool by_device; /* only `device` (and host memory) */
     int device;
     bool alone;                                /* do not look for the run's other processes beside the file */
-    bool memory_map;                           /* addresses, mappings and the calls that freed are read, too */
+    bool memory_map;                           /* also read addresses, mappings and the calls that freed */
     run_symbol_fn symbol;                      /* NULL: native frames stay module + offset */
-    const struct run_symbol_more *symbol_more; /* NULL: none of it */
+    const struct run_symbol_more *symbol_more; /* NULL: none of these */
     void *symbol_data;
-    const struct run_estimate_bytes *estimate; /* NULL none; read by report_build only */
-    const struct estimate_result *plan;        /* of the same, with activations; NULL: not estimated */
-    uint64_t plan_gpus;                        /* that the estimate, of one of them, divides the work among; 0: 1 */
-    const struct result_watch *watch;          /* likewise, see result.h */
-    uint64_t questions;       /* bits REPORT_ASK(…) of report.h: only their answers are wanted; 0: all */
-    run_progress_fn progress; /* NULL: nobody asks */
+    const struct run_estimate_bytes *estimate; /* NULL none; only report_build reads it */
+    const struct estimate_result *plan;        /* the same with activations; NULL: not estimated */
+    uint64_t plan_gpus; /* among how many GPUs the estimate, which is for one of them, divides the work; 0: 1 */
+    const struct result_watch *watch; /* NULL none; see result.h */
+    uint64_t questions;               /* bits REPORT_ASK(…) of report.h: only these questions are answered; 0: all */
+    run_progress_fn progress;         /* NULL: no progress is reported */
     void *progress_data;
 };
 
@@ -80,18 +78,17 @@ enum run_known { RUN_UNSURE, RUN_NO, RUN_YES };
 
 struct run_frame {
     uint8_t kind;         /* enum gs_frame_kind */
-    bool symbolised;      /* native: the symbol callback was asked */
+    bool symbolised;      /* native: the symbol callback was called */
     int line;             /* 0 unknown */
     const char *function; /* NULL unknown */
     const char *file;     /* NULL unknown */
-    const char *module;   /* native: path, NULL where the address lies in no file */
+    const char *module;   /* native: path, NULL if the address is in no file */
     const char *build_id; /* native: hexadecimal, NULL none */
     uint64_t offset;      /* native */
-    /* Native, once it is named, where functions were inlined: each as a frame, the innermost first, the
-     * function that was called last. The frame's own names are those of the innermost that is no
-     * header of the system. */
+    /* Native and named, if functions were inlined: each as a frame, the innermost (called last) first. The frame's own
+     * names are those of the innermost that is not in a system header. */
     const struct run_frame *inlined;
-    uint32_t inlined_n; /* 0: nothing was */
+    uint32_t inlined_n; /* 0: none */
 };
 
 struct run_process {
@@ -102,27 +99,28 @@ struct run_process {
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     const char *stopped;     /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was
                                 too small for what it keeps; "detach"; NULL: it did not */
-    int64_t kept_from_ns;    /* rows that ended before were removed (GPUSPY_KEEP), see run_removed; 0: none were */
+    int64_t kept_from_ns;    /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
+    bool scopes_are_known;   /* … and the table removed_scope has the NVTX ranges of that time, all of them */
     int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed, or because the disk was nearly full */
-    double attached_after_s; /* gpuspy attached to it so long after it had started; 0: recorded from its start */
+    double attached_after_s; /* gpuspy attached so long after the process had started; 0: recorded from its start */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
-    const char *torch_like;      /* the same of an import, as far as its form shows; NULL */
+    const char *torch_like;      /* of an import: the version, as far as its format shows it; NULL */
     int64_t start_real_ns;       /* RUN_UNKNOWN */
-    int64_t end_ns;              /* the orderly end, or the last event seen; never unknown */
-    uint64_t allocations;        /* rows, about: what a file says that may have gaps */
-    int64_t last_alloc_ns;       /* the last allocation: after it there is only tear-down; 0 none */
-    bool complete;               /* ended in order */
-    int exit_status;             /* what it gave to exit; -1 unknown */
-    const char *exception;       /* "ValueError: its message", which ended it; NULL none known */
+    int64_t end_ns;              /* the clean end, or the last event seen; never unknown */
+    uint64_t allocations;        /* approximate number of rows: what the file states, which may have gaps */
+    int64_t last_alloc_ns;       /* the last allocation, after which there is only tear-down; 0 none */
+    bool complete;               /* it ended cleanly */
+    int exit_status;             /* the argument of exit; -1 unknown */
+    const char *exception;       /* "ValueError: its message", which ended the program; NULL none known */
     const char *exception_place; /* "/home/u/train.py:31"; NULL unknown */
     bool collector_off;          /* Python's garbage collector was off then */
-    int exit_signal;             /* that killed it, as `gpuspy run` saw it; 0: none, or unknown */
-    bool torn;                   /* it died, and its spool with its last events is not there or not readable */
-    bool recording;              /* still alive and writing when it was read */
+    int exit_signal;             /* that killed it, as seen by `gpuspy run`; 0: none, or unknown */
+    bool torn;                   /* it died, and the spool with its last events is missing or unreadable */
+    bool recording;              /* still alive and recording when it was read */
     uint64_t lost_events;
     int64_t lost_first_ns; /* RUN_UNKNOWN */
-    uint64_t damaged;      /* records or rows that made no sense */
-    uint64_t events;       /* recorded: what its own line at exit says; 0 where it is not told */
+    uint64_t damaged;      /* inconsistent records or rows */
+    uint64_t events;       /* recorded: as in its line at exit; 0 unknown */
     size_t database;       /* index into run's databases */
     int64_t local_id;      /* process.id in it */
 };
@@ -137,29 +135,29 @@ struct run_device {
     int device;                               /* CUDA ordinal in that process */
     const char *name;                         /* NULL unknown */
     int64_t total_bytes, free_bytes, seen_ns; /* RUN_UNKNOWN */
-    int64_t physical_bytes;                   /* where GPUSPY_LIMIT caps it at total_bytes; else RUN_UNKNOWN */
-    int64_t graph_bytes;                      /* the most that it held for graphs; RUN_UNKNOWN: it never said */
+    int64_t physical_bytes;                   /* if GPUSPY_LIMIT caps it at total_bytes; else RUN_UNKNOWN */
+    int64_t graph_bytes;                      /* the most that it held for graphs; RUN_UNKNOWN: not reported */
 };
 
-/* A series is a running total that has a peak of its own. */
+/* A series is a running total with its own peak. */
 enum run_series_layer {
     RUN_SERIES_DEVICE,
     RUN_SERIES_TENSOR,
     RUN_SERIES_PINNED,
     RUN_SERIES_HOST,
     RUN_SERIES_SHARED, /* device memory that another owner counts: opened or imported here */
-    RUN_SERIES_GRAPH,  /* what a device holds for graphs: a timeline alone */
+    RUN_SERIES_GRAPH,  /* what a device holds for graphs: only a timeline */
     RUN_SERIES_LAYERS
 };
 struct run_series {
     uint32_t process;
     int device; /* -1 for pinned and host */
     enum run_series_layer layer;
-    int64_t live_bytes; /* at this moment of the replay, and so are the others */
+    int64_t live_bytes; /* at this moment of the replay, as are the others */
     uint64_t live_count;
     uint64_t allocations, frees;
     int64_t allocated_bytes, freed_bytes; /* sums over all of them */
-    int64_t peak_bytes, peak_ns;          /* the most that was live, and the last time that it was reached */
+    int64_t peak_bytes, peak_ns;          /* the most that was live, and the last time at which it was reached */
 };
 
 /* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */
@@ -197,7 +195,7 @@ struct run_oom {
     int64_t time_ns;
     bool fatal;
     bool capped;   /* GPUSPY_LIMIT refused it, not the device */
-    bool survived; /* fatal as far as its thread's later requests show, yet the program went on: a report says so */
+    bool survived; /* fatal as far as its thread's later requests show, although the program went on: set by a report */
 };
 /* Did the program end with it, as far as is known? */
 static inline bool run_oom_is_end(const struct run_oom *oom)
@@ -205,13 +203,13 @@ static inline bool run_oom_is_end(const struct run_oom *oom)
     return oom->fatal && !oom->survived;
 }
 
-/* What the device said (samples) and what PyTorch had reserved, in order of time. */
+/* What the device reported (samples) and what PyTorch had reserved, in order of time. */
 struct run_sample {
     uint32_t process;
     int device;
     int64_t time_ns, free_bytes, total_bytes;
 };
-/* What NVML said of a device, once a second. Its total is a little more than CUDA's. */
+/* What NVML reported about a device, once per second. Its total is slightly larger than CUDA's. */
 struct run_device_sample {
     uint32_t process;
     int device;
@@ -223,10 +221,10 @@ struct run_device_sample {
 };
 /* All marks of one kind, name and domain. */
 struct run_mark_total {
-    uint32_t process;          /* the first that has one */
+    uint32_t process;          /* the first process that has one */
     uint8_t kind;              /* enum gs_mark_kind */
-    const char *name, *domain; /* NULL none, the default one */
-    uint64_t count, open;      /* open: of ranges, without an end */
+    const char *name, *domain; /* NULL: none, the default domain */
+    uint64_t count, open;      /* open: ranges without an end */
     int64_t total_ns;          /* of the others */
 };
 struct run_reserved {
@@ -235,8 +233,8 @@ struct run_reserved {
     int64_t time_ns, bytes;
 };
 
-/* Where physical memory was mapped: read only where a failure makes somebody ask, or
- * options.memory_map, or where PyTorch told its totals. */
+/* Where physical memory was mapped: read only if a failure needs it, with options.memory_map, or if PyTorch reported
+ * its totals. */
 struct run_mapping {
     uint32_t process;
     int device;
@@ -250,8 +248,8 @@ struct run_pending {
     int device;
     uint64_t address, stream;
     int64_t bytes, free_ns, done_ns; /* done_ns RUN_NEVER */
-    enum run_known known;            /* RUN_UNSURE: without native frames nothing shows that its event is its own */
-    bool captured;                   /* in a private pool */
+    enum run_known known; /* RUN_UNSURE: without native frames, nothing shows that the event is this free's */
+    bool captured;        /* in a private pool */
 };
 /* What the device held for graphs, in order of time. */
 struct run_graph_memory {
@@ -266,7 +264,7 @@ struct run_pool_memory {
     uint64_t pool;
     int64_t time_ns, reserved_bytes;
 };
-/* What PyTorch's allocator had in itself, in order of time by process. */
+/* Internal state of PyTorch's allocator, in order of time by process. */
 struct run_allocator_fact {
     uint32_t process;
     int device;
@@ -274,16 +272,16 @@ struct run_allocator_fact {
     int64_t time_ns, value;
     uint64_t address;
 };
-/* A thread that was seen to call. */
+/* A thread that made a recorded call. */
 struct run_thread {
-    uint32_t process, number; /* number: the recorder's, as calls and marks name it */
+    uint32_t process, number; /* number: the recorder's, by which calls and marks refer to it */
     int64_t tid;              /* the kernel's, RUN_UNKNOWN */
     const char *name;         /* NULL unknown */
 };
 /* Calls that are only counted: launches, queries. */
 struct run_counted {
     uint32_t process, api;
-    uint64_t count, not_ready; /* not_ready: of them, told to come again */
+    uint64_t count, not_ready; /* not_ready: of them, with the result "not ready" */
 };
 
 struct run_tensor_check {
@@ -294,8 +292,8 @@ struct run_tensor_check {
     int64_t first_mismatch_ns, first_difference, last_difference; /* RUN_UNKNOWN */
 };
 
-/* Totals of the rows that a recording of bounded size lost: of one call path, kind of call and kind of memory. Not in
- * what a replay or run_each_call gives, but for the totals of the series. */
+/* Totals of the rows that a recording of bounded size lost, by call path, kind of call and kind of memory. A replay and
+ * run_each_call include them only in the totals of the series. */
 struct run_removed {
     uint32_t process, stack; /* stack: RUN_NONE */
     uint8_t what;            /* enum gs_removed */
@@ -307,11 +305,11 @@ struct run_removed {
     uint8_t size;                   /* of a copy: 0 up to 16 bytes, 1 up to 64 KiB, 2 more */
     uint8_t kind;                   /* of a sync: enum gs_sync_kind; of a mark: enum gs_mark_kind */
     uint64_t count;
-    int64_t bytes, ns; /* ns: how long allocations lasted, or how long the host was in the calls */
+    int64_t bytes, ns; /* ns: how long allocations lived, or how long the calls blocked the host */
 };
-/* The series of an allocation's. */
+/* The series of the allocations. */
 enum run_series_layer run_removed_layer(const struct run_removed *removed);
-/* The running totals of a series at that time, coarsely: from the start of the process on. */
+/* The running totals of a series over time, coarsely, from the start of the process on. */
 struct run_level {
     uint32_t process;
     int device;
@@ -319,50 +317,64 @@ struct run_level {
     int64_t start_ns, end_ns, low_bytes, high_bytes;
 };
 
+/* The peak within the NVTX ranges of a name, of a bounded recording: from the start of the process up to until_ns,
+ * which is later than kept_from_ns. In one series, or where nothing was live in none. */
+struct run_removed_scope {
+    uint32_t process;
+    const char *name, *domain; /* domain NULL: the default one */
+    int device;                /* -1: nothing was live */
+    enum run_series_layer layer;
+    int64_t peak_bytes, peak_ns;
+    int64_t entry_bytes, exit_bytes; /* of the visit with the peak; RUN_UNKNOWN: it is open */
+    int64_t open_entry_bytes;        /* of the visit that is open; RUN_UNKNOWN: none is */
+    uint64_t count;
+    int64_t ended_ns, until_ns;
+};
+
 /* The stacks from which physical memory was mapped, each once. */
 struct run_mapper {
     uint32_t process, stack; /* RUN_NONE */
 };
 
-/* A context that the program asked for by name, or the first that a device needed. */
+/* A context that the program created itself, or the first one of a device. */
 struct run_context {
     uint32_t process, stack;
     int device;
     int64_t create_ns; /* RUN_UNKNOWN */
 };
 
-/* A variable of the environment that changes how memory is used, as it was at the first CUDA call. */
+/* A variable of the environment that changes how memory is used, with its value at the first CUDA call. */
 struct run_setting {
     uint32_t process;
-    const char *name, *value; /* name "": they were looked at */
+    const char *name, *value; /* name "": the variables were read */
 };
 
 struct run;
 
-/* Opens `paths` (database files, or one folder), completing undrained spools first. On failure NULL
- * and one line in `error`: cannot read 'x': reason; what to do. */
+/* Opens `paths` (database files, or one folder), completing undrained spools first. On failure NULL and one line in
+ * `error`: cannot read 'x': reason; what to do. */
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
                      size_t error_size);
 void run_close(struct run *run);
 
-/* The small things, read when opened. */
+/* The small tables, read when the run is opened. */
 const struct run_process *run_processes(const struct run *run, size_t *n);
 const struct run_device *run_devices(const struct run *run, size_t *n);
-/* What the name of a device of `gpuspy run --simulate` ends with, and whether this one is simulated (NULL: not
- * known, so no). */
+/* The end of the name of a device of `gpuspy run --simulate`, and whether this device is simulated (NULL: unknown, so
+ * no). */
 #define RUN_SIMULATED " (simulated)"
 bool run_device_is_simulated(const char *name);
 const struct run_oom *run_ooms(const struct run *run, size_t *n); /* by process, then time */
 void run_note_survived(struct run *run, size_t oom);              /* index */
 const struct run_device_sample *run_device_samples(const struct run *run, size_t *n);
-/* A dry run's loop that waits for values which are not computed, as one sentence; NULL: none was found. */
+/* A dry run's loop that waits for values that are never computed, as one sentence; NULL: none was found. */
 const char *run_endless_loop(const struct run *run);
 const struct run_mark_total *run_marks(const struct run *run, size_t *n); /* in no order */
 const struct run_reserved *run_reserved(const struct run *run, size_t *n);
 const struct run_mapping *run_mappings(const struct run *run, size_t *n);
 const struct run_mapper *run_mappers(const struct run *run, size_t *n);
 const struct run_graph_memory *run_graph_memory(const struct run *run, size_t *n);
-/* What it was at a time; 0 where nothing had been said by then. */
+/* The value at that time; 0 if none was reported by then. */
 int64_t run_graph_memory_at(const struct run *run, uint32_t process, int device, int64_t time_ns);
 const struct run_pool_memory *run_pool_memory(const struct run *run, size_t *n);
 const struct run_allocator_fact *run_allocator_facts(const struct run *run, size_t *n);
@@ -370,28 +382,30 @@ const struct run_thread *run_threads(const struct run *run, size_t *n); /* by pr
 const struct run_counted *run_counted(const struct run *run, size_t *n);
 const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);
 const struct run_removed *run_removed(const struct run *run, size_t *n);
-const struct run_level *run_levels(const struct run *run, size_t *n);     /* by process, series and time */
-const struct run_context *run_contexts(const struct run *run, size_t *n); /* by process, then time */
-/* The value of a variable in interpose/settings.def; NULL: not set, or not known. */
+const struct run_level *run_levels(const struct run *run, size_t *n);                 /* by process, series and time */
+const struct run_removed_scope *run_removed_scopes(const struct run *run, size_t *n); /* by process */
+const struct run_context *run_contexts(const struct run *run, size_t *n);             /* by process, then time */
+/* The value of a variable in interpose/settings.def; NULL: not set, or unknown. */
 const char *run_setting_value(const struct run *run, uint32_t process, const char *name);
-/* False: an old recording, which does not tell. */
+/* False: an old recording that lacks them. */
 bool run_settings_are_known(const struct run *run, uint32_t process);
-/* Lines that a reader must know: still recording, damaged, rows that made no sense. */
+/* Lines that a reader must know: still recording, damaged, inconsistent rows. */
 const char *const *run_notes(const struct run *run, size_t *n);
 void run_add_note(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "" for a number that is not in the table. */
 const char *run_api_name(const struct run *run, uint32_t process, uint32_t api);
 int64_t run_duration(const struct run *run);  /* of the longest process */
-int64_t run_kept_from(const struct run *run); /* the latest kept_from_ns of its processes; 0: all rows are there */
+int64_t run_kept_from(const struct run *run); /* the latest kept_from_ns of its processes; 0: all rows exist */
 
-/* The file that is really open for a process: its own, or a private copy that goes with the run, where its
- * folder did not let it be completed. */
+/* The file that is actually open for a process: its own, or a private copy, removed with the run, if its folder did not
+ * allow it to be completed. */
 const char *run_database_path(const struct run *run, size_t process);
 
-/* The database that another tool's recording is read as, beside which those of its other processes are; it goes when
- * the program ends. To be freed. NULL: it is none, or, with a line in `error`, cannot be read. */
+/* The database into which another tool's recording was converted, beside which those of its other processes are; it is
+ * removed when the program ends. Free the result. NULL: it is not such a recording, or, with a line in `error`, cannot
+ * be read. */
 char *run_imported_path(const char *path, char *error, size_t error_size);
-/* A process's path for people: of such a database, the recording that the other tool made. */
+/* A process's path for display: for a converted recording, the file that the other tool made. */
 const char *run_shown_path(const char *path);
 
 /* Stacks: a tree, innermost frame first. */
@@ -400,39 +414,39 @@ uint32_t run_stack_parent(const struct run *run, uint32_t stack); /* RUN_NONE at
 /* Not yet symbolised: run_frame_named does that. */
 const struct run_frame *run_stack_frame(const struct run *run, uint32_t stack);
 uint32_t run_stack_depth(const struct run *run, uint32_t stack);
-/* From its innermost Python frame on; RUN_NONE: it has none. */
+/* The stack from its innermost Python frame on; RUN_NONE: it has none. */
 uint32_t run_stack_python(const struct run *run, uint32_t stack);
-/* Is one of its Python frames in a function with `function` in its name, in a file with `file` in its
- * path? NULL: any. */
+/* Does one of its Python frames have a function with `function` in its name, in a file with `file` in its path? NULL:
+ * any. */
 bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function);
 /* The frame with its symbol looked up (once). */
 const struct run_frame *run_frame_named(struct run *run, uint32_t stack);
-/* Where in a frame that was named a function stands: itself, or one that was inlined there. Of which the
- * name has `part` in it, and begins with `prefix` (NULL: as it likes); NULL: none. */
+/* Finds a function in a named frame: the frame itself, or one that was inlined there, whose name contains `part` and
+ * begins with `prefix` (NULL: any); NULL: none. */
 const struct run_frame *run_frame_calling(const struct run_frame *frame, const char *prefix, const char *part);
-/* A native frame of the stack has `part` in its function's name. */
+/* Does a native frame of the stack have `part` in its function's name? */
 bool run_stack_calls(struct run *run, uint32_t stack, const char *part);
-/* The same as people are shown it: *n frames, innermost first, of which several only where functions were
- * inlined. NULL: no such stack. Belongs to the run. */
+/* The frame as displayed: *n frames, innermost first; several only if functions were inlined. NULL: no such stack.
+ * Belongs to the run. */
 const struct run_frame *run_frame_places(struct run *run, uint32_t stack, size_t *n);
 
-/* A native frame of that name alone, for what autograd computes where no frame of its own says it well
- * (result_site's operation). `name` is a string of the run's. */
+/* A native frame with only that name, for operations of autograd that no frame of its own names well (result_site's
+ * operation). `name` is a string of the run's. */
 const struct run_frame *run_operation_frame(struct run *run, const char *name);
 
-/* The text as a string of the run's: equal ones are the same pointer. */
+/* The text as a string of the run: equal texts are the same pointer. */
 const char *run_text(struct run *run, const char *text, size_t length);
 
-/* The text of one of the program's own Python files, without secrets: as the recording has it, else as it is on disk if
- * it is older than the recording. NULL: neither. Valid UTF-8, but control characters remain: clean it for display. */
+/* The text of one of the program's own Python files, without secrets: from the recording, else from disk if the file is
+ * older than the recording. NULL: neither. Valid UTF-8, but control characters remain: clean it for display. */
 struct run_source_text {
-    const char *const *lines; /* line 1 first, without their ends */
+    const char *const *lines; /* line 1 first, without line ends */
     size_t n;
     bool from_disk;
 };
 const struct run_source_text *run_source_text(struct run *run, const char *file);
-/* A line of it, with at most so many before and after it. False: not known. */
-enum { RUN_SOURCE_AROUND = 32 }; /* more are not given */
+/* A line of it, with at most so many lines before and after it. False: unknown. */
+enum { RUN_SOURCE_AROUND = 32 }; /* at most */
 struct run_source {
     int line, first_line;
     const char *const *lines;
@@ -441,8 +455,7 @@ struct run_source {
 };
 bool run_source_lines(struct run *run, const char *file, int line, int before, int after, struct run_source *out);
 
-/* The events. A lifetime as observers see it; one cache line, for millions of them are live at
- * times. */
+/* The events. A lifetime as observers see it; one cache line, because millions may be live. */
 struct run_lifetime {
     uint32_t location; /* index, see run_location */
     uint32_t series;
@@ -458,7 +471,7 @@ struct run_lifetime {
     uint64_t address, stream;
 };
 _Static_assert(sizeof(struct run_lifetime) == 64, "a cache line");
-/* What the program asked PyTorch's allocator for; RUN_UNKNOWN. */
+/* The size that the program requested from PyTorch's allocator; RUN_UNKNOWN. */
 static inline int64_t run_requested(const struct run_lifetime *life)
 {
     return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
@@ -475,7 +488,7 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     RUN_FACT(FAILURES, "failures") \
     RUN_FACT(SEGMENTS, "segments") \
     RUN_FACT(PINNED, "pinned")     \
-    RUN_FACT(BEFORE, "before") /* what was allocated before the recording, and not freed in it */
+    RUN_FACT(BEFORE, "before") /* what was allocated before the recording and not freed in it */
 enum run_fact {
 #define RUN_FACT(symbol, word) RUN_FACT_##symbol,
     RUN_FACTS(RUN_FACT)
@@ -487,12 +500,13 @@ const char *run_why_unknown(const struct run *run, enum run_fact what);
 /* Made by another tool: what the program did afterwards is unknown. */
 bool run_is_imported(const struct run *run);
 
-/* Called in order of time within a process, processes one after another; a free comes before an
- * allocation of the same time. Each may be NULL. */
+/* Called in order of time within a process, one process after another; a free comes before an allocation of the same
+ * time. Each may be NULL. */
 struct run_observer {
     void *self;
-    bool beside; /* may be told of allocations and frees on another thread, and later than those who do not say so:
-                  * they neither read nor change what others do while the replay runs, and of `series` know the layer */
+    bool beside; /* may receive allocations and frees on another thread, and later than observers without this: it
+                    neither reads nor changes what others do while the replay runs, and of `series` it uses only the
+                    layer */
     void (*process_start)(void *self, uint32_t process);
     /* `series` with its totals after the event. */
     void (*alloc)(void *self, const struct run_lifetime *life, const struct run_series *series);
@@ -502,33 +516,33 @@ struct run_observer {
     void (*reserved)(void *self, const struct run_reserved *reserved);
     void (*process_end)(void *self, uint32_t process, int64_t end_ns);
 };
-/* May be called again: each call starts from the beginning. False and a line in `error` where a
- * database could not be read to its end. */
+/* May be called again: each call starts from the beginning. False and a line in `error` if a database could not be read
+ * to its end. */
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
+/* By an observer that needs no more: the replay ends with the event that it is told of. */
+void run_stop_replay(struct run *run);
 /* Valid during and after a replay. */
 size_t run_location_count(const struct run *run);
 const struct run_location *run_location(const struct run *run, uint32_t location);
 size_t run_series_count(const struct run *run);
 const struct run_series *run_series(const struct run *run, uint32_t series);
-/* Of a lifetime that is just passed to an observer: the call that frees it, RUN_NONE unless
- * options.memory_map, or where PyTorch told its totals. */
+/* Of a lifetime that an observer is just receiving: the call that frees it; RUN_NONE unless options.memory_map is set
+ * or PyTorch reported its totals. */
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
-/* Everything live at this moment of the replay: for each, a call. For heap maps. */
+/* Calls `each` for everything that is live at this moment of the replay. For heap maps. */
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self);
 
-/* Each free of a tensor that waited for others to be done with it; a call for each event that it waited
- * for. */
+/* Each free of a tensor that waited for other streams: one call for each event that it waited for. */
 typedef void (*run_pending_fn)(void *self, const struct run_pending *pending);
 void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn each, void *self);
-/* Tensors that were freed but not to be had at each of `moments` (ascending) of one process: for each
- * of them a call, which may be told of the same tensor twice (once an event that it waits for). */
+/* Tensors that were freed but not reusable at each of `moments` (ascending) of one process: a call for each of them,
+ * possibly several for one tensor (one per event that it waits for). */
 typedef void (*run_pending_at_fn)(void *self, size_t moment, const struct run_pending *pending);
 void allocator_each_pending_at(struct run *run, uint32_t process, const int64_t *moments, size_t n,
                                run_pending_at_fn each, void *self);
 
-/* What was live at each of `moments` of one process, in ascending order: for each of them and each
- * block then live, a call, in order of allocation. One more pass over the rows, after a replay (whose
- * locations and series it names). */
+/* What was live at each of `moments` (ascending) of one process: a call for each moment and each block, in order of
+ * allocation. One more pass over the rows, after a replay (whose locations and series it uses). */
 typedef void (*run_live_at_fn)(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack);
 bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
                       void *self, char *error, size_t error_size);
@@ -536,39 +550,38 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
 /* The marks of a process, in order of their beginning; one more pass over them. */
 struct run_mark {
     uint8_t kind;              /* enum gs_mark_kind */
-    const char *name, *domain; /* NULL none; the name's digits are a single #: "iteration #" */
-    const char *full;          /* the whole name, during the call; maybe not valid UTF-8 */
+    const char *name, *domain; /* NULL none; digits in the name become a single #: "iteration #" */
+    const char *full;          /* the whole name, valid during the call; perhaps not valid UTF-8 */
     const char *full_domain;   /* likewise */
     uint32_t thread;
-    int64_t start_ns, end_ns; /* RUN_NEVER: of a range without an end; of a moment its time */
+    int64_t start_ns, end_ns; /* RUN_NEVER: of a range without an end; for a moment its time */
 };
 typedef void (*run_mark_fn)(void *self, const struct run_mark *mark);
 bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *self, char *error, size_t error_size);
-/* The same one by one, for who reads them beside the events. NULL: the process has none. `mark` is valid until the
- * next call. _close: false and an error where the table is damaged; all have to be read before. */
+/* The same one by one, for callers that read them beside the events. NULL: the process has none. `mark` is valid until
+ * the next call. _close: false and an error if the table is damaged; call it after all were read. */
 struct run_mark_rows;
 struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process);
 bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark);
 bool run_mark_rows_close(struct run_mark_rows *rows, char *error, size_t error_size);
 /* A name as run_mark.name has it. */
 const char *run_mark_pattern(struct run *run, const char *name);
-/* The allocations of a process as they stand in the file, by their own stacks; one more pass. Of a bounded recording
- * only those since kept_from_ns. */
+/* The allocations of a process as stored in the file, with their own stacks; one more pass. Of a bounded recording only
+ * those since kept_from_ns. */
 struct run_row {
     uint32_t stack, free_stack; /* RUN_NONE */
     int64_t alloc_ns, free_ns;  /* RUN_NEVER */
 };
 typedef void (*run_row_fn)(void *self, const struct run_row *row);
 bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self, char *error, size_t error_size);
-/* The last `rows` allocations of a process, in the order in which they were stored; what they were, and
- * where they were freed, RUN_NONE. Series and location are set only with RUN_LAST_ALL, after a replay. */
+/* The last `rows` allocations of a process, in the order in which they were stored, each with the stack of its free
+ * (RUN_NONE: none). Series and location are set only with RUN_LAST_ALL, after a replay. */
 enum { RUN_LAST_ALL = -1 };
 typedef void (*run_last_fn)(void *self, const struct run_lifetime *life, uint32_t free_stack);
 bool run_each_last(struct run *run, uint32_t process, int64_t rows, run_last_fn each, void *self, char *error,
                    size_t error_size);
 
-/* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
- */
+/* Copies and syncs, merged in order of time, one process after another. One of the two is NULL. */
 typedef void (*run_call_fn)(void *self, const struct run_copy *copy, const struct run_sync *sync);
 bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size);
 /* Of one process. */

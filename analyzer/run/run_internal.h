@@ -1,6 +1,6 @@
-/* What the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file),
- * load.c (the small tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c
- * (events), and of top/: a run that is not opened as a whole. Nobody else includes this. */
+/* What the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file), load.c (the small
+ * tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c (events); and top/, which does not
+ * open a run as a whole. No other file includes this. */
 #ifndef GPUSPY_RUN_INTERNAL_H
 #define GPUSPY_RUN_INTERNAL_H
 
@@ -9,8 +9,8 @@
 #include "analyzer/run/backward.h"
 #include "analyzer/run/run.h"
 
-/* Numbers of one database → numbers of the model. Dense while the numbers are, as a recorder's are;
- * anything else goes into the map, so that a hostile number costs a slot and not its size. */
+/* Numbers of one database → numbers of the model. An array while the numbers are dense, as a recorder's are; other
+ * numbers go into a map, so that a hostile number costs one slot, not memory of its size. */
 struct run_ids {
     uint32_t *dense;
     size_t n, cap;
@@ -19,27 +19,27 @@ struct run_ids {
 void run_ids_set(struct run_ids *ids, int64_t id, uint32_t value);
 uint32_t run_ids_get_sparse(const struct run_ids *ids, int64_t id);
 void run_ids_free(struct run_ids *ids);
-static inline uint32_t run_ids_get(const struct run_ids *ids, int64_t id) /* RUN_NONE: not there */
+static inline uint32_t run_ids_get(const struct run_ids *ids, int64_t id) /* RUN_NONE: not found */
 {
     return (uint64_t)id < ids->n && ids->dense[id] != RUN_NONE ? ids->dense[id] : run_ids_get_sparse(ids, id);
 }
 
-/* Ids of neighbouring rows, and from when to when any of their lifetimes lasts. */
+/* Ids of adjacent rows, and the time span of their lifetimes. */
 struct run_rows_zone {
-    int64_t first, last, begin_ns, end_ns; /* end_ns: RUN_NEVER where one was not freed */
+    int64_t first, last, begin_ns, end_ns; /* end_ns: RUN_NEVER if one was not freed */
 };
 
 struct run_database {
-    char *path;            /* as the person named it */
-    char *opened;          /* what is really open: path, or a private copy */
+    char *path;            /* as the user named it */
+    char *opened;          /* what is actually open: path, or a private copy */
     char *copy_folder;     /* of the private copy, removed at the end; NULL none */
-    char copy_failed[512]; /* why there is none */
+    char copy_failed[512]; /* why there is no copy */
     int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
     bool recording;
-    bool immutable; /* opened so that nothing is locked: nobody writes it */
-    bool foreign;   /* another tool's: `opened` is what it became */
-    /* where the packed rows are: tables of their own from schema version 2 on */
+    bool immutable; /* opened without locks: nothing writes it */
+    bool foreign;   /* another tool's: `opened` is the converted file */
+    /* where the packed rows are: separate tables from schema version 2 on */
     const char *allocations, *copies;
     struct run_ids processes, stacks, apis; /* apis: → index into run->api_names */
     struct run_rows_zone *zones;            /* of the table of allocations, in order of id (rows.c) */
@@ -89,6 +89,8 @@ struct run {
     size_t removed_n, removed_cap;
     struct run_level *levels;
     size_t levels_n, levels_cap;
+    struct run_removed_scope *removed_scopes;
+    size_t removed_scopes_n, removed_scopes_cap;
     struct run_context *contexts;
     size_t contexts_n, contexts_cap;
     struct run_setting *settings;
@@ -97,7 +99,7 @@ struct run {
     size_t notes_n, notes_cap;
     const char **api_names;
     size_t api_names_n, api_names_cap;
-    struct run_source_file **sources; /* source.c: those that were asked for */
+    struct run_source_file **sources; /* source.c: files that were requested */
     size_t sources_n, sources_cap;
     /* frames and stacks */
     struct run_frame *frames;
@@ -125,26 +127,26 @@ struct run {
     bool replayed;             /* one was begun */
     const char *why_unknown[RUN_FACT_N];
     bool imported;
-    uint64_t unblocked; /* copies of an import of which it is unknown how long the host was in them */
+    uint64_t unblocked; /* copies of an import whose blocked time is unknown */
 };
 
 enum { RUN_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
-/* No sum of bytes the model lets in can pass this, so totals never overflow. */
+/* No sum of bytes that the model accepts can exceed this, so totals never overflow. */
 #define RUN_BYTES_MAX ((int64_t)1 << 60)
-/* What a size or a time of a hostile file may be. */
+/* The largest size or time accepted from a hostile file. */
 static inline int64_t run_bounded(int64_t value)
 {
     return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
 }
 
-/* A line in `error`; always false/NULL for the caller's return. */
+/* Writes a line to `error`; always returns false, for the caller's return. */
 bool run_fail(char *error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The text of a column as a string of the run: NULL for NULL, cut at RUN_TEXT_MAX, valid UTF-8. */
 enum { RUN_TEXT_MAX = 1 << 16 };
 const char *run_intern(struct run *run, const char *text, size_t length);
 const char *run_column_text(struct run *run, sqlite3_stmt *st, int column);
-/* The same of a command line, without secrets: an old recording may contain them. */
+/* The same for a command line, without secrets: an old recording may contain them. */
 const char *run_column_command(struct run *run, sqlite3_stmt *st, int column);
 
 static inline int64_t run_column_int(sqlite3_stmt *st, int column) /* NULL → RUN_UNKNOWN */
@@ -155,20 +157,20 @@ static inline int64_t run_column_int(sqlite3_stmt *st, int column) /* NULL → R
 /* database.c */
 /* Checks and opens; on success `db` is filled. Recovery has been tried before. */
 bool run_database_open(struct run *run, struct run_database *db, const char *path, char *error, size_t error_size);
-/* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2
- * recording, -1. */
+/* gs_recover, on a private copy if the folder does not allow it. 1 completed, 0 nothing to do, 2 recording, -1 error.
+ * */
 int run_database_recover(struct run_database *db, const char *path, char *error, size_t error_size);
-/* Opens one that is being recorded for a short look: read-only, and at one moment of it. To be closed
- * soon, with run_database_end_read: as long as it is open its log cannot start anew. */
+/* Opens a database that is being recorded for a short time: read-only, at one moment of it. Close it soon with
+ * run_database_end_read: while it is open, its log cannot start anew. */
 bool run_database_begin_read(struct run_database *db, char *error, size_t error_size);
 void run_database_end_read(struct run_database *db);
 void run_database_close(struct run_database *db);
-/* "file:…?query", to be freed. */
+/* "file:…?query"; free the result. */
 char *run_database_uri(const char *path, const char *query);
 bool run_database_bad(const struct run_database *db, char *error, size_t error_size);
 sqlite3_stmt *run_database_prepare(struct run_database *db, const char *sql);
 
-/* How far a pass over the rows is; told every few thousand of them. */
+/* Progress of a pass over the rows, reported every few thousand rows. */
 enum { RUN_PROGRESS_EACH = 1 << 14 };
 static inline void run_show_progress(const struct run *run, const char *what, uint64_t done, uint64_t total)
 {
@@ -181,15 +183,15 @@ static inline void run_show_progress(const struct run *run, const char *what, ui
 bool run_load(struct run *run, size_t database, char *error, size_t error_size);
 /* load_removed.c */
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
-void run_note_removed(struct run *run); /* once all processes are loaded */
+void run_note_removed(struct run *run); /* when all processes are loaded */
 void run_note_levels(struct run *run);  /* after it */
-void run_load_finish(struct run *run);  /* once all are loaded: order */
+void run_load_finish(struct run *run);  /* when all are loaded: sorts */
 
 /* stacks.c */
 bool run_load_stacks(struct run *run, struct run_database *db, char *error, size_t error_size);
-/* The same in parts, of a database that grows (gpuspy top): what has come since the last call. */
+/* The same in parts, for a database that grows (gpuspy top): what is new since the last call. */
 struct run_names_seen {
-    int64_t module, frame, stack; /* the highest ids that were read; to begin with INT64_MIN */
+    int64_t module, frame, stack; /* the highest ids that were read; initially INT64_MIN */
     struct run_ids modules, frames;
     struct run_module_name {
         const char *path, *build_id;
@@ -201,19 +203,21 @@ bool run_load_names(struct run *run, struct run_database *db, struct run_names_s
 void run_names_seen_free(struct run_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
 uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame);
-/* inlined.c. Gives a frame what was inlined there; n below 2: nothing. */
+/* inlined.c. Sets what was inlined in a frame; n below 2: nothing. */
 void run_frame_set_inlined(struct run *run, struct run_frame *f, const struct run_symbol_place *places, size_t n);
-/* What `gpuspy symbolize` wrote. A line of it that makes no sense is left out. */
+/* Reads what `gpuspy symbolize` wrote. Inconsistent rows are left out. */
 void run_load_inlined(struct run *run, struct run_database *db, const struct run_ids *frames);
-bool run_database_is_symbolized(struct run_database *db); /* it was there */
+bool run_database_is_symbolized(struct run_database *db); /* symbolize has run */
 void run_stacks_free(struct run *run);
 
-/* run_job.c: whether the processes from `from` on, all of one folder, are one job: of one run, or the ranks of
- * one world that ran at one time. Else false, and a line that names the runs. */
+/* run_job.c: are the processes from `from` on, all of one folder, one job: of one run, or the ranks of one world that
+ * ran at the same time? Else false, and a line that names the runs. */
 bool run_is_one_job(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
 
-/* run.c */
-void run_forget(struct run *run, size_t databases, size_t processes);
+/* run_ranks.c: whether the processes from `from` on, each of another tool's files in one folder, are the ranks of one
+ * job; they get the ranks that their files' names state. Else false, and a line that names what contradicts it. */
+bool run_are_ranks(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
+int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 
 /* replay.c */
 void run_replay_free(struct run *run);

@@ -1,4 +1,4 @@
-/* Is what lies in a folder one job? See run_internal.h. */
+/* Is the content of a folder one job? See run_internal.h. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static struct runs runs_of(const struct run *run, size_t from)
                      .processes = arena_realloc(NULL, all, sizeof *r.processes)};
     struct map seen = {0};
     for (size_t i = from; i < all; i++) {
-        uint32_t *at = map_at(&seen, (uintptr_t)run->processes[i].run_id); /* each text is there once */
+        uint32_t *at = map_at(&seen, (uintptr_t)run->processes[i].run_id); /* each text exists once */
         if (*at == MAP_NEW) {
             *at = (uint32_t)r.n;
             r.first[r.n] = (uint32_t)i;
@@ -58,7 +58,7 @@ static bool one_world(const struct run *run, size_t from, const struct runs *r)
     return ok;
 }
 
-/* All of them ran at one time. */
+/* All of them ran at the same time. */
 static bool at_one_time(const struct run *run, size_t from, const struct runs *r)
 {
     int64_t *end = arena_realloc(NULL, r->n, sizeof *end), *start = arena_realloc(NULL, r->n, sizeof *start);

@@ -1,4 +1,4 @@
-/* What a run that is open answers: its lists, settings and notes. */
+/* Accessors of an open run: its lists, settings and notes. */
 #include "analyzer/run/run_internal.h"
 
 #include <signal.h>
@@ -39,6 +39,7 @@ LIST(run_mappers, run_mapper, mappers)
 LIST(run_contexts, run_context, contexts)
 LIST(run_removed, run_removed, removed)
 LIST(run_levels, run_level, levels)
+LIST(run_removed_scopes, run_removed_scope, removed_scopes)
 
 void run_note_survived(struct run *run, size_t oom)
 {
@@ -151,7 +152,7 @@ static void describe_exception(const struct run_process *p, char *out, size_t si
     }
 }
 
-/* glibc's sigabbrev_np is as new as 2.32. NULL: a signal that programs do not end by, usually. */
+/* glibc has sigabbrev_np only since 2.32. NULL: a signal by which programs usually do not end. */
 static const char *signal_word(int number)
 {
     static const char *const words[] = {

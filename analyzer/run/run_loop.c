@@ -1,4 +1,4 @@
-/* The mark that a dry run leaves if it was in a loop which never ends (fixtures/simcuda/driver/loop.c). */
+/* The mark that a dry run leaves if it was in an endless loop (fixtures/simcuda/driver/loop.c). */
 #include "analyzer/run/run.h"
 
 #include <string.h>

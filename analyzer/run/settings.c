@@ -1,4 +1,4 @@
-/* PyTorch's settings from its environment variable, and from what was seen. */
+/* PyTorch's settings, from its environment variable and from what was observed. */
 #include "analyzer/run/settings.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ const char *run_backend_word(enum run_backend backend)
 
 /* --- "key:value,key:[256:1,512:2,>:8]" --------------------------------------------------------- */
 
-/* The end of an entry: a comma that is in no brackets. */
+/* The end of an entry: a comma outside of brackets. */
 static const char *entry_end(const char *p)
 {
     int depth = 0;
@@ -40,7 +40,7 @@ static void trim(const char **from, const char **to)
     }
 }
 
-/* The last one of a key counts, as in PyTorch, which sets one after the other. */
+/* The last entry of a key counts, as in PyTorch, which applies them one after the other. */
 bool run_conf_value(const char *conf, const char *key, const char **value, size_t *length)
 {
     bool found = false;
@@ -65,8 +65,8 @@ bool run_conf_value(const char *conf, const char *key, const char **value, size_
     return found;
 }
 
-/* Two variables are read: which one wins has changed from version to version, so what they do not
- * agree on is not known. */
+/* Two variables are read: which one takes precedence differs between versions, so if they disagree the value is
+ * unknown. */
 enum asked { NOT_ASKED, ASKED, CONTRADICTED };
 struct conf {
     const char *text[2];
@@ -103,7 +103,7 @@ enum run_known run_is_called_by(const struct run *run, uint32_t stack, const cha
     return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
 }
 
-/* What PyTorch's allocator maps is an expandable segment. Without native frames it may be another's. */
+/* A mapping by PyTorch's allocator is an expandable segment. Without native frames it may be another library's. */
 static enum run_known mapped(const struct run *run, uint32_t process)
 {
     size_t n;
@@ -146,7 +146,7 @@ static void backend(struct run_torch_settings *s, const struct conf *c, struct r
     const char *value = NULL;
     enum asked asked = ask(c, run, "backend", &value);
     const char *none = run_setting_value(run, process, "PYTORCH_NO_CUDA_MEMORY_CACHING");
-    if (none) { /* set at all is enough */
+    if (none) { /* that it is set at all is enough */
         s->backend = RUN_BACKEND_NONE;
     } else if (asked == ASKED) {
         s->backend = strcasecmp(value, "cudaMallocAsync") == 0 ? RUN_BACKEND_ASYNC : RUN_BACKEND_NATIVE;

@@ -1,16 +1,16 @@
-/* How PyTorch's caching allocator was set: what the environment asked for, and what was seen of it,
- * which wins. */
+/* The settings of PyTorch's caching allocator: what the environment requested, and what was observed, which takes
+ * precedence. */
 #ifndef GPUSPY_SETTINGS_H
 #define GPUSPY_SETTINGS_H
 
 #include "analyzer/run/run.h"
 
 /* Where PyTorch's blocks come from. */
-/* clang-format off */
-#define RUN_BACKENDS(X)                                                        \
-    X(UNKNOWN, "unknown")                                                     \
-    X(NATIVE, "native")         /* its own caching allocator */               \
-    X(ASYNC, "cudaMallocAsync") /* CUDA's pool */                             \
+/* its own caching allocator */
+#define RUN_BACKENDS(X)                                         \
+    X(UNKNOWN, "unknown")                                       \
+    X(NATIVE, "native")         /* its own caching allocator */ \
+    X(ASYNC, "cudaMallocAsync") /* CUDA's pool */               \
     X(NONE, "none")             /* PYTORCH_NO_CUDA_MEMORY_CACHING */
 /* clang-format on */
 #define RUN_BACKEND_ENUM(symbol, word) RUN_BACKEND_##symbol,
@@ -18,29 +18,27 @@ enum run_backend { RUN_BACKENDS(RUN_BACKEND_ENUM) };
 const char *run_backend_word(enum run_backend backend);
 
 struct run_torch_settings {
-    bool known;                /* the recording tells the environment; false: of an old one, all below may
-                                  be unknown */
-    const char *variable;      /* that was set: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF; NULL none */
-    const char *text;          /* as it was set, NULL */
+    bool known;                /* the recording contains the environment; false: an old one, all below may be unknown */
+    const char *variable;      /* which one was set: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF; NULL none */
+    const char *text;          /* its value, NULL */
     enum run_known expandable; /* segments that grow */
-    bool expandable_seen;      /* … were mapped: whoever asked for them */
+    bool expandable_seen;      /* … were mapped, by whatever library */
     enum run_backend backend;
-    int64_t max_split_bytes;       /* larger blocks are not split; 0 no limit (the default),
-                                      RUN_UNKNOWN */
-    double gc_threshold;           /* share of the memory from which cached segments are given back;
-                                      0 never (the default), NAN unknown */
-    const char *roundup_divisions; /* roundup_power2_divisions as it was set, NULL not or unknown */
+    int64_t max_split_bytes; /* larger blocks are not split; 0 no limit (the default), RUN_UNKNOWN */
+    double
+        gc_threshold; /* share of the memory from which cached segments are freed; 0 never (the default), NAN unknown */
+    const char *roundup_divisions; /* the value of roundup_power2_divisions, NULL if not set or unknown */
     enum run_known roundup;        /* whether it was set */
 };
 
-/* Strings lie in the run. Cheap: no pass over rows. */
+/* Strings belong to the run. Cheap: no pass over rows. */
 struct run_torch_settings run_torch_settings(struct run *run, uint32_t process);
 
-/* Whether the innermost frame is native and in a module of that name ("libc10_cuda"): the caller of
- * the CUDA call. RUN_UNSURE: native frames were not recorded. */
+/* Is the innermost frame native and in a module of that name ("libc10_cuda"), the caller of the CUDA call? RUN_UNSURE:
+ * native frames were not recorded. */
 enum run_known run_is_called_by(const struct run *run, uint32_t stack, const char *module);
 
-/* The value of `key` in "key:value,key:[a:b,c:d],…"; false: it is not there. Exposed for its test. */
+/* The value of `key` in "key:value,key:[a:b,c:d],…"; false: not found. Exposed for its test. */
 bool run_conf_value(const char *conf, const char *key, const char **value, size_t *length);
 
 #endif

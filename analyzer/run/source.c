@@ -1,5 +1,5 @@
-/* The program's own Python files: as the recording has them, else as they are on disk if they are older than it.
- * Each file is read once, when it is first asked for. */
+/* The program's own Python files: from the recording, else from disk if they are older than it. Each file is read once,
+ * when it is first requested. */
 #include "analyzer/run/run_internal.h"
 #include "schema/source_file.h"
 
@@ -14,7 +14,7 @@ struct run_source_file {
     struct run_source_text text;
 };
 
-/* A view under the table's name could compute for ever. */
+/* A view with the table's name could compute forever. */
 static sqlite3_stmt *prepare_source(struct run_database *db)
 {
     sqlite3_stmt *st = run_database_prepare(
@@ -67,7 +67,7 @@ static bool from_database(struct run *run, struct run_database *db, struct run_s
     return found;
 }
 
-/* The user allowed it, or was not asked. */
+/* The user allowed it, or the recording does not state it. */
 static bool may_read(struct run_database *db)
 {
     sqlite3_stmt *st = db->db ? run_database_prepare(db, "SELECT value FROM meta WHERE key = 'sources'") : NULL;
@@ -76,7 +76,7 @@ static bool may_read(struct run_database *db)
     return st && !refused;
 }
 
-/* When recording began; else, of another tool's file, when it was written. */
+/* When recording began; for another tool's file, when it was written. */
 static int64_t began_real_ns(const struct run_process *p)
 {
     struct stat st;
@@ -86,7 +86,7 @@ static int64_t began_real_ns(const struct run_process *p)
     return stat(run_shown_path(p->path), &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 : 0;
 }
 
-/* A recording that anyone may have made names the file: of others than Python files nothing is shown. */
+/* A recording that anyone may have made names the file, so only Python files are shown. */
 static void from_disk(struct run *run, struct run_source_file *f)
 {
     const size_t length = strlen(f->file);

@@ -49,7 +49,7 @@ static bool done(struct run_database *db, sqlite3_stmt *st, int rc, char *error,
     return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
 }
 
-/* What lies behind a row that was read before; all of it where none was. */
+/* The rows after the last one that was read; all of them if none was. */
 static sqlite3_stmt *rows_after(struct run_database *db, const char *sql, int64_t last)
 {
     sqlite3_stmt *st = run_database_prepare(db, sql);
@@ -99,7 +99,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
         if (f.kind == GS_FRAME_NATIVE && module != RUN_NONE) {
             f.module = seen->list[module].path;
             f.build_id = seen->list[module].build_id;
-            /* Elsewhere a file of that name may be any: who symbolized knew. */
+            /* On another machine a file of that name may be a different one; the machine that symbolized knew. */
             f.symbolised = symbolized && !f.build_id;
         }
         run_ids_set(&seen->frames, sqlite3_column_int64(st, 0), add_frame(run, &f));
@@ -113,7 +113,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
 struct row {
     int64_t id, parent;
     uint32_t frame;
-    uint32_t walk; /* the last walk that passed here, to see circles */
+    uint32_t walk; /* the last walk that passed here, to detect cycles */
 };
 
 struct rows {
@@ -125,7 +125,7 @@ struct rows {
 uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame)
 {
     uint32_t depth = parent == RUN_NONE ? 1 : run->stacks[parent].depth + 1;
-    if (depth > RUN_DEPTH_MAX) { /* the file's own limit is far lower: somebody made this one */
+    if (depth > RUN_DEPTH_MAX) { /* the recorder's own limit is far lower: the file was made by hand */
         parent = RUN_NONE;
         depth = 1;
     }
@@ -138,8 +138,8 @@ uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame)
     return *at;
 }
 
-/* Adds the row and every caller of it that is not there yet, root first. Parents usually stand
- * before their children; a chain that comes back to itself (or to nothing) is cut there. */
+/* Adds the row and every caller of it that is missing, root first. Parents usually come before their children; a chain
+ * that returns to itself (or refers to nothing) is cut there. */
 static void resolve(struct run *run, struct run_database *db, struct rows *rows, uint32_t row, uint32_t **path,
                     size_t *path_cap)
 {

@@ -1,4 +1,4 @@
-/* The numbers and strings of all databases: each text is kept once, valid and in one numbering. */
+/* The numbers and strings of all databases: each text is stored once, as valid UTF-8. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ void run_ids_set(struct run_ids *ids, int64_t id, uint32_t value)
     ids->dense[id] = value;
 }
 
-/* A number that came while it was far away stays in the map, even once the dense part covers it. */
+/* A number that was added while it was far from the dense part stays in the map, even when the dense part covers it
+ * later. */
 uint32_t run_ids_get_sparse(const struct run_ids *ids, int64_t id)
 {
     return map_get(&ids->sparse, (uint64_t)id); /* MAP_NEW is RUN_NONE */

@@ -1,5 +1,5 @@
-/* The small numbers of a recording in the words that people query: schema/event.h has both. "unknown" for a number
- * that stands for nothing, which a damaged or a newer recording may have. */
+/* The small numbers of a recording as the words that people query: schema/event.h has both. "unknown" for a number
+ * without a word, which a damaged or newer recording may have. */
 #ifndef GPUSPY_WORDS_H
 #define GPUSPY_WORDS_H
 

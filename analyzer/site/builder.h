@@ -1,5 +1,4 @@
-/* What is at hand while a report is built: the run, the result so far, its arena, and the lists that
- * every question makes. */
+/* The state while a report is built: the run, the result so far, its arena, and the lists that every question makes. */
 #ifndef GPUSPY_BUILDER_H
 #define GPUSPY_BUILDER_H
 
@@ -16,7 +15,7 @@ struct site_builder {
     struct run *run;
     struct result_report *report;
     struct arena *arena; /* the report's */
-    size_t top;          /* entries a list may have */
+    size_t top;          /* entries per list */
     const struct run_options *options;
     struct map helpers; /* functions, see site_helpers */
     /* sites, each (site, caller) once */
@@ -27,21 +26,21 @@ struct site_builder {
     size_t site_of_stack_cap;
     struct site_owners *owners;          /* see owner.h */
     struct allocator_replay *allocators; /* see allocator.h */
-    /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
+    /* by location: its verdict on growth, from growth.c, for oom.c and the leaks */
     uint8_t *growing;
     size_t growing_n;
     struct site_file_code *codes; /* of source files, for holder.c */
     size_t codes_n, codes_cap;
-    struct step_finder *steps; /* ask step_list_of, step.h */
+    struct step_finder *steps; /* use step_list_of, step.h */
     struct question_budgets *budgets;
 };
 
-/* Number of the stack's site in b->sites. RUN_NONE as stack is a site too: the unknown one. */
+/* Number of the stack's site in b->sites. The stack RUN_NONE also has a site: the unknown one. */
 uint32_t site_index(struct site_builder *b, uint32_t stack);
 struct result_trace site_trace(struct site_builder *b, uint32_t stack);
 /* "a.py:3 in f, called at b.py:7" in the arena. */
 const char *site_text_with_caller(struct site_builder *b, const struct result_site *site);
-/* The short form: "a.py:3 (from b.py:7)", the caller only where it is in another file. */
+/* The short form: "a.py:3 (from b.py:7)", with the caller only if it is in another file. */
 const char *site_short_text(struct site_builder *b, const struct result_site *site);
 /* "1.50 GiB" in the arena. */
 const char *site_bytes_text(struct site_builder *b, double bytes);
@@ -57,8 +56,7 @@ struct site_share {
     int64_t bytes;
     uint64_t count;
 };
-/* Both sort `shares`, heaviest first, drop empty ones, and cut to b->top; *total is the uncut
- * number. */
+/* Both sort `shares`, largest first, drop empty ones, and cut to b->top; *total is the uncut number. */
 struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_share *shares, size_t n, size_t *listed,
                                            size_t *total);
 struct result_by_site *site_list_by_site(struct site_builder *b, const struct site_share *shares, size_t n,
@@ -70,7 +68,7 @@ struct result_by_site *site_list_by_line(struct site_builder *b, const struct si
 void *site_list(struct site_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),
                 size_t *listed, size_t *total);
 
-/* lines.c: how rows of a list become rows of lines. */
+/* lines.c: how rows of a list are combined into rows of lines. */
 struct site_line_form {
     size_t size, site, paths;          /* of a row; where its result_site and its result_paths are */
     uint64_t (*kind)(const void *row); /* rows of different kinds are not added up; NULL: one kind */
@@ -78,18 +76,19 @@ struct site_line_form {
     struct result_line_path (*path)(const void *row);
     int (*order)(const void *, const void *);
 };
-/* `work` is sorted, heaviest first, and each row has its site: of a line's paths the first names what all share. */
+/* `work` is sorted, largest first, and each row has its site: the first path of a line gets what all of its paths
+ * share. */
 void *site_lines_of(struct site_builder *b, const void *work, size_t n, const struct site_line_form *form,
                     size_t *listed, size_t *total);
-/* Of a line: the calls of both. */
+/* Adds the calls of one path to those of its line. */
 void site_add_pace(struct result_pace *into, const struct result_pace *from);
 
-/* Zeroed room for element `index` in an array that grows with what it is indexed by. */
+/* Zeroed room for element `index` in an array that grows with its indexes. */
 void *site_reach(void *p, size_t index, size_t *cap, size_t size);
 #define SITE_REACH(p, index, cap) \
     ((index) < (cap) ? &(p)[index] : ((p) = site_reach((p), (index), &(cap), sizeof *(p)), &(p)[index]))
 
-/* The time that shares are of: the sum over the processes, never 0. */
+/* The time to which shares refer: the sum over the processes, never 0. */
 double site_wall_seconds(const struct site_builder *b);
 
 #endif

@@ -4,12 +4,12 @@
 
 #include "analyzer/site/builder.h"
 
-/* Excerpts around sites, each place once; those whose source is unknown are left out. */
+/* Excerpts around sites, each call site once; sites with unknown source are left out. */
 struct site_excerpts {
     struct result_excerpt *list;
     size_t n;
 };
-/* `role`: what the site did, a word. */
+/* `role`: what the site did, as a word. */
 void site_add_excerpt(struct site_builder *b, struct site_excerpts *to, const struct result_site *site,
                       const char *role);
 

@@ -1,12 +1,12 @@
-/* The statement that keeps memory which grows: a guess from the program's source. */
+/* The statement that keeps growing memory alive: a guess from the program's source. */
 #ifndef GPUSPY_HOLDER_H
 #define GPUSPY_HOLDER_H
 
 #include "analyzer/site/builder.h"
 
 /* Follows what the stack allocated from its line outwards: what it is assigned to, what returns it, and which statement
- * stores it in something that outlives the step. At most RESULT_HOLDERS; 0 where nothing is found, or too much.
- * `graph`: an autograd graph is kept, and by what refers to it only. */
+ * stores it in an object that outlives the step. At most RESULT_HOLDERS; 0 if nothing is found, or too much. `graph`:
+ * an autograd graph is kept, by references to it only. */
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
 const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n);

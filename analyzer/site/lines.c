@@ -1,4 +1,5 @@
-/* Lists by line: call paths that end at the same line of the program are one row, which keeps the largest of them. */
+/* Lists by line: call paths that end at the same line of the program become one row, which keeps the largest of them.
+ * */
 #include "analyzer/site/builder.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ static struct result_paths *paths_at(void *row, const struct site_line_form *for
     return (struct result_paths *)(void *)((char *)row + form->paths);
 }
 
-struct listed_path { /* call paths with the same place and caller are one */
+struct listed_path { /* call paths with the same call site and caller are one */
     struct result_line_path path;
     uint32_t row, number;
 };
@@ -120,7 +121,7 @@ void site_add_pace(struct result_pace *into, const struct result_pace *from)
 {
     const bool both = into->phase == RESULT_PHASE_STEP && from->phase == RESULT_PHASE_STEP;
     if (!both && from->phase == RESULT_PHASE_STEP) {
-        *into = *from; /* the rest is now and then */
+        *into = *from; /* the rest occurs irregularly */
         return;
     }
     if (both) {

@@ -6,7 +6,7 @@
 
 uint32_t site_index(struct site_builder *b, uint32_t stack)
 {
-    /* of stack + 1, so that RUN_NONE has its own; numbers + 1, 0 not asked yet */
+    /* of stack + 1, so that RUN_NONE has its own entry; numbers + 1, 0 not computed yet */
     uint32_t *of_stack = SITE_REACH(b->site_of_stack, (uint32_t)(stack + 1), b->site_of_stack_cap);
     if (*of_stack) {
         return *of_stack - 1;
@@ -27,7 +27,7 @@ struct result_trace site_trace(struct site_builder *b, uint32_t stack)
     return (struct result_trace){.number = stack, .site = b->sites[site]};
 }
 
-/* Of a caller nearby the place itself says enough. */
+/* For a caller nearby, the call site itself says enough. */
 static bool in_another_file(const struct result_site *site)
 {
     return site->caller && site->caller->file && site->file && site->caller->file != site->file;
@@ -69,7 +69,7 @@ const char *site_short_text(struct site_builder *b, const struct result_site *si
     return arena_printf(b->arena, "%s%s%s%s", here, *caller ? " (from " : "", caller, *caller ? ")" : "");
 }
 
-/* Ties by number of the stack, so that two reports on one file are equal. */
+/* Equal sizes are ordered by the stack's number, so that two reports on one file are equal. */
 static int compare_shares(const void *a, const void *b)
 {
     const struct site_share *x = a, *y = b;
@@ -115,7 +115,7 @@ static int compare_sites(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-/* Allocated; in no order. */
+/* Allocated; unordered. */
 static struct result_by_site *by_site(struct site_builder *b, const struct site_share *shares, size_t n, size_t *out_n)
 {
     struct map index = {0};

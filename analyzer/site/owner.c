@@ -33,14 +33,14 @@ struct made { /* a location of the device layer */
     uint8_t space;
     bool seen, blind; /* blind: no native frame in its stack */
 };
-enum { BLIND = 1u << 31 }; /* a flag beside a stack's owner */
+enum { BLIND = 1u << 31 }; /* a flag in addition to a stack's owner */
 
 enum { DEVICES = 128, PENDING = 4096 };
 struct taken {
     uint32_t location;
     int64_t bytes;
 };
-struct pending { /* taken since PyTorch last told its total, by stacks that do not tell by whom */
+struct pending { /* allocated since PyTorch last reported its total, by stacks that do not show for whom */
     int64_t reserved;
     struct taken *taken;
     size_t n, cap;
@@ -78,8 +78,8 @@ static const char *installed(const char *path)
     return found && *found != '.' && *found != '/' ? found : NULL;
 }
 
-/* A package's name ends at its folder, at the suffix of a single file, or at that of the folder in which
- * a wheel brings other libraries ("numpy.libs"). */
+/* A package's name ends at its folder, at the suffix of a single file, or at the suffix of the folder in which a wheel
+ * bundles other libraries ("numpy.libs"). */
 static size_t package_length(const char *package)
 {
     return strcspn(package, "/.");
@@ -115,7 +115,7 @@ static bool fits(const struct row *row, const struct run_frame *f, const char *p
     return false;
 }
 
-/* By where it lies; NULL: no row knows it. */
+/* By its path; NULL: no row matches. */
 static const struct row *file_row(const struct run_frame *f)
 {
     const char *path = f->kind == GS_FRAME_NATIVE ? f->module : f->file;
@@ -166,7 +166,7 @@ static uint32_t row_owner(struct site_builder *b, const struct row *row, const c
     return index_of(b, row->word, strlen(row->word), (enum result_owner_kind)row->kind, by);
 }
 
-/* A file that no row knows. */
+/* A file that no row matches. */
 static uint32_t file_owner(struct site_builder *b, const char *path)
 {
     const char *package = installed(path), *base = base_of(path);
@@ -176,14 +176,14 @@ static uint32_t file_owner(struct site_builder *b, const char *path)
     return index_of(b, base, strlen(base), RESULT_OWNER_USER, path);
 }
 
-/* What the frames of one module say, from `*stack` on; `*stack` moves past them. 0: nothing. */
+/* The owner by the frames of one module, from `*stack` on; `*stack` moves past them. 0: unknown. */
 static uint32_t module_owner(struct site_builder *b, uint32_t *stack, uint32_t *binding)
 {
     const struct run_frame *f = run_stack_frame(b->run, *stack);
     const char *module = f->module;
     const struct row *row = file_row(f);
     bool asks = !row || (row->role == OWNS && row->kind == RESULT_OWNER_FRAMEWORK);
-    bool own = false; /* a frame that is not CUDA's runtime, linked in */
+    bool own = false; /* a frame that is not of CUDA's statically linked runtime */
     uint32_t owner_id = 0;
     for (; f && f->kind == GS_FRAME_NATIVE && f->module == module; f = run_stack_frame(b->run, *stack)) {
         const struct row *by = asks && !owner_id ? function_row(run_frame_named(b->run, *stack)) : NULL;
@@ -201,7 +201,7 @@ static uint32_t module_owner(struct site_builder *b, uint32_t *stack, uint32_t *
     return row ? row_owner(b, row, module) : file_owner(b, module);
 }
 
-/* `native`: the walk saw native frames, so that no library stands unseen between CUDA and this line. */
+/* `native`: native frames were recorded, so no library can be hidden between CUDA and this line. */
 static uint32_t python_owner(struct site_builder *b, const struct run_frame *f, bool native, uint32_t *binding)
 {
     const struct row *row = file_row(f);
@@ -263,7 +263,8 @@ enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t ow
     return b->owners && owner < b->owners->n ? b->owners->list[owner].kind : RESULT_OWNER_UNKNOWN;
 }
 
-const char *site_owner_file(const struct site_builder *b, uint32_t owner)
+/* The file of the frame that decided, where it was first seen; NULL unknown. */
+static const char *site_owner_file(const struct site_builder *b, uint32_t owner)
 {
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;
 }
@@ -301,7 +302,7 @@ static void owners_on_alloc(void *self, const struct run_lifetime *life, const s
     }
 }
 
-/* PyTorch tells nothing when it gives a segment back. */
+/* PyTorch reports nothing when it frees a segment. */
 static void owners_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct site_builder *b = self;

@@ -1,6 +1,6 @@
-/* Whose memory an allocation is: PyTorch's allocator, NCCL, cuBLAS, a framework's pool, the program's own
- * library. An inference from the frames that made it, by the table in owner.def; where the frames do not
- * tell, the owner is unknown. */
+/* Whose memory an allocation is: PyTorch's allocator, NCCL, cuBLAS, a framework's pool, the program's own library. An
+ * inference from the frames that made it, by the table in owner.def; if the frames do not decide, the owner is unknown.
+ * */
 #ifndef GPUSPY_OWNER_H
 #define GPUSPY_OWNER_H
 
@@ -12,16 +12,14 @@ struct site_builder;
 struct result_by_owner;
 struct run_observer;
 
-/* A small number; 0 is the unknown owner. Stacks are looked at once. Looks symbols up. */
+/* A small number; 0 is the unknown owner. Each stack is examined once. Looks symbols up. */
 uint32_t site_owner_of(struct site_builder *b, uint32_t stack);
-/* The same of a location of the device layer: where stacks are too short to tell, PyTorch's own totals
- * tell its segments. Only after the location's first allocation in the replay. */
+/* The same for a location of the device layer: if stacks are too short to decide, PyTorch's own totals identify its
+ * segments. Only after the location's first allocation in the replay. */
 uint32_t site_owner_of_location(struct site_builder *b, uint32_t location);
-/* "NCCL", "solver.so"; of 0 "unknown". */
+/* "NCCL", "solver.so"; "unknown" for 0. */
 const char *site_owner_word(const struct site_builder *b, uint32_t owner);
 enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t owner);
-/* The file of the frame that decided, where it was first seen; NULL unknown. */
-const char *site_owner_file(const struct site_builder *b, uint32_t owner);
 
 /* A sum by owner over locations of the device layer. */
 struct site_owned;

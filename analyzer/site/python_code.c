@@ -221,3 +221,16 @@ size_t site_code_end(const struct site_code *c, size_t i)
     }
     return end;
 }
+
+size_t site_code_length(const char *line)
+{
+    char quote = 0;
+    size_t n = 0;
+    for (size_t i = 0; line[i] && (quote || line[i] != '#'); i++) {
+        const bool ends = quote ? line[i] == quote : line[i] == '"' || line[i] == '\'';
+        quote = !ends ? quote : quote ? 0 : line[i];
+        i += line[i] == '\\' && line[i + 1];
+        n = line[i] == ' ' ? n : i + 1;
+    }
+    return n;
+}

@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include "analyzer/base/arena.h"
 
-/* A logical line; what follows a `;` or a compound statement's `:` is a statement of its own. */
+/* A logical line; what follows a `;` or a compound statement's `:` is a separate statement. */
 struct site_statement {
     int line, last;   /* the first and the last line of text */
-    int indent;       /* columns; of what follows a `:` on the same line one more than its header's */
+    int indent;       /* in columns; a statement after a `:` on the same line has one more than its header */
     const char *code; /* without comments; strings are "" (but "cpu"), blanks single */
 };
 struct site_code {
@@ -18,12 +18,14 @@ struct site_code {
 };
 /* Belongs to the arena. */
 struct site_code site_code_of(struct arena *arena, const char *const *lines, size_t n);
-/* The innermost statement that a line is part of; n: none. */
+/* The innermost statement that contains a line; n: none. */
 size_t site_code_at(const struct site_code *c, int line);
 /* The header of the block that statement i is in; n: none. */
 size_t site_code_parent(const struct site_code *c, size_t i);
 /* One past the last statement of the block whose header is i. */
 size_t site_code_end(const struct site_code *c, size_t i);
 bool site_code_begins(const struct site_statement *s, const char *word);
+/* Of a line of text without the comment at its end. */
+size_t site_code_length(const char *line);
 
 #endif

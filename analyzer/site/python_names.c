@@ -41,7 +41,7 @@ size_t site_name_length(const char *p)
 const char *site_base_name(struct arena *arena, const char *expression)
 {
     size_t n = site_name_length(expression);
-    if (expression[n] == '(') { /* of a method's result the object */
+    if (expression[n] == '(') { /* for a method's result: the object */
         while (n && expression[n] != '.') {
             n--;
         }
@@ -106,7 +106,7 @@ bool site_assignment_of(struct arena *arena, const char *code, struct site_assig
     return true;
 }
 
-static const char *closing(const char *p)
+const char *site_closing(const char *p)
 {
     int depth = 0;
     for (; *p; p++) {
@@ -137,7 +137,7 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
     }
 }
 
-/* "" in place of a text, or a number: each assignment replaces the one before. */
+/* "" (which replaces a string), or a number: each assignment replaces the previous one. */
 static bool is_constant(const char *from, const char *to)
 {
     for (; from < to; from++) {
@@ -156,7 +156,7 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
         if (!n) {
             p++;
         } else if (*end == '[') {
-            const char *close = closing(end);
+            const char *close = site_closing(end);
             if (indexed && !is_constant(end + 1, close)) {
                 site_names_add(arena, indexed, p, n);
             }
@@ -168,7 +168,51 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
     }
 }
 
+/* "for x in loader", "with open(f) as g": what they bind, and of what. */
+static bool header_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to)
+{
+    const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as ");
+    if (site_code_begins(st, "for") && in) {
+        const char *name = strstr(st->code, "for ") + 4;
+        *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(in - name), name), .value = in + 4};
+        return true;
+    }
+    if (site_code_begins(st, "with") && as) {
+        *to = (struct site_assignment){.targets = as + 4, .value = st->code};
+        return true;
+    }
+    return false;
+}
+
+bool site_binding_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to)
+{
+    return header_of(arena, st, to) || site_assignment_of(arena, st->code, to);
+}
+
 /* ---------------------------------------------------------------- stores */
+
+/* heapq.heappush(into, value) */
+static bool function_store(struct arena *arena, const char *code, struct site_store *to)
+{
+    static const char *const functions[] = {"heappush", "insort", "insort_left", "insort_right"};
+    const size_t n = site_name_length(code);
+    const char *end = code[n] == '(' ? site_closing(code + n) : code;
+    size_t from = n;
+    while (from && code[from - 1] != '.') {
+        from--;
+    }
+    for (size_t i = 0; *end == ')' && !end[1] && i < sizeof functions / sizeof *functions; i++) {
+        if (strlen(functions[i]) == n - from && strncmp(code + from, functions[i], n - from) == 0) {
+            const char *arguments = arena_printf(arena, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
+            to->into = site_part_of(arena, arguments, 0);
+            to->value = arguments + strcspn(arguments, ",");
+            to->value += strspn(to->value, ", ");
+            to->weak = false;
+            return *to->value != 0;
+        }
+    }
+    return false;
+}
 
 bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 {
@@ -177,7 +221,7 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         const size_t n = strlen(methods[i]);
         for (const char *p = strstr(code, methods[i]); p; p = strstr(p + 1, methods[i])) {
-            const char *open = p + n - 1, *close = closing(open);
+            const char *open = p + n - 1, *close = site_closing(open);
             if (p > code && site_name_length(code) && *close == ')' && !close[1] && !last_assign(code)) {
                 to->into = trimmed(arena, code, (size_t)(p - code));
                 to->value = trimmed(arena, open + 1, (size_t)(close - open - 1));
@@ -186,7 +230,7 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
             }
         }
     }
-    return false;
+    return function_store(arena, code, to);
 }
 
 /* ---------------------------------------------------------------- what an expression holds */
@@ -203,7 +247,7 @@ bool site_is_host_value(const char *expression, bool graph)
     return graph && strstr(expression, ".detach()");
 }
 
-/* What follows a name that is only asked for a number. */
+/* After a name: an attribute that is only a number. */
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
@@ -215,7 +259,7 @@ static bool is_property(const char *p)
     return false;
 }
 
-/* float(x): the name at p is the argument of a function that gives no tensor. */
+/* float(x): the name at p is the argument of a function that returns no tensor. */
 static bool is_converted(const char *code, const char *p)
 {
     static const char *const words[] = {"float(", "int(",  "len(",   "str(",     "repr(",      "bool(",
@@ -262,6 +306,40 @@ bool site_holds(const char *expression, const struct site_names *names, bool gra
     for (size_t i = 0; i < names->n; i++) {
         if (mentions(expression, names->list[i], graph)) {
             return true;
+        }
+    }
+    return false;
+}
+
+const char *site_lambda_store(struct arena *arena, const char *code, bool graph)
+{
+    const char *lambda = strstr(code, "lambda "), *colon = lambda ? strchr(lambda, ':') : NULL;
+    struct site_store store;
+    if (!colon) {
+        return NULL;
+    }
+    const char *body = colon + 1 + (colon[1] == ' ');
+    size_t n = strlen(body);
+    while (n && body[n - 1] == ')' && !site_store_of(arena, arena_printf(arena, "%.*s", (int)n, body), &store)) {
+        n--;
+    }
+    struct site_names arguments = {.n = 0};
+    site_targets_of(arena, arena_printf(arena, "%.*s", (int)(colon - lambda - 7), lambda + 7), &arguments, NULL);
+    return n && site_store_of(arena, arena_printf(arena, "%.*s", (int)n, body), &store) && !store.weak &&
+                   !site_is_host_value(store.value, graph) && site_holds(store.value, &arguments, graph)
+               ? store.into
+               : NULL;
+}
+
+bool site_collects(const char *code)
+{
+    static const char *const words[] = {"list(", "tuple(", "dict(", "[", "{"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
+            const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
+            if (in && in < end) {
+                return true;
+            }
         }
     }
     return false;

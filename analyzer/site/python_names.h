@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/site/python_code.h"
 
 enum { SITE_NAMES = 48 };
 struct site_names { /* "loss", "self.features" */
@@ -19,17 +20,21 @@ size_t site_name_length(const char *p);
 /* "self.values" of "self.values[k]" and of "self.values.setdefault(k, [])"; "" none. */
 const char *site_base_name(struct arena *arena, const char *expression);
 
-/* `targets = value`, `targets += value`. False: something else. */
+/* `targets = value`, `targets += value`. False: another statement. */
 struct site_assignment {
     const char *targets, *value;
     bool augmented;
 };
 bool site_assignment_of(struct arena *arena, const char *code, struct site_assignment *to);
+/* The same, and what `for x in loader` and `with open(f) as g` bind. */
+bool site_binding_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to);
 /* The names that targets bind, with their attributes; each with an index (`cache[key]`) goes to `indexed` instead, as
  * its base, unless the index is a constant. `indexed` may be NULL. */
 void site_targets_of(struct arena *arena, const char *targets, struct site_names *names, struct site_names *indexed);
 
-/* Of values with commas between them the one at an index; "" none. */
+/* The bracket that closes the one at p; the end of the text if none does. */
+const char *site_closing(const char *p);
+/* The value at an index of comma-separated values; "" none. */
 const char *site_part_of(struct arena *arena, const char *values, size_t index);
 
 /* `into.append(value)` and the like, as a whole statement. `weak`: update(), which may keep nothing. */
@@ -39,10 +44,14 @@ struct site_store {
 };
 bool site_store_of(struct arena *arena, const char *code, struct site_store *to);
 
-/* Does the expression hold memory of the GPU that one of the names refers to? Not its shape, and not a copy on the
- * host. `graph`: it is an autograd graph that must be held, which a detached tensor does not. */
+/* Does the expression hold GPU memory to which one of the names refers? Its shape does not, nor a copy on the host.
+ * `graph`: it must hold an autograd graph, which a detached tensor does not. */
 bool site_holds(const char *expression, const struct site_names *names, bool graph);
 /* It is a number or a copy on the host. */
 bool site_is_host_value(const char *expression, bool graph);
+/* `lambda x: into.append(x)` in a statement: what it stores its arguments in; NULL nothing. */
+const char *site_lambda_store(struct arena *arena, const char *code, bool graph);
+/* [f(x) for x in y], {…}, list(f(x) for x in y): what each call returns is there until the last one has. */
+bool site_collects(const char *code);
 
 #endif

@@ -5,13 +5,13 @@
 #include "analyzer/base/arena.h"
 #include "schema/source_file.h"
 
-/* Libraries below other libraries: which of their lines it was tells nobody anything. */
+/* Libraries below other libraries: which of their lines it was is of no interest to the user. */
 static const char *const plumbing[] = {
     "/torch/", "/torchgen/", "/functorch/", "/triton/", "/numpy/", "/einops/", "/tqdm/", "/typing_extensions.py",
 };
 
-/* A model's, a trainer's or a metric's package: a line in it tells more than the user's line that
- * started it all. */
+/* A model's, a trainer's or a metric's package: a line in it is more informative than the user's line that called it.
+ * */
 bool site_is_third_party(const char *file)
 {
     const char *package = file ? strstr(file, "-packages/") : NULL;
@@ -64,7 +64,7 @@ const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
     return f && site_module_rank(f->module) < 2 ? run_frame_named(run, stack) : f;
 }
 
-/* Python itself: the executable where it is linked in, else its library. */
+/* Python itself: the executable if it is linked statically, else its library. */
 static bool is_interpreter(const char *module)
 {
     const char *slash = module ? strrchr(module, '/') : NULL;
@@ -85,13 +85,13 @@ struct found {
     uint32_t native[3]; /* by rank */
 };
 
-/* A data class' methods have no file, though they are not typed in by the user, either. */
+/* Methods of a data class have no file, but the user did not write them either. */
 static bool is_generated(const struct run_frame *frame)
 {
     return frame->function && strncmp(frame->function, "__create_fn__", 13) == 0;
 }
 
-/* `python -c`, which is also how multiprocessing starts its workers: as a caller it tells nothing. */
+/* `python -c`, which is also how multiprocessing starts its workers: as a caller it is uninformative. */
 static bool is_command_line(const struct run_frame *frame)
 {
     return frame->file && strcmp(frame->file, "<string>") == 0;
@@ -112,7 +112,7 @@ static bool is_helper(const struct run_frame *frame, const struct map *helpers)
     return helpers && frame->function && site_is_helper(helpers, frame->function, frame->file);
 }
 
-/* PyTorch's snapshots contain the frames that wrote their stacks down. */
+/* PyTorch's snapshots contain the frames that recorded their stacks. */
 static bool is_snapshot_taker(const struct run_frame *frame)
 {
     static const char *const names[] = {
@@ -142,7 +142,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
             } else if (f->python_caller == RUN_NONE) {
                 f->python_caller = stack;
             }
-            if (site_is_library_file(frame->file) || is_generated(frame)) { /* on to who uses it */
+            if (site_is_library_file(frame->file) || is_generated(frame)) { /* continue to its caller */
                 f->inner = f->inner == RUN_NONE && site_is_third_party(frame->file) ? stack : f->inner;
             } else if (is_helper(frame, helpers)) {
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
@@ -152,14 +152,14 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
         }
         stack = run_stack_parent(run, stack);
     }
-    if (f->user == RUN_NONE) { /* helpers all the way */
+    if (f->user == RUN_NONE) { /* only helpers */
         f->user = f->helper;
         f->helper = RUN_NONE;
     }
 }
 
-/* What Python's tear-down frees has no Python line any more: the stack is the interpreter's own.
- * Its frame that tears down, RUN_NONE where there is none. */
+/* What Python's tear-down frees has no Python line: the stack is the interpreter's own. Returns its frame that tears
+ * down, RUN_NONE if there is none. */
 static uint32_t at_exit(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
@@ -176,7 +176,7 @@ static uint32_t at_exit(struct run *run, uint32_t stack)
     return RUN_NONE;
 }
 
-/* Of PyTorch's own functions, the innermost whose name begins with `prefix` and has `part` in it. */
+/* Of PyTorch's own functions, the innermost whose name begins with `prefix` and contains `part`. */
 static uint32_t in_torch(struct run *run, uint32_t stack, const char *prefix, const char *part)
 {
     const struct run_frame *frame;
@@ -196,18 +196,17 @@ static uint32_t in_torch(struct run *run, uint32_t stack, const char *prefix, co
 
 static const char autograd[] = "torch::autograd::", apply[] = "::apply(";
 
-/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
- * more than the allocator's inside. RUN_NONE: no such thread. */
+/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says more than the
+ * allocator's inside. RUN_NONE: not such a thread. */
 static uint32_t in_autograd(struct run *run, uint32_t stack)
 {
     return in_torch(run, stack, autograd, apply);
 }
 
-/* What autograd does between the operations: sums of gradients, their reduction to a broadcast
- * tensor's shape. */
+/* What autograd does between operations: sums of gradients, and their reduction to the shape of a broadcast tensor. */
 static const char in_between[] = "Engine";
 
-/* "AddmmBackward0" of "torch::autograd::generated::AddmmBackward0::apply(…". */
+/* "AddmmBackward0" from "torch::autograd::generated::AddmmBackward0::apply(…". */
 static const char *operation_of(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame = run_stack_frame(run, in_autograd(run, stack));
@@ -236,8 +235,8 @@ static bool calls_backward(const struct run *run, uint32_t python)
     return frame && frame->file && strstr(frame->file, "/torch/autograd/");
 }
 
-/* A finaliser that no Python code called: while a program runs, there is always a line at which the
- * last reference went. The interpreter itself calls it when it tears down. */
+/* A finaliser that no Python code called: while a program runs, the last reference always goes at some line. The
+ * interpreter calls it itself when it tears down. */
 static bool finalised(struct run *run, const struct found *f)
 {
     static const char finaliser[] = "__del__";

@@ -1,38 +1,37 @@
-/* Where an answer points: from a stack to one line that the person can change. */
+/* From a stack to the one line that the user can change. */
 #ifndef GPUSPY_SITE_H
 #define GPUSPY_SITE_H
 
 #include "analyzer/base/arena.h"
 #include "analyzer/result/result.h"
 
-/* The innermost Python frame of the user's own code (not site-packages, not the standard library,
- * not torch), past `helpers` (NULL none); else the innermost Python frame; else Python's tear-down;
- * else the innermost native frame that is neither CUDA nor gpuspy nor a system library; else the
- * operation whose gradient PyTorch's autograd computes; else the innermost native frame.
- * Symbolises what it returns. */
+/* The innermost Python frame of the user's own code (not site-packages, not the standard library, not torch), past
+ * `helpers` (NULL none); else the innermost Python frame; else Python's tear-down; else the innermost native frame that
+ * is neither CUDA nor gpuspy nor a system library; else the operation whose gradient PyTorch's autograd computes; else
+ * the innermost native frame. Symbolises the frame that it returns. */
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers);
 
-/* Functions of the user's own that three or more of the user's lines call: an allocation there says
- * little before its caller is known. Adds their keys to `helpers`. */
+/* Functions of the user's own that three or more of the user's lines call: an allocation there says little without its
+ * caller. Adds their keys to `helpers`. */
 void site_helpers(const struct run *run, struct map *helpers);
 void site_add_helper(struct map *helpers, const char *function, const char *file);
 bool site_is_helper(const struct map *helpers, const char *function, const char *file);
-/* Is this Python file a library's? */
+/* Does this Python file belong to a library? */
 bool site_is_library_file(const char *file);
-/* Is it installed, and not PyTorch or the like: a model's, a trainer's, a metric's? */
+/* Is it installed, and not PyTorch or the like: a model's, a trainer's, a metric's package? */
 bool site_is_third_party(const char *file);
 /* 0 the user's own, 1 a system or framework library, 2 CUDA or gpuspy itself. */
 int site_module_rank(const char *module);
-/* run_frame_named, but for frames of rank 2: no rule is about them, and to name one reads all debugging information of
- * the C library. */
+/* run_frame_named, except for frames of rank 2: no rule needs their names, and naming one reads all debugging
+ * information of the C library. */
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack);
-/* Equal for sites that are the same place and have the same caller, or the same helper. */
+/* Equal for sites with the same line and the same caller or helper. */
 uint64_t site_key(const struct result_site *site);
 /* Equal for sites at the same line, whatever called it and whatever it called; without a line: in the same function. */
 uint64_t site_line_key(const struct result_site *site);
-/* Takes from `line` the caller and the library that `path`, which is at the same line, does not have. */
+/* Removes from `line` the caller and the library that `path`, which is at the same line, does not have. */
 void site_keep_common(struct result_site *line, const struct result_site *path);
-/* By what they say, for lists: a key is of one process's addresses, and differs from run to run. */
+/* By their texts, for lists: a key depends on addresses of one process, and differs from run to run. */
 int site_compare(const struct result_site *a, const struct result_site *b);
 /* "file.py:12 in f" and the like, into a buffer. */
 const char *site_text(const struct result_site *site, char *buffer, size_t size);

@@ -11,7 +11,7 @@ enum { TEXT_MAX = 1 << 16 };
 
 /* ---------------------------------------------------------------- names */
 
-/* By connections of their own: what stands in the other one's place may be a union of several. */
+/* Through separate connections: the other one may have a union of several instead. */
 static struct run *names(struct sql_session *s)
 {
     char error[512];
@@ -84,7 +84,7 @@ FUNCTION(fn_seconds)
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
 
-/* Worked out once a stack: a view asks for it in each row, column by column. */
+/* Computed once per stack: a view uses it in each row, column by column. */
 static const struct result_site *known_site(struct sql_session *s, uint32_t stack)
 {
     if (!s->site_of_stack[stack]) {
@@ -112,7 +112,7 @@ FUNCTION(fn_site)
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
 
-/* Root first, as Python prints a traceback; native frames only where there are none of Python. */
+/* Root first, as Python prints a traceback; native frames only if there are none of Python. */
 FUNCTION(fn_stack_text)
 {
     struct sql_session *s = sqlite3_user_data(c);

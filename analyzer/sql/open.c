@@ -22,7 +22,7 @@ static int refuse(struct sql_session *s, const char *what)
     return SQLITE_DENY;
 }
 
-/* Called as a statement is prepared, with each thing that it would do. */
+/* Called when a statement is prepared, for each action of the statement. */
 static int authorize(void *session, int action, const char *one, const char *two, const char *database, const char *by)
 {
     struct sql_session *s = session;
@@ -75,7 +75,7 @@ static void protect(sqlite3 *db)
     sqlite3_exec(db, "PRAGMA temp_store=MEMORY", NULL, NULL, NULL);
 }
 
-/* Checked and completed like any recording that is read; then it is attached to the first. */
+/* Checked and completed like any recording; then it is attached to the first. */
 static bool attach(struct sql_session *s, size_t i, char *error, size_t error_size)
 {
     struct run_database *d = &s->databases[i];
@@ -100,7 +100,7 @@ static bool open_one(struct run_database *d, const char *path, char *error, size
     if (!run_database_open(NULL, d, path, error, error_size)) {
         return false;
     }
-    /* not one moment of it for ever: a log that cannot start anew grows */
+    /* do not stay in one transaction: a log that cannot start anew grows */
     sqlite3_exec(d->db, "COMMIT", NULL, NULL, NULL);
     return true;
 }

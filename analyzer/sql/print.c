@@ -9,7 +9,7 @@
 
 enum { MEASURED = 500, GAP = 2, LEAST = 8 };
 
-/* The text of a cell, safe to show: line breaks stay. To be freed. */
+/* The text of a cell, cleaned; line breaks stay. Free the result. */
 static char *cell(sqlite3_stmt *st, int column, bool utf8)
 {
     if (sqlite3_column_type(st, column) == SQLITE_BLOB) {
@@ -183,7 +183,7 @@ static void print_measured(struct table *t)
     t->rows_n = 0;
 }
 
-/* The first rows say how wide the columns are; those after them are printed as they come. */
+/* The first rows determine how wide the columns are; later rows are printed as they come. */
 static int print_table(const struct sql_printer *p, sqlite3_stmt *st)
 {
     struct table t = {.p = p, .st = st, .n = sqlite3_column_count(st)};
@@ -264,7 +264,7 @@ static json_t *json_of(sqlite3_stmt *st, int column)
     }
 }
 
-/* Two columns of one name are told apart by a number. */
+/* Two columns with one name are distinguished by a number. */
 static void set_column(json_t *row, const char *name, int column, json_t *value)
 {
     char clean[512], other[600];

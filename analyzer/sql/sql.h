@@ -14,14 +14,14 @@
 #include "analyzer/report/report.h"
 #include "analyzer/run/run_internal.h"
 
-enum { SQL_PROCESSES = 11 }; /* SQLite attaches ten files to one */
+enum { SQL_PROCESSES = 11 }; /* SQLite attaches at most ten files to one */
 #define SQL_STRIDE ((int64_t)1 << 40)
 
 struct sql_session {
     sqlite3 *db;
     struct run_database databases[SQL_PROCESSES];
     size_t n;
-    char missing[512];   /* tables that the recording does not have; "" none */
+    char missing[512];   /* tables that the recording lacks; "" none */
     const char *refused; /* what the last statement wanted to do and may not; NULL nothing */
     char refused_text[128];
     /* names, read when first asked for */

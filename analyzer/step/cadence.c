@@ -6,13 +6,12 @@
 #include "analyzer/step/step.h"
 
 static const double matters_share = 0.02, matters_s = 0.001;
-static const double most = 0.5;   /* of the steady steps: it belongs to the step */
-static const double bunch = 0.25; /* of a step, at most between calls that follow one another */
-static const double once = 0.9;   /* calls a step that count as one in each */
-enum { SELDOM = 10, BURST = 4 };  /* steps between calls that advice itself would leave; calls at once */
+static const double most = 0.5;   /* of the steady steps: then it belongs to the step */
+static const double bunch = 0.25; /* of a step, at most, between consecutive calls */
+static const double once = 0.9;   /* calls per step that count as one in each */
+enum { SELDOM = 10, BURST = 4 };  /* steps between calls, as advice itself would leave them; calls at once */
 
-/* The step of a time, SIZE_MAX in none. Times come nearly in order: mostly it is that of the last.
- */
+/* The step that contains a time, SIZE_MAX none. Times come nearly in order: mostly it is the last result. */
 static size_t clock_step_at(struct step_clock *k, int64_t ns)
 {
     if (ns < k->from || ns >= k->until) {
@@ -26,7 +25,7 @@ static size_t clock_step_at(struct step_clock *k, int64_t ns)
     return k->step;
 }
 
-/* Steady steps end here: the last step goes on to the end of the loop, and maybe past it. */
+/* The end of the steady steps: the last step extends to the end of the loop, and possibly past it. */
 size_t step_steady_end(const struct step_list *s)
 {
     return s->n - s->steady >= 3 ? s->n - 1 : s->n;
@@ -80,8 +79,8 @@ static void hit(struct step_cadence *c, size_t step)
     c->last = step;
 }
 
-/* A step that took long ends where its tail usually does: what comes later is between the steps,
- * but not the calls that this place makes in each step and that this one still lacks. */
+/* A step that took long ends where its tail usually does: later calls are between the steps, except those that this
+ * call site makes in each step and that are still missing in this one. */
 static bool belongs(const struct step_cadence *c, size_t step)
 {
     return (step == c->now ? c->now_calls : 0) < c->usual;
@@ -151,7 +150,7 @@ static bool named_evaluation(const struct result_site *site)
     return site && (starts(site->function, words, 2) || (site->caller && starts(site->caller->function, words, 2)));
 }
 
-/* What may also be the program's own purpose: it counts only where it is not in each step. */
+/* It may be the program's own purpose: it counts only if it is not in each step. */
 static bool may_be_evaluation(const struct result_site *site)
 {
     static const char *const words[] = {"test", "infer", "predict"};
@@ -178,7 +177,7 @@ static enum result_phase phase_of(const struct step_cadence *c, const struct res
     if (c->calls && (double)c->hits >= most * (double)c->steps) {
         return named_evaluation(site) ? RESULT_PHASE_EVALUATION : RESULT_PHASE_STEP;
     }
-    if (c->between && c->between >= c->calls) { /* what it did in the step before the gap is its tail */
+    if (c->between && c->between >= c->calls) { /* its calls in the step before the gap are its tail */
         return RESULT_PHASE_EVALUATION;
     }
     if (c->calls * 2 > outside) {

@@ -1,34 +1,33 @@
-/* How often a place is called over the program's steps: in each, in every 50th, between them,
- * before or after them. A place has one cadence per process that it was called in, added up at the
- * end. */
+/* How often a call site is called over the program's steps: in each, in every 50th, between them, before or after them.
+ * A call site has one cadence per process that called it; they are added up at the end. */
 #ifndef GPUSPY_CADENCE_H
 #define GPUSPY_CADENCE_H
 
 #include "analyzer/site/builder.h"
 
 struct step_cadence {
-    uint32_t process;                /* of the last call, + 1; 0: none yet */
-    size_t now, last;                /* the step of the last call, and the steady one of it or before it;
-                                        SIZE_MAX none yet in this process */
+    uint32_t process; /* of the last call, + 1; 0: none yet */
+    size_t now,
+        last; /* the step of the last call, and the last steady one up to it; SIZE_MAX none yet in this process */
     uint64_t now_calls;              /* in that step so far */
-    uint64_t usual, votes;           /* calls in most of the steps that call, found in one pass */
-    bool loop;                       /* the steps are those of a loop that nothing says more of */
-    uint64_t before, between, after; /* calls: with the warm-up; in no step; from the last one on */
+    uint64_t usual, votes;           /* calls in most of the steps that have any, found in one pass (majority vote) */
+    bool loop;                       /* the steps are those of a loop without better evidence */
+    uint64_t before, between, after; /* calls: before, with the warm-up; in no step; from the last step on */
     uint64_t calls, hits;            /* in steady steps: calls, and steps with any */
     uint64_t steps;                  /* steady steps of the processes that called */
-    uint64_t gaps, gap_sum;          /* from one step with a call to the next such one */
+    uint64_t gaps, gap_sum;          /* from one step with a call to the next one with a call */
     size_t gap_least, gap_most;
     int64_t first_ns, last_ns; /* of all its calls */
     int64_t end_ns;            /* of the last call */
-    int64_t apart_ns;          /* in steady steps: from a call's end to the next in that step */
+    int64_t apart_ns;          /* in steady steps: from a call's end to the next call in that step */
     int64_t blocked_ns;        /* in steady steps */
-    int64_t steady_ns;         /* how long those took, all of them */
+    int64_t steady_ns;         /* total duration of those steps */
 };
 
 /* The steps of the process whose calls are being read. Zero-initialise. */
 struct step_clock {
     const struct step_list *steps;
-    int64_t steady_ns; /* that its steady steps take, without what lies between them */
+    int64_t steady_ns; /* duration of its steady steps, without the time between them */
     uint32_t process;  /* + 1; 0: none yet */
     size_t step;       /* the one at [from, until) */
     int64_t from, until;
@@ -40,12 +39,12 @@ void step_cadence_add(const struct site_builder *b, struct step_clock *clock, st
 /* The step past the last steady one. */
 size_t step_steady_end(const struct step_list *s);
 
-/* What follows from it. A site in a function called evaluate or validate, or called from one, is
- * evaluation, however often it comes by; NULL unknown. */
+/* The conclusions from a cadence. A site in a function called evaluate or validate, or called from one, is evaluation,
+ * however often it is called; NULL unknown. */
 struct result_pace step_pace(const struct step_cadence *c, const struct result_site *site);
 
-/* Does it cost enough to be said? By time (2 % of the steady steps and 1 ms), and where times mean
- * nothing (a simulated GPU) by count: once a step. Without steps: by no more than `otherwise`. */
+/* Does it cost enough to be reported? By time (2 % of the steady steps and 1 ms), or by count (once per step) if times
+ * mean nothing (a simulated GPU). Without steps: by at most `otherwise`. */
 bool step_pace_matters(const struct result_pace *p, bool simulated, bool by_count, bool otherwise);
 
 /* "1 a step", "every 50 steps", "in evaluation"; "" where no steps are known. */
@@ -55,9 +54,9 @@ char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT]);
 struct json_t;
 void json_pace(struct json_t *object, const struct result_pace *pace);
 
-/* Any device of the run is a simulated one: its times mean nothing. */
+/* Is any device of the run simulated? Then its times mean nothing. */
 bool step_is_simulated(const struct site_builder *b);
-/* Any process of the run reported tensors. */
+/* Did any process of the run report tensors? */
 bool step_has_tensors(const struct site_builder *b);
 
 #endif

@@ -12,10 +12,10 @@ enum { LEAST = 2 };
 struct step_finder {
     struct site_builder *b;
     struct step_place_tree tree, calls; /* of allocations; of copies and waits */
-    bool tensors;                       /* PyTorch has reported some in this process */
+    bool tensors;                       /* PyTorch has reported tensors in this process */
     const struct step_list **of_process;
     size_t of_process_n;
-    int64_t kept_from_ns; /* of the process: earlier events are not all there */
+    int64_t kept_from_ns; /* of the process: earlier events are incomplete */
 };
 
 static const char *const words[] = {
@@ -45,7 +45,7 @@ uint64_t step_module_calls(const struct site_builder *b, uint32_t stack)
     while (t->places[t->places[at].parent].module) {
         at = t->places[at].parent;
     }
-    rounds = t->stacks[t->places[at].first].events; /* what a model does first, it does once a call */
+    rounds = t->stacks[t->places[at].first].events; /* a model executes its first line once per call */
     for (; at != STEP_PLACE_ROOT; at = t->places[at].parent) {
         rounds = t->places[at].visits > rounds ? t->places[at].visits : rounds;
     }
@@ -67,7 +67,7 @@ static size_t begun(const struct step_list *s, int64_t ns)
     return low;
 }
 
-/* The step in thinned step `k`, into which ns falls. */
+/* The step within thinned step `k` that contains ns. */
 static size_t within(const struct step_list *s, size_t k, int64_t ns)
 {
     size_t first = k * s->stride, size = k + 1 < s->starts_n ? s->stride : s->n - first;
@@ -104,8 +104,7 @@ int64_t step_start_ns(const struct step_list *s, size_t i)
 
 /* --- from moments to steps ----------------------------------------------------------------------- */
 
-/* The ancestor-or-self that is itself visited every step, outermost: its neighbours are the other lines
- * of the loop. */
+/* The outermost ancestor (or itself) that is visited every step: its neighbours are the other lines of the loop. */
 static uint32_t loop_line(const struct step_place_tree *t, uint32_t place)
 {
     uint64_t visits = t->places[place].visits;
@@ -116,8 +115,8 @@ static uint32_t loop_line(const struct step_place_tree *t, uint32_t place)
     return line;
 }
 
-/* The first call of the loop after each moment: the lines beside `line` that come by as often, but for
- * those that come after it in the first round. One more than moments: of a step that was begun only. */
+/* The first call of the loop after each moment: of the lines beside `line` with as many visits, except those that come
+ * after it in the first iteration. One more than moments: for a step that only began. */
 static void find_starts(const struct step_place_tree *t, uint32_t line, const struct step_moments *m, int64_t *starts)
 {
     const struct step_place *own = &t->places[line];
@@ -141,7 +140,7 @@ static void find_starts(const struct step_place_tree *t, uint32_t line, const st
 static int64_t usual_tail(const int64_t *starts, const int64_t *moments, size_t n)
 {
     int64_t *between = arena_realloc(NULL, n, sizeof *between), tail;
-    between[0] = 0; /* so that the tails are the gaps of these */
+    between[0] = 0; /* so that the tails are the gaps between these */
     for (size_t i = 0; i + 1 < n; i++) {
         int64_t one = starts[i + 1] - moments[i];
         between[i + 1] = arena_add_capped(between[i], one > 0 ? one : 0);
@@ -157,7 +156,7 @@ static bool usual(const struct step_list *s, size_t k)
     return lasts <= 2.0 * (double)s->median_ns * (double)s->stride;
 }
 
-/* Past the first tenth, and the first of three that take at most twice as long as usual. */
+/* After the first tenth, and the first of three that take at most twice as long as usual. */
 static size_t steady_of(const struct step_list *s)
 {
     size_t k = s->starts_n / 10, half = s->starts_n / 2;
@@ -260,10 +259,10 @@ static void steps_on_call(void *self, const struct run_copy *copy, const struct 
     }
 }
 
-/* Where allocations show no loop, copies and waits may. */
+/* If allocations show no loop, copies and waits may. */
 static struct step_moments period_of_calls(struct step_finder *f, uint32_t process)
 {
-    char error[256]; /* what cannot be read is said by the pass that is for them */
+    char error[256]; /* rows that cannot be read are reported by the pass that needs them */
     step_places_restart(&f->calls);
     run_each_call_of(f->b->run, process, steps_on_call, f, error, sizeof error);
     return step_moments_of_period(&f->calls);
@@ -297,7 +296,7 @@ static struct step_list *choose(struct step_finder *f, uint32_t process)
                                                STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
                                                STEP_SOURCE_PERIOD};
     struct step_list *steps = NULL;
-    if (run_why_unknown(f->b->run, RUN_FACT_HISTORY)) return NULL; /* what is live at one moment has no order */
+    if (run_why_unknown(f->b->run, RUN_FACT_HISTORY)) return NULL; /* one moment has no order */
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
         struct step_moments m = ask(f, process, i);
         if (m.count >= LEAST && m.n) {
@@ -325,7 +324,7 @@ static void steps_on_alloc(void *self, const struct run_lifetime *life, const st
     struct step_finder *f = self;
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE) {
-        return; /* PyTorch's allocator needs a segment now and then */
+        return; /* PyTorch's allocator needs a segment from time to time */
     }
     if (life->alloc_ns < f->kept_from_ns) {
         return; /* others of that time were removed */

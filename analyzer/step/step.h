@@ -35,12 +35,11 @@ struct step_list {
     enum step_source source; /* word: step_source_word() */
     const char *by;          /* "Adam.step at train.py:41" */
     const char *evidence;    /* "Adam.step at train.py:41, 500 times" */
-    struct result_site site; /* the line that makes the call; not known: of marks */
-    uint32_t stack;          /* that line's, RUN_NONE: of marks */
+    struct result_site site; /* the line that makes the call; unknown for marks */
+    uint32_t stack;          /* that line's stack, RUN_NONE for marks */
     size_t n;                /* steps, at least 2 */
-    size_t steady;           /* the first one past the warm-up, below n: what is said of a usual step leaves
-                                those before it out */
-    int64_t median_ns;       /* from a step's beginning to the next one's, of the steady ones */
+    size_t steady;     /* the first step after the warm-up, below n: figures of a usual step leave earlier ones out */
+    int64_t median_ns; /* from a step's beginning to the next one's, of the steady steps */
     /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n
      * beginnings and the end of the last step. Ask step_start_ns and step_at instead. */
     size_t stride, starts_n;
@@ -49,25 +48,24 @@ struct step_list {
 };
 
 struct site_builder;
-/* Of that process, NULL where none were found. */
+/* The steps of that process, NULL if none were found. */
 const struct step_list *step_list_of(const struct site_builder *b, uint32_t process);
-/* The step in which a time lies, 0 … n - 1. SIZE_MAX: before the first, after the last, or between
- * two (see above). Between the times of thinned steps it is interpolated. */
+/* The step that contains a time, 0 … n - 1. SIZE_MAX: before the first, after the last, or between two (see above).
+ * Interpolated between the times of thinned steps. */
 size_t step_at(const struct step_list *steps, int64_t ns);
 /* When step i begins, 0 … n; n: the end of the last one. */
 int64_t step_start_ns(const struct step_list *steps, size_t i);
-/* How many steps are over by then: n - 1 is returned in the last one, n after it, 0 before the
- * first. Never decreases with ns. */
+/* How many steps have ended by then: n - 1 in the last one, n after it, 0 before the first. Never decreases with ns. */
 size_t step_count_done(const struct step_list *steps, int64_t ns);
-/* How often the process came by the torch.nn.Module call that a stack lies in, seen from outside of the
- * model; UINT64_MAX: in none. Known at the process_end of the observers behind this one. */
+/* How often the process executed the torch.nn.Module call that contains a stack, seen from outside of the model;
+ * UINT64_MAX: no such call. Known at the process_end of the observers after this one. */
 uint64_t step_module_calls(const struct site_builder *b, uint32_t stack);
 const char *step_source_word(enum step_source source);
 
-/* For report.c: the observer stands before those of the questions that ask for steps. */
+/* For report.c: the observer comes before those of the questions that need steps. */
 struct step_finder;
 struct step_finder *step_finder_start(struct site_builder *b, struct run_observer *observer);
-/* The steps that a report of the same run found, in place of a finder. The report must outlive it. */
+/* Uses the steps that a report of the same run found, instead of a finder. The report must outlive it. */
 void step_finder_adopt(struct site_builder *b, const struct result_report *report);
 void step_finder_build(struct site_builder *b);    /* the report's steps[] */
 void step_finder_free(struct step_finder *finder); /* the steps stay */

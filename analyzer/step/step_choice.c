@@ -8,14 +8,14 @@ enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
 /* --- which calls are the steps ------------------------------------------------------------------ */
 
-/* When it came for the second time. The first round is no measure: PyTorch loads its kernels in it. */
+/* When it came for the second time. The first iteration is not representative: PyTorch loads its kernels in it. */
 static int64_t second_ns(const struct step_place *p)
 {
     return p->times.n > 1 ? times_at(&p->times, 1) : p->first_ns;
 }
 
-/* Of places that take turns: among those that were there for most of the time the rarest, so that a
- * round is a step; of equals the one that comes last in a round. */
+/* For call sites that take turns: among those that were active for most of the time the rarest, so that one iteration
+ * is a step; if several are equal, the one that comes last in an iteration. */
 static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group, size_t n)
 {
     int64_t first = INT64_MAX, second = INT64_MAX, last = 0;
@@ -41,8 +41,8 @@ static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group
     return anchor;
 }
 
-/* LBFGS computes the loss several times in a step, and is seen after each: the line that calls it tells,
- * if it is left in between. */
+/* LBFGS computes the loss several times per step, and is visited after each: the line that calls it decides, if it is
+ * left in between. */
 static uint32_t whole_step(const struct step_place_tree *t, uint32_t anchor)
 {
     if (anchor != RUN_NONE && t->places[anchor].name && strstr(t->places[anchor].name, "LBFGS")) {
@@ -60,8 +60,8 @@ static void add_times(struct step_moments *m, const struct step_place *p)
     m->count += p->visits;
 }
 
-/* Phases with places of their own follow one another; each has its anchor. A thinned one cannot be
- * joined to others: then the longest counts alone. */
+/* Phases with their own call sites follow one another; each has its anchor. A thinned one cannot be joined to others:
+ * then only the longest counts. */
 static void join(const struct step_place_tree *t, const uint32_t *anchors, size_t n, struct step_moments *m)
 {
     bool thinned = false;
@@ -75,7 +75,7 @@ static void join(const struct step_place_tree *t, const uint32_t *anchors, size_
     m->stride = (size_t)1 << t->places[most].shift;
     for (size_t i = 0; i < n; i++) {
         const struct step_place *p = &t->places[anchors[i]];
-        bool once = p->visits == 1 || p->visits * RARER < t->places[most].visits; /* a try before the loop */
+        bool once = p->visits == 1 || p->visits * RARER < t->places[most].visits; /* a trial before the loop */
         if (anchors[i] == most || (!thinned && !once)) {
             add_times(m, p);
         }
@@ -90,7 +90,7 @@ static int by_first(const void *a, const void *b, void *tree)
                                       : (*(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1);
 }
 
-/* Visits of that kind after a time; of thinned ones about. */
+/* Visits of that kind after a time; approximate for thinned ones. */
 static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kind kind, int64_t ns, uint64_t *all)
 {
     uint64_t after = 0;
@@ -108,8 +108,8 @@ static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kin
     return after;
 }
 
-/* An optimizer that allocates at its first call only, as momentum does, is not seen later: the backward
- * passes then go on without it. */
+/* An optimizer that allocates only at its first call, as momentum does, is not visited later: the backward passes then
+ * continue without it. */
 static bool goes_on(const struct step_place_tree *t, const struct step_moments *m)
 {
     uint64_t all, after;
@@ -154,7 +154,7 @@ struct step_moments step_moments_of_calls(struct step_place_tree *t, unsigned ki
     return m;
 }
 
-/* The optimizer that was first seen after the clipping, of the same function where there is one. */
+/* The optimizer that was first visited after the clipping, of the same function if there is one. */
 static uint32_t optimizer_after(const struct step_place_tree *t, const struct step_place *clip)
 {
     uint32_t found = RUN_NONE, caller = t->places[clip->parent].parent;
@@ -200,7 +200,7 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
 
 /* --- a loop without such calls ------------------------------------------------------------------- */
 
-/* Three quarters of the gaps are about as long (in events: a busy machine does not change them). */
+/* Three quarters of the gaps are about equally long (in events, which do not depend on the machine's load). */
 static bool even(const struct step_place *p)
 {
     uint64_t most = 0;
@@ -211,13 +211,13 @@ static bool even(const struct step_place *p)
     return most * 4 >= (p->visits - 1) * 3;
 }
 
-/* Comes by evenly, and to the end: what only loads is over before the work begins. */
+/* Visited evenly, and until the end: what only loads is over before the work begins. */
 static bool regular(const struct step_place_tree *t, const struct step_place *p)
 {
     return p->visits >= FEW_PERIODS && even(p) && p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
 }
 
-/* Events in and below each place. */
+/* Events in and below each call site. */
 static uint64_t *sums_of(const struct step_place_tree *t)
 {
     uint64_t *sums = arena_realloc(NULL, t->n, sizeof *sums);
@@ -226,7 +226,7 @@ static uint64_t *sums_of(const struct step_place_tree *t)
         uint32_t place = t->stacks[i].events ? t->stacks[i].place - 1 : 0;
         sums[place] += t->places[place].kind == STEP_PLACE_LOAD ? 0 : t->stacks[i].events;
     }
-    for (size_t i = t->n; i-- > 1;) { /* children stand behind their parents */
+    for (size_t i = t->n; i-- > 1;) { /* children come after their parents */
         sums[t->places[i].parent] += sums[i];
     }
     return sums;
@@ -240,8 +240,8 @@ static bool lies_in(const struct step_place_tree *t, uint32_t place, uint32_t ou
     return place == outer;
 }
 
-/* Is one visit one round? Not where all that happens in it happens again and again: a line that is alone
- * in its loop is not left between two rounds. */
+/* Is one visit one iteration? Not if everything that happens in it repeats: a line that is alone in its loop is not
+ * left between two iterations. */
 static bool once_a_visit(const struct step_place_tree *t, uint32_t place)
 {
     enum { AGAIN = 4 };
@@ -261,9 +261,8 @@ static bool as_often(uint64_t a, uint64_t b)
     return (more - less) * 20 <= more;
 }
 
-/* Of the lines below `parent` those that come by equally often are of one loop: of the loop in which most
- * happens the line that came first. (A line of every fifth round and a loop of five within a round look the
- * same; neither is where most happens.) */
+/* Lines below `parent` with equally many visits belong to one loop: returns the first line of the loop in which most
+ * happens. (A line of every fifth iteration and an inner loop of five look the same; neither is where most happens.) */
 static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
 {
     uint64_t most = 0;
@@ -301,8 +300,8 @@ static uint32_t heaviest_child(const struct step_place_tree *t, uint32_t parent,
     return heaviest;
 }
 
-/* Does the loop lie at the line that called, rather than in what it calls? It does if that is several
- * functions: f(g(x)) on the only line of a loop. */
+/* Is the loop at the line that called, rather than in what it calls? Yes if the line calls several functions: f(g(x))
+ * on the only line of a loop. */
 static bool at_parent(const struct step_place_tree *t, uint32_t place)
 {
     const struct step_place *p = &t->places[place];
@@ -318,8 +317,8 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
     return false;
 }
 
-/* From the root inwards, along where most happens: the first loop. One with few rounds, as of epochs,
- * counts only where no other is in it; what a module does inside only where nothing else repeats. */
+/* From the root inwards, along the path where most happens: the first loop. One with few iterations, such as epochs,
+ * counts only if it contains no other; what a module does inside counts only if nothing else repeats. */
 struct step_moments step_moments_of_period(const struct step_place_tree *t)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
@@ -350,19 +349,19 @@ static int order_counts(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The others come by a whole number of times a round. */
+/* The others have a whole number of visits per iteration. */
 static bool divides(const uint32_t *counts, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
-        if (counts[i] % counts[0] > counts[i] / counts[0]) { /* the last round may be cut off */
+        if (counts[i] % counts[0] > counts[i] / counts[0]) { /* the last iteration may be incomplete */
             return false;
         }
     }
     return n > 1;
 }
 
-/* How often most of the stacks of a place came by, of equals the least; where no two agree the least of
- * all, if it fits the others. 0: none. */
+/* The number of visits of most stacks of a call site, the least if several are equally frequent; if no two agree the
+ * least of all, if it divides the others. 0: none. */
 static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
 {
     uint32_t *counts = NULL, usual = 0;
@@ -416,7 +415,7 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
     while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) {
         stack++;
     }
-    char error[256]; /* of rows that cannot be read the replay has told */
+    char error[256]; /* the replay has reported unreadable rows */
     struct at_stack at = {.stack = stack, .m = &m};
     if (usual && run_each_row(t->run, process, choice_on_row, &at, error, sizeof error) && m.n) {
         int64_t span = m.times[m.n - 1] - m.times[0];
@@ -438,8 +437,7 @@ struct zeroed { /* moments at which gradients were dropped */
     int64_t last_ns; /* of the newest */
 };
 
-/* Rows come in order of allocation: gradients that are made after others were dropped are of another
- * round. */
+/* Rows come in order of allocation: gradients that are made after others were dropped belong to another round. */
 static void choice_on_zeroed(void *self, const struct run_row *row)
 {
     struct zeroed *z = self;

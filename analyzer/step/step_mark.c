@@ -1,7 +1,7 @@
-/* Steps by NVTX: ranges or moments that a program repeats. One whose name says that it is a step counts
- * wherever it lies; others where they lie in no other one and fill the time between the first and the last of
- * them: nearly all of it, or most of it where they are evenly spread. Of several the one with the most time
- * in it, as a step holds its parts. */
+/* Steps by NVTX: ranges or moments that a program repeats. One whose name says that it is a step counts wherever it is;
+ * others only if no other range contains them and they fill the time between the first and the last of them: nearly all
+ * of it, or most of it if they are evenly spread. Of several, the one with the most time in it, because a step contains
+ * its parts. */
 #include "analyzer/step/step_moments.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct finder {
     struct map threads; /* → ends */
     int64_t *ends;      /* by thread: where the outermost open range ends */
     size_t ends_n, ends_cap;
-    int64_t kept_from_ns; /* earlier marks are not all there */
+    int64_t kept_from_ns; /* earlier marks are incomplete */
 };
 
 static int order_ns(const void *a, const void *b)
@@ -165,7 +165,7 @@ struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, 
     size_t processes_n;
     struct finder f = {.kept_from_ns = run_processes(run, &processes_n)[process].kept_from_ns};
     struct step_moments found = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
-    char error[256]; /* of a damaged table: then its marks tell nothing here */
+    char error[256]; /* of a damaged table: then its marks are not used here */
     run_each_mark(run, process, marks_on_mark, &f, error, sizeof error);
     struct series *best = NULL;
     for (size_t i = 0; i < f.n; i++) {

@@ -4,8 +4,8 @@
 #include <string.h>
 #include "analyzer/site/builder.h"
 
-/* Times that are kept: of one place, and of all of them together (16 MiB). */
-enum { DEEPEST = 64 }; /* places in places; what is below is a recursion, or nobody's program */
+/* Times that are kept: of one call site, and of all together (16 MiB). */
+enum { DEEPEST = 64 }; /* nesting of call sites; deeper ones are a recursion, or generated */
 enum { LIMIT = 1 << 16, LIMIT_LEAST = 1 << 8, ALL_TIMES = 1 << 22 };
 
 static const struct {
@@ -59,8 +59,8 @@ static bool says_closure(const struct run_frame *f)
            (strstr(f->function, "closure") || strstr(f->function, "Closure"));
 }
 
-/* The place of a stack, from its caller's place and its innermost frame. What an optimizer calls is the
- * optimizer, but for the closure that computes the loss for it: that happens at its caller. */
+/* The call site of a stack, from its caller's and its innermost frame. What an optimizer calls belongs to the
+ * optimizer, except the closure that computes the loss for it, which belongs to its caller. */
 static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t stack, uint32_t whole)
 {
     const struct run_frame *f = run_stack_frame(t->run, stack);

@@ -12,49 +12,49 @@
 #include "analyzer/run/run.h"
 
 enum step_place_kind {
-    STEP_PLACE_NOTHING, /* of a frame: it makes no place */
+    STEP_PLACE_NOTHING, /* of a frame: it makes no call site */
     STEP_PLACE_LINE,    /* of the user's own code */
     STEP_PLACE_OPTIMIZER,
     STEP_PLACE_BACKWARD,
     STEP_PLACE_CLIP,   /* clips or unscales gradients: an optimizer's step follows */
     STEP_PLACE_ZERO,   /* drops the gradients */
-    STEP_PLACE_LOAD,   /* makes or fills a model: nobody comes by there */
+    STEP_PLACE_LOAD,   /* creates or fills a model: not part of any step */
     STEP_PLACE_MODULE, /* a call of a torch.nn.Module */
 };
 
 enum { STEP_PLACE_ROOT = 0, STEP_PLACE_GAPS = 24 };
 
-struct step_place { /* what a visit touches comes first */
+struct step_place { /* what a visit uses comes first */
     uint32_t parent, depth;
-    uint32_t thread; /* the first that came by: only its visits count */
+    uint32_t thread; /* the first that visited it: only its visits count */
     uint8_t kind, shift;
-    bool module; /* it is one, or below one */
+    bool module; /* it is one, or is below one */
     uint64_t visits;
-    uint64_t last_event;            /* its number, of the last visit */
+    uint64_t last_event;            /* its number, at the last visit */
     int64_t last_ns;                /* of the visits */
     struct times times;             /* of every 2^shift-th visit */
-    uint32_t gaps[STEP_PLACE_GAPS]; /* between visits: so many of 2^i and more events */
+    uint32_t gaps[STEP_PLACE_GAPS]; /* between visits: how many have at least 2^i events */
     int64_t first_ns;
-    uint32_t stack;   /* whose innermost frame is the line; of others: the caller of what makes the place */
-    uint32_t first;   /* the first whole stack that lay in it */
-    const char *name; /* of an optimizer: the function that steps, NULL none seen */
+    uint32_t stack;   /* whose innermost frame is the line; for other kinds: the caller of what makes the call site */
+    uint32_t first;   /* the first whole stack in it */
+    const char *name; /* of an optimizer: the function that steps, NULL if none was seen */
 };
 
 struct step_place_tree {
     struct run *run;
     struct step_place *places;
     size_t n, cap;
-    struct map children;      /* parent and what makes the place → place */
+    struct map children;      /* parent and what makes the call site → call site */
     struct step_place_stack { /* by stack */
-        uint32_t place;       /* + 1; 0: not looked at yet */
+        uint32_t place;       /* + 1; 0: not computed yet */
         uint32_t events;
     } * stacks;
     size_t stacks_n;
     struct map threads; /* thread → index */
-    uint32_t *at;       /* by thread: the place of its last event */
+    uint32_t *at;       /* by thread: the call site of its last event */
     size_t threads_n, at_cap;
     uint32_t thread, thread_index; /* of the last event */
-    size_t times, limit;           /* kept in all; what one place may keep */
+    size_t times, limit;           /* kept in total; what one call site may keep */
     uint64_t events;
     int64_t last_ns;
 };
@@ -63,7 +63,7 @@ struct step_place_tree {
 void step_places_restart(struct step_place_tree *t);
 void step_places_free(struct step_place_tree *t);
 uint32_t step_place_of(struct step_place_tree *t, uint32_t stack);
-/* A thread went from the place of its last event to another. */
+/* A thread went from the call site of its last event to another. */
 void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns);
 uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread);
 
@@ -74,7 +74,7 @@ static inline void step_places_add_event(struct step_place_tree *t, uint32_t thr
         step_place_of(t, stack);
     }
     uint32_t place = STEP_PLACE_ROOT;
-    if (stack < t->stacks_n) { /* not where none was recorded */
+    if (stack < t->stacks_n) { /* not if none was recorded */
         place = t->stacks[stack].place - 1;
         t->stacks[stack].events++;
     }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The demangler refuses names whose parts might not fit on the stack: from 1024 characters on, which
- * real templates pass. Those are done where the stack is large; beyond `LONGEST` a name is nobody's. */
+/* The demangler refuses names whose parts might not fit on the stack: from 1024 characters on, which real templates
+ * exceed. Those are demangled on a large stack; names beyond `LONGEST` are not demangled. */
 enum { SHORT = 1000, LONGEST = 1 << 14, STACK = 64 << 20, OUTPUT_MAX = 1 << 20 };
 
 struct job {
@@ -17,7 +17,7 @@ struct job {
     char *text;
     size_t n, cap;
     bool failed;
-    jmp_buf out; /* a name of a few bytes can stand for gigabytes: it is left in the middle */
+    jmp_buf out; /* a name of a few bytes can expand to gigabytes: demangling is aborted */
 };
 
 static void take(const char *text, size_t length, void *data)
@@ -37,7 +37,7 @@ static void take(const char *text, size_t length, void *data)
     j->text[j->n] = 0;
 }
 
-/* Rust's legacy names look like C++'s and end in a hash: it is asked first, and knows. */
+/* Rust's legacy names look like C++'s and end in a hash: the Rust demangler runs first and recognises its own. */
 static void *work(void *data)
 {
     struct job *j = data;
@@ -64,7 +64,7 @@ static bool work_deep(struct job *j)
     return made && pthread_join(thread, NULL) == 0;
 }
 
-/* Without what the linker and LLVM put behind it. */
+/* Without the suffixes of the linker and LLVM. */
 static char *plain_of(const char *name)
 {
     size_t n = strcspn(name, "@");

@@ -25,8 +25,8 @@ struct named { /* where a function is declared: its scope, by the offset of its 
 };
 
 struct unit {
-    Dwarf_Die die;  /* of the file itself: lines */
-    Dwarf_Die tree; /* its functions: in a .dwo file, or the same */
+    Dwarf_Die die;  /* in the file itself: has the lines */
+    Dwarf_Die tree; /* has the functions: in a .dwo file, or the same */
     bool read;
     struct scope *scopes;
     size_t scopes_n, scopes_cap;
@@ -67,7 +67,7 @@ static void add_unit(struct symbol_units *u, Dwarf_Die *die)
     uint32_t number = (uint32_t)u->n;
     size_t before = u->ranges_n;
 
-    /* What starts at 0 the linker has thrown away. */
+    /* The linker has discarded what starts at 0. */
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
         if (low && low < high) *ARENA_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
     if (u->ranges_n != before) *ARENA_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
@@ -175,8 +175,7 @@ static void read_unit(struct unit *u)
 
 /* ---------------------------------------------------------------- names */
 
-/* The entry that says what it is called: of an inlined or cloned function the abstract one, of a member
- * its declaration. */
+/* The entry with the name: for an inlined or cloned function the abstract one, for a member its declaration. */
 static Dwarf_Die declared(Dwarf_Die die)
 {
     static const unsigned links[] = {DW_AT_abstract_origin, DW_AT_specification};
@@ -192,7 +191,7 @@ static Dwarf_Die declared(Dwarf_Die die)
     return die;
 }
 
-/* "deep::inner" for what has no mangled name: static functions that are only inlined. */
+/* "deep::inner" for functions without a mangled name: static functions that are only inlined. */
 static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
 {
     Dwarf_Die where = declared(*die);
@@ -233,7 +232,7 @@ static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
         else
             high = middle;
     }
-    for (size_t back = 0; low-- > 0 && back < 8; back++) /* damaged ones may overlap */
+    for (size_t back = 0; low-- > 0 && back < 8; back++) /* damaged units may overlap */
         if (address < u->ranges[low].high) return &u->list[u->ranges[low].unit];
     return NULL;
 }
@@ -258,11 +257,11 @@ struct descent {
     Dwarf_Addr address;
     Dwarf_Die *chain;
     size_t n;
-    unsigned visits, depth; /* depth: blocks may be nested as deep as a file is long */
+    unsigned visits, depth; /* depth: blocks may be nested as deep as the file is long */
 };
 
-/* Adds what was inlined around the address, outermost first. A block may have no addresses of its own
- * and something inlined in it that has. */
+/* Adds what was inlined around the address, outermost first. A block may have no addresses of its own but contain an
+ * inlined function that has. */
 static void descend(Dwarf_Die *parent, struct descent *d)
 {
     Dwarf_Die die;

@@ -12,20 +12,20 @@
 struct symbol_units;
 
 struct symbol_unit_place {
-    char *function; /* to be freed; mangled where `mangled`; NULL unknown */
+    char *function; /* free it; mangled if `mangled`; NULL unknown */
     bool mangled;
-    bool whole;       /* the function as the linker knows it: the symbol table may say more */
-    const char *file; /* relative where the compiler had it so; NULL unknown */
+    bool whole;       /* the function as the linker knows it: the symbol table may have a longer name */
+    const char *file; /* relative if the compiler stored it so; NULL unknown */
     int line;         /* 0 unknown */
 };
 
 enum { DWARF_PLACES = 64 };
 
-/* NULL: nothing there. */
+/* NULL: no units. */
 struct symbol_units *symbol_units_new(Dwarf *dwarf);
 void symbol_units_free(struct symbol_units *units);
-/* What stands at an address: the innermost inlined function first, the function that the linker knows
- * last. 0: nothing is known; 1 with function NULL: the line alone. *folder is where it was compiled. */
+/* The functions at an address: the innermost inlined function first, the function that the linker knows last. 0:
+ * nothing is known; 1 with function NULL: only the line. *folder is the compilation directory. */
 size_t symbol_units_at(struct symbol_units *units, Dwarf_Addr address, struct symbol_unit_place *places,
                        const char **folder);
 

@@ -23,7 +23,7 @@ struct symbol_module {
     Dwfl *dwfl;
     Dwfl_Module *mod;
     Dwfl_Callbacks callbacks;
-    char *folders; /* libdwfl's list, and where it is kept */
+    char *folders; /* libdwfl's list, and its storage */
     struct symbol_table *symtab;
     struct symbol_units *units;
     Dwarf_Addr bias; /* of the debugging information */
@@ -33,8 +33,8 @@ struct symbol_module {
 
 /* ---------------------------------------------------------------- opening */
 
-/* A path from a database may be anything: only a plain file is opened, so that a FIFO does not hang
- * and a device does not act. */
+/* A path from a database may be anything: only a regular file is opened, because a FIFO would block and a device could
+ * act. */
 static int open_plain(const char *path, struct stat *st)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -55,7 +55,7 @@ static void read_build_id(struct symbol_module *m)
     for (int i = 0; i < n && i < ID_MAX; i++) snprintf(m->build_id + 2 * i, 3, "%02x", bits[i]);
 }
 
-/* False where the file says, or its age does, that it is another one than was recorded. */
+/* False if the build id or the age shows that it is not the recorded file. */
 static bool same_build(const struct symbol_module *m, const char *build_id, const struct stat *st,
                        const struct symbol_module_search *search)
 {
@@ -64,7 +64,7 @@ static bool same_build(const struct symbol_module *m, const char *build_id, cons
            (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec <= search->recorded_ns;
 }
 
-/* libdwfl takes "+" for: believe a debug link only if its CRC is right. */
+/* libdwfl interprets "+" as: use a debug link only if its CRC is right. */
 static char *folder_list(const struct symbol_module_search *search)
 {
     char *list;
@@ -75,7 +75,7 @@ static char *folder_list(const struct symbol_module_search *search)
                : list;
 }
 
-/* One candidate; NULL and why not. */
+/* Tries one candidate; NULL and the reason. */
 static struct symbol_module *open_file(const char *path, const char *build_id,
                                        const struct symbol_module_search *search, const char **problem)
 {
@@ -97,7 +97,7 @@ static struct symbol_module *open_file(const char *path, const char *build_id,
         return NULL;
     }
     dwfl_report_begin(m->dwfl);
-    m->mod = dwfl_report_elf(m->dwfl, path, path, fd, 0, true); /* takes fd where it succeeds */
+    m->mod = dwfl_report_elf(m->dwfl, path, path, fd, 0, true); /* owns fd on success */
     dwfl_report_end(m->dwfl, NULL, NULL);
     if (m->mod)
         read_build_id(m);
@@ -116,7 +116,7 @@ static bool plain_id(const char *build_id)
     return n > 2 && n <= 2 * ID_MAX && strspn(build_id, "0123456789abcdefABCDEF") == n;
 }
 
-/* The file is gone or another one: the same build may lie in a folder for debugging information. */
+/* The file is missing or different: the same build may be in a folder for debugging information. */
 static struct symbol_module *open_elsewhere(const char *path, const char *build_id,
                                             const struct symbol_module_search *search)
 {
@@ -144,8 +144,8 @@ static struct symbol_module *open_elsewhere(const char *path, const char *build_
     return m;
 }
 
-/* A debuginfod server may have it. libdw asks by itself for the debugging information of a file that is
- * here; what is not here at all is asked for by us, through the library it uses. */
+/* A debuginfod server may have it. libdw itself requests the debugging information of a local file; for a file that is
+ * missing entirely, gpuspy makes the request through the library that libdw uses. */
 static struct symbol_module *open_served(const char *build_id, const struct symbol_module_search *search)
 {
     typedef struct debuginfod_client client;
@@ -167,7 +167,7 @@ static struct symbol_module *open_served(const char *build_id, const struct symb
         free(path);
     }
     if (c) end(c);
-    return m; /* the library stays: libdw has it open, too */
+    return m; /* the library stays open: libdw also uses it */
 }
 
 struct symbol_module *symbol_module_open(const char *path, const char *build_id,
@@ -223,7 +223,7 @@ static char *join(const char *folder, const char *file)
         path = strdup(file);
     else if (asprintf(&path, "%s/%s", folder, file) < 0)
         path = NULL;
-    /* "/build/./x.c" and "/build//x.c" are one file; with ".." it may be a link, and stays. */
+    /* "/build/./x.c" and "/build//x.c" are one file; a path with ".." may contain a link, and stays. */
     for (char *at = path; at && (at = strstr(at, "/."));) {
         if (at[2] == '/')
             memmove(at, at + 2, strlen(at + 2) + 1);
@@ -276,7 +276,7 @@ size_t symbol_module_find(struct symbol_module *m, uint64_t address, struct symb
         struct symbol_module_place p = {.function = function_name(m, address, &found[i]),
                                         .file = found[i].file ? join(folder, found[i].file) : NULL,
                                         .line = found[i].file ? found[i].line : 0};
-        if (p.function || p.file) /* what is damaged may say neither */
+        if (p.function || p.file) /* damaged data may have neither */
             places[kept++] = p;
     }
     if (kept || !(symbol = symbol_at(m, address))) return kept;

@@ -13,7 +13,7 @@ static const char servers_variable[] = "DEBUGINFOD_URLS";
 struct answer {
     uint64_t offset;                 /* key */
     struct run_symbol_place *places; /* the innermost first */
-    size_t n, shown;                 /* shown: the one that stands for all */
+    size_t n, shown;                 /* shown: the one that represents all */
     UT_hash_handle hh;
 };
 
@@ -29,11 +29,11 @@ struct loaded {
 struct symbolizer {
     struct loaded *modules;
     struct symbol_module_search search;
-    char *folders; /* what `search` points to */
-    char *servers; /* the environment's, until somebody wants them; NULL none */
+    char *folders; /* `search` points into it */
+    char *servers; /* the environment's value, until it is used; NULL none */
 };
 
-/* Behind the others, made absolute: libdw takes others to be beside each module. */
+/* Appended to the others, as an absolute path: libdw interprets relative ones as beside each module. */
 static void add_folder(struct symbolizer *s, const char *folder)
 {
     char *list, *absolute = realpath(folder, NULL);
@@ -71,8 +71,8 @@ struct symbolizer *symbolizer_new(void)
     if (!s) return NULL;
     symbolizer_use_debug_dir(s, folders);
     s->servers = servers && *servers ? strdup(servers) : NULL;
-    /* libdw would ask the servers, which distributions name in the environment: a report is not the
-     * moment to wait for a network, or to tell it what runs here. */
+    /* libdw would query the servers that distributions name in the environment: a report must not wait for a network,
+     * or disclose what runs here. */
     unsetenv(servers_variable);
     return s;
 }
@@ -145,7 +145,7 @@ static struct loaded *load(struct symbolizer *s, const char *path, const char *b
     return m;
 }
 
-/* Headers that everybody uses: where std::vector asks for memory, its user is who asked. */
+/* Headers that all programs use: if std::vector allocates, the code that uses it is responsible. */
 static bool of_system(const char *file)
 {
     static const char *const parts[] = {

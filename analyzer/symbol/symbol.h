@@ -18,17 +18,16 @@ struct symbolizer;
 
 struct symbolizer *symbolizer_new(void); /* NULL: out of memory */
 void symbolizer_free(struct symbolizer *s);
-/* Looks into these folders (separated by colons) first. Before anything is asked. */
+/* Searches these folders (separated by colons) first. Call before any look-up. */
 void symbolizer_use_debug_dir(struct symbolizer *s, const char *folders);
-/* Asks the servers in DEBUGINFOD_URLS, too: false where there are none, or no library to ask with, and
- * why in *problem. *servers lives as long as the symbolizer. Before anything is asked. */
+/* Also queries the servers in DEBUGINFOD_URLS: false if there are none, or no library to query them with, and the
+ * reason in *problem. *servers lives as long as the symbolizer. Call before any look-up. */
 bool symbolizer_use_servers(struct symbolizer *s, const char **servers, const char **problem);
 
-/* `offset` is the address minus the module's load bias, as recorded (inside the call, so it is looked
- * up as it is). `build_id` is hexadecimal, NULL not recorded. On success the function is demangled;
- * where functions were inlined it is the innermost one that is no header of the system, and the line is
- * its own. *file is NULL and *line 0 where there is no debugging information. The strings live as long
- * as the symbolizer; asking again is cheap. False: not known. */
+/* `offset` is the address minus the module's load bias, as recorded (it is inside the call, so it is looked up
+ * unchanged). `build_id` is hexadecimal, NULL not recorded. On success the function is demangled; if functions were
+ * inlined it is the innermost one that is not in a system header, with its own line. *file is NULL and *line 0 without
+ * debugging information. The strings live as long as the symbolizer; repeated look-ups are cheap. False: unknown. */
 bool symbolizer_find(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
                      const char **function, const char **file, int *line);
 /* The rest of run_options.symbol_more. */
@@ -37,15 +36,15 @@ extern const struct run_symbol_more symbolizer_more;
 #define SYMBOLIZER_OPTIONS(symbols) \
     .symbol = (symbols) ? symbolizer_find : NULL, .symbol_more = &symbolizer_more, .symbol_data = (symbols)
 
-/* Modules that could not be used, for a line to the user: "cannot read", "has changed since the
- * recording". NULL where i is past the last. */
+/* Modules that could not be used, for a line to the user: "cannot read", "has changed since the recording". NULL if i
+ * is past the last. */
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path);
 
-/* Says them on stderr, each once: all, or (names were there, and are not used) those that changed. */
+/* Prints them on stderr, each once: all, or only those that changed (names exist, but are not used). */
 void symbolizer_complain(const struct symbolizer *s, bool all);
 
-/* What a module has to say, once it was asked: "no symbols", "exported functions alone", "functions, no
- * lines"; NULL: lines. *build_id is the file's, "" none. */
+/* What a module lacks, after look-ups: "no symbols", "exported functions alone", "functions, no lines"; NULL: it has
+ * lines. *build_id is the file's, "" none. */
 const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
                             const char **build_id);
 

@@ -109,8 +109,8 @@ static bool write_chain(struct work *w, int64_t id, const struct run_symbol_plac
     return true;
 }
 
-/* Row: id, path, build id, offset, function, file, line, module id. Names that are there are replaced
- * only by better ones: with a line. */
+/* Row: id, path, build id, offset, function, file, line, module id. Existing names are replaced only by better ones:
+ * with a line. */
 static bool one_frame(struct work *w, sqlite3_stmt *row)
 {
     struct symbolize *s = w->s;
@@ -167,11 +167,11 @@ static bool all_frames(struct work *w)
         if (w->s->progress && ++w->done % PROGRESS_EACH == 0) w->s->progress(w->done, w->all);
     }
     ok = ok && rc == SQLITE_DONE;
-    sqlite3_finalize(row); /* keeps the error that the statement inside had */
+    sqlite3_finalize(row); /* keeps the error of the statement inside */
     return ok;
 }
 
-/* What the file says where the recording does not. */
+/* From the file, if the recording lacks them. */
 static bool all_build_ids(struct work *w)
 {
     sqlite3_stmt *row = NULL;
@@ -215,7 +215,7 @@ static bool prepare(struct work *w)
     return ok;
 }
 
-/* A database by anybody: what the statements run on must be tables, and no trigger may follow. */
+/* Anyone may have made the database: the statements must run on tables, and there must be no trigger. */
 static bool trustworthy(const struct work *w)
 {
     return query_int(w, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('frame', "

@@ -15,21 +15,21 @@
 struct symbolize_module {
     char *path, *build_id; /* build_id "" none */
     uint64_t frames, named, lines;
-    const char *lack; /* why there is no more (symbolizer_lack); NULL: there are lines */
+    const char *lack; /* why no more is known (symbolizer_lack); NULL: there are lines */
 };
 
 struct symbolize {
     struct symbolizer *symbols;
-    void (*progress)(uint64_t done, uint64_t all); /* NULL: nobody watches */
+    void (*progress)(uint64_t done, uint64_t all); /* NULL: no progress is reported */
     /* the result: of native frames */
-    uint64_t frames, named, lines, inlined, changed, nowhere; /* nowhere: their address lies in no file */
+    uint64_t frames, named, lines, inlined, changed, nowhere; /* nowhere: their address is in no file */
     struct symbolize_module *modules;                         /* most frames first, once finished */
     size_t modules_n, modules_cap;
 };
 
-/* All or nothing, also where we are killed. False and one line in `error`. */
+/* All or nothing, even if the process is killed. False and one line in `error`. */
 bool symbolize_database(struct symbolize *s, const char *path, char *error, size_t error_size);
-/* A copy of the database as it is now, journal included, to a file that is not there yet. */
+/* A copy of the database in its current state, journal included, to a file that does not exist yet. */
 bool symbolize_copy(const char *from, const char *to, char *error, size_t error_size);
 void symbolize_finish(struct symbolize *s);
 void symbolize_free(struct symbolize *s);

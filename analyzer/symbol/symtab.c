@@ -9,13 +9,13 @@
  * the rest of it. They are dealt into stretches of address space instead, and a name is read only
  * where it is asked for: the strings alone are 80 MB. */
 struct symbol {
-    uint32_t address, size; /* from the module's start; a module of 4 GiB has none behind that */
+    uint32_t address, size; /* from the module's start; nothing beyond 4 GiB of a module */
     uint32_t number : 30, local : 1, weak : 1;
 };
 
 struct symbol_table {
     Dwfl_Module *mod;
-    struct symbol *symbols; /* by stretch, in no order within */
+    struct symbol *symbols; /* by stretch, unordered within one */
     uint32_t *first;        /* of each stretch, and one past the last */
     size_t stretches;
     uint64_t start; /* of the module */
@@ -48,8 +48,8 @@ static size_t stretch_of(const struct symbol_table *t, uint32_t address)
     return (size_t)((address - t->low) >> t->shift);
 }
 
-/* Puts each symbol into its stretch, in place: a swap brings one to where it belongs. `next` has where each stretch is
- * filled up to. */
+/* Moves each symbol into its stretch, in place: a swap brings one to its position. `next` is the fill position of each
+ * stretch. */
 static void permute(struct symbol_table *t, uint32_t *next)
 {
     for (size_t stretch = 0; stretch < t->stretches; stretch++) {
@@ -66,7 +66,7 @@ static void permute(struct symbol_table *t, uint32_t *next)
     }
 }
 
-/* Takes `all` over. */
+/* Takes over `all`. */
 static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
 {
     uint32_t high = 0, *next;
@@ -91,7 +91,7 @@ static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
     return t->first && next;
 }
 
-/* The table is read once from its beginning to its end: 27 MiB of PyTorch's libraries. */
+/* The table is read once from beginning to end: 27 MiB for PyTorch's libraries. */
 static void release_read(Dwfl_Module *mod, int number)
 {
     GElf_Sym sym;
@@ -149,14 +149,14 @@ static const char *name_of(const struct symbol_table *t, const struct symbol *s)
     return dwfl_module_getsym_info(t->mod, (int)s->number, &sym, &address, NULL, NULL, NULL);
 }
 
-/* Without a size (assembler) it reaches to the next one; with a size, an address behind it is in a
- * function that has no name here. */
+/* A symbol without a size (assembler) extends to the next one; after a symbol with a size, an address is in a function
+ * that has no name here. */
 static bool covers(const struct symbol *s, uint32_t address)
 {
     return !s->size || address - s->address < s->size;
 }
 
-/* Of "malloc", "__libc_malloc" and a local alias the first: global, few underscores. */
+/* Prefers the first of "malloc", "__libc_malloc" and a local alias: global, few underscores. */
 static int rank_of(const struct symbol *s, const char *name)
 {
     size_t underscores = strspn(name, "_");

@@ -7,11 +7,10 @@
 
 struct symbol_table;
 
-/* The table of the file, of its separate debug file, or of .gnu_debugdata, as libdwfl finds it. NULL:
- * there is none. */
+/* The table of the file, of its separate debug file, or of .gnu_debugdata, as libdwfl finds it. NULL: none. */
 struct symbol_table *symbol_table_new(Dwfl_Module *mod);
 void symbol_table_free(struct symbol_table *t);
-/* The function at an address, mangled; NULL where none covers it. Lives as long as the module. */
+/* The function at an address, mangled; NULL if none covers it. Lives as long as the module. */
 const char *symbol_table_at(struct symbol_table *t, uint64_t address);
 
 #endif

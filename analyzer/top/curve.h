@@ -1,5 +1,5 @@
-/* What a series held over the last five minutes: changes by tenth of a second, so that a slow growth shows below the
- * rise and fall of each step. 24 KB, allocated at the first change. */
+/* What a series held over the last five minutes: changes by tenths of a second, so that slow growth is visible below
+ * the rise and fall of each step. 24 KB, allocated at the first change. */
 #ifndef GPUSPY_TOP_CURVE_H
 #define GPUSPY_TOP_CURVE_H
 
@@ -17,14 +17,14 @@ struct top_span {
 };
 
 void top_curve_add(struct top_curve *c, int64_t time_ns, int64_t amount);
-/* Stretches of so many seconds, the last one ends at now_ns, when the series held `level`; none begins before from_ns.
- * Returns their number, at most n, and fills points[0 …], oldest first. */
+/* Intervals of this many seconds, the last one ending at now_ns, when the series held `level`; none begins before
+ * from_ns. Returns their number, at most n, and fills points[0 …], oldest first. */
 size_t top_curve_read(const struct top_curve *c, int64_t now_ns, int64_t level, int64_t from_ns, int seconds,
                       struct top_span *points, size_t n);
 void top_curve_clear(struct top_curve *c);
 
-/* The line through the highest values of stretches, if it rises for sure: by more than three standard errors, and to
- * the end. Bytes per stretch; 0: there is no steady growth. */
+/* The line through the maxima of intervals, if it certainly rises: by more than three standard errors, and up to the
+ * end. Bytes per interval; 0: there is no steady growth. */
 double top_curve_growth(const struct top_span *points, size_t n);
 
 #endif

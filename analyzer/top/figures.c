@@ -1,4 +1,4 @@
-/* What both views say of a recording: its state, rates, and what holds a device. */
+/* What both views show of a recording: its state, rates, and what holds a device. */
 #include "analyzer/top/view_parts.h"
 
 #include <math.h>
@@ -92,7 +92,7 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
     if (d->total_bytes == RUN_UNKNOWN || d->free_bytes == RUN_UNKNOWN) {
         return h;
     }
-    /* what the device said is up to a second old: beside what was allocated then there was this */
+    /* the device's report is up to a second old: this was allocated since */
     const struct top_series *s = top_series_find(m, source, d->device, TOP_DEVICE);
     const int64_t then = s ? top_max(s->bytes - s->after_sample, 0) : 0;
     const int64_t rest =
@@ -106,7 +106,7 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
 
 enum { FORECAST_POINTS = TOP_WINDOW_S / TOP_SLOT_S, FORECAST_MOST_S = 7 * 24 * 3600 };
 
-/* The cache is free for tensors, so what counts is what is live, at its highest in each five seconds. */
+/* The cache is available to tensors, so what counts is live memory, at the maximum of each five seconds. */
 struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, const struct top_device *d)
 {
     const struct top_source *s = &m->sources[source];

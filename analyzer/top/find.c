@@ -11,7 +11,7 @@
 
 enum { GENERATIONS = 64 };
 
-/* The innermost of the process's numbers: its own view of itself. */
+/* The innermost of the process's numbers: in its own namespace. */
 static uint32_t own_pid(uint32_t pid)
 {
     char path[64], line[512];
@@ -72,8 +72,8 @@ char *top_command_of(uint32_t pid)
     return *masked ? strdup(masked) : NULL;
 }
 
-/* A file that the process has open: is it the database of its recording? A path from another mount
- * namespace is reached through the process's own root. */
+/* Is a file that the process has open the database of its recording? A path from another mount namespace is reached
+ * through the process's own root. */
 static bool take_file(const char *file, uint32_t pid, struct top_found *out)
 {
     char within[4096 + 128], error[160];
@@ -86,7 +86,7 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
         }
     }
     if (c.pid != pid && c.pid != own_pid(pid)) {
-        return false; /* a child that has it from its parent */
+        return false; /* a child that inherited it from its parent */
     }
     *out = (struct top_found){.pid = pid, .parent = parent_of(pid), .command = top_command_of(pid)};
     out->database = strndup(within, strlen(within) - 6);
@@ -123,7 +123,7 @@ static bool is_drain(uint32_t pid, const char *task)
     return read && strcmp(name, "gpuspy-drain\n") == 0;
 }
 
-/* The drain usually has a table of descriptors of its own; else the process has the database open. */
+/* The drain usually has its own table of descriptors; otherwise the process has the database open. */
 bool top_find_process(uint32_t pid, struct top_found *out)
 {
     char path[96];

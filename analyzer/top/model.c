@@ -129,7 +129,7 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
 
 /* ---------------------------------------------------------------- one look at one of them */
 
-/* Whether the name still stands for the file that was read. */
+/* Does the name still refer to the file that was read? */
 static bool still_exists(struct top_source *s)
 {
     struct stat st;
@@ -168,7 +168,7 @@ static void read_progress(struct top_source *s, struct progress *p)
     sqlite3_finalize(st);
 }
 
-/* What is waiting in the spool is not seen here; how old what is seen can be at most. */
+/* Events that wait in the spool are not visible here: sets how old the visible data can be at most. */
 static void set_clock(struct top_source *s, const struct top_spool *spool)
 {
     s->waiting_bytes = spool->waiting_bytes;
@@ -197,7 +197,7 @@ static bool read_rows(struct top_model *m, uint32_t source, bool final, int64_t 
     struct top_source *s = &m->sources[source];
     char error[sizeof s->why] = "";
     bool open = run_database_begin_read(&s->db, error, sizeof error);
-    if (!open && final) { /* a folder where nothing may be written: as a report reads it */
+    if (!open && final) { /* a folder without write permission: open it as a report does */
         char *path = s->db.path;
         run_database_end_read(&s->db);
         open = run_database_open(m->run, &s->db, path, error, sizeof error);
@@ -243,7 +243,7 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
         s->state = spool.owned ? s->state : TOP_UNREADABLE;
     } else {
         top_spool_read(s->db.path, progress.at, progress.threads, &spool);
-        bool died = !final && !spool.owned; /* while we looked: once more, to the end */
+        bool died = !final && !spool.owned; /* during the update: once more, to the end */
         s->state = died ? TOP_RECORDING : state_of(s, &spool);
         set_clock(s, &spool);
     }

@@ -29,24 +29,24 @@ struct top_ring {
     uint32_t count[TOP_SLOTS];
 };
 struct top_sum {
-    double seconds; /* that the sum is of */
+    double seconds; /* to which the sum refers */
     int64_t amount;
     uint64_t count;
 };
 void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32_t count);
-/* Of the last `seconds` before now_ns, and the slot that they began in. */
+/* Of the last `seconds` before now_ns, and of the slot in which they began. */
 struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int seconds);
 
-/* What a device, or the host, holds by one layer. */
+/* What a device, or the host, holds in one layer. */
 struct top_series {
     uint32_t source;
     int device; /* -1 for pinned and host */
     enum top_layer layer;
     int64_t bytes;
     uint64_t count;
-    int64_t known;        /* what the recorder says is live, RUN_UNKNOWN */
+    int64_t known;        /* live bytes according to the recorder, RUN_UNKNOWN */
     int64_t peak;         /* RUN_UNKNOWN */
-    int64_t sampled_ns;   /* of a device: when it said how full it is; RUN_UNKNOWN */
+    int64_t sampled_ns;   /* of a device: when it last reported its use; RUN_UNKNOWN */
     int64_t after_sample; /* change of bytes since */
     struct top_ring ring; /* change of bytes, allocations */
     struct top_curve curve;
@@ -55,7 +55,7 @@ struct top_series {
 /* What one stack holds of a series. */
 struct top_place {
     uint32_t series, stack; /* stack: of the run, RUN_NONE */
-    int64_t bytes, before;  /* before: when the watching began */
+    int64_t bytes, before;  /* before: when top began */
     uint64_t count;
     int64_t last_ns; /* its last allocation; RUN_UNKNOWN: none within the window */
     struct top_ring ring;
@@ -77,6 +77,11 @@ struct top_wait { /* one of the last */
     int64_t start_ns, blocked_ns;
 };
 
+struct top_range { /* of NVTX, open */
+    char name[96], domain[48];
+    int64_t start_ns;
+};
+
 struct top_failure {
     uint32_t stack;
     int device;
@@ -89,7 +94,7 @@ struct top_device {
     int device;
     const char *name;
     int64_t total_bytes, free_bytes; /* RUN_UNKNOWN */
-    int64_t sampled_ns;              /* when free_bytes was so, RUN_UNKNOWN */
+    int64_t sampled_ns;              /* the time of free_bytes, RUN_UNKNOWN */
     int64_t own_bytes, other_bytes;  /* of NVML; RUN_UNKNOWN */
     uint32_t other_pid;
     const char *other_name;
@@ -99,19 +104,19 @@ struct top_device {
 };
 
 enum top_state {
-    TOP_WAITING, /* nothing of it could be read yet */
+    TOP_WAITING, /* nothing could be read yet */
     TOP_RECORDING,
     TOP_ENDED,   /* in order */
     TOP_DIED,    /* its rows are complete up to the last call */
     TOP_KILLED,  /* … are not: the rest is in its spool */
-    TOP_TORN,    /* … and the spool is gone */
+    TOP_TORN,    /* … and the spool does not exist any more */
     TOP_DELETED, /* the database */
     TOP_UNREADABLE
 };
 
-enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4 };
+enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4, TOP_RANGES_MAX = 8 };
 
-struct top_alive { /* a row of allocation_row that has not ended as far as we know */
+struct top_alive { /* a row of allocation_row that has not ended, as far as known */
     int64_t id, bytes;
     uint32_t place; /* RUN_NONE: it has */
 };
@@ -127,20 +132,23 @@ struct top_source {
     int64_t rank, start_real_ns, start_mono_ns; /* RUN_UNKNOWN */
     const char *command, *cwd, *host, *run_id;
     uint64_t lost_events, events;
-    int64_t end_ns;        /* of what is shown: the last event that was read, or the end */
-    int64_t clock_ns;      /* since its start, when it was looked at */
-    int64_t fresh_ns;      /* up to when nothing that had happened is missing */
-    int64_t now_ns;        /* the moment that it is shown for */
-    int64_t age_ns;        /* of the data: at most so old; 0 nothing waits in the spool */
+    int64_t end_ns;        /* of the shown data: the last event that was read, or the end */
+    int64_t clock_ns;      /* since its start, at the update */
+    int64_t fresh_ns;      /* up to this time nothing is missing */
+    int64_t now_ns;        /* the moment for which it is shown */
+    int64_t age_ns;        /* maximum age of the data; 0: nothing waits in the spool */
     int64_t waiting_bytes; /* in the spool, not in the database yet */
     struct top_device *devices;
     size_t devices_n, devices_cap;
     struct top_failure failures[TOP_FAILURES_MAX]; /* newest first */
     size_t failures_n;
     uint64_t failures_total;
-    uint64_t failures_seen; /* by the program: without those that PyTorch's allocator answers by freeing its cache */
+    uint64_t failures_seen; /* seen by the program: without those after which PyTorch's allocator frees its cache and
+                               retries */
     struct top_wait waits[TOP_WAITS_MAX]; /* the last ones, a ring: next is the oldest */
     size_t waits_next;
+    struct top_range ranges[TOP_RANGES_MAX]; /* the first that were opened */
+    size_t ranges_n, ranges_total;
     struct top_alive *alive; /* by id */
     size_t alive_n, alive_cap, cursor;
     int64_t unfound_bytes;
@@ -162,19 +170,19 @@ struct top_model {
     struct top_calls *copies, *syncs;
     size_t copies_n, copies_cap, syncs_n, syncs_cap;
     struct map copy_map, sync_map;
-    int64_t began_ns; /* CLOCK_MONOTONIC: the watching */
+    int64_t began_ns; /* CLOCK_MONOTONIC: when top began */
 };
 
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data);
 void top_model_free(struct top_model *m);
-/* A database, being recorded or not: it is read at the next look. */
+/* A database, being recorded or not: it is read at the next update. */
 void top_model_add(struct top_model *m, const char *path);
-/* By rank, before the first look. */
+/* By rank, before the first update. */
 void top_model_sort(struct top_model *m);
-/* Which run a database belongs to, and whether it goes on. False: it cannot be read (yet). */
+/* The run of a database, and whether it is still being recorded. False: it cannot be read (yet). */
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
-/* Reads what is new of all of them. `budget_ns`: how long the search for frees may take, 0 as long as
- * it does. True while one of them still records. */
+/* Reads what is new in all of them. `budget_ns`: how long the search for frees may take, 0: no limit. True while one of
+ * them still records. */
 bool top_model_update(struct top_model *m, int64_t budget_ns);
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api); /* "" unknown */
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
@@ -184,12 +192,11 @@ struct top_series *top_series_find(const struct top_model *m, uint32_t source, i
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
 struct top_device *top_device_at(struct top_source *s, int device);
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size);
-void top_rows_forget(struct top_model *m, uint32_t source);
 
-/* spool_look.c: the spool beside a database, read without touching it. */
+/* spool_look.c: the spool beside a database, read without changing it. */
 struct top_spool {
-    bool exists, owned; /* owned: its process lives and records into it */
-    bool foreign;       /* another gpuspy's: it tells us nothing */
+    bool exists, owned; /* owned: its process is alive and records into it */
+    bool foreign;       /* another gpuspy's: it cannot be read */
     uint32_t pid;
     int64_t start_mono_ns;
     int64_t waiting_bytes; /* beyond `progress` */

@@ -1,10 +1,11 @@
-/* The rows of a recording that came since the last look, and which of those before have ended. */
+/* The rows of a recording that came since the last update, and which earlier ones have ended. */
 #include "analyzer/top/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/text.h"
 #include "schema/store.h"
 
 enum { BLOCK = 256, DENSE = 6, CURVE_ROWS = 1000000 };
@@ -13,7 +14,7 @@ struct reading {
     struct top_model *m;
     struct top_source *s;
     uint32_t source;
-    bool whole; /* the first look: of what ended only the last minute counts */
+    bool whole; /* the first update: of what ended only the last minute counts */
     char *error;
     size_t error_size;
 };
@@ -48,7 +49,7 @@ static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-/* As the store counts: pinned is whatever lies on the host, shared memory is its owner's. */
+/* As the store counts: pinned is whatever is on the host, shared memory counts for its owner. */
 static enum top_layer layer_of(unsigned layer, unsigned space, int device)
 {
     if (space == GS_SPACE_SHARED) {
@@ -194,7 +195,7 @@ static bool read_process(struct reading *r, sqlite3_stmt *st)
     struct run *run = r->m->run;
     s->pid = (uint32_t)sqlite3_column_int64(st, 0);
     s->rank = column_or_unknown(st, 1);
-    if (!s->command) { /* the same at each look */
+    if (!s->command) { /* the same at each update */
         s->command = run_column_command(run, st, 2);
         s->cwd = run_column_text(run, st, 3);
         s->host = run_column_text(run, st, 4);
@@ -210,7 +211,7 @@ static bool read_process(struct reading *r, sqlite3_stmt *st)
     return false;
 }
 
-/* From here on changes are those since: the events before it were read with it or before. */
+/* From here on changes are relative to this: earlier events were read with it or before. */
 static void sampled(struct reading *r, struct top_device *d, int64_t time_ns)
 {
     const uint32_t at = top_series_at(r->m, r->source, d->device, TOP_DEVICE);
@@ -246,7 +247,7 @@ static bool read_sample(struct reading *r, sqlite3_stmt *st)
     struct top_device *d = top_device_at(r->s, device);
     if (d->sampled_ns == RUN_UNKNOWN || time >= d->sampled_ns) {
         sampled(r, d, time);
-        /* NVML's total is a little more than CUDA's: what is used is what counts */
+        /* NVML's total is slightly larger than CUDA's: the used bytes count */
         int64_t total = column_or_unknown(st, 4),
                 used = total == RUN_UNKNOWN ? RUN_UNKNOWN : total - column_or_unknown(st, 3);
         d->total_bytes = d->total_bytes == RUN_UNKNOWN ? total : d->total_bytes;
@@ -327,7 +328,7 @@ static bool read_api(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-/* What the recorder says of itself, as of its last commit. */
+/* What the recorder stored about itself at its last commit. */
 static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
 {
     static const struct {
@@ -359,13 +360,13 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
 /* ---------------------------------------------------------------- reading them */
 
 #define NOTHING INT64_MIN
-/* Calls `each` row until it has enough. False: the table cannot be read. */
+/* Calls `each` for each row until it has enough. False: the table cannot be read. */
 static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t from_ns,
                      bool (*each)(struct reading *, sqlite3_stmt *))
 {
     sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
     int rc = SQLITE_DONE;
-    if (!st) { /* an older recording has not all tables; that those there must be are, was checked */
+    if (!st) { /* an older recording lacks some tables; the required ones were checked */
         return true;
     }
     if (sqlite3_bind_parameter_count(st) > 0) {
@@ -380,10 +381,24 @@ static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t f
     return rc == SQLITE_DONE || rc == SQLITE_ROW || run_database_bad(&r->s->db, r->error, r->error_size);
 }
 
+static bool read_range(struct reading *r, sqlite3_stmt *st)
+{
+    struct top_source *s = r->s;
+    if (s->ranges_n < TOP_RANGES_MAX) {
+        struct top_range *range = &s->ranges[s->ranges_n++];
+        const char *name = (const char *)sqlite3_column_text(st, 0), *domain = (const char *)sqlite3_column_text(st, 1);
+        text_put(range->name, sizeof range->name, "%s", name ? name : "(no name)");
+        text_put(range->domain, sizeof range->domain, "%s", domain ? domain : "");
+        range->start_ns = bounded(sqlite3_column_int64(st, 2));
+    }
+    s->ranges_total++;
+    return true;
+}
+
 static bool read_small(struct reading *r)
 {
     struct top_source *s = r->s;
-    s->failures_n = 0;
+    s->failures_n = s->ranges_n = s->ranges_total = 0;
     return each_row(r,
                     "SELECT pid, rank, command, cwd, host, run_id, start_real_ns, end_ns, complete, "
                     "lost_events FROM process LIMIT 1",
@@ -405,6 +420,10 @@ static bool read_small(struct reading *r)
                     "SELECT count(*) FROM oom WHERE layer = 1 OR NOT EXISTS (SELECT 1 FROM meta WHERE key = "
                     "'torch_version')",
                     NOTHING, 0, read_seen) &&
+           each_row(r,
+                    "SELECT n.name, d.name, m.start_ns FROM recovery_mark r JOIN mark m ON m.id = r.mark_id LEFT JOIN "
+                    "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id",
+                    NOTHING, 0, read_range) &&
            each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, read_recovery_value);
 }
 
@@ -414,8 +433,8 @@ static bool read_time(struct reading *r, sqlite3_stmt *st)
     return false;
 }
 
-/* Of what ended before the first look, what the tables and the curves need: the curves want five minutes, or less of a
- * program that allocates very often. */
+/* Of what ended before the first update, what the tables and the curves need: five minutes for the curves, or less for
+ * a program that allocates very often. */
 static bool find_from(struct reading *r, int64_t *from)
 {
     struct top_source *s = r->s;
@@ -460,7 +479,7 @@ static bool read_events(struct reading *r)
                     s->last_sync, 0, read_sync);
 }
 
-/* The rows after the last that the first look took may all have ended long ago. */
+/* The rows after the last that the first update took may all have ended long ago. */
 static bool skip_to_end(struct reading *r)
 {
     char sql[128];
@@ -474,7 +493,7 @@ static bool skip_to_end(struct reading *r)
     return true;
 }
 
-/* The time of the last event, where the recorder says it nowhere: it has finished, or is an old one. */
+/* The time of the last event, if the recorder stores it nowhere: it has finished, or is an old one. */
 static bool read_last_row(struct reading *r, sqlite3_stmt *st)
 {
     int64_t time = bounded(sqlite3_column_int64(st, 0));
@@ -502,7 +521,7 @@ static int64_t excess(const struct top_model *m, uint32_t source, bool *all_know
         }
         *all_known = *all_known && (s->known != RUN_UNKNOWN || s->bytes == 0);
         int64_t more = s->known == RUN_UNKNOWN ? 0 : arena_add_capped(s->bytes, -s->known);
-        if (more < 0) { /* a free was taken back: what was read is not so any more */
+        if (more < 0) { /* a free was undone: what was read is not valid any more */
             return -1;
         }
         sum = arena_add_capped(sum, more);
@@ -560,7 +579,7 @@ static void search_block(struct search *f, struct top_alive *a, size_t n)
     (dense ? search_range : search_each)(f, a, n);
 }
 
-/* Youngest first for half of the time, then from where the last look stopped. */
+/* Youngest first for half of the time, then from where the last update stopped. */
 static void search(struct search *f, int64_t budget_ns)
 {
     struct top_source *s = f->r->s;
@@ -627,7 +646,7 @@ static void find_ended(struct reading *r, int64_t budget_ns)
 
 /* ---------------------------------------------------------------- one look */
 
-void top_rows_forget(struct top_model *m, uint32_t source)
+static void top_rows_forget(struct top_model *m, uint32_t source)
 {
     struct top_source *s = &m->sources[source];
     for (size_t i = 0; i < m->places_n; i++) {
@@ -669,7 +688,7 @@ static void remember_before(struct top_model *m, uint32_t source)
     }
 }
 
-/* A recorder that says what is live says nothing of what it never had: zero. */
+/* A recorder that stores what is live stores nothing for what it never had: zero. */
 static void fill_known(struct top_model *m, uint32_t source)
 {
     bool is_known = false;

@@ -34,7 +34,7 @@ static void write_all(const char *text, size_t n)
     }
 }
 
-/* write and tcsetattr may be called in a signal handler. */
+/* A signal handler may call write and tcsetattr. */
 static void restore(void)
 {
     if (is_open) {
@@ -56,7 +56,7 @@ static void on_end(int number)
     ending = number;
 }
 
-/* A crash, too, leaves the terminal usable. */
+/* Leaves the terminal usable after a crash, too. */
 static void on_crash(int number)
 {
     restore();
@@ -71,7 +71,7 @@ static void enter(void)
     raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);
     raw.c_cc[VMIN] = 0;
     raw.c_cc[VTIME] = 0;
-    raw.c_cc[VSUSP] = _POSIX_VDISABLE; /* stopped, it would leave the terminal as it is now */
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE; /* a stopped top would leave the terminal in this state */
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     is_open = 1;
     write_all(ENTER, sizeof ENTER - 1);
@@ -115,7 +115,7 @@ void top_screen_size(int *columns, int *rows)
     *rows = size.ws_row;
 }
 
-/* In one write, and between the marks by which a terminal that knows them shows it in one piece. */
+/* In one write, and between the marks by which a terminal that supports them shows it at once. */
 void top_screen_draw(const char *text)
 {
     char *buffer = NULL;
@@ -155,7 +155,7 @@ static int byte(void)
     return n == 1 ? c : n == 0 || errno != EINTR ? -1 : 0;
 }
 
-/* What follows ESC: "[A", "OA", "[5~". An unknown sequence is swallowed whole. */
+/* What follows ESC: "[A", "OA", "[5~". An unknown sequence is skipped as a whole. */
 static int sequence(void)
 {
     static const struct {

@@ -1,7 +1,6 @@
-/* A terminal that is drawn on: the alternate screen, keys as they are typed, put back as it was whatever
- * ends the program. Plain ECMA-48 as every terminal of the last decades has it: the little that is
- * needed (home, erase to the end of the line, alternate screen) is the same in all of terminfo's
- * entries that anybody runs a training under. */
+/* A terminal for drawing: the alternate screen, keys as they are typed, restored however the program ends. Plain
+ * ECMA-48, which every terminal supports: the few sequences that are needed (home, erase to the end of the line,
+ * alternate screen) are the same in all relevant terminfo entries. */
 #ifndef GPUSPY_TOP_SCREEN_H
 #define GPUSPY_TOP_SCREEN_H
 
@@ -21,16 +20,16 @@ enum top_screen_key { /* besides characters */
                       KEY_END,
                       KEY_BACK_TAB,
                       KEY_RESIZE,
-                      KEY_QUIT /* a signal, or the terminal is gone */
+                      KEY_QUIT /* a signal, or the terminal is closed */
 };
 
-/* False: stdin or stdout is no terminal that can do this. */
+/* False: stdin or stdout is not a terminal that can do this. */
 bool top_screen_open(void);
 void top_screen_close(void);
 void top_screen_size(int *columns, int *rows);
 /* Draws `text`, lines that fit; the last one (without \n) at the bottom. */
 void top_screen_draw(const char *text);
-/* The next key, or KEY_NONE after so many milliseconds. */
+/* The next key, or KEY_NONE after this many milliseconds. */
 int top_screen_key(int milliseconds);
 
 #endif

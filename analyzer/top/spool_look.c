@@ -1,4 +1,4 @@
-/* The spool of a running recording as a stranger may look at it: attached for reading only. */
+/* The spool of another process's recording: attached read-only. */
 #include "analyzer/top/model.h"
 
 #include <errno.h>
@@ -10,10 +10,10 @@
 
 enum { LOOKED_INTO = 4096 };
 
-/* What NVML says once a second waits for most of that second: it is nothing that the program did. */
+/* What NVML reports once per second waits for most of that second: the program did not cause it. */
 static int64_t without_samples(const uint8_t *at, int64_t waiting)
 {
-    _Alignas(8) uint8_t bytes[LOOKED_INTO]; /* a copy: what is there may change while it is read */
+    _Alignas(8) uint8_t bytes[LOOKED_INTO]; /* a copy, because the original may change while it is read */
     if (waiting > LOOKED_INTO) {
         return waiting;
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/site/site.h"
 
-/* PyTorch's allocator is below every tensor: it says nothing of who asked it. */
+/* PyTorch's allocator is below every tensor: it does not show which code requested it. */
 static bool is_allocator(const char *module)
 {
     const char *slash = module ? strrchr(module, '/') : NULL;
@@ -38,8 +38,7 @@ struct result_site top_site(struct top_tables *t, uint32_t stack, bool native)
     return native ? native_site(t->model, stack) : site_of(t->model->run, stack, &t->helpers);
 }
 
-/* Lines as the report tells them apart; functions by their name and file, the same pointers where they
- * are the same text. */
+/* Lines as the report distinguishes them; functions by their name and file, the same pointers for the same text. */
 static uint64_t key_of(const struct result_site *s, bool function)
 {
     if (!function) {
@@ -61,7 +60,8 @@ static void forget_groups(struct top_tables *t)
     }
 }
 
-/* Which functions many lines call is seen better the more stacks there are; when there is a quarter more. */
+/* Functions that many lines call are found more reliably with more stacks: searched again when there are a quarter
+ * more. */
 static void find_helpers(struct top_tables *t)
 {
     const size_t stacks = run_stack_count(t->model->run);

@@ -1,4 +1,4 @@
-/* What is shown of the model: rows by line or by function, of what the person chose. */
+/* The visible part of the model: rows by line or by function, as chosen by the user. */
 #ifndef GPUSPY_TOP_TABLE_H
 #define GPUSPY_TOP_TABLE_H
 
@@ -13,27 +13,27 @@ struct top_choice {
     enum top_table table;
     enum top_sort sort;
     int source, device; /* TOP_ALL */
-    int layer;          /* enum top_layer, or AUTO: tensors where a process has any, else the device */
-    bool native;        /* places in C and C++ */
-    char filter[128];   /* part of a place; "" none */
+    int layer;          /* enum top_layer, or AUTO: tensors if a process has any, else the device */
+    bool native;        /* call sites in C and C++ */
+    char filter[128];   /* part of a call site; "" none */
 };
 
 struct top_row {
     struct result_site site;
     uint32_t kind, api, source; /* of calls */
-    int64_t bytes;              /* held now; of copies: in all */
-    uint64_t count;             /* live allocations; calls in all */
+    int64_t bytes;              /* held now; of copies: in total */
+    uint64_t count;             /* live allocations; calls in total */
     int64_t growth;             /* of bytes over the last minute */
-    int64_t since;              /* of bytes since the watching began */
-    double rate;                /* allocations or calls a second, of late */
-    double byte_rate;           /* copies: bytes a second */
-    double busy;                /* waits: share of the time blocked, of late */
+    int64_t since;              /* of bytes since top began */
+    double rate;                /* recent allocations or calls per second */
+    double byte_rate;           /* copies: bytes per second */
+    double busy;                /* waits: recent share of the time blocked */
     int64_t blocked_ns;
     int64_t last_ns; /* RUN_UNKNOWN */
-    bool shown;      /* something is to be said of it */
+    bool shown;      /* there is something to show */
 };
 
-/* Places by stack and mode, so that a stack is looked up once. */
+/* Call sites by stack and mode, so that a stack is looked up once. */
 struct top_tables {
     struct top_model *model;
     struct top_groups {
@@ -44,8 +44,8 @@ struct top_tables {
         size_t n, cap;
     } groups[2][2];                 /* function?, native? */
     struct map helpers;             /* functions of the user's own that many lines call, see site.h */
-    size_t helpers_of;              /* stacks that they were found among */
-    const struct run_frame *frames; /* where they lie: sites point there */
+    size_t helpers_of;              /* number of stacks among which they were found */
+    const struct run_frame *frames; /* the array into which sites point */
     struct top_row *rows;
     size_t n, cap;
     int64_t total; /* bytes of all rows before the filter; of waits: ns */
@@ -54,7 +54,7 @@ struct top_tables {
 /* Fills rows, sorted. */
 void top_tables_fill(struct top_tables *t, const struct top_choice *choice);
 void top_tables_free(struct top_tables *t);
-/* The layer that AUTO means for a process. */
+/* The layer that AUTO selects for a process. */
 enum top_layer top_layer_of(const struct top_model *m, uint32_t source);
 struct result_site top_site(struct top_tables *t, uint32_t stack, bool native);
 

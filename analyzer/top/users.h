@@ -1,4 +1,5 @@
-/* Processes that use a GPU and are not recorded, by NVML. A thread asks it: a driver that hangs holds up nobody. */
+/* Processes that use a GPU and are not recorded, by NVML. A separate thread queries it, so that a driver that hangs
+ * blocks nothing else. */
 #ifndef GPUSPY_TOP_USERS_H
 #define GPUSPY_TOP_USERS_H
 
@@ -15,11 +16,11 @@ struct top_user {
 struct top_users {
     struct top_user *at; /* by pid and device */
     size_t n;
-    bool known; /* NVML has answered */
+    bool known; /* NVML has responded */
 };
 
-/* Replaces `users` with what is known now; the first call starts the thread, and waits for its first answer at most so
- * long. */
+/* Replaces `users` with what is known now; the first call starts the thread, and waits at most this long for its first
+ * answer. */
 void top_users_update(struct top_users *users, int wait_ms);
 void top_users_free(struct top_users *users);
 

@@ -53,7 +53,7 @@ static enum terminal_style alarm(double share)
     return share >= 0.95 ? TERMINAL_RED : share >= 0.85 ? TERMINAL_YELLOW : TERMINAL_BOLD;
 }
 
-/* Whole or not at all: half a number is a wrong one. */
+/* Printed whole or not at all: part of a number would be wrong. */
 static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
@@ -107,7 +107,7 @@ static void forecast(struct top_line *l, const struct top_forecast *f)
     }
 }
 
-/* From the lowest to the highest of it, so that a slow growth shows. */
+/* Scaled from its minimum to its maximum, so that slow growth is visible. */
 static void curve_line(struct top_line *l, uint32_t source, const struct top_device *d, const struct top_series *series)
 {
     static const char *const block[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -233,6 +233,24 @@ static void process_line(struct top_line *l, uint32_t source)
     top_finish(l);
 }
 
+/* "  in load 12.3 s, lib: step 40 ms", from the outermost on. */
+static void ranges_line(struct top_line *l, const struct top_source *s)
+{
+    char name[TOP_LINE], domain[TOP_LINE], time[UNITS_TEXT];
+    top_put(l, TERMINAL_BOLD, "  in");
+    for (size_t i = 0; i < s->ranges_n; i++) {
+        const struct top_range *r = &s->ranges[i];
+        terminal_clean(name, sizeof name, r->name, l->v->term.utf8);
+        terminal_clean(domain, sizeof domain, r->domain, l->v->term.utf8);
+        piece(l, TERMINAL_PLAIN, "%s %s%s%s %s", i ? "," : "", domain, *domain ? ": " : "", name,
+              units_format_seconds(time, (double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
+    }
+    if (s->ranges_total > s->ranges_n) {
+        piece(l, TERMINAL_PLAIN, " and %zu more", s->ranges_total - s->ranges_n);
+    }
+    top_finish(l);
+}
+
 static void failure_line(struct top_line *l, const struct top_source *s)
 {
     const struct top_failure *f = &s->failures[0];
@@ -275,6 +293,9 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         top_put(l, TERMINAL_PLAIN, "%s of host memory", top_bytes(text, pinned->bytes));
         growth(l, pinned, s->now_ns);
         top_finish(l);
+    }
+    if (s->ranges_n && !brief) {
+        ranges_line(l, s);
     }
     if (s->failures_n) {
         failure_line(l, s);

@@ -14,7 +14,7 @@ static double seconds(int64_t ns)
     return ns == RUN_UNKNOWN ? NAN : (double)ns / 1e9;
 }
 
-/* The highest value of each five seconds of the last five minutes, as far as they are known; the last one ends now. */
+/* The maximum of each five seconds of the last five minutes, as far as known; the last one ends now. */
 static json_t *curve_json(const struct top_model *m, const struct top_series *s)
 {
     const struct top_source *source = &m->sources[s->source];
@@ -98,6 +98,20 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
     return list;
 }
 
+static json_t *ranges_json(const struct top_source *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->ranges_n; i++) {
+        const struct top_range *r = &s->ranges[i];
+        json_t *o = json_object();
+        set_text(o, "name", r->name);
+        set_text(o, "domain", *r->domain ? r->domain : NULL);
+        set_real(o, "open_s", seconds(top_max(s->now_ns - r->start_ns, 0)));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *source_json(struct top_tables *t, uint32_t source)
 {
     struct top_model *m = t->model;
@@ -141,6 +155,8 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set(o, "devices", devices);
     set(o, "live", series);
     set(o, "failures", failures);
+    set(o, "ranges", ranges_json(s));
+    set_count(o, "ranges_total", s->ranges_total);
     set(o, "last_waits", waits_json(t, s));
     return o;
 }
@@ -212,7 +228,7 @@ void top_view_json(const struct top_view *v, size_t top, FILE *out)
         }
         set(o, names[table], rows);
     }
-    for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find out what the helpers are */
+    for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find the helpers */
         json_array_append_new(processes, source_json(t, (uint32_t)i));
     }
     set(o, "unrecorded", users_json(&v->users));

@@ -1,4 +1,4 @@
-/* A line of the screen as it grows, and what stands in it. */
+/* A line of the screen while it is built. */
 #include "analyzer/top/view_parts.h"
 
 #include <stdarg.h>

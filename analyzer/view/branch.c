@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- building */
 
-/* What passes on what it is asked: a row of it would tell nothing. */
+/* Frames that only pass a call on: a row for them would be useless. */
 static const struct {
     const char *file, *function; /* the end of the path; a part of the name, NULL any */
 } plumbing[] = {
@@ -32,7 +32,7 @@ static const struct {
     {"<frozen importlib._bootstrap_external>", NULL},
 };
 
-/* What a decorator puts around a function: a function in it, or one of the names that all of them take. */
+/* What a decorator puts around a function: a function inside it, or one of the names that all decorators use. */
 static bool wrapper(const char *function)
 {
     static const char *const names[] = {
@@ -65,13 +65,13 @@ struct building {
     bool full;
 };
 
-/* Not with the last call of a path: what allocates is shown, whatever it is. */
+/* Not for the last call of a path: what allocates is always shown. */
 static bool left_out(const struct building *g, const struct profile_call_node *n)
 {
     return !g->full && n->children_n && !n->self && !n->self_count && view_branch_plumbing(n->frame);
 }
 
-/* The calls of one line may be told apart by what was left out above them only: they are one branch. */
+/* The calls of one line that differ only in frames that were left out above them: they are one branch. */
 struct group {
     const struct profile_call_node **nodes;
     size_t n, cap;
@@ -96,7 +96,7 @@ static int by_frame(const void *a, const void *b)
     return x->total != y->total ? (x->total > y->total ? -1 : 1) : 0;
 }
 
-/* By what they say where they weigh the same: addresses differ from run to run. */
+/* Equal weights are ordered by text, because addresses differ from run to run. */
 static int compare_branches(const void *a, const void *b)
 {
     const struct view_branch *x = *(struct view_branch *const *)a, *y = *(struct view_branch *const *)b;
@@ -123,7 +123,7 @@ static void build_children(const struct building *g, struct view_branch *b, stru
     qsort(b->children, b->n, sizeof(struct view_branch *), compare_branches);
 }
 
-/* Not deeper than the tree, which has a limit. */
+/* No deeper than the tree, which has a limit. */
 static void build(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes, size_t n)
 {
     struct group below = {0};
@@ -161,7 +161,7 @@ static enum view_branch_kind kind_of(const struct run_frame *f)
     return site_is_library_file(f->file) ? BRANCH_LIBRARY : BRANCH_OWN;
 }
 
-/* What all allocations and calls of PyTorch's operations go through: it tells none from the others. */
+/* Frames that all allocations and calls of PyTorch's operations have in common. */
 static bool internal(const struct run_frame *f)
 {
     static const char *const parts[] = {
@@ -221,8 +221,7 @@ enum view_branch_kind view_branch_kind_of(const struct view_branch *b)
     return kind_of(telling(b->first, b->end)->frame);
 }
 
-/* "model/train.py:25 Model.forward"; of the file of `before` the line alone tells. `file`: without
- * folders. */
+/* "model/train.py:25 Model.forward"; only the line if it is in the file of `before`. `file`: without folders. */
 static char *frame_label(const struct draw_text *v, const struct run_frame *f, const struct run_frame *before,
                          bool file, char *out, size_t size)
 {
@@ -251,7 +250,7 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
     return out;
 }
 
-/* How the C library starts programs and threads: above all calls there are. */
+/* How the C library starts programs and threads: above all other calls. */
 static bool start_of_all(const struct run_frame *f)
 {
     static const char *const names[] = {"_start",
@@ -267,15 +266,14 @@ static bool start_of_all(const struct run_frame *f)
     return false;
 }
 
-/* Source that was built with debugging information is nobody's library, nearly always: in a program of C or
- * C++ it is what the user wrote. */
+/* Source with debugging information is nearly always the user's own in a program of C or C++. */
 static bool native_line(const struct run_frame *f)
 {
     return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !internal(f) &&
            strncmp(f->file, "/usr/include/", 13) != 0;
 }
 
-/* Is it to be named where a chain is? Of a framework's own calls, none of which tells more, the first. */
+/* Is the frame named in a chain? Of a framework's own calls, which are equally uninformative, only the first. */
 static bool named(const struct profile_call_node *n, const struct profile_call_node *tells, const struct view_branch *b)
 {
     enum view_branch_kind kind = kind_of(n->frame);
@@ -283,7 +281,7 @@ static bool named(const struct profile_call_node *n, const struct profile_call_n
     if (n == b->end && tells != n && internal(n->frame)) return false; /* the allocator itself */
     if (n != b->end && start_of_all(n->frame)) return false;
     if (native_line(n->frame))
-        return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each round of itself */
+        return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each level of a recursion */
     return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
            (n == b->first && tells == b->end && !view_branch_plumbing(n->frame));
 }
@@ -306,7 +304,7 @@ static const struct profile_call_node *last_named(const struct view_branch *b)
     return named(b->end, tells, b) ? b->end : tells;
 }
 
-/* Of calls in one file the file is named once. */
+/* Consecutive calls in one file name the file once. */
 static bool whole_label(const struct draw_text *v, const struct view_branch *b, bool file, char *out, size_t size,
                         int columns)
 {
@@ -326,8 +324,8 @@ static bool whole_label(const struct draw_text *v, const struct view_branch *b, 
 
 enum { PLACE_MOST = 72 }; /* columns of a file's name and line: longer ones are cut */
 
-/* "train.py:25 Model.forw…": the function is cut, never the place before it. A native call is named by its function,
- * whose end says more. */
+/* "train.py:25 Model.forw…": the function is cut, never the file and line before it. A native call is named by its
+ * function, whose end is more informative. */
 static void cut_label(const struct draw_text *v, const struct run_frame *f, char *out, size_t size, int columns)
 {
     const char *mark = v->term.utf8 ? "…" : "...";
@@ -346,7 +344,7 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
     }
 }
 
-/* The first call in the user's own code: it tells branches apart that end in the same helper. NULL: none. */
+/* The first call in the user's own code: it distinguishes branches that end in the same helper. NULL: none. */
 static const struct profile_call_node *first_own(const struct view_branch *b)
 {
     const struct profile_call_node *found = NULL;
@@ -356,8 +354,8 @@ static const struct profile_call_node *first_own(const struct view_branch *b)
     return found;
 }
 
-/* "train.py:90 → :40 step": the branch's first own call, which tells it from its neighbours, then the call that tells
- * most, then the chain's end, each as far as there is room. */
+/* "train.py:90 → :40 step": the branch's first own call, which distinguishes it from its neighbours, then the most
+ * informative call, then the chain's end, each if there is room. */
 static void telling_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
     enum { END_LEAST = 12 };
@@ -428,7 +426,7 @@ size_t view_branch_shown(const struct view_branch *b, const struct view_branch_l
 
     *rest = 0;
     while (n < b->n && n < l->top && b->children[n]->total >= l->least) n++;
-    if (b->n == n + 1) n++; /* a line that says that there is one more takes as much room as the one */
+    if (b->n == n + 1) n++; /* a line "one more" takes as much room as that row itself */
     for (size_t i = n; i < b->n; i++) *rest += b->children[i]->total;
     return n;
 }

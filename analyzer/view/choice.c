@@ -27,7 +27,7 @@ static int no_such_process(const char *who, const struct run_process *all, size_
     return EXIT_NO;
 }
 
-/* A recording that names no GPU at all (of old, or of a program without one) is not held to it. */
+/* A recording that names no GPU (an old one, or of a program without one) is accepted for any GPU. */
 static int find_device(const char *who, const struct run *run, int device)
 {
     size_t n, at = 0;
@@ -55,7 +55,7 @@ static struct run *open_run(const char *who, const char *const *paths, size_t n,
     return run;
 }
 
-/* Opens again those files alone that hold the chosen processes: a file is a process. */
+/* Opens only the files with the chosen processes again: each process has its own file. */
 static struct run *open_chosen(const char *who, struct run *run, const struct view_choice *c, size_t chosen_n,
                                struct run_options *options)
 {

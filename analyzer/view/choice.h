@@ -1,5 +1,5 @@
-/* Which of a run's processes and GPUs are looked at: --device, --process and --rank, the same of every
- * command that reads. */
+/* Which of a run's processes and GPUs are read: --device, --process and --rank, the same for every command that reads.
+ * */
 #ifndef GPUSPY_CHOICE_H
 #define GPUSPY_CHOICE_H
 
@@ -32,9 +32,9 @@ struct view_choice {
             "only the process with this rank"                                           \
     }
 
-/* Opens a recording (as run_open does) and leaves the chosen processes. NULL after a line on stderr that
- * begins with `who`; *code is then how the program ends: EXIT_NO where the run has no such process or GPU.
- * options->by_device and ->device are set. */
+/* Opens a recording (as run_open does) and keeps only the chosen processes. NULL after a line on stderr that begins
+ * with `who`; *code is then the exit status: EXIT_NO if the run has no such process or GPU. Sets options->by_device and
+ * ->device. */
 struct run *view_choice_open(const char *who, const char *const *paths, size_t n, const struct view_choice *choice,
                              struct run_options *options, int *code);
 

@@ -1,4 +1,4 @@
-/* How results are shown on stdout: colour, width, the pager. What every command that prints views takes. */
+/* How results are shown on stdout: colour, width, the pager. Options of every command that prints views. */
 #ifndef GPUSPY_DISPLAY_H
 #define GPUSPY_DISPLAY_H
 
@@ -8,7 +8,7 @@
 struct view_display_settings {
     const char *colour; /* NULL: auto */
     bool no_pager;
-    int lines; /* that are printed at most; 0 unknown */
+    int lines; /* of the output, at most; 0 unknown */
 };
 
 #define DISPLAY_OPTIONS(type, member)                                                  \
@@ -26,7 +26,7 @@ struct view_display_settings {
             "print without GPUSPY_PAGER, PAGER or less"                                \
     }
 
-/* When the result is there to be printed: what stdout can show, with a pager before it if wanted. */
+/* Call when the result is ready to be printed: returns what stdout can show, after starting a pager if wanted. */
 struct terminal view_display_start(const struct view_display_settings *settings);
 
 #endif

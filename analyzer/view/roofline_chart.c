@@ -11,7 +11,7 @@
 #define LABEL 9  /* "1.98 P  |" */
 #define RIGHT 13 /* names of the roofs */
 
-/* Lines at three heights of a cell, by characters that all fonts for terminals have (they often lack braille). */
+/* Draws lines at three heights of a cell, by characters that all terminal fonts have (many lack braille). */
 #define HIGH 3
 struct canvas {
     int columns;
@@ -20,7 +20,7 @@ struct canvas {
     double left, right, bottom, top; /* log10 */
 };
 
-#define MAIN 8 /* it is of the roof that counts */
+#define MAIN 8 /* it belongs to the main roof */
 
 static void dot(struct canvas *c, int x, int y, bool light)
 {
@@ -43,7 +43,7 @@ static double intensity_at(const struct canvas *c, int x)
     return pow(10, c->left + (c->right - c->left) * x / (c->columns - 1));
 }
 
-/* Decades that hold all points and the ridges, with some room around. */
+/* Decades that contain all points and ridges, with some margin. */
 static void range(const struct view_roof_chart *r, struct canvas *c)
 {
     double low = INFINITY, high = 0, least = INFINITY, most = 0;
@@ -80,7 +80,7 @@ static void draw(const struct view_roof_chart *r, struct canvas *c)
         int x = x_of(c, r->points[i].intensity), y = y_of(c, r->points[i].flops_per_s) / HIGH;
         y = y < 0 ? 0 : y >= ROWS ? ROWS - 1 : y;
         x = x < 0 ? 0 : x >= c->columns ? c->columns - 1 : x;
-        while (c->mark[y][x] && x + 1 < c->columns) /* two at one place stand beside each other */
+        while (c->mark[y][x] && x + 1 < c->columns) /* two at one position are shown side by side */
             x++;
         c->mark[y][x] = r->points[i].mark;
     }
@@ -104,7 +104,7 @@ static void cell(const struct canvas *c, int row, int column, const struct termi
                 terminal_style(term, TERMINAL_PLAIN));
 }
 
-/* "312 T" of operations a second; below one "1e-4". */
+/* "312 T" operations per second; below one "1e-4". */
 static void short_rate(double rate, char out[16])
 {
     static const char unit[] = " kMGTPE";
@@ -129,7 +129,7 @@ static bool tick(const struct canvas *c, int row, double *rate)
 static void name_of(const struct view_roof_chart *r, const struct canvas *c, int row, char out[24])
 {
     out[0] = 0;
-    for (size_t i = 0; i < r->roofs_n && !*out; i++) /* the one that counts has the row for itself */
+    for (size_t i = 0; i < r->roofs_n && !*out; i++) /* the main roof has the row for itself */
         if (y_of(c, r->roofs[i].flops_per_s) / HIGH == row) snprintf(out, 24, " %.12s", r->roofs[i].name);
 }
 

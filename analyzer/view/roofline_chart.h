@@ -12,7 +12,7 @@ struct view_roof_chart {
     struct {
         const char *name;
         double flops_per_s;
-    } roofs[ROOF_CHART_ROOFS]; /* [0] is the one that counts; the others are drawn lightly */
+    } roofs[ROOF_CHART_ROOFS]; /* [0] is the main roof; the others are drawn lightly */
     size_t roofs_n;
     struct {
         char mark; /* a letter */
@@ -21,7 +21,7 @@ struct view_roof_chart {
     size_t points_n;
 };
 
-/* Nothing where a point has no place on a logarithmic axis. */
+/* Draws nothing if a point cannot be placed on a logarithmic axis. */
 void view_roof_chart(const struct view_roof_chart *c, const struct terminal *term, FILE *out);
 
 #endif

@@ -7,8 +7,7 @@
 #define COLUMNS_MAX 160
 #define LABEL 12 /* columns of the axis' labels: "1023.99 MiB " */
 
-/* The most in each of `columns` equal stretches of [0, end]; what holds at a stretch's start
- * counts. */
+/* The maximum in each of `columns` equal intervals of [0, end], including the value at the interval's start. */
 static void sample(const struct result_timeline *t, double end, int columns, int64_t *most)
 {
     size_t i = 0;
@@ -30,7 +29,7 @@ static int eighths(int64_t bytes, double per_row, int row)
 {
     double height = per_row > 0 ? (double)bytes / per_row - row : 0;
 
-    if (bytes > 0 && row == 0 && height < 0.125) return 1; /* something is not nothing */
+    if (bytes > 0 && row == 0 && height < 0.125) return 1; /* small amounts remain visible */
     return height >= 1 ? 8 : height <= 0 ? 0 : (int)(height * 8 + 0.5);
 }
 

@@ -1,4 +1,4 @@
-/* What was learned from recordings, and what is known in all. */
+/* What was learned from recordings, and everything that is known. */
 #ifndef GPUSPY_VIEW_CALIBRATION_H
 #define GPUSPY_VIEW_CALIBRATION_H
 

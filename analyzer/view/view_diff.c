@@ -1,4 +1,4 @@
-/* A comparison for a terminal: the sentence, what changed, what else is told of both runs. */
+/* A comparison for a terminal: the sentence, what changed, and the other figures of both runs. */
 #include "analyzer/view/view_diff.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 6 };
 
-/* A table whose numbers line up; the last cell takes what is left of the line. */
+/* A table with aligned numbers, whose last cell takes the rest of the line. */
 struct line {
     char cell[CELLS][LINE];
     enum terminal_style style[CELLS];
@@ -77,8 +77,8 @@ static void fit_place(const struct view_diff *v, char *out, size_t size, const c
     text_put(out, size, "%s", fitting);
 }
 
-/* Shortens "train.py:41 → folder/train_2.py:47  step" to `room` columns: first the function, then the folder; a second
- * place goes to the next line. A file and its line stay whole unless they are wider than the terminal. */
+/* Shortens "train.py:41 → folder/train_2.py:47 step" to `room` columns: first the function, then the folder; a second
+ * call site goes to the next line. A file and its line stay whole unless they are wider than the terminal. */
 static void fit_location(const struct view_diff *v, char *out, size_t size, const char *text, int room)
 {
     char location[LINE], place[LINE], moved[16];
@@ -98,7 +98,7 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
     text_put(out + strlen(out), size - strlen(out), "%s%s%s", place, *function ? "  " : "", function);
 }
 
-/* The columns of the places in "train.py:41 → folder/train_2.py:47  step", without folder and function. */
+/* The columns of the call sites in "train.py:41 → folder/train_2.py:47 step", without folder and function. */
 static int least_columns(const char *text)
 {
     char location[LINE];
@@ -109,7 +109,7 @@ static int least_columns(const char *text)
     return terminal_columns(location) - folder;
 }
 
-/* The last cell: if it has no room beside the figures, it gets a line of its own. */
+/* The last cell: if it does not fit beside the figures, it gets its own line. */
 static void print_last(const struct view_diff *v, const struct line *l, int n, int room)
 {
     char cut[LINE];
@@ -247,7 +247,7 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path ? path : "";
 }
 
-/* "train.py:41 → 47  step"; a file of another name is named, too: "v1.py:41 → v2.py:47  step". */
+/* "train.py:41 → 47 step"; a file with another name is also named: "v1.py:41 → v2.py:47 step". */
 static void line_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
 {
     char place[LINE], function[LINE], old[LINE] = "", before[LINE] = "", tail[32] = "";
@@ -332,7 +332,7 @@ static const char *counted(const struct view_diff *v)
     return v->diff->wish.what == PROFILE_WAITS ? "waits" : v->diff->wish.what == PROFILE_COPIES ? "copies" : "blocks";
 }
 
-/* The cell that says what the line is of. */
+/* The cell that names what the row is about. */
 static char *last_of(const struct view_diff *v, struct line *l, bool category)
 {
     return l->cell[wide(v) ? 4 + category : 3];
@@ -453,7 +453,7 @@ static void who(const struct view_diff *v, int side, const struct diff_unit *u, 
     }
 }
 
-/* Processes are in order of rank where they have one: see diff.c. */
+/* Processes are in order of rank if they have one: see diff.c. */
 static int by_width(const void *x, const void *y)
 {
     const struct diff_unit *a = *(const struct diff_unit *const *)x, *b = *(const struct diff_unit *const *)y;
@@ -519,10 +519,10 @@ static void view_units(const struct view_diff *v)
 
 static void figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
-    if (!isfinite(value)) {
-        text_put(out, LINE, "?");
-    } else if (text) {
+    if (text) {
         text_put(out, LINE, "%s", text);
+    } else if (!isfinite(value)) {
+        text_put(out, LINE, "?");
     } else if (strcmp(f->unit, "bytes") == 0) {
         char bytes[UNITS_TEXT];
         text_put(out, LINE, "%s", units_format_bytes(bytes, units_whole(value)));
@@ -549,7 +549,7 @@ static void figure_change(const struct diff_figure *f, struct line *l)
         return;
     }
     figure_text(f, fabs(change), NULL, text);
-    if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* beyond, a share says nothing */
+    if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* for larger changes a share is meaningless */
         units_format_share(share, fabs(change / f->value[0]));
     }
     text_put(l->cell[3], LINE, "%s%s%s%s%s", change < 0 ? "-" : "+", text, *share ? " (" : "", share,
@@ -571,6 +571,31 @@ static void view_figures(const struct view_diff *v)
     fprintf(v->out, "\n%sSide by side%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), d->units_n > 1 ? "; peaks are the highest of any process" : "");
     grid_print(v, &g);
+}
+
+static void view_scopes(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
+    const size_t shown = d->scopes_n < v->top ? d->scopes_n : v->top;
+    for (size_t i = 0; i < shown; i++) {
+        const struct diff_scope *s = &d->scopes[i];
+        const struct diff_figure f = {.key = "", .unit = "bytes", .value = {s->peak[0], s->peak[1]}};
+        struct line *l = line_new(&g);
+        char name[128], domain[64];
+        terminal_clean(name, sizeof name, s->name, v->term.utf8);
+        terminal_clean(domain, sizeof domain, s->domain ? s->domain : "", v->term.utf8);
+        text_put(l->cell[0], LINE, "%s%s%s", domain, *domain ? ": " : "", name);
+        figure_text(&f, f.value[0], s->count[0] ? NULL : "no range", l->cell[1]);
+        figure_text(&f, f.value[1], s->count[1] ? NULL : "no range", l->cell[2]);
+        figure_change(&f, l);
+    }
+    if (!shown) return;
+    fprintf(v->out, "\n%sPeaks of %s by NVTX range%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            d->scopes_layer == RUN_SERIES_TENSOR ? "tensors" : "CUDA allocations",
+            terminal_style(&v->term, TERMINAL_PLAIN));
+    grid_print(v, &g);
+    if (shown < d->scopes_n) fprintf(v->out, "  %zu more, --top %zu shows them\n", d->scopes_n - shown, d->scopes_n);
 }
 
 /* --- how lines and files were paired ---------------------------------------------------------------
@@ -645,5 +670,6 @@ void view_diff(const struct view_diff *v)
         view_units(v);
     }
     view_figures(v);
+    view_scopes(v);
     view_pairings(v);
 }

@@ -1,10 +1,10 @@
-/* What was live at the end is called by how the programs ended. */
+/* The name of the list of live memory at the end depends on how the programs ended. */
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
 enum ending { ENDING_NOT_YET, ENDING_UNSEEN, ENDING_DIED, ENDING_AFTER_OOM, ENDING_ORDERLY };
 
-/* What the list is depends on how the programs ended. */
+/* How the programs ended determines what the list is. */
 static enum ending ending_of(const struct result_report *r)
 {
     bool died = false, recording = false, oom = false;
@@ -21,7 +21,7 @@ static enum ending ending_of(const struct result_report *r)
                          : ENDING_ORDERLY;
 }
 
-/* The page has the same words: endWords in analyzer/web/page_live.js. */
+/* The page uses the same words: endWords in analyzer/web/page_live.js. */
 static const struct {
     const char *title, *more;
 } endings[] = {

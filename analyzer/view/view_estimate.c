@@ -44,6 +44,7 @@ static void add_training(struct head *h, const struct plan *p)
                  p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->fused_layers) add_part(h, "fused layers");
+    if (p->fused_loss) add_part(h, "fused loss");
     if (p->chunked_loss) add_part(h, "chunked loss");
     if (p->ema) add_part(h, "EMA");
     if (p->frozen != PLAN_FROZEN_NONE) add_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");
@@ -101,7 +102,8 @@ static const char *made(const struct plan *p, char out[64])
     return out;
 }
 
-void view_estimate_head(const struct view_estimate *v)
+/* what was understood */
+static void view_estimate_head(const struct view_estimate *v)
 {
     const struct plan *p = &v->a->plan;
     struct head h = {{0}, 0};
@@ -132,7 +134,7 @@ void view_estimate_head(const struct view_estimate *v)
 
 enum { SIZE = 12 };
 
-/* Columns of the widest interval and what is before it; 0: there is none. */
+/* Columns of the widest interval and the text before it; 0: there is none. */
 static int ranges(const struct view_estimate *v)
 {
     const struct estimate_result *r = &v->a->result;
@@ -151,7 +153,7 @@ static int ranges(const struct view_estimate *v)
     return most ? most + 2 : 0;
 }
 
-/* The phases that occur, in short. */
+/* The phases that occur, abbreviated. */
 static const char *phase_short(const struct view_estimate *v, int phase)
 {
     static const char *const words[][ESTIMATE_PHASES_N] = {
@@ -185,7 +187,7 @@ static void line_out(const struct view_estimate *v, enum terminal_style style, c
             n ? terminal_style(&v->term, TERMINAL_PLAIN) : "");
 }
 
-/* `text` padded to `width` columns, to the right where it is negative. */
+/* `text` padded to `width` columns, right-aligned if it is negative. */
 static void cell(char *line, size_t size, const char *text, int width)
 {
     size_t at = strlen(line);
@@ -244,7 +246,7 @@ static void part_row(const struct view_estimate *v, enum estimate_part part)
     line_out(v, TERMINAL_PLAIN, line);
 }
 
-/* What is there whatever the batch. */
+/* Memory that does not depend on the batch. */
 static void states_row(const struct view_estimate *v)
 {
     char line[512] = "", text[128], each[32];
@@ -281,7 +283,8 @@ static void phase_rows(const struct view_estimate *v)
     }
 }
 
-void view_estimate_table(const struct view_estimate *v)
+/* categories, phases, the peak */
+static void view_estimate_table(const struct view_estimate *v)
 {
     putc('\n', v->out);
     if (v->a->result.peak.high <= 0) {
@@ -298,7 +301,7 @@ void view_estimate_table(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- why low and high differ */
 
-/* The widest line of a part at the peak that has a reason. */
+/* The line with the widest interval of a part at the peak that has a reason. */
 static const struct estimate_line *widest(const struct estimate_result *r, int part)
 {
     const struct estimate_line *best = NULL;
@@ -310,8 +313,8 @@ static const struct estimate_line *widest(const struct estimate_result *r, int p
     return best;
 }
 
-/* The two parts that make most of the peak's interval, where it is one to ask about. */
-void view_estimate_reasons(const struct view_estimate *v)
+/* The two parts that make up most of the peak's interval, if it is wide enough to matter. */
+static void view_estimate_reasons(const struct view_estimate *v)
 {
     enum { MOST = 2 };
     const struct estimate_result *r = &v->a->result;
@@ -343,7 +346,7 @@ void view_estimate_reasons(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- the rest */
 
-void view_estimate_notes(const struct view_estimate *v)
+static void view_estimate_notes(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
     unsigned phases;
@@ -373,7 +376,7 @@ static void join(char *out, size_t size, const char *between, char *const *list,
         at += (size_t)snprintf(out + at, size - at, "%s%s", i ? between : "", list[i]);
 }
 
-/* What --config was read as, so that a reader can check it, and what was left out. */
+/* How --config was interpreted, so that a reader can check it, and what was ignored. */
 static void configuration(const struct view_estimate *v)
 {
     const struct estimate_recipe *r = v->recipe;
@@ -420,7 +423,7 @@ static void view_server(const struct view_estimate *v, const struct estimate_tar
     view_estimate_wrap(v, INDENT, 0, text);
 }
 
-/* What --serve asks. */
+/* The answer for --serve. */
 static void servers(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
@@ -435,7 +438,8 @@ void view_estimate(const struct view_estimate *v)
 {
     configuration(v);
     view_estimate_head(v);
-    view_estimate_bars(v); /* the answer, on the first screen: does it fit, what was solved for, what makes it fit */
+    view_estimate_bars(
+        v); /* the result, on the first screen: whether it fits, what was solved for, what makes it fit */
     servers(v);
     view_estimate_solution(v);
     view_estimate_way(v);

@@ -71,7 +71,7 @@ static void cell_style(const struct terminal *t, int part, char out[TERMINAL_SEQ
         snprintf(out, TERMINAL_SEQUENCE, "\033[%d;30m", marks[part].plain);
 }
 
-/* Capitals are surely there, small letters likely; shaded is up to the high end. */
+/* Capitals are certain, small letters expected; shaded up to the high end. */
 static void cell(const struct view_estimate *v, const struct bar *b, int at)
 {
     double byte = middle(b, at);
@@ -161,7 +161,7 @@ static const char *name_of(const struct estimate_target *t)
     return t->gpu ? t->gpu->key : "--memory";
 }
 
-/* The same on all GPUs: what is a GPU's own is there all the while. */
+/* The same for all GPUs: their own part does not change. */
 static const char *when(const struct view_estimate *v)
 {
     static const char *const words[] = {
@@ -222,7 +222,7 @@ const struct estimate_target *view_estimate_smallest(const struct view_estimate 
     return best;
 }
 
-/* Of many GPUs, the one to take. */
+/* The GPU to take, if there are many. */
 static void smallest(const struct view_estimate *v)
 {
     const struct estimate_target *best[FIT_NO + 1] = {NULL};
@@ -254,10 +254,10 @@ static int by_verdict_and_size(const void *a, const void *b)
 
     if (x->fit.verdict != y->fit.verdict) return x->fit.verdict < y->fit.verdict ? -1 : 1;
     if (x->memory != y->memory) return (x->memory < y->memory) == (x->fit.verdict != FIT_NO) ? -1 : 1;
-    return (x > y) - (x < y); /* as the table of GPUs has them */
+    return (x > y) - (x < y); /* in the order of the table of GPUs */
 }
 
-/* Each bar is the GPU's own memory. */
+/* Each bar represents that GPU's memory. */
 static void compact(const struct view_estimate *v)
 {
     int left_over = v->term.width - 64;

@@ -1,4 +1,4 @@
-/* Where each number of an estimate comes from. */
+/* The origin of each number of an estimate. */
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
 
@@ -62,7 +62,7 @@ void view_estimate_explain_wires(const struct view_estimate *v)
     }
 }
 
-/* What is said of one is not said of the next, too. */
+/* A reason is not repeated in the next line. */
 static void reason_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
 {
     if (next && same(line->source, next->source) && same(line->why, next->why)) return;
@@ -83,7 +83,7 @@ void view_estimate_explain(const struct view_estimate *v)
 
     for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
         const struct estimate_line *line = next_of(r, part, NULL);
-        /* "weights: weights" says nothing */
+        /* "weights: weights" is useless */
         bool alone = line && same(line->name, estimate_part_title[part]);
         if (line)
             fprintf(v->out, "\n  %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), estimate_part_title[part],

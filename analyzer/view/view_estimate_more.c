@@ -1,4 +1,4 @@
-/* What follows from an estimate: time on the wires, what would help, what to type next. */
+/* Conclusions from an estimate: transfer times, what would help, what to type next. */
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
 
@@ -25,7 +25,7 @@ static void wire_row(const struct view_estimate *v, const struct estimate_wire *
     text_table_add(t, cells, NULL);
 }
 
-/* S/B can be more than what it takes, or less: the factor between them. */
+/* S/B can be longer than the actual time, or shorter: the factor between them. */
 static void ring_meant(const struct view_estimate *v, const struct estimate_wires *w)
 {
     bool inside = false, across = false;
@@ -81,7 +81,7 @@ void view_estimate_wires(const struct view_estimate *v)
 
 enum { FEW = 5 };
 
-/* Bytes of the first clause: what matters most stands first. */
+/* Bytes of the first clause: the most important part comes first. */
 static int clause(const char *text)
 {
     int n = 0;
@@ -107,13 +107,13 @@ static void change_row(const struct view_estimate *v, const struct estimate_chan
     text_table_add(t, cells, NULL);
 }
 
-/* What is trained or served stays as it was asked for. */
+/* Does the change keep what is trained or served? */
 static bool same_task(const struct estimate_change *c)
 {
     return c->cost_class != CHANGE_COST_RESULT;
 }
 
-/* " on h100-80g", where there are others. */
+/* " on h100-80g", if there are others. */
 static const char *helped(const struct view_estimate *v, char *out, size_t size)
 {
     const struct estimate_answer *a = v->a;
@@ -123,7 +123,7 @@ static const char *helped(const struct view_estimate *v, char *out, size_t size)
     return out;
 }
 
-/* What makes it fit, and what to write for it: the rows of changes are single ones, and it may be several. */
+/* What makes it fit, and what to write for it: the rows of changes are single changes, and it may be several. */
 void view_estimate_way(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
@@ -150,7 +150,7 @@ void view_estimate_way(const struct view_estimate *v)
     }
 }
 
-/* Where it fits already, that there is more is enough. */
+/* If it fits already, a hint that more exists is enough. */
 static bool print_savings_hint(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
@@ -185,7 +185,7 @@ void view_estimate_changes(const struct view_estimate *v)
     fprintf(v->out, "\n%sWhat would save memory%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), *on ? "," : "", on);
     left = shown;
-    for (int same = 1; same >= 0; same--) /* what changes the task comes last, whatever it saves */
+    for (int same = 1; same >= 0; same--) /* changes of the task come last, however much they save */
         for (size_t i = 0; i < c->n && left; i++)
             if (same_task(&c->rows[i]) == same) {
                 change_row(v, &c->rows[i], &t);
@@ -246,7 +246,7 @@ static void next_command(const struct view_estimate *v, const char *command, con
 
     terminal_clean(clean, sizeof clean, command, v->term.utf8);
     beside = 6 + terminal_columns(clean) + terminal_columns(what) <= v->term.width;
-    if (!beside && *what) /* a comment, for whoever pastes both lines */
+    if (!beside && *what) /* a comment, for users who paste both lines */
         fprintf(v->out, "  %s# %s%s\n", terminal_style(&v->term, TERMINAL_DIM), what,
                 terminal_style(&v->term, TERMINAL_PLAIN));
     fprintf(v->out, "  %s", clean);

@@ -1,4 +1,4 @@
-/* What the sections of an estimate write with. */
+/* Helper functions of the sections of an estimate. */
 #include "analyzer/view/view_estimate_parts.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ void view_estimate_indented(const struct view_estimate *v, const char *text)
     view_estimate_wrap(v, INDENT, INDENT, text);
 }
 
-/* What has no tokens to come has a forward pass. */
+/* A model that produces no further tokens has a forward pass. */
 const char *view_estimate_phase(const struct view_estimate *v, int phase)
 {
     static const char *const words[] = {"end of forward", "end of backward", "optimizer step", "prefill",

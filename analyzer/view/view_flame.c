@@ -8,11 +8,11 @@
 #include "analyzer/view/view_tree.h"
 #include "analyzer/view/viewing.h"
 
-#define SHARE_LEAST 8 /* columns that a cell has left for its share */
+#define SHARE_LEAST 8 /* columns that a cell needs for its share */
 
 struct cell {
     const struct view_branch *b;
-    double start; /* what stands to its left, as a share of the whole */
+    double start; /* where it begins, as a share of the whole */
 };
 
 struct flame {
@@ -25,7 +25,7 @@ struct flame {
     size_t row_n, row_cap, next_n, next_cap;
 };
 
-/* Colours apart enough to tell neighbours, and dark text readable on each. */
+/* Colours distinct enough for neighbours, with readable dark text on each. */
 static const struct palette {
     const char *what;
     int rich[6], plain; /* of 256, of 8 */
@@ -64,7 +64,7 @@ static double share_of(const struct flame *f, const struct view_branch *b)
     return f->whole > 0 ? (double)b->total / f->whole : 0;
 }
 
-/* Its name, and its share where that fits; exactly `columns` wide. */
+/* Its name, and its share if that fits; exactly `columns` wide. */
 static void label(const struct flame *f, const struct cell *c, int columns)
 {
     char name[512] = "", share[UNITS_TEXT];
@@ -113,7 +113,7 @@ static void print_row(const struct flame *f)
     fputc('\n', f->v->out);
 }
 
-/* What is called below the row's cells, as far as it is wide enough to be seen. */
+/* The calls below the row's cells, as far as they are wide enough to be visible. */
 static void descend(struct flame *f)
 {
     f->next_n = 0;

@@ -30,7 +30,8 @@ static int compare_leak_rows(const void *a, const void *b)
     return order ? order : (x->category > y->category) - (x->category < y->category);
 }
 
-/* A row for each call path, or by line, whatever path led to it and in which process. `paths`: those that were seen. */
+/* A row for each call path, or for each line, whatever path led to it and in which process. `paths`: those that have
+ * been added. */
 static void add(struct view_leaks *out, struct map *index, struct map *paths, const struct view_leak_row *row,
                 bool by_line)
 {
@@ -108,7 +109,7 @@ static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
     draw_more(t, rows->n, shown);
 }
 
-/* What grew and was freed by the end is what the report calls growth or, of an OOM, a leak: live until late. */
+/* What grew and was freed by the end is what the report calls growth or, for an OOM, a leak: live until late. */
 static void nothing_live(const struct draw_text *t)
 {
     bool grew = t->report->growth_n > 0;

@@ -1,4 +1,4 @@
-/* What was never freed: by place or call path, what it is for and whether it grows. */
+/* What was never freed: by line or call path, its category and whether it grows. */
 #ifndef GPUSPY_VIEW_LEAKS_H
 #define GPUSPY_VIEW_LEAKS_H
 
@@ -24,12 +24,11 @@ struct view_leaks {
     uint64_t count;
 };
 
-/* Of a profile of the end, by category. A row for each call path, or for each line, whatever path led to
- * it and in which process; what grows stands first. Rows below `min` bytes are left out. The list is the
- * caller's to free. */
+/* From a profile of the end, by category. A row for each call path, or for each line, whatever path led to it and in
+ * which process; what grows comes first. Rows below `min` bytes are left out. The caller frees the list. */
 void view_leaks_collect(struct run *run, const struct result_report *r, const struct profile *p, int64_t min,
                         bool by_line, struct view_leaks *out);
-/* With what grows, as the report has it. */
+/* Including growth, from the report. */
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *leaks);
 /* Members of `o`. */
 void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, const struct view_leaks *leaks,

@@ -13,7 +13,7 @@ void view_add_command(struct view_commands *c, const char *words, const char *wh
     snprintf(c->what[c->n++], sizeof c->what[0], "%s", what);
 }
 
-/* Explanations stand in a column of their own, or below their commands if the lines are too short for that. */
+/* Explanations have their own column, or are below their commands if the lines are too short for that. */
 void view_print_commands(const struct draw_text *v, const struct view_commands *c)
 {
     enum { GAP = 2 };
@@ -41,7 +41,7 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
     }
 }
 
-#define WAITS_WORTH 0.1 /* of the run's time: below it other questions come first */
+#define WAITS_WORTH 0.1 /* of the run's time: if it is less, other questions come first */
 
 void view_text_next(const struct draw_text *v, const char *left_out)
 {
@@ -62,7 +62,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
         view_add_command(&c, "tree",
                          r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
     if (r->growth_n) view_add_command(&c, "leaks", "what was never freed, and what grows");
-    if (r->sync_share >= WAITS_WORTH && !simulated) /* whose times mean nothing */
+    if (r->sync_share >= WAITS_WORTH && !simulated) /* its times mean nothing */
         view_add_command(&c, "tree --what waits", "the calls that waited for the GPU");
     view_next_budget(v, params, sizeof params);
     if (*params) {

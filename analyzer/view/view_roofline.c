@@ -8,7 +8,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/roofline_chart.h"
 
-#define LAUNCH 2e-6 /* of a kernel, seconds: about the least */
+#define LAUNCH 2e-6 /* of a kernel, in seconds: approximately the minimum */
 
 /* "137.4 GFLOP", "100.7 MB": decimal, four figures. */
 static const char *decimal(char out[UNITS_TEXT], double value, const char *unit)
@@ -27,7 +27,7 @@ static struct estimate_roof_point point_of(const struct view_roofline *r, const 
     return estimate_roof_point(w->flops, w->bytes, gpu->tflops[r->rate] * 1e12, gpu->hbm);
 }
 
-/* Formulas have a middle dot, and "²". */
+/* Formulas contain a middle dot, and "²". */
 static const char *plain(const struct terminal *term, const char *text, char *out, size_t size)
 {
     size_t n = 0;
@@ -58,7 +58,7 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
     va_end(arguments);
 }
 
-/* By --peak and --bandwidth: it has one roof. */
+/* Given by --peak and --bandwidth: it has one roof. */
 static bool described(const struct view_roofline *r)
 {
     return r->gpu && !r->gpu->total_bytes;
@@ -108,7 +108,7 @@ static void print_formulas(const struct view_roofline *r, const struct terminal 
     if (r->op && r->op->letters) fprintf(out, "         %s\n", r->op->letters);
 }
 
-/* Tensor cores do nothing for what is no product of matrices. */
+/* Tensor cores are irrelevant for everything except matrix products. */
 static bool concerns(const struct view_roofline *r, int rate)
 {
     if (described(r)) return rate == (int)r->rate;
@@ -183,7 +183,7 @@ static void print_measured(const struct view_roofline *r, FILE *out)
               out);
 }
 
-/* What each precision's roof is. Of an operator's tensors, only one precision's bytes were counted. */
+/* The roof of each precision. For an operator's tensors, only one precision's bytes were counted. */
 static void print_rates(const struct view_roofline *r, const struct terminal *term, FILE *out)
 {
     if (described(r)) {

@@ -7,9 +7,9 @@
 #include "analyzer/estimate/roofline.h"
 
 struct view_roofline {
-    const struct estimate_gpu *gpu;    /* NULL: against all that are known */
-    enum estimate_gpu_rate rate;       /* what it computes with */
-    enum estimate_gpu_rate stored;     /* what its tensors are stored in */
+    const struct estimate_gpu *gpu;    /* NULL: compared with all known GPUs */
+    enum estimate_gpu_rate rate;       /* the precision of the computation */
+    enum estimate_gpu_rate stored;     /* the storage format of its tensors */
     const struct estimate_roof_op *op; /* NULL: operations and bytes were given */
     struct estimate_roof_shape shape;
     struct estimate_roof_way ways[ROOF_WAYS_MAX];

@@ -11,8 +11,8 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
-#define SIZE_STEP 2  /* classes of sizes in a row: each is four times the one before */
-#define SIZE_FIRST 9 /* up to 512 B, PyTorch's least */
+#define SIZE_STEP 2  /* size classes per row: each is four times the previous one */
+#define SIZE_FIRST 9 /* up to 512 B, PyTorch's minimum */
 
 static const char *const space_words[8] = {
     [GS_SPACE_DEVICE] = "cudaMalloc", [GS_SPACE_MANAGED] = "managed", [GS_SPACE_PINNED] = "pinned",
@@ -124,7 +124,7 @@ static void totals(const struct draw_text *t, const struct view_stats *x)
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
-/* Where not all came from plain cudaMalloc. */
+/* If not everything came from plain cudaMalloc. */
 static void spaces(const struct draw_text *t, const struct view_stats *x)
 {
     const struct profile_statistics_layer *l = &x->all.layers[RUN_SERIES_DEVICE];
@@ -177,7 +177,7 @@ static void heading_of(const struct draw_text *t, const struct view_stats *x, co
                  x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer));
 }
 
-/* Powers of two, two to a row; all below the first are one. */
+/* Powers of two, two per row; all below the first are one. */
 static size_t size_rows(const struct profile_statistics_layer *l, struct profile_statistics_tally *rows)
 {
     size_t n = 0;
@@ -207,7 +207,7 @@ static void sizes(const struct draw_text *t, const struct view_stats *x)
         class_row(t, &table, units_format_bytes(name, from), &rows[i], l->rows, most);
         char *dot = table.n ? strchr(table.rows[table.n - 1].cell[0], '.') : NULL;
         if (dot && strncmp(dot, ".00", 3) == 0)
-            memmove(dot, dot + 3, strlen(dot + 3) + 1); /* "2 KiB": the limits are whole */
+            memmove(dot, dot + 3, strlen(dot + 3) + 1); /* "2 KiB": the limits are whole numbers */
     }
     heading_of(t, x, "Sizes");
     text_table_print(&table, &t->term, INDENT, t->out);

@@ -1,4 +1,4 @@
-/* How many allocations, how large, how long they lived, who makes them: in text and as JSON. */
+/* Number of allocations, sizes, lifetimes, and their call sites: as text and as JSON. */
 #ifndef GPUSPY_VIEW_STATS_H
 #define GPUSPY_VIEW_STATS_H
 
@@ -7,17 +7,17 @@
 #include "analyzer/profile/tally.h"
 #include "analyzer/view/view_text.h"
 
-/* What it is all about, collected. */
+/* The data of the view. */
 struct view_stats {
     const struct result_report *report;
     struct profile_statistics all;
-    enum run_series_layer layer; /* whose sizes, lifetimes and lines */
+    enum run_series_layer layer; /* to which sizes, lifetimes and lines refer */
     struct profile *profile;     /* all that the layer allocated, by category */
     struct profile_tally *lines, *categories;
     uint64_t steps; /* of the process that has most; 0 none */
 };
 
-/* Is there anything of this layer to count? */
+/* Does this layer have any allocations? */
 bool view_stats_has_layer(const struct view_stats *x, int layer);
 void view_stats(const struct draw_text *t, const struct view_stats *x);
 /* Members of `o`; `top` lines of a list. */

@@ -1,4 +1,4 @@
-/* The report for a terminal: what is missing, the verdict, then what led to it. */
+/* The report for a terminal: what is missing, the verdict, then the rest. */
 #include "analyzer/view/view_text.h"
 
 #include <math.h>
@@ -43,8 +43,7 @@ bool view_section_key(uint64_t only, const char *key)
     return false;
 }
 
-/* Peaks always: of the call paths of a site the first that is asked about is shown, and that is the largest at a peak.
- */
+/* Peaks always: of the call paths of a site the first that is looked up is shown, and that is the largest at a peak. */
 uint64_t view_section_questions(uint64_t only)
 {
     uint64_t all = only ? REPORT_ASK(PEAKS) : 0;
@@ -68,7 +67,7 @@ static void print_sections(const struct draw_text *v)
 #define BRIEF_TOP 4 /* rows of each list */
 #define BRIEF_RANKS 10
 
-/* What a function prints, kept until it is known whether it fits. */
+/* The output of a section, kept until it is known whether it fits. */
 struct printed {
     char *text;
     size_t size, lines;
@@ -133,7 +132,7 @@ static void print_brief(const struct draw_text *v)
     free(next.text);
 }
 
-/* A section begins with a blank line: the one that is printed first needs none. */
+/* A section begins with a blank line, except the first one that is printed. */
 void view_text(const struct draw_text *v)
 {
     if (v->brief) {
@@ -270,7 +269,7 @@ static void devices(const struct draw_text *v)
 void view_text_warnings(const struct draw_text *v)
 {
     if (v->report->lost_events) lost(v);
-    if (!v->report->run || !run_endless_loop(v->report->run)) /* else it is the loop that ended it */
+    if (!v->report->run || !run_endless_loop(v->report->run)) /* otherwise the verdict is the loop that ended it */
         killed(v);
     size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
     for (size_t i = 0; i < shown; i++) warn(v, v->report->notes[i]);
@@ -311,7 +310,7 @@ void view_text_run(const struct draw_text *v)
 
 /* ---------------------------------------------------------------- the end */
 
-#define ADVICE_MOST 5 /* what matters less is not worth the reading */
+#define ADVICE_MOST 5 /* less important advice is left out */
 #define ADVICE_BRIEF 3
 
 void view_text_advice(const struct draw_text *v)
@@ -321,7 +320,7 @@ void view_text_advice(const struct draw_text *v)
 
     for (size_t i = 0; i < r->advice_n && shown < (v->brief ? ADVICE_BRIEF : ADVICE_MOST); i++) {
         if (r->ooms_n && view_shows(v, VIEW_OOM) && strcmp(r->advice[i].topic, "oom") == 0)
-            continue; /* it stands with the verdict */
+            continue; /* it is part of the verdict */
         if (!shown++)
             draw_heading(v, TERMINAL_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
                          ", most effective first");

@@ -13,11 +13,11 @@ enum view_section {
 #undef SECTION
 };
 
-/* "run|oom|…" for the option that chooses. */
+/* "oom|peak|…" for the option --only. */
 extern const char view_section_words[];
 
 enum { VIEW_BRIEF_LINES = 40 }; /* of a report with `brief`: a terminal's height */
-/* The head of the first failed allocation: what was asked, why it failed, what to do; nothing if none failed. */
+/* The head of the first failed allocation: the request, the cause, what to do; nothing if none failed. */
 void view_text_failure(const struct draw_text *v);
 /* Prints it. Write errors show in ferror(out). */
 void view_text(const struct draw_text *v);

@@ -1,4 +1,4 @@
-/* PyTorch's allocator for a terminal: what is not plain in it, and cache flushes. */
+/* PyTorch's allocator for a terminal: unusual states, and cache flushes. */
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/allocator/allocator.h"
@@ -8,7 +8,7 @@
 
 #define STREAMS 4
 
-/* The moment that is talked about: the failure that ended the run, else the peak. */
+/* The relevant moment: the failure that ended the run, else the peak. */
 static const struct allocator_state *state_of(const struct result_report *r, uint32_t process, int device)
 {
     const struct allocator_state *best = NULL;
@@ -24,7 +24,7 @@ static const struct allocator_state *state_of(const struct result_report *r, uin
     return best;
 }
 
-/* Memory that one stream has cached no other can use. */
+/* One stream's cached memory cannot be used by any other. */
 static void streams(const struct draw_text *v, const struct allocator_state *s)
 {
     char line[512], bytes[UNITS_TEXT];
@@ -98,7 +98,7 @@ void view_text_flushes(const struct draw_text *v)
     for (size_t i = 0; i < r->flushes_n && shown < v->top; i++) {
         const struct allocator_cache_flush *f = &r->flushes[i];
         char count[UNITS_TEXT], bytes[UNITS_TEXT], again[UNITS_TEXT], waited[UNITS_TEXT];
-        if (!f->matters && f->kind == ALLOCATOR_FLUSH_EMPTY_CACHE) continue; /* now and then it is right */
+        if (!f->matters && f->kind == ALLOCATOR_FLUSH_EMPTY_CACHE) continue; /* an occasional flush is right */
         if (!shown++)
             draw_heading(v, TERMINAL_YELLOW, "Cached segments freed",
                          ": by empty_cache in a loop, or by the allocator's garbage collection");

@@ -1,4 +1,4 @@
-/* What the model needs at least, beside what was measured, and why they differ. */
+/* What the model needs at least, compared with what was measured, and why they differ. */
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/base/text.h"
@@ -25,7 +25,7 @@ static void row(struct text_table *t, const char *what, double estimate, const s
     text_table_add(t, cells, NULL);
 }
 
-/* ": within 1.18 - 1.57 GiB", where an estimate is an interval. */
+/* ": within 1.18 - 1.57 GiB", if an estimate is an interval. */
 static void range(char *out, size_t size, const struct estimate_interval *expected, double measured, int inside)
 {
     char low[UNITS_TEXT], high[UNITS_TEXT];
@@ -69,7 +69,7 @@ static void levels(struct text_table *t, const struct result_budget *b)
     }
 }
 
-/* When in a step the peak was, and when it was expected. */
+/* The moment of the peak in a step, and the expected one. */
 static void moment(const struct draw_text *v, const struct result_budget *b)
 {
     char line[256];
@@ -133,8 +133,8 @@ static void name_of(const struct draw_text *v, const struct result_budget *b, ch
         snprintf(out, NAME, "process %u, GPU %s", v->report->processes[b->process].pid, gpu);
 }
 
-/* Without activations the estimate is of no moment: gradients may be freed at the peak, weights may have been whole
- * before they were divided. */
+/* Without activations the estimate has no moment: gradients may be freed at the peak, weights may have been whole
+ * before they were sharded. */
 static int64_t measured_of(const struct result_budget *b, const struct result_budget_row *r)
 {
     bool later = fabs((double)r->most_bytes - r->estimate_bytes) < fabs((double)r->peak_bytes - r->estimate_bytes);
@@ -142,7 +142,7 @@ static int64_t measured_of(const struct result_budget *b, const struct result_bu
     return !b->planned && later ? r->most_bytes : r->peak_bytes;
 }
 
-/* What is not as estimated, and not made up for by what is judged with it. */
+/* Rows that differ from the estimate, and are not balanced by others that are judged together. */
 static bool outside(const struct result_budget *b, const struct result_budget_row *r)
 {
     if (!b->planned) return fabs((double)measured_of(b, r) - r->estimate_bytes) > 0.1 * r->estimate_bytes + 4096;
@@ -181,7 +181,7 @@ static void rank_line(const struct draw_text *v, const struct result_budget *b)
     draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
 }
 
-/* Those that differ, where there are many. */
+/* Those that differ, if there are many. */
 static void other_ranks(const struct draw_text *v, const struct result_budget *b)
 {
     size_t alike = 0, shown = 0;
@@ -209,7 +209,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
     }
 }
 
-/* That launcher's ranks divide a model is likely, what of it is not known. */
+/* That the launcher's ranks share one model is likely; how is unknown. */
 static size_t ranks_of(const struct result_report *r)
 {
     size_t n = 0;
@@ -218,7 +218,8 @@ static size_t ranks_of(const struct result_report *r)
     return n;
 }
 
-/* Whose table it is; and where ranks were recorded, but an estimate of one GPU was asked for, what to add. */
+/* Which GPU the table describes; and if ranks were recorded, but an estimate of one GPU was requested, which options to
+ * add. */
 static void whose(const struct draw_text *v, const struct result_budget *b)
 {
     char line[256], name[NAME];
@@ -278,7 +279,7 @@ void view_text_budget(const struct draw_text *v)
         on_top(v, b);
 }
 
-/* "--params 124.4M": as many as the measured parameters are, in float32; "" where none are known. */
+/* "--params 124.4M": the number of measured parameters, in float32; "" if unknown. */
 void view_next_budget(const struct draw_text *v, char *out, size_t size)
 {
     const struct result_budget *b = &v->report->budget;

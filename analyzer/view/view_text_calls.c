@@ -15,16 +15,16 @@ static const char *sync_word(const struct result_sync_site *s)
 
     if (s->pattern) return s->pattern;
     if (s->kind == GS_SYNC_IMPLICIT && s->api && *s->api)
-        return s->api; /* cudaFree: its name says more than that it waited */
+        return s->api; /* cudaFree: its name says more than the kind of wait */
     return s->kind < sizeof words / sizeof *words ? words[s->kind] : "?";
 }
 
-/* Below that many columns the place needs what the time of each call and long words take. */
+/* Below so many columns the call site needs the room of the time per call and of long words. */
 #define NARROW 100
 #define WAITS_BRIEF 3
 #define KIND_COLUMNS 18
 
-/* Words are cut at the end, unlike places. */
+/* Words are cut at the end, unlike call sites. */
 static void shorten(const struct draw_text *v, char *out, size_t size, const char *text, int columns)
 {
     const char *mark = v->term.utf8 ? "…" : "...";
@@ -34,7 +34,7 @@ static void shorten(const struct draw_text *v, char *out, size_t size, const cha
              fits ? "" : mark);
 }
 
-/* How often: in each step where the program's steps are known, else how many times. */
+/* How often: per step if the program's steps are known, else how many times. */
 static const char *often(char *out, const struct result_pace *pace, uint64_t count)
 {
     if (pace->phase == RESULT_PHASE_UNKNOWN) return units_format_count(out, count);
@@ -83,7 +83,7 @@ static double per_second(const struct result_report *r, uint64_t count)
     return r->duration_s > 0 ? (double)count / r->duration_s : 0;
 }
 
-/* One line for what is only counted: launches, and queries that were told to come again. */
+/* One line for calls that are only counted: launches, and queries with the result "not ready". */
 static void counted(const struct draw_text *v)
 {
     const struct result_report *r = v->report;

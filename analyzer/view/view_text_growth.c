@@ -1,11 +1,11 @@
-/* What grows, what was never freed, what comes and goes, what was short for a moment. */
+/* Growth, memory that was never freed, churn, retries. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
-/* What grows with the line of a row, a line each; allocated, NULL nothing. */
+/* What grows together with a row's line, one line each; allocated, NULL none. */
 static char *with_it(const struct draw_text *v, const struct result_growth *g)
 {
     enum { LINES = 5, IN = 2 * INDENT + 2 };
@@ -48,7 +48,7 @@ void view_text_growth(const struct draw_text *v)
 
     if (!shown ||
         (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].growing.known))
-        return; /* the verdict has said it */
+        return; /* it is in the verdict */
     for (size_t i = 0; i < shown; i++) by_steps = by_steps && r->growth[i].by_steps;
     if (by_steps)
         draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
@@ -78,8 +78,8 @@ void view_text_leaks(const struct draw_text *v)
     size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
 
     if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
-        return;                /* what was live when memory ran out is shown, and then the program died */
-    if (r->no_history) return; /* it is what the lists of live memory show */
+        return;                /* what was live when memory ran out is shown, and the program ended there */
+    if (r->no_history) return; /* the lists of live memory already show it */
     if (r->leaks_at_end || r->imported)
         draw_heading(v, TERMINAL_BOLD, view_end_words(r), "%s", view_end_explanation(r));
     else
@@ -144,10 +144,10 @@ void view_text_fragmentation(const struct draw_text *v)
     for (size_t i = 0; i < v->report->fragmentation_n; i++) {
         const struct result_fragmentation *f = &v->report->fragmentation[i];
         char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
-        /* Below 90 % of what is held in use is where it begins to matter (STAlloc's threshold). */
+        /* It matters below 90 % of what is held (STAlloc's threshold). */
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||
             f->largest_free_bytes == RUN_UNKNOWN)
-            continue; /* without the holes it is the cache, which the device's parts name */
+            continue; /* without holes it is the cache, which the device's parts name */
         draw_heading(v, TERMINAL_BOLD, "Fragmentation",
                      " on %s: %s in use of %s that the allocator holds (%s); largest hole %s",
                      draw_device(v, place, sizeof place, f->process, f->device, RUN_SERIES_DEVICE),

@@ -1,4 +1,4 @@
-/* The program's own ranges, where it has marked some: the few that took longest, and those with the highest peaks. */
+/* The program's own ranges, if it has marked any: the longest ones, and those with the highest peaks. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
@@ -63,7 +63,7 @@ static void add_scope(const struct draw_text *v, struct text_table *t, const str
     text_table_add(t, cells, NULL);
 }
 
-/* CUDA allocations, with the tensors' own peak beside them; only tensors where no more is known. */
+/* CUDA allocations, with the tensors' own peak beside them; only tensors if nothing else is known. */
 void view_text_scopes(const struct draw_text *v)
 {
     const struct result_report *r = v->report;

@@ -1,4 +1,4 @@
-/* Memory by device: the peak, its course, and which lines hold it. */
+/* Memory by device: the peak, the curve, and the lines that hold it. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "analyzer/view/view_text_parts.h"
 
 #define PLACES_MANY 16 /* of more, only the highest peaks are listed */
-#define PLACES_MAX 4   /* devices shown in full; of more, each is a line and the fullest shown in full */
+#define PLACES_MAX 4   /* devices shown in full; of more, each gets a line and the fullest is shown in full */
 
-/* Which line happened to need one more segment says little; what is not PyTorch's stands out. */
+/* Which line happened to need one more segment says little; only allocations outside of PyTorch are interesting. */
 #define SEGMENT_ROWS 4
 
 static const struct result_peak *peak_of(const struct result_report *r, uint32_t process, int device,
@@ -44,7 +44,7 @@ static double end_of(const struct result_report *r, uint32_t process)
     return process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
 }
 
-/* Of a recording of one moment, that moment needs no name. */
+/* In a recording of one moment, that moment needs no name. */
 static const char *at_peak(const struct draw_text *v)
 {
     return v->report->no_history ? "" : " at the peak";
@@ -102,8 +102,8 @@ static void part(struct text_table *t, int64_t bytes, int64_t whole, const char 
 
 #define OWNER_ROWS 6
 
-/* What was taken by others than PyTorch's allocator, each of them. False: the owners do not add up to it,
- * or there is nobody to tell apart. */
+/* What other libraries than PyTorch's allocator allocated, each of them. False: the owners do not sum to it, or there
+ * are none. */
 static bool taken_by(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
                      int64_t whole)
 {
@@ -135,7 +135,7 @@ static bool taken_by(const struct draw_text *v, struct text_table *t, const stru
     return true;
 }
 
-/* What this process allocated: PyTorch's part as far as it told its totals. */
+/* What this process allocated: PyTorch's part as far as it reported its totals. */
 static void own_parts(const struct draw_text *v, struct text_table *t, const struct result_device_memory *m,
                       const struct result_peak *p)
 {
@@ -155,7 +155,7 @@ static void own_parts(const struct draw_text *v, struct text_table *t, const str
          torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own" : "in CUDA allocations");
 }
 
-/* What is in use and in no recorded allocation, taken apart where NVML told whose it is. */
+/* What is in use and in no recorded allocation, divided if NVML reported its owners. */
 static void outside(struct text_table *t, const struct result_device_memory *m)
 {
     int64_t left = m->outside_bytes, other, context;
@@ -199,7 +199,7 @@ static void parts(const struct draw_text *v, uint32_t process, int device)
 
 /* ---------------------------------------------------------------- what the tensors are */
 
-/* The heaviest line of what no rule covers: where to look. */
+/* The largest line of unknown category: where to look. */
 static const struct result_site *most_unknown(const struct result_peak *p)
 {
     for (size_t i = 0; i < p->by_stack_n; i++)
@@ -208,8 +208,8 @@ static const struct result_site *most_unknown(const struct result_peak *p)
     return NULL;
 }
 
-/* "activations      made in forward, freed in backward": what most of them were told by, and where what
- * is unknown comes from. Of next to nothing the word is enough. */
+/* "activations made in forward, freed in backward": the evidence for most of them, and the origin of the unknown ones.
+ * Only the word for very small amounts. */
 static void category(const struct draw_text *v, struct text_table *t, const struct result_peak *p,
                      enum result_category which)
 {
@@ -265,7 +265,7 @@ static void peak_line(const struct draw_text *v, const struct result_peak *p, co
     draw_wrap(v, INDENT, what, line);
 }
 
-/* Where the peak is not plain cudaMalloc alone. */
+/* If the peak contains other kinds than plain cudaMalloc. */
 static void kinds(const struct draw_text *v, const struct result_peak *p)
 {
     static const char *const words[8] = {
@@ -326,7 +326,7 @@ static void device(const struct draw_text *v, const struct result_peak *p)
         return;
     }
     if (!oom) parts(v, p->process, p->device);
-    if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is said there */
+    if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is in the verdict */
         view_text_preallocations(v, p->process, p->device);
     if (t || d) view_text_allocator(v, p->process, p->device);
     if ((t || d) && !(oom && oom->waterfall_n)) categories(v, t ? t : d);
@@ -336,10 +336,10 @@ static void device(const struct draw_text *v, const struct result_peak *p)
                 t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 
-/* PyTorch pins four bytes to fetch a number: nobody wants to see their course. */
+/* PyTorch pins four bytes to fetch a number: such a curve is of no interest. */
 #define WORTH_A_CHART (1 << 20)
 
-/* Beside the largest peak. */
+/* Compared with the largest peak. */
 static bool is_negligible(const struct result_report *r, const struct result_peak *p)
 {
     int64_t most = 0;
@@ -366,7 +366,7 @@ static void host(const struct draw_text *v, const struct result_peak *p)
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Whether the peak stands for its device (the tensor level is shown with the device level). */
+/* Does the peak represent its device? (The tensor level is shown with the device level.) */
 static bool leads(const struct result_report *r, const struct result_peak *p)
 {
     if (p->bytes <= 0 || p->layer == RUN_SERIES_SHARED) return false;

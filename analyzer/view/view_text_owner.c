@@ -1,4 +1,4 @@
-/* Whose memory it is: what frameworks took in advance, beside a device's parts. */
+/* Owners of memory: what frameworks preallocated, next to a device's parts. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"

@@ -1,5 +1,5 @@
-/* The sections of the report for a terminal, in the order in which they are printed. Each prints a
- * blank line before itself, and nothing where it has nothing to say. */
+/* The sections of the report for a terminal, in the order in which they are printed. Each prints a blank line first,
+ * and nothing if it is empty. */
 #ifndef GPUSPY_VIEW_TEXT_PARTS_H
 #define GPUSPY_VIEW_TEXT_PARTS_H
 
@@ -10,16 +10,16 @@ void view_text_warnings(const struct draw_text *v); /* what is missing: always, 
 void view_text_run(const struct draw_text *v);      /* command, time, steps, devices */
 void view_text_steps(const struct draw_text *v);    /* the program's steps, a line */
 void view_text_verdict(const struct draw_text *v);  /* out of memory, or not */
-/* The OOM that is printed, where `p` is the peak that led to it: nothing much came or went between
- * the two, and what is said of one need not be said of the other. NULL: it is not. */
+/* The OOM that is printed, if `p` is the peak that led to it: little changed between the two, and statements about one
+ * need not be repeated for the other. NULL: it is not. */
 const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, const struct result_peak *p);
 /* The source around the lines of a verdict, and the statement that seems to keep the memory (view_text_source.c). */
 void view_text_source(const struct draw_text *v, const struct result_oom_verdict *o);
-/* What held the device then; nothing where it is not known. */
+/* What held the device then; nothing if unknown. */
 void view_text_waterfall(const struct draw_text *v, const struct result_oom_verdict *o);
 void view_text_ranks(const struct draw_text *v);  /* several processes side by side (view_text_rank.c) */
 void view_text_memory(const struct draw_text *v); /* peaks by device */
-/* Lines of a device: pending frees, streams, private pools; where there are any. */
+/* Lines of a device: pending frees, streams, private pools, if any. */
 void view_text_allocator(const struct draw_text *v, uint32_t process, int device);
 void view_text_flushes(const struct draw_text *v); /* empty_cache in a loop */
 void view_text_waits(const struct draw_text *v);   /* synchronisation */
@@ -29,10 +29,10 @@ void view_text_scopes(const struct draw_text *v); /* the peak within each of the
 void view_text_growth(const struct draw_text *v); /* view_text_growth.c: grows */
 void view_text_leaks(const struct draw_text *v);  /* stays */
 void view_text_fragmentation(const struct draw_text *v);
-void view_text_churn(const struct draw_text *v); /* comes and goes */
+void view_text_churn(const struct draw_text *v); /* allocated and freed repeatedly */
 void view_text_retries(const struct draw_text *v);
 void view_text_budget(const struct draw_text *v);
-/* "--params 124.4M" for the next command; "" where the budget was shown. */
+/* "--params 124.4M" for the next command; "" if the budget was shown. */
 void view_next_budget(const struct draw_text *v, char *out, size_t size);
 void view_text_advice(const struct draw_text *v);
 enum { VIEW_COMMANDS = 8 };
@@ -46,10 +46,10 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
 /* Commands to type next; `left_out` names the sections that only --full shows, "" none. */
 void view_text_next(const struct draw_text *v, const char *left_out);
 
-/* What was taken in advance or is kept in a pool, a line each (view_text_owner.c). */
+/* What was preallocated or is kept in a pool, one line each (view_text_owner.c). */
 void view_text_preallocations(const struct draw_text *v, uint32_t process, int device);
 
-/* "Never freed", "Live when the program died": what the list of the end is called (view_ending.c). */
+/* "Never freed", "Live when the program died": the name of the list of the end (view_ending.c). */
 const char *view_end_words(const struct result_report *report);
 /* The same with what it means. */
 /* What follows those words in a sentence. */

@@ -1,5 +1,4 @@
-/* The processes of a run side by side: all of them where they are few, else how far apart they are and those
- * that stand out. */
+/* The processes of a run compared: all of them if they are few, else their spread and the outliers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 
 enum { ROWS = 16, WIDE = 100, NAME = 64 };
 
-static const double out_share = 0.1, out_time = 0.05; /* from the median, to stand out */
+static const double out_share = 0.1, out_time = 0.05; /* from the median, to count as an outlier */
 static const double out_bytes = 64 << 20;
 
 static void sentence(const struct draw_text *v, const char *mark, const char *text)
@@ -37,7 +36,7 @@ static void name_of(const struct draw_text *v, const struct result_rank *k, char
         snprintf(out, NAME, "process %u", process_of(v, k)->pid);
 }
 
-/* Which columns there are: in the order of cells below. */
+/* The columns that exist, in the order of the cells below. */
 struct columns {
     bool host, copied;
 };
@@ -97,7 +96,7 @@ static double apart(double value, double median, double least)
                : 0;
 }
 
-/* How far a rank is from the median in what it holds, copies and waits; 0: it does not stand out. */
+/* How far a rank is from the median in memory, copies and waits; 0: not an outlier. */
 static double outside(const struct draw_text *v, const struct result_rank *k)
 {
     const struct result_rank_spread *s = v->report->rank_spread;

@@ -1,4 +1,5 @@
-/* The lines of source around the allocation and the failure, as compilers show them, and what keeps the memory. */
+/* The lines of source around the allocation and the failure, as compilers show them, and the statement that keeps the
+ * memory. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"

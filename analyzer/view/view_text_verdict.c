@@ -1,4 +1,5 @@
-/* Out of memory: what was asked, what was free, why, what to do. Or none, and how near it was. */
+/* Out of memory: the request, the free memory, the cause, what to do. Or that memory did not run out, and how full the
+ * GPU was. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static const char *in_tensors(const struct result_oom_verdict *o, char *out, siz
     return out;
 }
 
-/* Where the device's memory was: the parts sum to all of it. */
+/* The device's memory at the failure: the parts sum to all of it. */
 static void held(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     char line[1024] = "", total[UNITS_TEXT], tensors[256];
@@ -130,7 +131,7 @@ static void stack(const struct draw_text *v, const struct result_oom_verdict *o)
     free(trace);
 }
 
-#define ADVICE_BRIEF 2 /* the best first */
+#define ADVICE_BRIEF 2 /* the best ones */
 
 /* What happened and what to do. */
 static void failure_head(const struct draw_text *v, const struct result_oom_verdict *o, const char *who)
@@ -176,7 +177,7 @@ static void one(const struct draw_text *v, const struct result_oom_verdict *o)
     if (!o->waterfall_n) live(v, o);
 }
 
-/* The peak that comes nearest to its device's size; without a GPU the largest of host memory. */
+/* The peak that is nearest to its device's size; without a GPU the largest of host memory. */
 static const struct result_peak *fullest(const struct result_report *r, bool gpu, int64_t *total)
 {
     const struct result_peak *best = NULL;
@@ -202,7 +203,7 @@ static const struct result_peak *fullest(const struct result_report *r, bool gpu
     return best;
 }
 
-/* What runs out inside a framework's own pool makes no CUDA call fail. */
+/* A failure inside a framework's own pool makes no CUDA call fail. */
 static bool hands_out_itself(const struct result_report *r)
 {
     for (size_t i = 0; i < r->preallocations_n; i++)
@@ -210,7 +211,8 @@ static bool hands_out_itself(const struct result_report *r)
     return false;
 }
 
-/* The first process that failed; it says "2 of 4 processes: …" if there are several. NULL: none is known to have. */
+/* The first process that failed, preceded by "2 of 4 processes: …" if there are several. NULL: none is known to have.
+ * */
 static const char *failure(const struct result_report *r, char *out, size_t size)
 {
     size_t failed = 0;
@@ -232,13 +234,13 @@ static const char *failure(const struct result_report *r, char *out, size_t size
     return out;
 }
 
-/* Of the only process. Forked workers end by _exit in order, too. */
+/* For a single process. Forked workers normally end by _exit, too. */
 static bool ended_unseen(const struct result_report *r)
 {
     return r->processes_n == 1 && !r->processes[0].complete && !r->processes[0].recording;
 }
 
-/* The first letter of a sentence that follows a semicolon; abbreviations such as CUDA stay. */
+/* The first letter of a sentence after a semicolon; abbreviations such as CUDA stay. */
 static char first_in_clause(const char *sentence)
 {
     const bool abbreviation = sentence[1] >= 'A' && sentence[1] <= 'Z';
@@ -263,7 +265,7 @@ static void no_oom(const struct draw_text *v)
     enum terminal_style colour = TERMINAL_GREEN;
     if (failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
-        terminal_clean(why, sizeof why, raw, v->term.utf8); /* what an exception says is the program's */
+        terminal_clean(why, sizeof why, raw, v->term.utf8); /* the text of an exception is the program's */
         snprintf(crash, sizeof crash, "%c%s; %c%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, first_in_clause(none),
                  none + 1);
         none = crash;

@@ -12,9 +12,9 @@
 #define BAR_WIDE 20
 #define WIDE 100 /* columns from which on the bar is wide */
 
-/* What is smaller is not worth a line of its own. */
+/* Smaller lines are left out. */
 static const double line_least = 0.01;
-static const double rounding_least = 0.2; /* of the tensors: below it nobody gains by knowing */
+static const double rounding_least = 0.2; /* of the tensors: less is not worth reporting */
 
 static void bar(const struct draw_text *v, double share, char *out, size_t size)
 {
@@ -53,7 +53,7 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
              *text && *site ? "  " : "", styled, tail);
 }
 
-/* Near to the page's (analyzer/web/page.css), of the 256 that terminals have. */
+/* Similar to the page's (analyzer/web/page.css), from the 256 colours of terminals. */
 static const int colours[RESULT_CATEGORIES_N] = {
     [RESULT_CATEGORY_PARAMETERS] = 26,  [RESULT_CATEGORY_GRADIENTS] = 208, [RESULT_CATEGORY_OPTIMIZER_STATE] = 117,
     [RESULT_CATEGORY_ACTIVATIONS] = 36, [RESULT_CATEGORY_INPUTS] = 133,    [RESULT_CATEGORY_TEMPORARIES] = 222,
@@ -75,7 +75,7 @@ static void part(const struct draw_text *v, struct text_table *t, const struct r
     }
 }
 
-/* What is too small for a row each. */
+/* Parts that are too small for their own row. */
 static void small_parts(struct text_table *t, int64_t bytes, int64_t total)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT];

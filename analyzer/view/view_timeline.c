@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/json/json_parts.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -11,9 +12,10 @@
 #define LABEL 12 /* columns of the axis: "1023.99 MiB " */
 #define ROWS_ONE 12
 #define ROWS_FEW 8
-#define ROWS_MANY 4 /* of several charts each */
+#define ROWS_MANY 4 /* if there are several charts */
+#define SCOPES 6    /* names of NVTX ranges below a chart */
 
-/* What a cell is filled with: a category; memory that is held but in no tensor; nothing. */
+/* The filling of a cell: a category; memory that is held but in no tensor; nothing. */
 enum { HELD = RESULT_CATEGORIES_N, EMPTY, FILLS };
 
 static const struct paint {
@@ -35,7 +37,7 @@ static const struct paint {
 struct chart {
     const struct draw_text *v;
     const struct profile_courses *c;
-    const struct profile_course *front, *back; /* back: all that was taken from CUDA, NULL none */
+    const struct profile_course *front, *back; /* back: all CUDA allocations, NULL none */
     bool stacked;
     int64_t top;
     int rows;
@@ -66,7 +68,8 @@ static void fill_column(struct chart *k, size_t x)
         sum += !f->known ? 0 : k->stacked ? f->by_category[i] : i == 0 ? f->high : 0;
         end[i] = eighths(k, sum);
     }
-    if (sum > 0 && end[RESULT_CATEGORIES_N - 1] == 0) end[RESULT_CATEGORIES_N - 1] = 1; /* something is not nothing */
+    if (sum > 0 && end[RESULT_CATEGORIES_N - 1] == 0)
+        end[RESULT_CATEGORIES_N - 1] = 1; /* small amounts remain visible */
     end[HELD] = b || f->known ? eighths(k, held) : 0;
     if (end[HELD] < end[RESULT_CATEGORIES_N - 1]) end[HELD] = end[RESULT_CATEGORIES_N - 1];
     end[EMPTY] = k->rows * 8 + 8;
@@ -80,8 +83,7 @@ static int filling_at(const int *end, int eighth)
     return i;
 }
 
-/* The filling from the bottom of a cell, how far it goes, and what is above it: of several the two that
- * are there most. */
+/* The filling at the bottom of a cell, its height, and the one above it: if there are several, the two largest. */
 static void cell_of(const int *end, int row, int *low, int *upper, int *height)
 {
     int part[FILLS] = {0}, first = -1, second = -1;
@@ -243,7 +245,7 @@ static void mark_row(const struct chart *k, struct run *run)
     free(at);
 }
 
-/* Each step's beginning where there is room between them; else from the first to the end of the last. */
+/* Each step's beginning if there is room between them; else from the first to the end of the last. */
 static void step_row(const struct chart *k)
 {
     const struct draw_text *v = k->v;
@@ -277,9 +279,59 @@ static void step_row(const struct chart *k)
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
+/* ---------------------------------------------------------------- NVTX ranges */
+
+/* Its name stands beside it if there is room, else below. */
+static void scope_row(const struct chart *k, const struct profile_course_scope *s)
+{
+    const struct draw_text *v = k->v;
+    const int columns = (int)k->c->columns_n;
+    char name[128], domain[64], peak[UNITS_TEXT], text[256];
+    int first = columns, last = -1;
+
+    for (int x = 0; x < columns; x++) {
+        if (!s->covered[x]) continue;
+        first = first < x ? first : x;
+        last = x;
+    }
+    if (last < 0) return;
+    terminal_clean(name, sizeof name, s->scope.name, v->term.utf8);
+    terminal_clean(domain, sizeof domain, s->scope.domain ? s->scope.domain : "", v->term.utf8);
+    text_put(text, sizeof text, "%s%s%s", domain, *domain ? ": " : "", name);
+    const int width = terminal_columns(text);
+    const bool after = last + 2 + width <= columns, before = !after && width + 2 <= first;
+    fprintf(v->out, "%*s  ", LABEL - 1, draw_bytes(peak, s->scope.peak_bytes));
+    fprintf(v->out, "%*s%s%*s", before ? first - 1 - width : 0, "", before ? text : "", before ? 1 : first, "");
+    for (int x = first; x <= last; x++) fputs(!s->covered[x] ? " " : v->term.utf8 ? "▬" : "=", v->out);
+    if (after) fprintf(v->out, " %s", text);
+    fputc('\n', v->out);
+    if (after || before) return;
+    text_elide(name, sizeof name, text, v->term.width - LABEL - 1, v->term.utf8);
+    fprintf(v->out, "%*s%s\n", LABEL + 1, "", name);
+}
+
+/* Those with the highest peaks of the memory that the chart is of. */
+static void scope_rows(const struct chart *k)
+{
+    size_t all = 0;
+
+    for (size_t i = 0; i < k->c->scopes_n; i++) {
+        const struct profile_course_scope *s = &k->c->scopes[i];
+        const bool same = s->scope.process == k->front->process && s->scope.device == k->front->device;
+        if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
+        if (all == 1) {
+            fputs(terminal_style(&k->v->term, TERMINAL_DIM), k->v->out);
+            draw_wrap(k->v, LABEL + 1, "", "NVTX ranges, each with its peak");
+            fputs(terminal_style(&k->v->term, TERMINAL_PLAIN), k->v->out);
+        }
+        scope_row(k, s);
+    }
+    if (all > SCOPES) fprintf(k->v->out, "%*s%zu more: gpuspy report --only scopes\n", LABEL + 1, "", all - SCOPES);
+}
+
 /* ---------------------------------------------------------------- what it all is */
 
-/* One after another, on as many lines as it takes. */
+/* One after another, on as many lines as necessary. */
 static void entry(const struct draw_text *v, int *at, int fill, const char *text)
 {
     int columns = terminal_columns(text) + 4;
@@ -310,7 +362,7 @@ static const struct profile_course_column *peak_column(const struct chart *k)
     return best;
 }
 
-/* From the top of the stack down, as it stands in the chart at its highest. */
+/* From the top of the stack down, at the highest column of the chart. */
 static void legend(const struct chart *k)
 {
     const struct draw_text *v = k->v;
@@ -364,7 +416,7 @@ static void mark_legend(const struct chart *k, struct run *run)
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Whether a course has a chart of its own: a device is drawn behind its tensors. */
+/* Does a course have its own chart? A device is drawn behind its tensors. */
 static bool leads(const struct profile_courses *c, const struct profile_course *k)
 {
     return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
@@ -380,7 +432,7 @@ static bool categorised(const struct profile_courses *c, const struct profile_co
 
 static int64_t rank_of(const struct draw_text *v, const struct profile_course *k)
 {
-    return v->report->processes[k->process].rank; /* unknown is before all */
+    return v->report->processes[k->process].rank; /* unknown comes first */
 }
 
 /* Those that have a chart, by rank: files are found in the order of their names. */
@@ -406,7 +458,7 @@ static int64_t most_in(const struct profile_courses *c, const struct profile_cou
     return most;
 }
 
-/* Of GPUs one scale, so that charts can be compared; of the host's memory another. */
+/* One scale for GPUs, so that charts can be compared; another one for the host's memory. */
 static int64_t scale_of(const struct profile_courses *c, bool gpu)
 {
     int64_t most = 0;
@@ -443,6 +495,7 @@ static void one(const struct draw_text *v, struct run *run, const struct profile
     draw(&chart);
     mark_row(&chart, run);
     step_row(&chart);
+    scope_rows(&chart);
     mark_legend(&chart, run);
     legend(&chart);
     free(chart.ends);
@@ -492,6 +545,18 @@ static json_t *course_json(const struct result_report *r, const struct profile_c
     return o;
 }
 
+static json_t *scopes_json(const struct result_report *r, const struct profile_courses *c)
+{
+    struct result_report with = *r;
+
+    with.scopes_n = c->scopes_n;
+    with.scopes = arena_realloc(NULL, c->scopes_n + 1, sizeof *with.scopes);
+    for (size_t i = 0; i < c->scopes_n; i++) with.scopes[i] = c->scopes[i].scope;
+    json_t *list = json_scopes(&with);
+    free(with.scopes);
+    return list;
+}
+
 void view_timeline_json(json_t *o, struct run *run, const struct result_report *r, const struct profile_courses *c)
 {
     size_t n;
@@ -520,4 +585,5 @@ void view_timeline_json(json_t *o, struct run *run, const struct result_report *
     set(o, "series", series);
     set(o, "steps", steps);
     set(o, "oom", failures);
+    set(o, "scopes", scopes_json(r, c));
 }

@@ -19,8 +19,8 @@ struct drawing {
     const struct profile *p;
     const struct view_branch_limits *limits;
     int64_t whole;
-    int bar;                      /* columns of it, 0: there is no room */
-    bool last[RUN_DEPTH_MAX + 2]; /* by row above: no sister comes after it */
+    int bar;                      /* its columns, 0: there is no room */
+    bool last[RUN_DEPTH_MAX + 2]; /* by row above: it is the last of its siblings */
 };
 
 static void bar(const struct drawing *d, int64_t weight)
@@ -47,7 +47,7 @@ static void pad_left(FILE *out, const char *text, int columns)
     fprintf(out, "%*s%s", columns - terminal_columns(text), "", text);
 }
 
-/* The branches to the left of a row; of a deep one the nearest. Returns the columns taken. */
+/* The lines to the left of a row; for a deep one only the nearest. Returns the columns taken. */
 static int lines(const struct drawing *d, unsigned depth, int room)
 {
     const struct draw_text *v = d->v;
@@ -85,7 +85,7 @@ static int room_of(const struct drawing *d)
     return d->v->term.width - WEIGHT - SHARE - 4 - (d->bar ? d->bar + 2 : 0);
 }
 
-/* A row of no call: what is left. */
+/* A row that is not a call: the rest. */
 static void rest_row(struct drawing *d, unsigned depth, int64_t weight, const char *text)
 {
     figures(d, weight);
@@ -117,7 +117,7 @@ static void more_row(struct drawing *d, unsigned depth, const struct view_branch
     rest_row(d, depth, rest, text);
 }
 
-/* Not deeper than RUN_DEPTH_MAX, and with little on the stack. */
+/* No deeper than RUN_DEPTH_MAX, with little stack. */
 static void rows(struct drawing *d, const struct view_branch *b, unsigned depth)
 {
     int64_t rest;
@@ -179,7 +179,7 @@ json_t *view_tree_json(const struct profile *p, const struct profile_call_tree *
 {
     json_t *list = json_array();
     json_int_t *number = arena_realloc(NULL, tree->depth + 2, sizeof *number); /* by depth */
-    unsigned left_out = UINT32_MAX; /* what is below a call of that depth is */
+    unsigned left_out = UINT32_MAX;                                            /* calls below that depth are left out */
 
     for (const struct profile_call_node *n = tree->root; n; n = profile_call_next(n)) {
         if (n->depth > left_out) continue;

@@ -8,11 +8,11 @@
 /* Rows "bytes share bar ├ call", callers above what they call. */
 void view_tree(const struct draw_text *v, const struct profile *p, const struct profile_call_tree *tree,
                const struct view_branch_limits *limits);
-/* Cells as wide as their share, callers above. Nothing fits into less than 20 columns. */
+/* Cells as wide as their share, callers above. Draws nothing in less than 20 columns. */
 void view_flame(const struct draw_text *v, const struct profile *p, const struct profile_call_tree *tree,
                 const struct view_branch_limits *limits);
-/* [{parent, depth, frame, total, self, count, self_count}]: callers before what they call, `parent` is a
- * number of the list, null of the root. Of limits, least and depth count. */
+/* [{parent, depth, frame, total, self, count, self_count}]: callers before what they call, `parent` is an index in the
+ * list, null for the root. Of limits, least and depth apply. */
 json_t *view_tree_json(const struct profile *p, const struct profile_call_tree *tree,
                        const struct view_branch_limits *limits);
 

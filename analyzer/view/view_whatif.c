@@ -22,7 +22,7 @@ static void failure_text(const struct view_whatif *w, const struct whatif_failur
              draw_bytes(bytes, f->requested_bytes));
 }
 
-/* A sentence of a what-if; "" if its row says it all. */
+/* A sentence about a what-if; "" if its row is sufficient. */
 static void sentence_of(const struct view_whatif *w, const char *error, const struct whatif_outcome *o, char *out,
                         size_t size)
 {

@@ -1,4 +1,4 @@
-/* What-ifs beside the recording, for a terminal and as JSON. */
+/* What-ifs compared with the recording, for a terminal and as JSON. */
 #ifndef GPUSPY_VIEW_WHATIF_H
 #define GPUSPY_VIEW_WHATIF_H
 
@@ -11,7 +11,7 @@ struct view_whatif {
     const struct whatif_proof *proof;
     const struct whatif_scenario *scenarios;
     size_t n;
-    bool search; /* settings, best first, and then GPUs: commands to type next are printed, too */
+    bool search; /* settings, best first, then GPUs: also prints commands to type next */
 };
 
 void view_whatif(const struct draw_text *t, const struct view_whatif *w);

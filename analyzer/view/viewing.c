@@ -73,7 +73,7 @@ int viewing_failed(const struct viewing *v, const char *error)
 
 struct draw_text viewing_text(struct viewing *v, const struct result_report *report, size_t top)
 {
-    v->head.notes = run_notes(v->run, &v->head.notes_n); /* some come while it is read */
+    v->head.notes = run_notes(v->run, &v->head.notes_n); /* some are added while the run is read */
     struct draw_text t = {.report = report ? report : &v->head,
                           .term = view_display_start(&v->settings->display),
                           .out = stdout,
@@ -108,7 +108,7 @@ int viewing_json(struct viewing *v, json_t *o)
 
     json_decref(o);
     bool written = rc == 0 && fputc('\n', stdout) != EOF;
-    return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* who leaves a pager has seen enough */
+    return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* a user who leaves the pager has seen enough */
 }
 
 /* ---------------------------------------------------------------- the profile */

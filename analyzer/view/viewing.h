@@ -1,5 +1,5 @@
-/* What the commands that show one view of a recording share: options, opening, choosing a process, the
- * profile that is looked at, and the line above a view. */
+/* What the commands that show one view of a recording share: options, opening, the choice of a process, the profile,
+ * and the line above a view. */
 #ifndef GPUSPY_VIEWING_H
 #define GPUSPY_VIEWING_H
 
@@ -15,7 +15,7 @@
 struct viewing_settings {
     struct view_display_settings display;
     struct view_choice choice;
-    int top; /* 0 as usual */
+    int top; /* 0: the default */
     bool json;
 };
 
@@ -42,32 +42,31 @@ struct viewing_settings {
 struct viewing {
     const struct viewing_settings *settings;
     const char *who;         /* the command */
-    const char *database;    /* as it was typed */
+    const char *database;    /* as the user typed it */
     char newest[INPUT_NAME]; /* of the recording, if none was given */
     struct symbolizer *symbols;
     struct run_options options;
     struct run *run;
-    struct result_report head; /* processes alone: what the parts of text views ask for */
+    struct result_report head; /* only processes, which the parts of text views need */
 };
 
-/* Do the words make sense together? Else false, after a line on stderr. */
+/* Are the options consistent? Else false, after a line on stderr. */
 typedef bool viewing_sensible_fn(const char *who, const void *settings);
 
-/* Parses, opens, and leaves the chosen process alone. EXIT_YES, or how the program ends; *done is then
- * set (after --help that is EXIT_YES, too). `v` is to be closed in any case. sensible: NULL none; memory_map: as
- * run_options has it. */
+/* Parses, opens, and keeps only the chosen process. EXIT_YES, or the exit status; *done is then set (after --help that
+ * is also EXIT_YES). Close `v` in any case. sensible: NULL none; memory_map: as in run_options. */
 int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
                  const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done);
 void viewing_close(struct viewing *v);
-/* A line on stderr for what went wrong while reading. EXIT_INPUT. */
+/* A line on stderr for an error while reading. Returns EXIT_INPUT. */
 int viewing_failed(const struct viewing *v, const char *error);
 
-/* To print with: starts the pager. Prints what a reader must know first (lost events, a process that
- * died), as the report does. `report` NULL: the processes alone are known. */
+/* For printing: starts the pager. Prints warnings first (lost events, a process that died), as the report does.
+ * `report` NULL: only the processes are known. */
 struct draw_text viewing_text(struct viewing *v, const struct result_report *report, size_t top);
-/* Prints and frees it. An exit code. */
+/* Prints and frees it. Returns an exit code. */
 int viewing_json(struct viewing *v, json_t *o);
-/* {schema, view, command, processes: as the report's, …}: what every view's JSON begins with. */
+/* {schema, view, command, processes: as the report's, …}: the beginning of every view's JSON. */
 json_t *viewing_json_head(const struct viewing *v);
 
 /* ---- the profile that is looked at */
@@ -113,15 +112,15 @@ struct view_profile_settings {
         "native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0, "show C and C++ frames" \
     }
 
-/* NULL after a line on stderr; *code is then how the program ends: EXIT_NO where there is none of it. */
+/* NULL after a line on stderr; *code is then the exit status: EXIT_NO if there is nothing to show. */
 struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code);
-/* Are these words sensible? Else a line on stderr. */
+/* Are these options consistent? Else a line on stderr. */
 bool view_profile_sensible(const char *who, const struct view_profile_settings *s);
 /* "Live at the peak: 5.92 GiB in 453 blocks, tensors on GPU 0, at 12.3 s" */
 void view_profile_heading(const struct draw_text *t, const struct profile *p);
 /* {…, title, unit, total, count, moments_s}: bytes, or seconds. */
 void view_profile_json(json_t *o, const struct profile *p);
-/* A weight for people: "5.92 GiB", "1.50 s". */
+/* A weight as text: "5.92 GiB", "1.50 s". */
 char *view_profile_weight(const struct profile *p, int64_t weight, char *out);
 json_t *view_profile_weight_json(const struct profile *p, int64_t weight);
 /* "blocks", "allocations", "waits", "copies". */

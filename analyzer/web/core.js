@@ -1,6 +1,6 @@
-/* The page's state and how its parts hear of it. What can be linked to stands in location.hash, so that a link leads
- * to the same moment. Each part (page_*.js, in order of their names) registers a view: the names of the state it
- * draws, and a function. */
+/* The page's state, and how its parts are notified of changes. The linkable part is in location.hash, so that a link
+ * leads to the same moment. Each part (page_*.js, in order of their names) registers a view: the names of the state
+ * that it draws, and a function. */
 "use strict";
 var gpuspyPage = (function () {
     const views = [];
@@ -30,7 +30,7 @@ var gpuspyPage = (function () {
             hidden: new Set(),
         },
     };
-    /* What a link keeps: letter, name, and how it reads and is written where it is no plain text. */
+    /* What a link contains: a letter, the name, and how it is read and written unless it is plain text. */
     const number = {read: text => (text !== "" && isFinite(text) ? Number(text) : null), write: value => String(value)};
     const seconds = {read: number.read, write: value => String(Number(value.toFixed(9)))};
     const range = {
@@ -70,10 +70,10 @@ var gpuspyPage = (function () {
         return patch;
     }
 
-    /* The address of what is shown. */
+    /* The address of the current view. */
     page.link = function () {
         const out = [], place = page.places[page.state.place];
-        /* where one comes without saying so */
+        /* the state without an explicit choice */
         const usual = {place: firstPlace(), layer: place && page.layersOf(place)[0]};
         for (const [letter, name, how, start] of kept) {
             const value = page.state[name];
@@ -88,7 +88,7 @@ var gpuspyPage = (function () {
         const hash = page.link();
         if (hash === written || (!hash && !location.hash.includes("="))) return;
         written = hash;
-        /* A page opened from a file may not be allowed to; the page works without. */
+        /* A page opened from a file may not be allowed to do this; the page works without it. */
         try { history.replaceState(null, "", hash || location.pathname + location.search); } catch (e) { /* as said */ }
     }
 
@@ -105,7 +105,7 @@ var gpuspyPage = (function () {
         page.hashTimer = setTimeout(writeHash, 120);
     }
 
-    /* What is drawn anew takes its buttons with it: who works by keyboard stays where they were. */
+    /* A redraw replaces buttons: the keyboard focus stays where it was. */
     page.keepFocus = function (drawIt) {
         const active = document.activeElement, above = active && active.parentElement,
               holder = above && above.closest("[id]");
@@ -151,15 +151,15 @@ var gpuspyPage = (function () {
 
     page.toggleTheme = function () {
         page.state.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-        try { localStorage.setItem("gpuspy-theme", page.state.theme); } catch (e) { /* not kept then */ }
+        try { localStorage.setItem("gpuspy-theme", page.state.theme); } catch (e) { /* then it is not stored */ }
         page.theme(page.state.theme);
     };
 
     page.categories = [
         "parameters", "optimizer_state", "kv_cache", "gradients", "inputs", "activations", "workspaces", "temporaries", "unknown",
-    ]; /* from what stays to what comes and goes: the order of the stack */
+    ]; /* from what stays to what is temporary: the order of the stack */
 
-    /* Of the chosen place and layer; null where nothing was recorded. */
+    /* Of the chosen process, device and layer; null if nothing was recorded. */
     page.series = function () {
         const place = page.places[page.state.place];
         return place ? page.model.series[place.layers[page.state.layer]] || null : null;
@@ -170,13 +170,13 @@ var gpuspyPage = (function () {
     };
     page.indexAt = function (series, time) {
         if (!series || !series.n || time === null) return -1;
-        /* Half a nanosecond more: a time that was read from a link may be the least bit below the bucket's own. */
+        /* Plus half a nanosecond: a time that was read from a link may be slightly below the bucket's own. */
         return Math.max(0, d3.bisectRight(series.start, time + 5e-10, 0, series.n) - 1);
     };
     page.peakIndex = series => series.peak;
     page.device = function (index) { return page.report.devices.find(d => d.index === index) || null; };
     page.processOf = function (place) { return page.report.run.processes[place.process] || {}; };
-    /* Is an entry of the report about that place? */
+    /* Is an entry of the report about that process and device? */
     page.isAt = function (entry, place) {
         const {rank} = place;
         if (rank !== null && rank !== undefined && entry.rank !== null && entry.rank !== undefined &&
@@ -204,7 +204,7 @@ var gpuspyPage = (function () {
         return Object.keys(place.layers).sort((a, b) => layerOrder.indexOf(a) - layerOrder.indexOf(b));
     };
 
-    /* Where to look first: at the process and device that died, else at the one with most tensors. */
+    /* The initial choice: the process and device that died, else the one with most tensors. */
     function firstPlace() {
         const oom = page.report.oom.find(o => o.fatal) || page.report.oom[0];
         const died = oom ? page.places.findIndex(place => page.isAt(oom, place)) : -1;
@@ -218,7 +218,7 @@ var gpuspyPage = (function () {
         return best;
     }
 
-    /* What a link says, made whole: a place that is there, a layer that it has, a moment within it. */
+    /* Completes what a link states: an existing process and device, a layer that it has, a moment within it. */
     page.settle = function (patch) {
         if (!page.places[patch.place]) patch.place = firstPlace();
         const place = page.places[patch.place], {zoom} = patch;
@@ -231,7 +231,7 @@ var gpuspyPage = (function () {
         if (patch.by !== "site" && patch.by !== "category") patch.by = null;
         page.set(patch);
     };
-    /* By line where nothing is known of categories. */
+    /* By line if no categories are known. */
     page.stackedBy = function () {
         const series = page.series();
         return page.state.by || (page.isPlain(series) ? "site" : "category");
@@ -261,7 +261,7 @@ var gpuspyPage = (function () {
         page.model = gpuspyModel(data);
         page.report = page.model.report;
         findPlaces();
-        try { page.state.theme = localStorage.getItem("gpuspy-theme"); } catch (e) { /* as the system says */ }
+        try { page.state.theme = localStorage.getItem("gpuspy-theme"); } catch (e) { /* as the system does */ }
         page.theme(page.state.theme);
         matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.theme(page.state.theme));
         page.settle(readHash());
@@ -286,6 +286,6 @@ var gpuspyPage = (function () {
         page.changed(...Object.keys(page.state), "ink");
         page.ready = true;
     };
-    page.parts = []; /* functions that build what does not change, once the model is there */
+    page.parts = []; /* functions that build the static parts, called once the model exists */
     return page;
 })();

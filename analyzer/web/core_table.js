@@ -1,4 +1,4 @@
-/* Tables: sorted by a click on a head, filtered by the search box, cut to what is read at once. */
+/* Tables: sorted by a click on a heading, filtered by the search box, cut to the first rows. */
 "use strict";
 (function (page) {
     const sorts = new Map(), whole = new Set();

@@ -1,5 +1,5 @@
-/* How numbers and names are said: as the terminal report says them (analyzer/base/units.c). Names come from a recording
- * and may hold anything: they only ever become text nodes, without control characters and not endlessly long. */
+/* How numbers and names are printed: as in the terminal report (analyzer/base/units.c). Names come from a recording and
+ * may contain anything: they only ever become text nodes, without control characters and of limited length. */
 "use strict";
 (function (page) {
     const LONGEST = 400;
@@ -34,14 +34,14 @@
         if (s < 3599.5) return Math.floor(Math.round(s) / 60) + " min " + two(Math.round(s) % 60) + " s";
         return Math.floor(Math.round(s / 60) / 60) + " h " + two(Math.round(s / 60) % 60) + " min";
     };
-    /* "2 min 37 s", "1 h 02 min 07 s", with so many decimals of a second; or without the seconds. */
+    /* "2 min 37 s", "1 h 02 min 07 s", with this many decimals of a second; or without the seconds. */
     function clock(s, digits, seconds) {
         const whole = Number(s.toFixed(digits)), two = n => String(n).padStart(2, "0");
         const h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
         const rest = (whole - 60 * Math.floor(whole / 60)).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
         return (h ? h + " h " + two(m) : m) + " min" + (seconds ? " " + rest + " s" : "");
     }
-    /* A moment: as any time, but as fine as the part of the run that is shown, if that is finer. */
+    /* A moment: printed like any time, but with the resolution of the visible part of the run, if that is finer. */
     page.moment = function (s, span) {
         if (s === null || s === undefined) return "?";
         const plain = s >= 3599.5 ? 60 : s >= 59.95 ? 1 : Math.pow(10, Math.floor(Math.log10(Math.max(s, 1e-9))) - 2);
@@ -51,7 +51,7 @@
         if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
         return s.toFixed(digits) + " s";
     };
-    /* On an axis whose ticks are so many seconds apart. */
+    /* On an axis whose ticks are this many seconds apart. */
     page.tick = function (s, step) {
         const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
         if (s < 60 || digits > 2)
@@ -72,10 +72,10 @@
         (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " "));
     page.categoryColour = word =>
         (word && word[0] === "\0" ? page.chart.siteColour(word.slice(1)) : page.ink[word] || page.ink.unknown);
-    /* What something is coloured by: its category; where no category is known, its line, as in the chart. */
+    /* What determines a colour: the category; if no category is known, the line, as in the chart. */
     page.tone = (category, label) => (page.isPlain(page.series()) ? "\0" + label : category);
 
-    /* A name as it can be shown: control characters visible, no change of writing direction, cut in the middle. */
+    /* A name for display: control characters visible, no change of writing direction, cut in the middle. */
     page.clean = function (name, longest = LONGEST) {
         if (name === null || name === undefined) return "";
         let text = String(name);
@@ -146,7 +146,7 @@
         if (dash) node.style.borderColor = colour; else node.style.background = colour;
         return node;
     };
-    /* The words that the filter asks for are marked. */
+    /* Marks the words that match the filter. */
     page.marked = function (text) {
         const query = page.state.query.trim().toLowerCase();
         if (!query) return [text];
@@ -203,7 +203,7 @@
                             words)));
         node.hidden = options.length < 2;
     };
-    /* Beside the pointer; not below `within`, so that it covers nothing that belongs to it. */
+    /* Next to the pointer; not below `within`, so that it covers nothing that belongs to it. */
     page.tip = function (x, y, within, ...children) {
         const tip = page.byId("tip");
         page.fill(tip, ...children);

@@ -16,6 +16,8 @@
  *   m.stacked(series, "category" | "site" | "line", top)
  *                          { keys: [text], values: [Float64Array(n)], others: the last is all the rest }; sums to
  *                          high
+ *   m.singles(series, i)   [{ line, stack, bytes, allocated, lived }]: the largest allocations of the larger lines that
+ *                          are live at time[i]; seconds: allocated null unknown, lived null until the end
  *   m.frames(stack)        [{ function, file, line, native, module }], outermost first
  *   m.site(stack)          "train.py:12 in step"
  *   m.tree(list, { native })  of what m.at returns: { name, value, count, children, frame }
@@ -62,7 +64,7 @@ function gpuspyModel(data) {
     return out;
   }
 
-  /* Each is told as its difference to the one before. */
+  /* Each value is stored as its difference from the previous one. */
   function sums(text, unit) {
     const out = numbers(text);
     for (let i = 1; i < out.length; i++) {
@@ -74,7 +76,7 @@ function gpuspyModel(data) {
     return out;
   }
 
-  /* Parts of the report that stand in it often are written once. */
+  /* Repeated parts of the report are stored once. */
   function restore(value) {
     if (Array.isArray(value)) {
       for (let i = 0; i < value.length; i++) {
@@ -90,7 +92,7 @@ function gpuspyModel(data) {
     }
     return value;
   }
-  for (let i = 0; i < data.shared.length; i++) { /* each refers to earlier ones alone */
+  for (let i = 0; i < data.shared.length; i++) { /* each refers only to earlier ones */
     data.shared[i] = restore(data.shared[i]);
   }
 
@@ -170,7 +172,7 @@ function gpuspyModel(data) {
   function seriesOf(d, index) {
     const s = { index: index, process: d.process, pid: d.pid, rank: d.rank, device: d.device, layer: d.layer,
       label: d.label, peak: d.peak, time: sums(d.time, 1e-9), start: sums(d.start, 1e-9),
-      high: sums(d.high, d.unit), low: numbers(d.low), lines: [] };
+      high: sums(d.high, d.unit), low: numbers(d.low), lines: [], ns: sums(d.time, 1) };
     s.n = s.time.length;
     for (let i = 0; i < s.n; i++) {
       s.low[i] = s.high[i] - s.low[i] * d.unit;
@@ -230,7 +232,7 @@ function gpuspyModel(data) {
     }
   }
 
-  const EVERY = 64; /* a state is kept of every so many buckets */
+  const EVERY = 64; /* a state is stored every so many buckets */
   function stateAt(s, i) {
     const c = changesOf(s), n = s.lines.length;
     let from = Math.floor(i / EVERY);
@@ -283,6 +285,34 @@ function gpuspyModel(data) {
     return low ? low - 1 : 0;
   };
 
+  const kept = [];
+  function singlesOf(s) {
+    if (!kept[s.index]) {
+      const d = data.series[s.index].singles, groups = numbers(d.line), at = numbers(d.at), lived = numbers(d.lived),
+        bytes = numbers(d.bytes), stack = numbers(d.stack), list = [];
+      let number = 0, i = 0;
+      for (let g = 0; g < groups.length; g += 2) {
+        number += groups[g];
+        const line = s.lines[number];
+        let from = 0;
+        for (const end = i + groups[g + 1]; i < end; i++) {
+          from += at[i];
+          list.push({ line: line, stack: line.stack + stack[i], bytes: bytes[i] * d.unit,
+            allocated: from < 0 ? null : from * d.ns * 1e-9,
+            lived: lived[i] < 0 ? null : lived[i] * d.ns * 1e-9,
+            from: Math.max(0, from) * d.ns, to: lived[i] < 0 ? Infinity : (Math.max(0, from) + lived[i]) * d.ns });
+        }
+      }
+      kept[s.index] = list;
+    }
+    return kept[s.index];
+  }
+
+  m.singles = function (series, i) {
+    const s = seriesFrom(series), ns = s.ns[i];
+    return singlesOf(s).filter((b) => b.from <= ns && ns < b.to).sort((a, b) => b.bytes - a.bytes);
+  };
+
   /* What is too small for a line of its own is told apart at the peak alone: it is always of "others", or the stack
    * would jump there. */
   const SMALL = "\0";
@@ -301,7 +331,7 @@ function gpuspyModel(data) {
       }
       of[i] = numberOf.get(key);
     });
-    /* how large each is at its largest moment, then those that are shown */
+    /* the maximum of each, then those that are shown */
     const now = new Float64Array(keys.length);
     const each = function (tell) {
       now.fill(0);
@@ -372,7 +402,7 @@ function gpuspyModel(data) {
       if (!native && python.length) {
         path = python;
       }
-      if (e.line.place) { /* several call paths: what they share, then the line of code */
+      if (e.line.place) { /* several call paths: the calls that they share, then the line of code */
         path = path.concat([{ function: e.line.place + " (" + e.line.merged + (e.line.merged === 1 ? " call path)" : " call paths)"),
           file: null, line: null, native: false, module: null }]);
       } else if (!path.length) {

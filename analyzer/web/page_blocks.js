@@ -1,4 +1,5 @@
-/* The single allocations of a line, at a moment of which there is an address map: the peak and the failures. */
+/* The single allocations of a line: at the peak and at failures those of the address map, which has all of them; at any
+ * other moment the largest ones of the larger call paths. */
 "use strict";
 (function (page) {
     const blocks = page.blocks = {}, make = page.make, MOST = 12;
@@ -8,29 +9,48 @@
         return page.model.maps.find(map => map.at === source && map.process === place.process &&
             map.device === place.device && map.tensors === (page.state.layer === "tensor")) || null;
     }
-    const labels = new Map(); /* of the page's stacks */
-    function labelOf(stack) {
-        if (!labels.has(stack)) labels.set(stack, page.model.site(stack));
-        return labels.get(stack);
+
+    const keys = new Map(); /* by stack: the table's row to which it belongs */
+    function keyOf(stack, label) {
+        const at = stack + "\0" + label;
+        if (!keys.has(at)) keys.set(at, page.live.rowKey(label, page.model.frames(stack)));
+        return keys.get(at);
+    }
+    function byRow(list) {
+        const rows = new Map();
+        for (const [block, key] of list) {
+            if (!rows.has(key)) rows.set(key, []);
+            rows.get(key).push(block);
+        }
+        for (const row of rows.values()) row.sort((a, b) => b.bytes - a.bytes);
+        return rows;
+    }
+    function ofMap(map) {
+        if (!map.byRow) {
+            const all = map.segments.flatMap(s => s.blocks.filter(b => !b.pending && !b.merged));
+            map.byRow = byRow(all.map(b => [b, keyOf(b.stack, page.model.site(b.stack))]));
+        }
+        return map.byRow;
+    }
+    let last = {};
+    function ofMoment(series, i) {
+        if (last.series !== series || last.i !== i) {
+            const all = page.model.singles(series, i);
+            last = {series, i, byRow: byRow(all.map(b => [b, keyOf(b.stack, b.line.label)]))};
+        }
+        return last.byRow;
     }
 
-    /* The largest first; null: the page has no single allocations of this moment. */
-    blocks.of = function (source, label) {
-        const map = mapOf(source);
-        if (!map) return null;
-        if (!map.byLabel) {
-            map.byLabel = new Map();
-            for (const segment of map.segments) {
-                for (const block of segment.blocks) {
-                    if (block.pending || block.merged) continue;
-                    const at = labelOf(block.stack);
-                    if (!map.byLabel.has(at)) map.byLabel.set(at, []);
-                    map.byLabel.get(at).push(block);
-                }
-            }
-            for (const list of map.byLabel.values()) list.sort((a, b) => b.bytes - a.bytes);
-        }
-        return map.byLabel.get(label) || [];
+    /* Those of a row, the largest first, and whether they are all. */
+    blocks.of = function (source, row) {
+        const map = mapOf(source), series = page.series();
+        if (map) return {list: ofMap(map).get(row.key) || [], all: true};
+        const i = page.live.index(source, series);
+        if (i === null) return {list: [], all: false};
+        const list = (ofMoment(series, i).get(row.key) || [])
+                         .filter(b => row.categories.has(page.tone(b.line.category, b.line.label)))
+                         .slice(0, MOST);
+        return {list, all: list.length >= row.count};
     };
 
     /* Lines of the program that the recording has: "train.py:12" → its text. */
@@ -65,21 +85,21 @@
     }
     const open = new Set();
     /* A list that opens below a row. */
-    blocks.under = function (source, label) {
-        const list = blocks.of(source, label);
-        if (!list || !list.length) return null;
-        const node = make("details", {class: "blocks", open: open.has(label)},
-            make("summary", null, page.plural(list.length, "single allocation")));
+    blocks.under = function (source, row) {
+        const {list, all} = blocks.of(source, row), count = all ? list.length : row.count;
+        if (!list.length) return null;
+        const node = make("details", {class: "blocks", open: open.has(row.key)},
+            make("summary", null, page.plural(count, "single allocation")));
         const fill = () => {
             if (node.children.length > 1) return;
             node.append(make("ul", null, list.slice(0, MOST).map(one)));
-            if (list.length > MOST)
-                node.append(make("p", {class: "soft"}, "and " + page.count(list.length - MOST) + " smaller ones"));
+            const more = count - Math.min(MOST, list.length);
+            if (more > 0) node.append(make("p", {class: "soft"}, "and " + page.count(more) + (all ? " smaller ones" : " more")));
         };
         if (node.open) fill();
         node.addEventListener("toggle", event => {
             if (event.target !== node) return;
-            if (node.open) { open.add(label); fill(); } else open.delete(label);
+            if (node.open) { open.add(row.key); fill(); } else open.delete(row.key);
         });
         return node;
     };

@@ -1,9 +1,9 @@
-/* Memory over time: what is drawn of the chosen series. Two canvases: the picture, and over it what moves with the
- * pointer. Where there are more buckets than columns, a column is the bucket in which most was live; a fine line says
- * how little was live around it. */
+/* Memory over time: draws the chosen series. Two canvases: the picture, and over it what moves with the pointer. If
+ * there are more buckets than columns, a column shows the bucket with the maximum; a fine line shows the minimum around
+ * it. */
 "use strict";
 (function (page) {
-    const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
+    const SITES = 11; /* call sites that are distinguished in the stack; the rest is one band */
     const SITE_COLOURS = page.siteColours = [
         "#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0",
         "#5f6f86"
@@ -48,7 +48,7 @@
         const layer = chart.stacked(page.seriesIndex(), "site").find(one => one.name === label);
         return layer ? chart.colour(layer) : page.ink.unknown;
     };
-    /* From the beginning to the end; of a long time in which nothing more happens, a little. */
+    /* From the beginning to the end; a long time without further changes is shortened. */
     const ends = new Map();
     chart.full = function (series) {
         if (!ends.has(series)) ends.set(series, findEnds(series));
@@ -88,7 +88,7 @@
         return step > 0 && step < 2.5 ? Math.max(2, Math.ceil(2 * step) + 1) : 2;
     }
 
-    /* Columns of the visible part: bucket and where it begins and ends. */
+    /* Columns of the visible part: bucket, and where it begins and ends. */
     function columns(series, totals) {
         const width = wide(series);
         const [from, to] = chart.domain, n = series.n;
@@ -97,7 +97,7 @@
         const add = (i, a, b, low) => {
             out.index.push(i);
             out.left.push(Math.max(0, a));
-            out.right.push(Math.min(chart.width, Math.max(b, a + 1))); /* the shortest can be seen */
+            out.right.push(Math.min(chart.width, Math.max(b, a + 1))); /* even the shortest is visible */
             out.low.push(low);
         };
         if (last - first < chart.width / width) {
@@ -145,7 +145,7 @@
         return c;
     }
     chart.size = size;
-    /* Text that is read on top of anything. */
+    /* Text that is readable on any background. */
     chart.label = function (c, text, x, y, colour, align) {
         c.textAlign = align || "left";
         c.lineWidth = 3;
@@ -174,7 +174,7 @@
         return true;
     };
 
-    /* With the tensors, what was taken from CUDA to hold them; null: this is that, or there is none. */
+    /* For tensors: the CUDA allocations that hold them; null: these are CUDA allocations, or there are none. */
     function held() {
         const place = page.places[page.state.place];
         if (page.state.layer !== "tensor" || !("device" in place.layers) || place.device < 0) return null;
@@ -235,7 +235,7 @@
         }
     }
 
-    /* The least that was live: where memory comes and goes many times within a column. */
+    /* The minimum: if memory goes up and down many times within a column. */
     function floor(c, cols) {
         if (chart.shown.length !== chart.layers.length) return;
         c.strokeStyle = page.ink.card;
@@ -298,7 +298,7 @@
         c.font = "12px system-ui, sans-serif";
     }
 
-    /* Seconds between two ticks: of minutes and hours such as clocks have. */
+    /* Seconds between two ticks: intervals as on clocks for minutes and hours. */
     const CLOCK = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
     function timeStep(wanted) {
         const [from, to] = chart.domain, step = d3.tickStep(from, to, wanted);
@@ -336,7 +336,7 @@
         chart.drawOver();
     };
 
-    /* What chart.draw prepared, on any context. */
+    /* Draws what chart.draw prepared, on any context. */
     chart.paint = function (c) {
         const {series, cols} = chart;
         c.font = "12px system-ui, sans-serif";

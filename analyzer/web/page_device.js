@@ -1,10 +1,10 @@
-/* Where a device's memory was at its peak, as one bar: as the terminal report has it (view_text_memory.c). Of a device
- * that ran out the waterfall says more. */
+/* A device's memory at its peak, as one bar: as in the terminal report (view_text_memory.c). For a device that ran out
+ * of memory the waterfall shows more. */
 "use strict";
 (function (page) {
     const make = page.make;
 
-    /* What this process took: PyTorch's part as far as it told its totals. */
+    /* What this process allocated: PyTorch's part as far as it reported its totals. */
     function own(m) {
         if (m.tensor_bytes !== null && (m.cached_bytes === null || m.direct_bytes === null)) {
             return [
@@ -25,7 +25,7 @@
             ]
         ];
     }
-    /* What is in use and in no recorded allocation, taken apart where NVML told whose it is. */
+    /* What is in use and in no recorded allocation, divided if NVML reported its owners. */
     function outside(m) {
         if (m.outside_bytes === null)
             return [[
@@ -53,7 +53,7 @@
             .filter(part => part[1] > 0);
     };
 
-    /* No category's colours: these are other things. */
+    /* Not the categories' colours: these are other things. */
     const colourOf = name => (name === null ? "transparent"
             : name === "pale"               ? d3.interpolateRgb(page.ink.accent, page.ink.card)(0.55)
                                             : page.ink[name]);

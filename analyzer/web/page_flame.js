@@ -1,5 +1,5 @@
-/* Flame graphs: what entries (call paths with bytes) come to, as a tree of calls. Width is bytes; of two moments it is
- * what changed, with what grew and what shrank in two colours. A click makes a frame the whole width. */
+/* Flame graphs: entries (call paths with bytes) as a tree of calls. Width is bytes; for two moments it is the change,
+ * with growth and decrease in two colours. A click makes a frame the whole width. */
 "use strict";
 (function (page) {
     const ROW = 20, LETTER = 7.25, SVG = "http://www.w3.org/2000/svg", THIN = 2.5;
@@ -10,7 +10,7 @@
         const python = frames.filter(f => !page.isNative(f));
         let path = mode !== "native" && python.length ? python : frames;
         if (mode === "yours") {
-            /* Of what PyTorch and Python do by themselves, only where it is entered. */
+            /* Of what PyTorch and Python do internally, only the entry. */
             const rest = path.filter(f => !page.isGlue(f)),
                   own = rest.filter((f, i) => !page.isPlumbing(f) || (i > 0 && !page.isPlumbing(rest[i - 1])));
             if (own.length) path = own;
@@ -18,7 +18,7 @@
         return path;
     };
 
-    /* entries: [{frames, label, category, bytes, count}]; bytes may be negative where two moments are compared. */
+    /* entries: [{frames, label, category, bytes, count}]; bytes may be negative if two moments are compared. */
     flame.build = function (entries, mode) {
         const node = (name, frame, depth) =>
             ({name, frame, depth, more: 0, less: 0, count: 0, categories: new Map(), children: new Map()});
@@ -163,7 +163,7 @@
         return g;
     }
 
-    /* Bytes below frames that match, each once. */
+    /* Bytes below frames that match, each counted once. */
     function search(root, query) {
         let bytes = 0;
         const todo = [[root, false]];
@@ -232,7 +232,7 @@
     function zoom(node) { page.set({focus: node.parent ? keysOf(node) : null}); }
     function key(event) {
         const svg = page.byId("flame").firstChild, node = event.target.flameNode;
-        if (event.key === "Escape") return; /* for the whole page */
+        if (event.key === "Escape") return; /* handled for the whole page */
         const top = page.state.root === "top", down = top ? "ArrowDown" : "ArrowUp", up = top ? "ArrowUp" : "ArrowDown";
         const siblings = node && node.parent ? node.parent.list : [], place = siblings.indexOf(node);
         const to = !node

@@ -1,5 +1,4 @@
-/* The top of the page: what must be known first, the verdict, what to do, what run it was; which process and device is
- * looked at. */
+/* The top of the page: warnings, the verdict, what to do, facts about the run; the choice of process and device. */
 "use strict";
 (function (page) {
     const make = page.make;
@@ -183,7 +182,7 @@
     }
 
     /* ------------------------------------------------------------ places */
-    /* Memories of a kind on one scale: that one rank holds more than the others is to be seen. */
+    /* Memories of one kind on one scale, so that a rank that holds more than the others stands out. */
     function spark(series, most) {
         const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"),
               path = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -276,5 +275,5 @@
     });
     page.view(["place", "ink"], places);
     page.view(["place", "layer", "by", "scale"], switches);
-    page.view(["place", "ink"], () => setTimeout(nav, 0)); /* after the other views said whether they have something */
+    page.view(["place", "ink"], () => setTimeout(nav, 0)); /* after the other views have shown whether they have content */
 })(gpuspyPage);

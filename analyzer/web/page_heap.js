@@ -1,5 +1,5 @@
-/* The address map: PyTorch's segments and the blocks in them. One scale for all, so that areas compare: a row is so
- * many bytes, a large segment takes several, small ones share one. */
+/* The address map: PyTorch's segments and the blocks in them. One scale for all, so that areas can be compared: each
+ * row has the same number of bytes, a large segment takes several rows, small ones share one. */
 "use strict";
 (function (page) {
     const make = page.make, BAR = 15, GAP = 4, LABEL = 170, ROWS = 44, MOST_ROWS = 260;
@@ -108,7 +108,7 @@
         heap.rowBytes = bytes;
         heap.cut = all.length - rows.length;
     }
-    /* Waiting for a stream: neither in use nor to be had. */
+    /* Waiting for a stream: neither in use nor reusable. */
     function hatched(c) {
         const tile = document.createElement("canvas");
         tile.width = tile.height = 6;
@@ -144,7 +144,7 @@
     const toneOf = block => page.tone(block.category, block.stack >= 0 ? page.model.site(block.stack) : "");
     const matches = (block, query) => page.matches(placeOf(block) + " " + page.categoryName(block.category));
 
-    /* What keeps a segment that is nearly empty: it cannot be given back while one block lies in it. */
+    /* The blocks in a nearly empty segment: it cannot be freed while it contains one. */
     heap.pinned = function (map) {
         return measure(map).segments.filter(s => s.used > 0 && s.used < 0.25 * s.bytes && s.bytes - s.used >= 1 << 20)
             .sort((a, b) => b.bytes - b.used - (a.bytes - a.used)).slice(0, 8);
@@ -190,7 +190,7 @@
         const died = maps.findIndex(m => m.at === "oom"),
               wanted = page.state.heap === null ? Math.max(0, died) : page.state.heap;
         const at = maps[wanted] ? wanted : 0, map = maps[at], names = {peak: "At the peak", oom: "At the OOM"};
-        const several = new Set(maps.map(m => m.at)).size < maps.length; /* told apart by their times */
+        const several = new Set(maps.map(m => m.at)).size < maps.length; /* distinguished by their times */
         const said = m => (names[m.at] || page.clean(m.at)) +
             (several && m.at === "oom" ? ", " + page.seconds(m.time) : "");
         page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, said(m)]), at);

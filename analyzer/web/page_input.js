@@ -1,8 +1,8 @@
-/* What people do with the chart: pointer, wheel, pinch and keys; the overview with its brush; what the tooltip says. */
+/* Input on the chart: pointer, wheel, pinch and keys; the overview with its brush; the content of the tooltip. */
 "use strict";
 (function (page) {
     const chart = page.chart;
-    const LEAST = 1e-9; /* s: no finer than the clock */
+    const LEAST = 1e-9; /* s: the resolution of the clock */
     let over, plot;
 
     function clamp(from, to) {
@@ -42,7 +42,7 @@
         }
         say(i);
     };
-    /* The next moment that is chosen is compared with this one: for fingers, which have no Shift. */
+    /* The next chosen moment is compared with this one: for touch screens, which have no Shift. */
     chart.pinMoment = function () {
         if (page.state.moment === null) return;
         page.set({pin: page.state.moment, source: "compare"});
@@ -109,7 +109,7 @@
     }
 
     /* ------------------------------------------------------------ pointers */
-    const down = new Map(); /* of each pointer, where it is and was */
+    const down = new Map(); /* of each pointer: its current and previous position */
     let dragged = false, pinch = null, pageScrolled = -1e9;
 
     const at = event => event.clientX - over.getBoundingClientRect().left;
@@ -188,7 +188,7 @@
         event.preventDefault();
         page.move(Math.max(0, Math.min(last, to)) - i);
     }
-    /* The moment by so many buckets, kept in view. */
+    /* Moves the moment by this many buckets, and keeps it in view. */
     page.move = function (by, pinned) {
         const series = chart.series;
         if (!series) return;
@@ -315,7 +315,7 @@
                 : null);
         legendAmounts();
     }
-    /* How much of each there is at the pointer, else at the chosen moment, else at the peak. */
+    /* The amount of each at the pointer, else at the chosen moment, else at the peak. */
     function legendAmounts() {
         const {series} = chart, time = chart.hover !== null ? chart.hover : page.state.moment;
         const i = time === null ? page.peakIndex(series) : page.indexAt(series, time);

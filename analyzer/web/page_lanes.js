@@ -1,8 +1,8 @@
-/* Over the chart what happened (failures, retries, flushes, waits), under it what the program says of itself (NVTX
- * ranges, steps). Kinds are told apart by form, not only by colour. */
+/* Above the chart: failures, retries, flushes, waits; below it: the program's own NVTX ranges and steps. Kinds differ
+ * in form, not only in colour. */
 "use strict";
 (function (page) {
-    const LANE = 16, MOST_LANES = 4; /* the signs are at 8 px from the top, the dashes where `dash` says */
+    const LANE = 16, MOST_LANES = 4; /* glyphs are 8 px from the top, dashes at `dash` */
     const kinds = {
         oom: {words: "out of memory", colour: "bad", order: 0},
         retry: {words: "retry", colour: "warn", order: 1},
@@ -30,7 +30,7 @@
         return known.get(series);
     };
 
-    /* Ranges by depth: one that begins within another stands below it. */
+    /* Ranges by depth: one that begins within another is below it. */
     function nest(marks) {
         const rows = [], ends = [];
         for (const mark of marks.slice().sort((a, b) => a.start - b.start || b.end - a.end)) {
@@ -65,7 +65,7 @@
     }
     const kindOf = e => kinds[kinds[e.kind] ? e.kind : "mark"];
 
-    /* Waits and copies as dashes as long as they took, what is more seldom as glyphs over them. */
+    /* Waits and copies as dashes of their duration, rarer events as glyphs over them. */
     function drawEvents(c, events) {
         const {chart} = page, [from, to] = chart.domain, filled = {}, last = {};
         for (const e of events) {
@@ -73,7 +73,7 @@
             if (!kind.dash || e.end < from || e.time > to) continue;
             const left = Math.max(0, chart.x(e.time)),
                   right = Math.max(left + 1.5, Math.min(chart.width, chart.x(e.end)));
-            if (right <= filled[e.kind]) continue; /* within a dash that is drawn */
+            if (right <= filled[e.kind]) continue; /* within a dash that was drawn */
             c.fillStyle = page.ink[kind.colour];
             c.globalAlpha = 0.7;
             c.fillRect(Math.max(left, filled[e.kind] || 0), kind.dash, right - Math.max(left, filled[e.kind] || 0), 4);
@@ -116,7 +116,7 @@
         return "step " + page.count(k * (steps.stride || 1) + 1) + (steps.stride > 1 ? " or so" : "") + " of " +
             page.count(steps.n);
     };
-    /* What the signs mean, of those that are there. */
+    /* The meaning of the signs that are shown. */
     lanes.key = function (series) {
         const {events, steps, rows} = lanes.of(series),
                               there = new Set(events.map(e => (kinds[e.kind] ? e.kind : "mark")));
@@ -145,7 +145,7 @@
                 if (mark.end < chart.domain[0]) continue;
                 if (mark.start > chart.domain[1]) break;
                 const left = Math.max(0, chart.x(mark.start)), right = Math.min(chart.width, chart.x(mark.end));
-                if (right <= filled) continue; /* what is within a pixel that is drawn */
+                if (right <= filled) continue; /* within a pixel that was drawn */
                 const width = Math.max(1, right - left - (right - left >= 4 ? 1 : 0));
                 c.fillStyle = page.ink.line;
                 c.fillRect(left, y, width, LANE - 2);
@@ -168,7 +168,7 @@
         drawEvents(c, events);
     };
 
-    /* Events within a few pixels of a moment, the gravest first; and the ranges around it, outermost first. */
+    /* Events within a few pixels of a moment, the most severe first; and the ranges around it, outermost first. */
     lanes.near = function (series, x) {
         const chart = page.chart, room = 4;
         const {events} = lanes.of(series);

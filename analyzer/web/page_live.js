@@ -1,5 +1,5 @@
-/* What was live: at the peak, at the failure, at the end, at a moment that was clicked, or what changed between two: a
- * flame graph and a table by line, of the same. */
+/* What was live: at the peak, at the failure, at the end, at a moment that was clicked, or the change between two: as a
+ * flame graph and as a table by line. */
 "use strict";
 (function (page) {
     const live = page.live = {entries: [], rows: []};
@@ -17,14 +17,15 @@
         count: e.count,
     }));
 
-    /* A leak's category is that of its line, if all that line makes is of one. */
+    /* A leak's category is that of its line, if all allocations of the line have the same. */
     function categoryOf(series) {
         const of = new Map();
         for (const line of series.lines)
             of.set(line.site, of.has(line.site) && of.get(line.site) !== line.category ? "unknown" : line.category);
         return label => of.get(label) || "unknown";
     }
-    /* What the list of the end is called, in each place of the page and as in the terminal (analyzer/view/view_leaks.c). */
+    /* The name of the list of the end, the same everywhere in the page and as in the terminal
+     * (analyzer/view/view_leaks.c). */
     live.endWords = function () {
         const processes = page.report.run.processes, first = page.report.leaks[0];
         return first && first.at_orderly_end                            ? "Never freed"
@@ -37,7 +38,7 @@
         return page.report.leaks.filter(l => page.isAt(l, place) && l.layer === layer);
     };
 
-    /* What was live at the end and is not in the report's list, which is cut; null: it has all. */
+    /* What was live at the end and is not in the report's list, which is cut; null: the list is complete. */
     live.unlisted = function (place, layer) {
         const leaks = live.leaks(place, layer),
               peak = page.report.peak.find(p => page.isAt(p, place) && p.layer === layer);
@@ -82,11 +83,7 @@
         peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
         oom: (series, place) =>
             atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out-of-memory error"),
-        moment: function (series) {
-            const list = atIndex(series, page.indexAt(series, page.state.moment), "live");
-            if (page.model.maps.length) live.about += " Single allocations are listed at the peak and at a failure.";
-            return list;
-        },
+        moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
@@ -120,6 +117,15 @@
             return fromModel(page.model.difference(page.model.at(series, a), page.model.at(series, b)));
         },
     };
+    /* The index of a source's moment in the series; null none. */
+    live.index = function (source, series) {
+        const oom = page.oomAt(page.places[page.state.place]);
+        return source === "peak"              ? page.peakIndex(series)
+            : source === "oom" && oom         ? page.indexAt(series, oom.time_s)
+            : source === "moment"             ? page.indexAt(series, page.state.moment)
+            : source === "end" && series.n    ? series.n - 1
+                                              : null;
+    };
     function atIndex(series, i, title) {
         live.title = title;
         live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " +
@@ -129,21 +135,24 @@
         return fromModel(page.model.at(series, i));
     }
 
-    /* Where a line calls into a library other than PyTorch, the line there: it tells one model's parts apart. */
+    /* If a line calls into a library other than PyTorch, the line there: it distinguishes the parts of one model. */
     function innerOf(frames) {
         const last = frames.filter(f => !page.isNative(f) && !page.isPlumbing(f)).pop();
         return last && page.isLibrary(last) ? page.frameText(last) : "";
     }
 
-    /* One row a line of code, with its categories. */
+    live.rowKey = (label, frames) => label + "\0" + innerOf(frames);
+
+    /* One row per line of code, with its categories. */
     function rowsOf(entries) {
         const rows = new Map();
         for (const e of entries) {
-            const inner = innerOf(e.frames), key = e.label + "\0" + inner;
+            const inner = innerOf(e.frames), key = live.rowKey(e.label, e.frames);
             let row = rows.get(key);
             if (!row) {
                 const site = e.frames.filter(f => !page.isLibrary(f)).pop();
                 rows.set(key, row = {
+                    key,
                     label: e.label,
                     inner,
                     file: site && site.file,
@@ -229,7 +238,7 @@
                     page.siteButton(
                         page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label),
                     row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null,
-                    page.blocks.under(live.source(), row.label),
+                    page.blocks.under(live.source(), row),
                     page.isPlain(page.series())
                         ? null
                         : make("span", {class: "sub phone"}, live.categories(row.categories)))
@@ -254,7 +263,7 @@
         });
     }
 
-    /* Only what is in the band that was clicked. */
+    /* Shows only the band that was clicked. */
     function showBand(source) {
         const {band} = page.state, {make} = page, node = page.byId("band");
         const bySite = page.stackedBy() === "site", of = bySite ? e => e.label : e => e.category;

@@ -1,5 +1,5 @@
-/* Out of memory: where the device's memory was, as a waterfall with its parts; what to do, with how much each would
- * free; what the verdict rests on; where it failed. */
+/* Out of memory: the device's memory as a waterfall with its parts; what to do, with how much each would free; the
+ * evidence of the verdict; the failing line. */
 "use strict";
 (function (page) {
     const make = page.make, open = new Set(), FIRST = 9;

@@ -1,9 +1,9 @@
-/* The chart as a picture: PNG, or SVG drawn by the same functions; with what happened above it and the legend below. */
+/* The chart as a picture: PNG, or SVG drawn by the same functions; with the verdict above it and the legend below. */
 "use strict";
 (function (page) {
     const MARGIN = 20, HEAD = 58, ROW = 20, FONT = "12px system-ui, sans-serif";
 
-    /* As much of a canvas' context as the chart uses; what is drawn becomes elements. */
+    /* The part of a canvas context that the chart uses; each drawing becomes an element. */
     class Svg {
         constructor() {
             this.out = [];
@@ -53,7 +53,7 @@
     }
     const round = value => Math.round(value * 10) / 10;
 
-    /* The legend's rows: as many entries as there is room for beside each other. */
+    /* The legend's rows: as many entries as fit side by side. */
     function legendRows(measure, width) {
         const rows = [[]];
         let x = 0;

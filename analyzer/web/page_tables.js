@@ -1,8 +1,8 @@
-/* The report's lists as tables: one is shown at a time. A row of `tables` each: name, words, the rows, the columns. */
+/* The report's lists as tables, one at a time. A row of `tables` for each: name, words, the rows, the columns. */
 "use strict";
 (function (page) {
     const make = page.make;
-    /* A line's call paths, below it: what each called or what called it tells them apart. */
+    /* A line's call paths, below it: distinguished by what each called or what called it. */
     function pathsOf(row) {
         if (!row.paths || row.paths.length < 2) return null;
         const other = s => (s.inner || (s.helper || s.library ? s.via : null) ? "→ " + page.frameText(s.inner || s.via)
@@ -86,7 +86,7 @@
                              {device: peak.device, pid: peak.pid, rank: peak.rank, part: row.bytes / (peak.bytes || 1)},
                              row)));
 
-    /* What grew stands at several lines where one thing keeps them all. */
+    /* One growth has several lines if one thing keeps them all. */
     const grown = Object.assign(site(), {
         cell: row => {
             const rest = row.lines.filter(line => page.siteText(line.site) !== page.siteText(row.site)).slice(0, 4);
@@ -97,7 +97,7 @@
     });
     const how = row => [row.graph ? "lines of one forward pass grow together; whether an autograd graph keeps them is unknown" : "",
         row.jumps ? "in " + page.plural(row.jumps, "jump") + ", not with each step" : ""].filter(Boolean).join("; ");
-    /* After the last allocation, the tear-down frees: the process' own end says nothing of the allocator. */
+    /* After the last allocation, the tear-down frees: the process's own end says nothing about the allocator. */
     const allocatorMoments = {oom: "out of memory", end: "last allocation"};
     const allocatorRows = () => page.report.allocator.flatMap(state => {
         const at = {moment: state.moment, device: state.device, pid: state.pid, rank: state.rank};
@@ -107,7 +107,7 @@
             ...some(state.by_stream, stream)];
     });
 
-    /* The categories, then what they come to: the sums that gpuspy report prints below them. */
+    /* The categories, then their sums, as gpuspy report prints them. */
     const budgetRows = function () {
         const budget = page.report.budget;
         if (!budget || !budget.estimate || !budget.estimate.total_bytes) return [];

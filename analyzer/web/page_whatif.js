@@ -1,10 +1,10 @@
-/* The what-if's curve over the recorded one: reserved memory as a line.
- * Nothing here if the page has no what-if, or shows another process or device. */
+/* The what-if's curve over the recorded one: reserved memory as a line. Draws nothing if the page has no what-if, or
+ * shows another process or device. */
 "use strict";
 (function (page) {
     const whatif = page.whatif = {};
 
-    /* The what-if of the place that is shown, or null. */
+    /* The what-if of the current process and device, or null. */
     whatif.of = function (series) {
         const data = page.data && page.data.whatif;
         return data && series && series.device === data.device && series.process === data.process ? data : null;

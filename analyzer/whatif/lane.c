@@ -8,19 +8,19 @@
 static const struct whatif_hole all_addresses = {(uint64_t)1 << 44, (uint64_t)1 << 45};
 static const uint64_t page = 2 << 20; /* CUDA gives large memory in physical pages of 2 MiB */
 
-void whatif_space_start(struct whatif_space *s, bool descending)
+static void whatif_space_start(struct whatif_space *s, bool descending)
 {
     *s = (struct whatif_space){.descending = descending};
     *ARENA_PUSH(s->holes, s->n, s->cap) = all_addresses;
 }
 
-void whatif_space_free(struct whatif_space *s)
+static void whatif_space_free(struct whatif_space *s)
 {
     free(s->holes);
     *s = (struct whatif_space){0};
 }
 
-uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes)
+static uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes)
 {
     bytes = (bytes + page - 1) / page * page;
     for (size_t k = 0; k < s->n; k++) {
@@ -35,7 +35,7 @@ uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes)
     return 0;
 }
 
-void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t bytes)
+static void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t bytes)
 {
     size_t at = 0;
     bytes = (bytes + page - 1) / page * page;

@@ -14,10 +14,6 @@ struct whatif_space {
     size_t n, cap;
     bool descending;
 };
-void whatif_space_start(struct whatif_space *s, bool descending);
-uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes);
-void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t bytes);
-void whatif_space_free(struct whatif_space *s);
 
 struct whatif_lane {
     struct caching_allocator *allocator;

@@ -45,6 +45,12 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
     return w->devices_n - 1;
 }
 
+uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last)
+{
+    const uint32_t at = map_get(&d->failed_on, oom);
+    return at < d->streams_n ? d->streams[at] : last;
+}
+
 /* --- private pools ----------------------------------------------------------------------------------- */
 
 uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
@@ -60,6 +66,10 @@ int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_ma
                             bool freed)
 {
     if (!d->facts.pools) return -1;
+    if (d->facts.mapped && life->space == GS_SPACE_VMM) { /* its address is a handle */
+        whatif_pool_map_advance(m, &d->facts, freed ? life->free_ns : life->alloc_ns);
+        return freed ? m->unmapped : -1;
+    }
     if (freed) return whatif_pool_map_remove(m, &d->facts, life->free_ns, life->address, life->bytes);
     whatif_pool_map_add(m, life->address, life->bytes, life->space == GS_SPACE_VMM);
     return -1;

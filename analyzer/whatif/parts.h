@@ -24,6 +24,9 @@ struct whatif_device {
     struct whatif_piece *pieces; /* there when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;
+    struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
+    uint64_t *streams;    /* that tensors were allocated on */
+    size_t streams_n, streams_cap;
     bool user_pools; /* torch.cuda.MemPool */
     int64_t ascents; /* of one new segment's address over the one before, less descents */
     struct whatif_outcome recorded;
@@ -43,7 +46,9 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
-    size_t assumed; /* index of the versions that a recording without one is replayed as */
+    size_t assumed;         /* index of the versions that a recording without one is replayed as */
+    bool until_parted;      /* the replay ends where it parts */
+    uint64_t parted_blocks; /* tensors allocated when it parted */
     struct whatif_proof proof;
 };
 
@@ -71,6 +76,8 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 
 /* Index of a process's device, made with its settings where it is new. */
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
+/* The stream of a request that failed; `last` unless the proof found that it was another. */
+uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
 /* Whether memory of CUDA's was taken by PyTorch's allocator, as far as its stack shows. */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);

@@ -20,6 +20,32 @@ static int64_t number_of(struct numbered *list, size_t n, int64_t identity)
     return 0;
 }
 
+/* What is unmapped at a time is first, then what is mapped, then what lies there. */
+static int order_facts(const void *x, const void *y)
+{
+    const struct whatif_fact *a = x, *b = y;
+    const int p = a->kind < WHATIF_FACT_UNMAP ? 2 : a->kind == WHATIF_FACT_MAP,
+              q = b->kind < WHATIF_FACT_UNMAP ? 2 : b->kind == WHATIF_FACT_MAP;
+    if (a->ns != b->ns) return a->ns < b->ns ? -1 : 1;
+    return p != q ? p - q : (a->address > b->address) - (a->address < b->address);
+}
+
+static void add_mappings(struct whatif_facts *f, const struct run *run, uint32_t process, int device)
+{
+    size_t n;
+    const struct run_mapping *list = run_mappings(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_mapping *m = &list[i];
+        if (m->process != process || m->device != device) continue;
+        f->mapped = true;
+        *ARENA_PUSH(f->list, f->n, f->cap) = (struct whatif_fact){m->map_ns, m->address, m->bytes, WHATIF_FACT_MAP};
+        if (m->unmap_ns != RUN_NEVER)
+            *ARENA_PUSH(f->list, f->n, f->cap) =
+                (struct whatif_fact){m->unmap_ns, m->address, m->bytes, WHATIF_FACT_UNMAP};
+    }
+    if (f->mapped) qsort(f->list, f->n, sizeof *f->list, order_facts);
+}
+
 void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t process, int device)
 {
     struct numbered *known = NULL;
@@ -49,6 +75,7 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
         *ARENA_PUSH(f->list, f->n, f->cap) = fact;
     }
     free(known);
+    if (f->pools) add_mappings(f, run, process, device);
 }
 
 void whatif_facts_add_unused(struct whatif_facts *f, int64_t ns, int64_t pool)
@@ -121,22 +148,8 @@ void whatif_pool_map_add(struct whatif_pool_map *m, uint64_t address, int64_t by
     insert(m, at, range);
 }
 
-static void advance(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns)
+static int64_t take_out(struct whatif_pool_map *m, uint64_t address, int64_t bytes)
 {
-    for (; m->next < f->n && f->list[m->next].ns <= ns; m->next++) {
-        const struct whatif_fact *fact = &f->list[m->next];
-        if (fact->kind != GS_ALLOCATOR_POOL) continue;
-        m->any_private = m->any_private || fact->value > 0;
-        const size_t at = find(m, fact->address);
-        if (at < m->n && m->ranges[at].address <= fact->address && fact->value != UNKNOWN)
-            m->ranges[at].pool = fact->value;
-    }
-}
-
-int64_t whatif_pool_map_remove(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns, uint64_t address,
-                               int64_t bytes)
-{
-    advance(m, f, ns);
     const size_t at = find(m, address);
     if (bytes <= 0 || at == m->n || m->ranges[at].address > address) return UNKNOWN;
     const struct whatif_range range = m->ranges[at];
@@ -147,9 +160,33 @@ int64_t whatif_pool_map_remove(struct whatif_pool_map *m, const struct whatif_fa
     return range.pool;
 }
 
+static void note_pool(struct whatif_pool_map *m, const struct whatif_fact *fact)
+{
+    m->any_private = m->any_private || fact->value > 0;
+    const size_t at = find(m, fact->address);
+    if (at < m->n && m->ranges[at].address <= fact->address && fact->value != UNKNOWN) m->ranges[at].pool = fact->value;
+}
+
+void whatif_pool_map_advance(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns)
+{
+    for (; m->next < f->n && f->list[m->next].ns <= ns; m->next++) {
+        const struct whatif_fact *fact = &f->list[m->next];
+        if (fact->kind == GS_ALLOCATOR_POOL) note_pool(m, fact);
+        if (fact->kind == WHATIF_FACT_MAP) whatif_pool_map_add(m, fact->address, fact->value, true);
+        if (fact->kind == WHATIF_FACT_UNMAP) m->unmapped = take_out(m, fact->address, fact->value);
+    }
+}
+
+int64_t whatif_pool_map_remove(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns, uint64_t address,
+                               int64_t bytes)
+{
+    whatif_pool_map_advance(m, f, ns);
+    return take_out(m, address, bytes);
+}
+
 int64_t whatif_pool_map_at(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns, uint64_t address)
 {
-    advance(m, f, ns);
+    whatif_pool_map_advance(m, f, ns);
     const size_t at = find(m, address);
     return at < m->n && m->ranges[at].address <= address ? m->ranges[at].pool : UNKNOWN;
 }

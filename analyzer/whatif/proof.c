@@ -52,7 +52,9 @@ static void part(struct beside *b, const char *reason)
     if (p->parted_at_event) return;
     p->parted_at_event = b->events ? b->events : 1;
     p->parted_ns = b->proof->now_ns;
+    b->proof->w->parted_blocks = p->blocks;
     if (!p->reason) p->reason = reason;
+    if (b->proof->w->until_parted) run_stop_replay(b->proof->w->run);
 }
 
 /* Areas of expandable segments lie apart by this in the replay. */
@@ -325,6 +327,45 @@ static uint64_t stream_of(const struct run_lifetime *life)
     return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
 }
 
+enum { STREAMS = 64 };
+static const uint64_t new_stream = UINT64_MAX - 1; /* one that has no tensor yet; no recorded stream has this number */
+
+static void note_stream(struct beside *b, uint64_t stream)
+{
+    struct whatif_device *d = device_at(b);
+    if (stream == b->last_stream && d->streams_n) return;
+    b->last_stream = stream;
+    for (size_t i = 0; i < d->streams_n; i++) {
+        if (d->streams[i] == stream) return;
+    }
+    if (d->streams_n < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = stream;
+}
+
+static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream)
+{
+    const uint32_t block = caching_allocate(b->allocator, bytes, stream, 0);
+    if (block == CACHING_NO_BLOCK) return true;
+    caching_release(b->allocator, block);
+    return false;
+}
+
+/* A recording states the streams of tensors, and not of a request that failed: it is the last one, or another one on
+ * which there is no memory for it. */
+static void refuse(struct beside *b, int64_t bytes, size_t oom)
+{
+    struct whatif_device *d = device_at(b);
+    if (is_refused(b, bytes, b->last_stream)) return;
+    const size_t known = d->streams_n;
+    if (known < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = new_stream;
+    for (size_t i = 0; i < d->streams_n; i++) {
+        if (d->streams[i] == b->last_stream || !is_refused(b, bytes, d->streams[i])) continue;
+        *map_at(&d->failed_on, oom) = (uint32_t)i;
+        d->streams_n = i < known ? known : d->streams_n;
+        return;
+    }
+    part(b, "the replay finds memory for the request that failed");
+}
+
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
 {
     struct whatif *w = b->proof->w;
@@ -347,7 +388,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->refused = false;
     b->events++;
     w->proof.blocks++;
-    b->last_stream = stream_of(life);
+    note_stream(b, stream_of(life));
     whatif_release_due(&b->dues, a, life->alloc_ns);
     settle(b, true);
     const bool known = run_requested(life) != RUN_UNKNOWN;
@@ -426,7 +467,6 @@ static void proof_on_sample(void *self, const struct run_sample *s)
 static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct proof *p = self;
-    (void)index;
     if (oom->device < 0) return;
     struct beside *b = beside_of(p, oom->process, oom->device);
     struct whatif_device *d = device_at(b);
@@ -460,13 +500,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
-    if (oom->requested_bytes > 0) {
-        const uint32_t block = caching_allocate(a, caching_rounded(&d->rules, oom->requested_bytes), b->last_stream, 0);
-        if (block != CACHING_NO_BLOCK) {
-            part(b, "the replay finds memory for the request that failed");
-            caching_release(a, block);
-        }
-    }
+    if (oom->requested_bytes > 0) refuse(b, caching_rounded(&d->rules, oom->requested_bytes), index);
     b->fails = false;
     d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);

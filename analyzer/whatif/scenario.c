@@ -266,7 +266,8 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     if (t->over) return;
     advance(p, t, oom->time_ns);
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
-    const uint32_t block = caching_allocate(t->lane.allocator, bytes, t->last_stream, 0);
+    const uint64_t stream = whatif_failed_stream(&p->w->devices[t - p->tracks], index, t->last_stream);
+    const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, 0);
     note_peak(t, oom->time_ns);
     if (block == CACHING_NO_BLOCK) {
         if (run_oom_is_end(oom)) {

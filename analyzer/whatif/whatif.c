@@ -29,6 +29,8 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].bases);
         free(w->devices[i].flushes);
         free(w->devices[i].pieces);
+        free(w->devices[i].streams);
+        map_free(&w->devices[i].failed_on);
         whatif_facts_free(&w->devices[i].facts);
     }
     w->devices_n = 0;
@@ -38,24 +40,40 @@ static bool prove_as(struct whatif *w, size_t assumed, char *error, size_t error
 {
     forget_devices(w);
     w->assumed = assumed;
+    w->parted_blocks = 0;
     w->proof = (struct whatif_proof){0};
     return whatif_prove(w, error, error_size);
 }
 
-/* A recording that does not state PyTorch's version is replayed as the version that reproduces it. */
+/* Replays as another version until it parts. False: it parts no later than `w` did. Else `w` is what that replay found.
+ */
+static bool reproduces_more(struct whatif *w, size_t assumed, bool *ok, char *error, size_t error_size)
+{
+    struct whatif other = *w;
+    other.devices = NULL;
+    other.devices_n = other.devices_cap = 0;
+    other.until_parted = true;
+    *ok = prove_as(&other, assumed, error, error_size);
+    w->arena = other.arena; /* grew */
+    const bool more = *ok && (!other.proof.parted_at_event || other.parted_blocks > w->parted_blocks);
+    struct whatif *loser = more ? w : &other;
+    forget_devices(loser);
+    free(loser->devices);
+    if (more) *w = other;
+    w->until_parted = false;
+    return more;
+}
+
+/* A recording that does not state PyTorch's version is replayed as the version that reproduces most of it before the
+ * replay parts. */
 static bool prove(struct whatif *w, char *error, size_t error_size)
 {
-    size_t best = 0;
-    uint64_t most = 0;
-    for (size_t i = 0; i < WHATIF_ASSUMED_N; i++) {
-        if (!prove_as(w, i, error, error_size)) return false;
-        if (!w->proof.torch_assumed || !w->proof.parted_at_event) return true;
-        if (w->proof.blocks_placed > most) {
-            most = w->proof.blocks_placed;
-            best = i;
-        }
+    bool ok = prove_as(w, 0, error, error_size), partial = false;
+    if (!ok || !w->proof.torch_assumed) return ok;
+    for (size_t i = 1; ok && w->proof.parted_at_event && i < WHATIF_ASSUMED_N; i++) {
+        if (reproduces_more(w, i, &ok, error, error_size)) partial = w->proof.parted_at_event != 0;
     }
-    return best == WHATIF_ASSUMED_N - 1 || prove_as(w, best, error, error_size);
+    return ok && partial ? prove_as(w, w->assumed, error, error_size) : ok;
 }
 
 struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,

@@ -1,7 +1,9 @@
 """A recording: its report, which the program `gpuspy` computes, and its tables, which SQLite reads."""
 import html
+import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -36,6 +38,14 @@ def run_gpuspy(*words: str) -> str:
     return done.stdout
 
 
+def run_json(*words: str) -> Any:
+    printed = run_gpuspy(*words)
+    try:
+        return json.loads(printed)
+    except ValueError:
+        raise GpuspyError(f"gpuspy {' '.join(words)} did not print one JSON value") from None
+
+
 def size(n: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(n) < 1024:
@@ -49,21 +59,58 @@ def size(n: float) -> str:
 LAYERS = {"device": "CUDA allocations", "tensor": "tensors", "pinned": "pinned host memory"}
 
 
+SCHEMA = 3  # GS_SCHEMA_VERSION of schema/store.h
+QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.S)
+
+
+def is_plain(path: str) -> bool:
+    """Whether the file alone is the whole run, complete and of today's schema: then SQLite's own reader will do."""
+    name, suffix = os.path.splitext(os.path.abspath(path))
+    beside = [f"{path}.spool", f"{path}-wal"]
+    family = re.sub(r"\.\d+$", "", name)
+    if not os.path.isfile(path) or any(map(os.path.exists, beside)):
+        return False
+    others = [p for p in Path(family).parent.glob("*" + suffix) if p.name.startswith(os.path.basename(family) + ".")]
+    with io.open(path, "rb") as file:
+        head = file.read(72)
+    return (head.startswith(b"SQLite format 3") and head[18] == 1 and head[68:] == b"gpsy" and
+            int.from_bytes(head[60:64], "big") == SCHEMA and len(others) == 1)
+
+
+def put_values(query: str, values: Sequence[Any]) -> str:
+    """The query with SQL literals in the place of each `?`."""
+    db, rest = sqlite3.connect(":memory:"), iter(values)
+    try:
+        def literal(match: "re.Match[str]") -> str:
+            return match[0] if match[0] != "?" else str(db.execute("SELECT quote(?)", (next(rest),)).fetchone()[0])
+        return QUOTED.sub(literal, query)
+    except (RuntimeError, StopIteration):
+        raise GpuspyError("the query has more '?' than there are values") from None
+    finally:
+        db.close()
+
+
 class Recording:
     """`path`: a run.db, a folder of one run, or another tool's recording that gpuspy reads."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]"]):
-        self.path = os.fspath(path)
+        self.path = os.fsdecode(path)
         self._report: Optional[Dict[str, Any]] = None
         if not os.path.exists(self.path):
             raise GpuspyError(f"there is no file '{self.path}'")
+        if self.path.startswith("-"):  # it is not an option
+            self.path = os.path.join(".", self.path)
 
     def report(self, *options: str) -> Dict[str, Any]:
-        """What `gpuspy report --json` prints; sizes in bytes, times in seconds. Without options it is kept."""
+        """What `gpuspy report --json` prints; sizes in bytes, times in seconds. Without options it is kept, once the
+        recording has ended."""
         if options:
-            return json.loads(run_gpuspy("report", "--json", *options, self.path))
+            return run_json("report", "--json", *options, self.path)
         if self._report is None:
-            self._report = json.loads(run_gpuspy("report", "--json", self.path))
+            report = run_json("report", "--json", self.path)
+            if any(process["recording"] for process in report["run"]["processes"]):
+                return report
+            self._report = report
         return self._report
 
     @property
@@ -76,26 +123,49 @@ class Recording:
         """Failed allocations, each with its cause and what to do."""
         return self.report()["oom"]
 
+    def _database(self) -> str:
+        """The file that stands for the run; of a folder's recordings, which must be one run and lie side by side."""
+        if not os.path.isdir(self.path):
+            return self.path
+        files = [process["database"] for process in self.report()["run"]["processes"]]
+        if len({os.path.dirname(file) for file in files}) != 1:
+            raise GpuspyError(f"'{self.path}' has recordings in several folders; open one of them")
+        return str(min(files, key=len))  # run.db, beside which the others are run.PID.db
+
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> List[Dict[str, Any]]:
-        """The rows of an SQL query on this file alone (docs/schema.md lists tables and views); nothing is written."""
-        db = sqlite3.connect(f"{Path(self.path).resolve().as_uri()}?mode=ro", uri=True)
+        """The rows of an SQL query (docs/schema.md lists tables and views), with all processes of the run; nothing is
+        written."""
+        path = self._database()
+        if not is_plain(path):
+            return run_json("sql", "--json", path, put_values(query, parameters))
         try:
-            db.row_factory = sqlite3.Row
-            return [dict(row) for row in db.execute(query, parameters)]
-        except sqlite3.Error as error:
+            db = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
+            try:
+                db.row_factory = sqlite3.Row
+                db.text_factory = lambda text: text.decode(errors="replace")
+                return [dict(row) for row in db.execute(query, parameters)]
+            finally:
+                db.close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
             raise GpuspyError(f"cannot read '{self.path}': {error}") from None
-        finally:
-            db.close()
 
     def table(self, name: str, kind: Optional[str] = None) -> Any:
         """A table or view. `kind`: "arrow", "pandas", "polars" or "rows"; the first that is installed if not given."""
-        known = {row["name"] for row in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+        known = [row["name"] for row in self.rows("SELECT name FROM pragma_table_list WHERE type IN ('table', 'view')")]
         if name not in known:
-            raise GpuspyError(f"'{self.path}' has no table '{name}'; it has {', '.join(sorted(known))}")
-        return convert(self.rows(f'SELECT * FROM "{name}"'), kind)
+            raise GpuspyError(f"'{self.path}' has no table '{name}'; it has {', '.join(sorted(set(known)))}")
+        columns = self.rows(f"SELECT name FROM pragma_table_xinfo('{name}')")
+        return convert(self.rows(f'SELECT * FROM "{name}"'), [column["name"] for column in columns], kind)
 
     def _repr_html_(self) -> str:
         lines = [f"<b>{html.escape(self.path)}</b>"]
+        try:
+            return "<br>".join(lines + self._summary())
+        except GpuspyError as error:
+            return "<br>".join(lines + [html.escape(str(error))])
+
+    def _summary(self) -> List[str]:
+        lines = []
         for oom in self.ooms[:1]:
             lines.append(f"<span style='color:#b3261e'>Out of memory</span>: {html.escape(oom['verdict'] or '')}")
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
@@ -104,24 +174,30 @@ class Recording:
             lines.append(f"Peak {size(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
         for scope in [s for s in self.report()["scopes"] if s["layer"] == "device" and s["device"] >= 0][:4]:
             lines.append(f"Peak {size(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
-        return "<br>".join(lines)
+        return lines
 
     def __repr__(self) -> str:
         return f"gpuspy.open({self.path!r})"
 
 
-def convert(rows: List[Dict[str, Any]], kind: Optional[str]) -> Any:
+def convert(rows: List[Dict[str, Any]], columns: List[str], kind: Optional[str]) -> Any:
     def arrow() -> Any:
         import pyarrow
-        return pyarrow.Table.from_pylist(rows)
+
+        def column(values: List[Any]) -> Any:
+            try:
+                return pyarrow.array(values)
+            except pyarrow.ArrowException:  # numbers and texts in one, as in table meta
+                return pyarrow.array([None if value is None else str(value) for value in values])
+        return pyarrow.table({name: column([row[name] for row in rows]) for name in columns})
 
     def pandas() -> Any:
         import pandas
-        return pandas.DataFrame(rows)
+        return pandas.DataFrame(rows, columns=columns)
 
     def polars() -> Any:
         import polars
-        return polars.DataFrame(rows, infer_schema_length=None)
+        return polars.DataFrame(rows, schema=columns, infer_schema_length=None)
 
     makers = {"arrow": arrow, "pandas": pandas, "polars": polars, "rows": lambda: rows}
     if kind is not None and kind not in makers:

@@ -8,6 +8,7 @@ import pytest
 from chromium import Keys
 
 OVER, OVERVIEW = "#plot .over", "#overview canvas"
+OPEN = "const d = document.querySelector('#live-table .blocks'); d.open = true; return d.firstChild.textContent"
 PEAK = "const s = gpuspyPage.series(); return s.high[s.peak]"
 
 
@@ -589,10 +590,15 @@ def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):
     view.settle()
     assert name in view.text("#band") and view.js("return gpuspyPage.state.source") == "moment"
     assert view.js("return document.querySelectorAll('#live-table tbody tr').length") == 1
+    blocks = int(view.rows("live")[0][3])
+    assert blocks > 12 and view.js(OPEN) == f"{blocks} single allocations"
+    view.settle()
+    assert view.js("return document.querySelectorAll('#live-table .blocks ul > li').length") == 12
+    assert view.text("#live-table .blocks > p") == f"and {blocks - 12} more" and "train_leak.py:18" in view.text("#live-table .blocks li")
     view.js("gpuspyPage.set({source: 'oom', moment: null})")
     view.settle()
     assert view.js("return document.querySelectorAll('#live-table tbody tr').length") == 1
-    summary = view.js("const d = document.querySelector('#live-table .blocks'); d.open = true; return d.firstChild.textContent")
+    summary = view.js(OPEN)
     growing = leak.report_["growth"][0]
     count = next(line["count"] for line in leak.report_["oom"][0]["live"] if line["site"]["line"] == growing["site"]["line"]) \
         if leak.report_["oom"][0].get("live") else None
@@ -603,6 +609,27 @@ def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):
     view.click("#band button")
     view.settle()
     assert view.js("return document.querySelectorAll('#live-table tbody tr').length") > 1
+
+
+def test_every_moment_has_its_single_allocations(train, page):
+    """Whatever moment of the chart is clicked, each of its lines opens the allocations that were live then."""
+    view = page(train.page)
+    compared = view.js("""
+        const {model, blocks, live} = gpuspyPage, series = gpuspyPage.series();
+        let compared = 0;
+        for (let i = 0; i < series.n; i += Math.ceil(series.n / 25)) {
+            gpuspyPage.set({moment: series.time[i], source: "moment"});
+            live.update();
+            for (const row of live.rows) {
+                const {list, all} = blocks.of("moment", row), bytes = list.reduce((sum, b) => sum + b.bytes, 0);
+                const wrong = list.filter(b => b.allocated > series.time[i] || (b.lived !== null && b.allocated + b.lived <= series.time[i] - 1e-9));
+                if (list.length < Math.min(12, row.count) || wrong.length || all && bytes !== row.bytes || !model.frames(list[0].stack).length)
+                    return [i, row.label, list.length, row.count, bytes, row.bytes, wrong.length];
+                compared++;
+            }
+        }
+        return compared;""")
+    assert isinstance(compared, int) and compared > 100, compared
 
 
 def test_by_line_merges_the_call_paths_of_a_line(paths, page):

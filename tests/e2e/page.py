@@ -77,6 +77,21 @@ class Series:
             line += all_[i]
             self.exact[line] = (all_[i + 1] * self.unit, all_[i + 2])
 
+    def singles(self):
+        """Single allocations: by line, [(alloc_ns, free_ns or None, bytes, stack)]."""
+        d, out, number = self.given["singles"], {}, 0
+        rows = zip(*map(numbers, (d["at"], d["lived"], d["bytes"], d["stack"])))
+        groups = numbers(d["line"])
+        for step, n in zip(groups[::2], groups[1::2]):
+            number, at = number + step, 0
+            for _ in range(n):
+                more, lived, nbytes, stack = next(rows)
+                at += more
+                out.setdefault(number, []).append((at * d["ns"], None if lived < 0 else (at + lived) * d["ns"],
+                                                   nbytes * d["unit"], self.lines[number][0] + stack))
+        assert next(rows, None) is None
+        return out
+
     def by(self, state, what):
         out = {}
         for line, (nbytes, _) in state.items():

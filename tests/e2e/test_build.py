@@ -148,6 +148,18 @@ def test_a_public_name_begins_with_its_rooms_word():
     assert wrong == [], "\n".join(wrong)
 
 
+def test_what_only_one_file_uses_is_static():
+    """Rows of a table may name a function, also in parts."""
+    objects = [str(p) for p in (BUILD / "obj").rglob("*.o")]
+    used = {line.split()[-1] for line in output("nm", "--undefined-only", *objects).splitlines() if line.strip()}
+    sources = {p: p.read_text() for p in (ROOT / "analyzer").rglob("*") if p.suffix in (".c", ".h", ".def")}
+    used |= {w for p, text in sources.items() if p.suffix == ".def" for w in re.findall(r"\w+", text)}
+    made = tuple({w for text in sources.values() for w in re.findall(r"\b(\w{4,}_)##", text)})
+    wrong = [f"{file}: {name}" for file, name in public_names() if file.endswith(".c") and room(file) != "main.c"
+             and name not in used and not name.startswith(made)]
+    assert wrong == [], "\n".join(wrong)
+
+
 def test_the_analyzer_leaves_the_schemas_prefix_alone():
     """What begins with gs_ or GS_ is a name of schema/. A macro there puts some together: GS_SYNC_##name."""
     schema = {w for p in (ROOT / "schema").iterdir() if p.is_file() for w in re.findall(r"\b(?:gs|GS)_\w*", p.read_text())}

@@ -325,7 +325,9 @@ def test_modules_to_save_are_trained_copies():
              "--checkpointing", "full", "--accumulation", "8", "--optimizer", "adamw", "--gpu", "a100-80g"]
     saved, none = answer(*words, "--modules-to-save", "embeddings"), answer(*words)
     copies = 2 * 152064 * 5120
-    assert saved["peak"]["bytes"] - none["peak"]["bytes"] == pytest.approx(copies * (2 + 2 + 4 + 2), rel=0.03)  # copy, gradient, states, step
+    tensors = lambda e: max(sum(x["bytes"] for x in e["lines"] if phase in x["phases"] and x["part"] not in ("context", "allocator"))
+                            for phase in ("forward_end", "backward_end", "step"))
+    assert tensors(saved) - tensors(none) == pytest.approx(copies * (2 + 2 + 4 + 2), rel=0.03)  # copy, gradient, states, step
     assert saved["peak"]["bytes"] == pytest.approx(51.1e9, rel=0.04)
     assert saved["plan"]["modules_to_save"] == "embeddings" and none["plan"]["modules_to_save"] == "none"
     tied = answer("--model", "llama-3.2-1b", "--adapter", "lora", "--precision", "bf16", "--modules-to-save", "embeddings")
@@ -455,7 +457,7 @@ def test_solve_says_that_none_fits():
 def test_reasons_stand_below_the_table():
     words = [*LLAMA, "--batch", "1", "--seq", "4096"]
     e, text = answer(*words), " ".join(gpuspy("estimate", *words).stdout.split())
-    (why,) = [line["why"] for line in e["lines"] if line["part"] == "allocator"]
+    why = max((line for line in e["lines"] if line["part"] == "allocator"), key=lambda line: line["high_bytes"])["why"]
     assert why in text and "why low and high differ" in text
     assert "why low" not in gpuspy("estimate", "--params", "1e9").stdout
 
@@ -564,10 +566,11 @@ def test_what_is_said_is_said_once():
     assert "weights: " not in gpuspy("estimate", *LLAMA, "--explain").stdout.split("gradients")[0]
 
 
-def test_next_sets_the_same_plan_beside_a_recording():
+@pytest.mark.parametrize("more", ["--model gpt2 --adapter dora --lora-rank 8 --target qv --chunked-loss --drop-outputs --fused-loss --attention eager",
+                                  "--model bert-base-uncased --masked-lm", "--model t5-small --attention math"])
+def test_next_sets_the_same_plan_beside_a_recording(more):
     """All that the estimate depends on is in the command, or no plan is."""
-    words = ["--model", "gpt2", "--batch", "4", "--seq", "512", "--gpu", "h100", "--checkpointing", "full", "--attention", "eager",
-             "--step", "fused", "--adapter", "dora", "--lora-rank", "8", "--target", "qv", "--chunked-loss", "--accumulation", "2"]
+    words = ["--batch", "4", "--seq", "512", "--gpu", "h100", "--checkpointing", "full", "--step", "fused", "--accumulation", "2", *more.split()]
     (line,) = [line for line in gpuspy("estimate", *words).stdout.splitlines() if "gpuspy report" in line]
     options = line.split("run.db ")[1].split("  #")[0].split()
     assert answer(*options, "--gpu", "h100")["peak"] == answer(*words)["peak"]
@@ -877,7 +880,7 @@ def test_the_context_grows_with_the_gpu_or_is_given():
 def test_the_gradient_of_sliced_logits():
     """35 sequences of 128 tokens, 50257 words, float32: 430 segments of 2 MiB; the slice has 427."""
     name = ("allocator", "the gradient of sliced logits")
-    assert lines_of("--model", "gpt2", "--batch", "35", "--seq", "128", "--accumulation", "2")[name] == (0, 0, 430 << 21)
+    assert lines_of("--model", "gpt2", "--batch", "35", "--seq", "128", "--gpus", "2")[name] == (0, 0, 430 << 21)
     assert name not in lines_of("--model", "gpt2", "--batch", "35", "--seq", "128")  # the replay has all of the logits' segments
     assert name not in lines_of("--model", "gpt2", "--batch", "35", "--seq", "128", "--chunked-loss")
     assert name not in lines_of("--model", "gpt2", "--batch", "1", "--seq", "1000")  # 96 segments both
@@ -911,3 +914,78 @@ def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, bat
     sums = [sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in ("context", "communication"))
             for phase in ("forward_end", "backward_end", "step")]
     assert max(sums) / 2**20 == pytest.approx(reserved, rel=0.04 if model == "resnet152" else 0.015)
+
+
+# max_memory_allocated() and max_memory_reserved(), MiB, of three steps of transformers 5.17 (math) and 5.24 on the same simulated
+# GPU; the loop drops the model's outputs before backward
+DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("gpt2", "bf16", "flash", 8, 1024, "none", 10011, 11932),
+           ("pythia-410m", "bf16", "flash", 4, 1024, "none", 7839, 8540), ("llama-3.2-1b", "bf16", "flash", 4, 4096, "full", 32467, 40730),
+           ("t5-small", "bf16", "math", 64, 512, "full", 7217, 10674), ("t5-small", "amp-bf16", "math", 64, 512, "full", 12033, 15454),
+           ("t5-small", "bf16", "math", 8, 512, "none", 4526, 4722), ("t5-base", "fp32", "math", 8, 512, "none", 16173, 16464),
+           ("t5-base", "amp-bf16", "math", 8, 512, "none", 14885, 15372), ("t5-small", "bf16", "flash", 64, 512, "full", 7217, 7450),
+           ("t5-small", "fp32", "flash", 8, 512, "none", 4651, 5220), ("t5-base", "amp-bf16", "flash", 8, 512, "none", 9355, 9752)]
+
+
+@pytest.mark.parametrize("model, precision, attention, batch, seq, checkpointing, allocated, reserved", DROPPED)
+def test_what_a_loop_needs_that_drops_the_outputs(model, precision, attention, batch, seq, checkpointing, allocated, reserved):
+    base = ("--model", model, "--batch", str(batch), "--seq", str(seq), "--precision", precision, "--checkpointing", checkpointing,
+            "--attention", attention, "--optimizer", "adamw", "--gpu", "h200-141g", "--no-calibration")
+
+    def peak(*words, left):
+        lines = json.loads(gpuspy("estimate", *base, *words, "--json").stdout)["lines"]
+        return max(sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in left) / 2**20
+                   for phase in ("forward_end", "backward_end", "step"))
+    assert peak("--drop-outputs", left=("context", "allocator")) == pytest.approx(allocated, rel=0.015)
+    assert peak("--drop-outputs", left=("context",)) == pytest.approx(reserved, rel=0.025)
+    assert peak(left=("context", "allocator")) >= peak("--drop-outputs", left=("context", "allocator"))
+
+
+def test_only_t5_has_a_mask_with_a_gradient():
+    message = one_line(gpuspy("estimate", "--model", "gpt2", "--attention", "math"), 2)
+    assert "--attention" in message and "T5" in message
+
+
+# The same of LoRA in peft 0.21 beside bfloat16 weights: rank, target
+LORA = [("llama-3.2-1b", 4, 1024, "none", 16, "all-linear", 18456, 19754), ("llama-3.2-1b", 4, 1024, "full", 16, "all-linear", 8851, 10346),
+        ("qwen2.5-0.5b", 4, 1024, "none", 8, "qv", 12620, 14038), ("tinyllama-1.1b", 2, 2048, "full", 8, "qv", 4062, 4620),
+        ("gpt2-medium", 8, 512, "none", 8, "qv", 8303, 8732)]
+
+
+@pytest.mark.parametrize("model, batch, seq, checkpointing, rank, target, allocated, reserved", LORA)
+def test_what_pytorch_allocates_for_lora(model, batch, seq, checkpointing, rank, target, allocated, reserved):
+    lines = json.loads(gpuspy("estimate", "--model", model, "--batch", str(batch), "--seq", str(seq), "--precision", "bf16", "--adapter", "lora",
+                              "--lora-rank", str(rank), "--target", target, "--checkpointing", checkpointing, "--optimizer", "adamw",
+                              "--drop-outputs", "--gpu", "h200-141g", "--no-calibration", "--json").stdout)["lines"]
+
+    def peak(left):
+        return max(sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in left) / 2**20
+                   for phase in ("forward_end", "backward_end", "step"))
+    assert peak(("context", "allocator")) == pytest.approx(allocated, rel=0.01)
+    assert peak(("context",)) == pytest.approx(reserved, rel=0.015)
+
+
+# BertForMaskedLM and the like, as above: parameters, MiB
+MASKED = [("bert-base-uncased", "fp32", 8, 256, "none", 109514298, 3262, 3398), ("bert-base-uncased", "fp32", 8, 256, "full", 109514298, 2167, 3032),
+          ("bert-base-uncased", "bf16", 8, 256, "none", 109514298, 1707, 1720), ("bert-base-uncased", "amp-bf16", 32, 256, "none", 109514298, 7080, 7726),
+          ("roberta-base", "fp32", 8, 256, "none", 124697433, 3899, 4174), ("roberta-base", "amp-bf16", 16, 512, "none", 124697433, 8824, 10284),
+          ("distilbert-base-uncased", "fp32", 16, 128, "none", 66985530, 2169, 2392), ("electra-base-discriminator", "fp32", 8, 256, "none", 109514298, 3262, 3398)]
+
+
+@pytest.mark.parametrize("model, precision, batch, seq, checkpointing, params, allocated, reserved", MASKED)
+def test_the_head_for_masked_tokens(model, precision, batch, seq, checkpointing, params, allocated, reserved):
+    e = json.loads(gpuspy("estimate", "--model", model, "--masked-lm", "--batch", str(batch), "--seq", str(seq), "--precision", precision,
+                          "--checkpointing", checkpointing, "--optimizer", "adamw", "--drop-outputs", "--gpu", "h200-141g",
+                          "--no-calibration", "--json").stdout)
+    assert e["params"] == params
+
+    def peak(left):
+        return max(sum(line["bytes"] for line in e["lines"] if phase in line["phases"] and line["part"] not in left) / 2**20
+                   for phase in ("forward_end", "backward_end", "step"))
+    assert peak(("context", "allocator")) == pytest.approx(allocated, rel=0.02)
+    assert peak(("context",)) == pytest.approx(reserved, rel=0.015)
+
+
+def test_only_encoders_have_a_head_for_masked_tokens():
+    assert "--masked-lm" in one_line(gpuspy("estimate", "--model", "gpt2", "--masked-lm"), 2)
+    plain, masked = (answer("--model", "bert-large-uncased", "--batch", "1", "--seq", "128", *more) for more in ([], ["--masked-lm"]))
+    assert (plain["params"], masked["params"]) == (335141888, 335174458)

@@ -125,6 +125,33 @@ SHAPES = {
                    "history = []\nfor step in range(1000):\n    history.append(forward())\n", "history.append(forward())"),
     "queue": ("import queue\nq = queue.Queue()\nfor step in range(1000):\n    out = model(batch())\n    q.put((step, out))\n",
               "q.put((step, out))"),
+    # a callback is given what a step returns
+    "argument": ("class Log:\n    def __init__(self):\n        self.outputs = []\n    def on_batch_end(self, step, out):\n"
+                 "        self.outputs.append(out)\nlog = Log()\nfor step in range(1000):\n    out = model(batch())\n    log.on_batch_end(step, out)\n",
+                 "self.outputs.append(out)"),
+    "argument by name": ("kept = []\ndef keep(text, value=None, *more):\n    record(value)\ndef record(x):\n    kept.append(x)\n" + LOOP +
+                         "    keep('loss', value=loss)\n", "kept.append(x)"),
+    "local passed on": ("class Store:\n    def __init__(self):\n        self.kept = {}\n    def save(self, step):\n        state = {k: model(batch()) for k in 'ab'}\n"
+                        "        self.kept[step] = state\nstore = Store()\nfor step in range(1000):\n    store.save(step)\n", "self.kept[step] = state"),
+    "comprehension": ("outs = cat([model(batch()) for step in range(1000)])\n", "outs = cat([model(batch()) for step in range(1000)])"),
+    "returned comprehension": ("def predict():\n    return cat([model(batch()) for step in range(1000)])\npredict()\n",
+                               "return cat([model(batch()) for step in range(1000)])"),
+    "futures": ("from concurrent.futures import ThreadPoolExecutor\ndef work(step):\n    return model(batch())\nfutures = []\n"
+                "with ThreadPoolExecutor(1) as pool:\n    for step in range(1000):\n        future = pool.submit(work, step)\n"
+                "        futures.append(future)\n        future.result()\n", "futures.append(future)"),
+    "task": ("import asyncio\nasync def work(step):\n    await asyncio.sleep(0)\n    return model(batch())\nasync def serve():\n    tasks = []\n"
+             "    for step in range(1000):\n        task = asyncio.create_task(work(step))\n        tasks.append(task)\n        await task\nasyncio.run(serve())\n",
+             "tasks.append(task)"),
+    "heap": ("import heapq\nhardest = []\nfor step in range(1000):\n    out = model(batch())\n    heapq.heappush(hardest, (step, out))\n",
+             "heapq.heappush(hardest, (step, out))"),
+    "merged": ("log = {}\nfor step in range(1000):\n    out = model(batch())\n    log = {**log, step: out}\n", "log = {**log, step: out}"),
+    # the graph is retained for a second backward pass; what is kept is kept elsewhere
+    "retained": ("losses = []\nfor step in range(1000):\n    out = model(batch())\n    loss = criterion(out)\n    loss.backward()  # retain_graph=True\n"
+                 "    dict(retain_graph=True)\n    losses.append(loss)\n", "losses.append(loss)"),
+    "unpacked": ("outs = []\nfor step in range(1000):\n    out = model(batch())\n    outs = [*outs, out]\n", "outs = [*outs, out]"),
+    # a recurrent state that is not detached: each pass refers to the one before
+    "state": ("class Stream(Module):\n    def __init__(self):\n        self.state = Tensor(bytes=512)\n    def forward(self, x):\n        h = Net()(x) + self.state\n"
+              "        self.state = h\n        return 1\nstream = Stream()\nfor step in range(1000):\n    stream(batch())\n", "self.state = h"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -155,7 +182,7 @@ def test_the_statement_that_keeps_it(recording, name):
 def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     """Beside one that does, and where nothing else is to be found."""
     start = ("from collections import deque\ntotal, logged, state, meter, window, hidden = 0, [], {}, Meter(), deque(maxlen=4), []\n"
-             "def keep(x):\n    globals()['hidden'].append(x)\n")
+             "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n")
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    keep(loss)\n")
     assert found == set()
     recording.database.unlink()
@@ -165,7 +192,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
 
 def test_what_each_step_makes_anew_is_not_named(recording):
     """Micro-batches: their losses are stored until the optimizer's step."""
-    _, found = leaks(recording, "hidden = []\ndef keep(x):\n    hidden.append(x)\nclass Optimizer:\n    def step(self): pass\noptimizer = Optimizer()\n"
+    _, found = leaks(recording, "def keep(x):\n    setattr(Buffer, str(id(x)), x)\nclass Optimizer:\n    def step(self): pass\noptimizer = Optimizer()\n"
                      "for step in range(1000):\n    losses = []\n    for micro in range(4):\n        loss = criterion(model(batch()))\n"
                      "        losses.append(loss)\n        keep(loss)\n    optimizer.step()\n")
     assert found == set()

@@ -83,6 +83,43 @@ def test_moments_are_what_sql_says(run):
     assert compared > 10
 
 
+def test_single_allocations_at_every_moment(run):
+    """Each line lists its largest allocations, twelve at most, and they are those of the database."""
+    compared = 0
+    for s in each_sums(page_of(run).data()):
+        if s.given["layer"] not in LAYERS:
+            continue
+        known = set(run.sql("SELECT alloc_ns, free_ns, bytes FROM allocation WHERE layer = ? AND device = ?",
+                            LAYERS[s.given["layer"]], s.given["device"]))
+        singles = s.singles()
+        assert all(one[:3] in known for ones in singles.values() for one in ones)
+        for i in range(0, len(s.time), max(1, len(s.time) // 40)):
+            ((same,),) = run.sql("SELECT count(*) FROM allocation_row WHERE alloc_ns = ?1 OR alloc_ns + life_ns = ?1", s.time[i])
+            if same > 1:
+                continue
+            for number, (nbytes, count) in s.states[i].items():
+                live = [b for at, freed, b, _ in singles[number] if at <= s.time[i] and (freed is None or freed > s.time[i])]
+                assert len(live) >= min(12, count) and sum(live) <= nbytes and (len(live) < count or sum(live) == nbytes)
+                compared += 1
+    assert compared > 20
+    assert "ingle allocations" not in page_of(run).data()["resolution"]["text"]
+
+
+def test_single_allocations_of_many_paths_are_those_of_the_largest(recording):
+    """Their part of the page is bounded: the call paths that hold most keep theirs, and the page states the rest."""
+    with Rows(recording.database, seconds=40) as r:
+        r.device()
+        stacks = [r.stack("/home/me/train.py:9 <module>", f"/home/me/model.py:{i + 1} layer{i}") for i in range(300)]
+        for i in range(120000):  # a stack's blocks are as large as its number
+            r.block(i * 3e-4, (i % 300 + 1) * 512, .3, stacks[i % 300], TENSOR, address=(i + 1) << 20)
+    data = page_of(recording).data()
+    (s,) = each_sums(data)
+    assert sum(len(s.given["singles"][key]) for key in ("line", "at", "lived", "bytes", "stack")) <= 3 << 19
+    listed = {ones[0][2] // 512 for ones in s.singles().values()}
+    assert 20 < len(listed) < 300 and max(listed) == 300 and min(sorted(listed)[-20:]) == 281
+    assert " Single allocations of smaller call paths are shown only at the peak and at failures." in data["resolution"]["text"]
+
+
 def test_a_moment_at_the_failure(recording):
     torch_run(recording.database, leaks=True, asked=8 * GIB)
     data = page_of(recording).data()
@@ -175,8 +212,8 @@ def test_refusals(recording):
             (("--html", recording.database), 3, "is the recording itself"),
             (("--html", recording.folder / "none" / "x.html"), 3, "cannot write"),
             (("--html", recording.folder), 3, "cannot write"),
-            (("--html", "x.html", "--json"), 2, "one of the two"),
-            (("--html", "x.html", "--only", "peak"), 2, "holds all of it"),
+            (("--html", "x.html", "--json"), 2, "not both"),
+            (("--html", "x.html", "--only", "peak"), 2, "contains all sections"),
             (("--html", ""), 2, "--html")]:
         done = recording.gpuspy("report", *arguments, recording.database)
         assert done.returncode == code and reported in done.stderr and done.stderr.count("\n") == 1, done.stderr

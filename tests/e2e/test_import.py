@@ -213,6 +213,35 @@ def test_every_protocol_is_read_alike(tmp_path, protocol):
         assert report["run"]["lacks"] == ["waits", "copies", "pinned"]
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_every_protocol_spells_names_alike(tmp_path, protocol):
+    """Protocol 0 writes backslashes, ends of lines and what is beyond Latin-1 as numbers, and the rest of Latin-1 as a byte."""
+    files = ["C:\\Users\\üser\\new\\train.py", "/home/模型/train.py", "/home/u/\U0001f600.py", "/home/u/\\u0041.py"]
+    run = Run()
+    run.segment(0, 1 << 40, 20 * MIB)
+    for k, name in enumerate(files):
+        run.alloc(0, (1 << 40) + k * MIB, MIB, line=1)
+        run.traces[0][-1]["frames"] = [frame(1, "f", name)]
+        run.blocks[0, (1 << 40) + k * MIB] = MIB, [frame(1, "f", name)]
+    db = imported(write(tmp_path / "s.pickle", run.snapshot(), protocol), tmp_path)
+    assert [f for f, in db.execute("SELECT f.file FROM allocation a JOIN stack s ON s.id = a.alloc_stack_id JOIN frame f ON "
+                                   "f.id = s.frame_id WHERE layer = 1 ORDER BY a.id")] == files
+
+
+def test_bytes_of_protocol_0(tmp_path):
+    """As Python 2 wrote all of its texts."""
+    plain = pickle.dumps(usual_run().snapshot(), 0)
+    old = b"".join(b"S" + repr(line[1:].decode("raw_unicode_escape").encode())[1:].encode() + b"\n" if line.startswith(b"V") else line + b"\n"
+                   for line in plain.split(b"\n")).rstrip(b"\n")
+    assert b"S'/home/u/train.py'" in old
+    (tmp_path / "s.pickle").write_bytes(old)
+    (tmp_path / "t.pickle").write_bytes(old.replace(b"S'/home/u/train.py'", b"S\"C:\\\\it's \\xc3\\xbc.py\""))
+    for name, file in {"s.pickle": "/home/u/train.py", "t.pickle": "C:\\it's ü.py"}.items():
+        (tmp_path / "imported.db").unlink(missing_ok=True)
+        db = imported(tmp_path / name, tmp_path)
+        assert {f for f, in db.execute("SELECT DISTINCT file FROM frame WHERE kind = 1 OR kind = 0")} >= {file}
+
+
 @pytest.mark.parametrize("last", [None, 1, 7, 100, 299])
 @pytest.mark.parametrize("devices", [1, 3])
 def test_a_ring_that_begins_in_the_middle(tmp_path, last, devices):

@@ -73,6 +73,7 @@ class Export:
         "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
         "TARGET_INFO_GPU": "id INTEGER, name TEXT, totalMemory INTEGER, cuDevice INTEGER",
         "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER",
+        "TARGET_INFO_CUDA_GPU": "name TEXT, globalMemorySize INTEGER, deviceId INTEGER, pid INTEGER",
         "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
     }
     MORE = {"CUPTI_ACTIVITY_KIND_MEMCPY": ", greenContextId INTEGER, copyCount INTEGER",
@@ -211,6 +212,23 @@ def test_every_form_is_read_alike(tmp_path, year, packed):
         assert first == 1000 + pid - 7 - longer // 2
         frames = db.execute("SELECT f.function, m.path FROM frame f LEFT JOIN module m ON m.id = f.module_id").fetchall()
         assert sorted(frames) == [("main", "/home/u/train"), ("upload(float*)", "/home/u/train")]  # from the caller on
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_gpus_of_the_first_exports(tmp_path, own):
+    """Those of 2021 have GPUs by the number that CUDA gave them in a process, and otherwise a name alone."""
+    file = usual(tmp_path / "x.sqlite", 2021)
+    db = sqlite3.connect(file)
+    db.executescript("DROP TABLE TARGET_INFO_GPU; CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, deviceId INTEGER, name TEXT, busLocation TEXT);"
+                     "INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'Some GPU', '0000:02:00.0'); DROP TABLE IF EXISTS TARGET_INFO_CUDA_GPU;")
+    if own:
+        db.execute("CREATE TABLE TARGET_INFO_CUDA_GPU (vmId INTEGER, name TEXT, globalMemorySize INTEGER, deviceId INTEGER, pid INTEGER)")
+        db.executemany("INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, ?, ?, 0, ?)", [("GPU of 7", 10 << 30, 7), ("GPU of 8", 24 << 30, 8)])
+    db.commit()
+    db.close()
+    for pid, imported_db in imported(file, tmp_path).items():
+        assert imported_db.execute("SELECT device, name, total_bytes FROM device").fetchall() == \
+            [(0, f"GPU of {pid}", (10 if pid == 7 else 24) << 30) if own else (0, "Some GPU", 0)]
 
 
 def test_lines_steps_and_gates(tmp_path):

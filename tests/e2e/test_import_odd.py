@@ -5,8 +5,10 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pickle
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import zipfile
 
 import pytest
 
-from test_import_trace import Trace, imported as imported_trace
+from test_import_trace import Trace, imported as imported_trace, usual_trace
 from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, usual_run, write
 
 
@@ -36,23 +38,25 @@ def peak_kib(*words):
 
 # ---------------------------------------------------------------- snapshots
 
-def test_frames_of_their_own_are_kept_once(tmp_path):
-    """Written by something that copies (copy.deepcopy, JSON and back): no event shares its frames with another."""
+@pytest.mark.parametrize("protocol", [0, 2])
+def test_frames_of_their_own_are_kept_once(tmp_path, protocol):
+    """Written by something that copies (copy.deepcopy, JSON and back): no event shares its frames with another. Protocol 0
+    adds the items of lists and dicts one by one."""
     run = Run()
     run.segment(0, BASE, 400 * MIB)
     stacks = [[frame(100 * k + i + 1, f"f{i}", f"/home/u/{k}.py") for i in range(30)] for k in range(5)]
-    for k in range(20_000):
+    for k in range(10_000):
         run.alloc(0, BASE, MIB, line=1)
         run.traces[0][-1]["frames"] = copy.deepcopy(stacks[k % 5])
         run.free(0, BASE, line=1)
         run.traces[0][-2]["frames"] = json.loads(json.dumps(stacks[k % 5]))
-    file = write(tmp_path / "own.pickle", run.snapshot())
+    file = write(tmp_path / "own.pickle", run.snapshot(), protocol)
     load = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))"
     assert peak_kib(TOOL, "report", file) < 0.5 * peak_kib(sys.executable, "-c", load, file)
     rows = dict(imported(file, tmp_path).execute(
         "SELECT f.file || ':' || f.line, count(*) FROM allocation a JOIN stack s ON s.id = a.alloc_stack_id JOIN frame f ON f.id = s.frame_id "
         "WHERE layer = 1 GROUP BY 1"))
-    assert rows == {f"/home/u/{k}.py:{100 * k + 1}": 4000 for k in range(5)}
+    assert rows == {f"/home/u/{k}.py:{100 * k + 1}": 2000 for k in range(5)}
 
 
 def test_an_event_of_more_members_than_there_can_be(tmp_path):
@@ -146,6 +150,29 @@ def test_a_trace_of_rocm(tmp_path):
     db = imported_trace(write_json(tmp_path / "t.json", events), tmp_path)
     assert db.execute("SELECT direction, bytes, blocked_ns FROM copies ORDER BY start_ns").fetchall() == [("h2d", 4096, 30000), ("d2h", 8192, 3000)]
     assert db.execute("SELECT kind, api, blocked_ns FROM syncs").fetchall() == [("stream", "hipStreamSynchronize", 10000)]
+
+
+def rocm_trace(path, memory, names):
+    """A copy on the GPU that ROCm calls 2, because it counts two CPUs first."""
+    events = [slice_of("cuda_runtime", "hipMemcpyAsync", 1010, 30, correlation=2),
+              slice_of("gpu_memcpy", "Memcpy HtoD (Host -> Device)", 1015, 20, 7, correlation=2, bytes=4096, device=2, stream=0)]
+    if memory is not None:
+        events.append({"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1020, "args": {
+            "Device Type": 6, "Device Id": memory, "Bytes": 512, "Addr": 4096, "Total Allocated": 512, "Total Reserved": 2 * MIB}})
+    path.write_text(json.dumps({"deviceProperties": [{"id": k, "name": name, "totalGlobalMem": 64 << 30} for k, name in enumerate(names)],
+                                "traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize("memory, names, device, shown", [(1, ["MI210", "MI300X"], 1, "MI300X"), (None, ["MI300X"], 0, "MI300X"),
+                                                          (2, ["a", "b", "MI210"], 2, "MI210"), (None, ["a", "b", "c"], 2, None)])
+def test_rocm_counts_cpus_when_it_numbers_gpus(tmp_path, memory, names, device, shown):
+    file = rocm_trace(tmp_path / "t.json", memory, names)
+    db = imported_trace(file, tmp_path)
+    assert db.execute("SELECT DISTINCT device FROM copies").fetchall() == [(device,)]
+    assert db.execute("SELECT device, name FROM device").fetchall() == ([(device, shown)] if shown else [])
+    remark = f"GPU {device} has ROCm's number, which counts CPUs, too; its number in PyTorch is unknown"
+    assert (remark in one_line(gpuspy("report", file).stdout)) == (shown is None)
 
 
 def test_a_trace_of_an_intel_gpu(tmp_path):
@@ -252,10 +279,68 @@ def test_several_pickles_in_one_file(tmp_path):
     assert "several pickles" not in gpuspy("report", tmp_path / "s.pickle").stdout
 
 
-def test_a_folder_of_ranks(tmp_path):
-    """Which files belong together is not in them: the person names them."""
-    ranks = [write(tmp_path / f"rank{k}.pickle", usual_run(k).snapshot()) for k in range(2)]
-    error = gpuspy("report", tmp_path, code=3).stderr
-    assert f"no database (*.db) in this folder, but 2 recordings of other tools; name those that belong together, such as '{ranks[0]}'" in error
-    text = one_line(gpuspy("report", *ranks).stdout)
+def ranks_in(*files):
+    return [(p["rank"], os.path.basename(p["database"])) for p in json.loads(gpuspy("report", "--json", *files).stdout)["run"]["processes"]]
+
+
+@pytest.mark.parametrize("names", [("rank0.pickle", "rank1.pickle.gz"), ("Rank_10-mem.pkl", "Rank_2-mem.pkl"), ("snap.gpu0.pickle", "snap.gpu1.pickle"),
+                                   ("2026_rank-0_iteration3.pickle", "2026_rank-1_iteration3.pickle")])
+def test_a_folder_of_ranks(tmp_path, names):
+    """Snapshots whose names state their ranks are one run."""
+    files = [write(tmp_path / name, usual_run(k).snapshot()) for k, name in enumerate(names)]
+    (tmp_path / "notes.json").write_text("{}")
+    want = sorted((int(re.search(r"(?:rank|gpu)[-_]?([0-9]+)", name, re.I)[1]), name) for name in names)
+    for given in [tmp_path], files:
+        assert sorted(ranks_in(*given)) == want
+        text = one_line(gpuspy("report", *given).stdout)
+        assert "of one run is unknown" not in text and "of 2 processes" in text
+    for view in "tree", "timeline", "leaks", "stats":
+        assert gpuspy(view, tmp_path).stdout
+    assert gpuspy("diff", tmp_path, tmp_path).stdout
+    gpuspy("report", "--html", tmp_path / "out.html", tmp_path)
+
+
+def test_a_folder_of_traces_goes_by_what_they_state(tmp_path):
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for k in range(3):
+        usual_trace(k, pid=100 + k).write(folder / f"host_{100 + k}.170000000{k}.pt.trace.json.gz", distributedInfo={"rank": k, "world_size": 3})
+    assert [rank for rank, _ in sorted(ranks_in(folder))] == [0, 1, 2]
+    usual_trace(3, pid=100).write(folder / "host_100.1800000000.pt.trace.json", distributedInfo={"rank": 0, "world_size": 3})
+    error = gpuspy("report", folder, code=3).stderr
+    assert "are both of rank 0; name one recording of each rank" in error and len(error.splitlines()) == 1
+
+
+def test_a_folder_that_may_hold_several_runs(tmp_path):
+    day = 86_400_000_000
+
+    def error_of(files):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for name, data in files.items():
+            data.write(folder / name) if hasattr(data, "write") else write(folder / name, data)
+        error = gpuspy("report", folder, code=3).stderr
+        assert len(error.splitlines()) == 1 and str(folder) in error
+        return error
+
+    snapshot = usual_run().snapshot()
+    assert "holds 2 recordings of other tools" in error_of({"before.pickle": snapshot, "after.pickle": snapshot})
+    assert "the name of" in error_of({"rank0.pickle": snapshot, "other.pickle": snapshot})
+    assert "are both of rank 0" in error_of({"a_rank0.pickle": snapshot, "b_rank0.pickle": snapshot})
+    assert "recordings of different tools" in error_of({"rank0.pickle": snapshot, "rank1.json": usual_trace()})
+    assert "neither the name of" in error_of({"x.json": usual_trace(), "y.json": usual_trace()})
+    later = usual_trace(first_us=1_700_000_000_000_000 + day)
+    assert "begins hours after" in error_of({"rank0.json": usual_trace(), "rank1.json": later})
+    assert "no recording of another tool" in error_of({})
+
+
+def test_a_folder_of_one_recording(tmp_path):
+    write(tmp_path / "snapshot.pickle", usual_run().snapshot())
+    assert gpuspy("report", tmp_path).stdout
+
+
+def test_files_that_are_named_and_may_be_of_several_runs(tmp_path):
+    files = [write(tmp_path / name, usual_run().snapshot()) for name in ("gpu0.pickle", "after.pickle")]
+    text = one_line(gpuspy("report", *files).stdout)
     assert "whether these files are of one run is unknown" in text and "of 2 processes" in text
+    assert [rank for rank, _ in ranks_in(*files)] == [None, None]

@@ -208,6 +208,19 @@ def test_devices(tmp_path):
     assert "4.00 KiB of executables name no device: they are counted on GPU 1, the first in the profile" in text
 
 
+def test_devices_that_are_no_gpus_keep_their_names(tmp_path):
+    profile = Profile()
+    for k in range(2):
+        profile.sample(1, 512, [HERE], device=f"TPU_{k}(process=0,(0,0,0,{k}))")
+    file = profile.write(tmp_path / "p.pb.gz")
+    assert imported(file, tmp_path).execute("SELECT device, name FROM device").fetchall() == [(0, "TPU_0"), (1, "TPU_1")]
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "the profile is of devices that are no GPUs; they are called GPU here" in text and "GPU 1: TPU_1" in text
+    profile = Profile()
+    profile.sample(1, 512, [HERE])
+    assert "are no GPUs" not in gpuspy("report", profile.write(tmp_path / "q.pb.gz")).stdout
+
+
 def test_executables_of_a_cpu(tmp_path):
     profile = Profile()
     profile.sample(1, 512, [HERE], device="TFRT_CPU_0")

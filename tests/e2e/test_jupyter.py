@@ -60,7 +60,7 @@ def test_where_it_goes(install, tmp_path, words, more, where):
     (["install", "--name", ".."], 2, "not a name"), (["install", "--user", "--prefix", "x"], 2, "give one of"),
     (["install", "--python", "/usr/bin/python3", "--prefix", "x"], 3, "-m pip install ipykernel"),
     (["install", "--python", "/nowhere/python"], 3, "does not exist"), (["install", "--python", "/bin/true"], 3, "not a Python"),
-    (["install", "--prefix", "/proc/self/no"], 3, "cannot make the folder")])
+    (["install", "--prefix", "/proc/self/no"], 3, "cannot create the folder")])
 def test_what_is_wrong_is_one_line(install, words, code, error):
     done = install(*words)
     if "ipykernel" in error and subprocess.run(["/usr/bin/python3", "-c", "import ipykernel"], stderr=subprocess.DEVNULL).returncode == 0:

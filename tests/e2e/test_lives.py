@@ -643,8 +643,11 @@ class Numbers(Dataset):
         if index == 40: os.kill(os.getpid(), signal.SIGKILL)
         return torch.full((100, 100), float(index))
 try:
-    for batch in DataLoader(Numbers(), batch_size=8, num_workers=2):
-        pass
+    try:
+        for batch in DataLoader(Numbers(), batch_size=8, num_workers=2):
+            pass
+    finally: # PyTorch's handler raises too, and may do so while another exception is handled
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 except (RuntimeError, OSError, EOFError): # whichever end notices first
     print("noticed")
 """

@@ -1,5 +1,8 @@
 """The Python package: a recording as data, marks in a recorded program, magics in a notebook's shell."""
 import importlib
+import os
+import pickle
+import subprocess
 import sys
 
 import pytest
@@ -60,6 +63,85 @@ def test_what_is_wrong_is_one_line(run, gpuspy, tmp_path):
         with pytest.raises(gpuspy.GpuspyError) as error:
             act()
         assert str(error.value).count("\n") == 0 and len(str(error.value)) > 20
+
+
+FORKS = """import ctypes, os
+cuda = ctypes.CDLL("libcudart.so.13")
+def allocate(n):
+    p = ctypes.c_void_p()
+    assert cuda.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n << 20)) == 0
+if os.fork() == 0:
+    allocate(1)
+    os._exit(0)
+os.wait()
+allocate(2)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_all_processes_of_a_run_though_killed(recording, gpuspy):
+    recording.python(FORKS, check=False)
+    for path in recording.database, recording.folder, os.fsencode(recording.database):
+        rows = gpuspy.open(path).table("allocations", "rows")
+        assert sorted((row["process_id"], row["bytes"]) for row in rows) == [(1, 1 << 20), (2, 2 << 20)], path
+    found = gpuspy.open(recording.folder).rows("SELECT bytes, '?' AS mark, ? AS given FROM allocations WHERE bytes > ?",
+                                               ("it's", 1 << 20))
+    assert found == [{"bytes": 2 << 20, "mark": "?", "given": "it's"}]
+
+
+def test_folders(recording, gpuspy, run):
+    with pytest.raises(gpuspy.GpuspyError, match="no database"):
+        (recording.folder / "empty").mkdir()
+        gpuspy.open(recording.folder / "empty").table("allocations")
+    assert gpuspy.open(recording.folder).table("allocations", "rows") == run.table("allocations", "rows")
+    assert run.table("copies", "rows") == []
+
+
+def test_another_tools_recording_is_a_table_too(tmp_path, gpuspy):
+    path = tmp_path / "snapshot.pickle"
+    block = {"size": 512, "requested_size": 512, "address": 1 << 40, "state": "active_allocated", "frames": []}
+    segment = {"device": 0, "address": 1 << 40, "total_size": 2 << 20, "allocated_size": 512, "active_size": 512, "stream": 0,
+               "segment_type": "small", "blocks": [block]}
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]]}))
+    assert [row["bytes"] for row in gpuspy.open(path).table("allocations", "rows") if row["layer"] == "tensor"] == [512]
+
+
+def test_one_that_is_still_written(recording, gpuspy):
+    program = subprocess.Popen([sys.executable, "-c", FORKS.split("if os")[0] + "allocate(1)\nprint(flush=True)\ninput()\nallocate(4)\n"],
+                               cwd=recording.folder, env=recording.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    program.stdout.readline()
+    while not recording.database.exists():
+        pass
+    run = gpuspy.open(recording.database)
+    assert run.report()["run"]["processes"][0]["recording"] and isinstance(run.table("allocations", "rows"), list)
+    program.communicate(b"\n")
+    assert run.peak[0]["bytes"] == 5 << 20 and len(run.table("allocations", "rows")) == 2
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
+def test_empty_and_mixed_columns(run, gpuspy, kind):
+    pytest.importorskip({"arrow": "pyarrow"}.get(kind, kind))
+    empty = run.table("copies", kind)
+    columns = empty.column_names if kind == "arrow" else list(empty.columns)
+    assert len(empty) == 0 and {"direction", "bytes"} <= set(columns)
+    assert len(run.table("meta", kind)) > 0
+
+
+def test_names_that_are_not_utf8(recording, gpuspy):
+    with Rows(recording.database) as r:
+        r.device()
+        r.db.execute("INSERT INTO meta VALUES('odd', CAST(x'ff41' AS TEXT))")
+    assert gpuspy.open(recording.database).rows("SELECT value FROM meta WHERE key='odd'")[0]["value"] == "\ufffdA"
+
+
+def test_a_display_is_no_traceback(tmp_path, gpuspy):
+    (tmp_path / "empty.db").touch()
+    assert "it is empty" in gpuspy.open(tmp_path / "empty.db")._repr_html_()
+
+
+def test_the_schema_that_it_knows(gpuspy):
+    from gpuspy.reader import SCHEMA
+    assert f"#define GS_SCHEMA_VERSION {SCHEMA}\n" in (ROOT / "schema" / "store.h").read_text()
 
 
 def test_marks_are_in_the_recording(recording):

@@ -153,17 +153,17 @@ gpu-memory-utilization: 0.9
 
 CASES = [
     ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=qlora "
-     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --sharding=fsdp --offload=all",
+     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --drop-outputs --sharding=fsdp --offload=all",
      ["activation_offloading", "the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
-     "--adapter=lora --lora-rank=8 --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --chunked-loss", ["optimizer_in_bwd"]),
+     "--adapter=lora --lora-rank=8 --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
-     "--batch=1 --accumulation=2 --seq=2048 --checkpointing=full --sharding=zero3",
+     "--batch=1 --accumulation=2 --seq=2048 --checkpointing=full --drop-outputs --sharding=zero3",
      ["configs/ds_z3_config.json, which was not found", "the number of GPUs"]),
     ("TRL", "c.yaml", TRL, "--model=Qwen/Qwen2.5-7B --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --target=qv "
-     "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --checkpointing=full", []),
+     "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs", []),
     ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
-     "--checkpointing=selective-op --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
+     "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
     ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
@@ -217,7 +217,7 @@ def test_yaml_as_people_write_it(tmp_path):
     (tmp_path / "c.yml").write_text("---\n# comment\nx: &base\n  micro_batch_size: 3\nbase_model: 'llama-3-8b'\n<<: *base\n"
                                     "sequence_len: 2_048\nbf16: yes\noptimizer: \"adamw_torch_fused\"\nlearning_rate: 1e-5\n...\n---\nother: 1\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
-    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048"]
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048", "--drop-outputs"]
 
 
 @pytest.mark.parametrize("name, text, says", [
@@ -264,7 +264,7 @@ def test_mutated_files_end_in_order(tmp_path):
 def test_an_optimizer_that_is_not_known_is_said(tmp_path):
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: lomo\nbf16: true\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
-    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16"]
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--drop-outputs"]
     assert config["not_considered"] == ["optimizer=lomo: Adam's two states are counted"]
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: adafactor\n")
     assert "--optimizer=adafactor" in read_as(tmp_path, "--config", "c.yml")[1]["options"]

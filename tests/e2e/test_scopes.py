@@ -1,11 +1,12 @@
 """The peak within NVTX ranges: what the report, stats, the exports and `check --max-peak scope:NAME=SIZE` make of it."""
 import json
 import random
+import shutil
 import sqlite3
 
 import pytest
 
-from conftest import ROOT
+from conftest import BUILD, ROOT, Recording, thread_sanitized
 from rows import DEVICE, GIB, MIB, SECOND, TENSOR, Rows
 
 PATHS = f"{ROOT / 'python'}:{ROOT / 'pytest-gpuspy'}"
@@ -74,6 +75,52 @@ def test_every_view_has_it(made):
     assert "load" in table.stdout and str(31 * MIB) in table.stdout, table.stderr
     page = made.gpuspy("report", "--html", "page.html", made.database)
     assert page.returncode == 0 and "Peaks by range" in (made.folder / "page.html").read_text()
+
+
+def test_diff_has_them_side_by_side(made, tmp_path_factory):
+    other = Recording(tmp_path_factory.mktemp("other"))
+    with Rows(other.database) as rows:
+        rows.device()
+        rows.block(1, 5 * MIB, None, rows.stack("/home/me/train.py:9 step"))
+        for name in "load", "save":
+            add_range(rows, name, 2, 3)
+        write_ranges(rows)
+    done = made.gpuspy("diff", made.database, other.database)
+    text = [line.split() for line in done.stdout.split("Peaks of CUDA allocations by NVTX range")[1].splitlines()]
+    assert ["load", "31.00", "MiB", "5.00", "MiB", "-26.00", "MiB", "(84", "%)"] in text, done.stdout
+    assert ["save", "no", "range", "5.00", "MiB"] in text and ["lib:", "inner", "21.00", "MiB", "no", "range"] in text
+    found = {s["name"]: s for s in json.loads(made.gpuspy("diff", "--json", made.database, other.database).stdout)["scopes"]}
+    assert (found["load"]["before"], found["load"]["after"], found["load"]["change"]) == (31 * MIB, 5 * MIB, -26 * MIB)
+    assert (found["save"]["before"], found["save"]["count_before"], found["save"]["after"]) == (None, 0, 5 * MIB)
+    done = made.gpuspy("diff", "--top", "1", made.database, other.database)
+    assert "6 more, --top 7 shows them" in done.stdout, done.stdout
+
+
+def test_timeline_draws_them(made):
+    text = made.gpuspy("timeline", made.database, env={"COLUMNS": "113"}).stdout
+    lines = text.split("NVTX ranges, each with its peak")[1].splitlines()
+    load, = [line for line in lines if line.endswith(" load")]
+    assert load.startswith("  31.00 MiB")
+    bar = load[13:].rstrip(" load")
+    column = [i for i, c in enumerate(bar) if c in "▬="]  # 100 columns of 0.1 s
+    assert column == [*range(15, 46), *range(60, 71)], load
+    assert any(line.endswith("lib: inner") for line in lines) and not any("before" in line for line in lines), text
+    found = json.loads(made.gpuspy("timeline", "--json", made.database).stdout)["scopes"]
+    assert {s["name"]: s["peak_bytes"] for s in found}["load"] == 31 * MIB
+    part = made.gpuspy("timeline", "--from", "8.2", made.database).stdout
+    assert "calm" in part and "load" not in part, part
+
+
+def test_timeline_names_what_it_leaves_out(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(0.5, MIB)
+        for i in range(9):
+            add_range(rows, "phase " + "abcdefghi"[i] * 60, i + 0.1, i + 0.9)
+        write_ranges(rows)
+    text = recording.gpuspy("timeline", recording.database, env={"COLUMNS": "60"}).stdout
+    assert "3 more: gpuspy report --only scopes" in text
+    assert all(len(line) <= 60 for line in text.splitlines()), text
 
 
 def test_devices_and_tensors_have_rows_of_their_own(recording):
@@ -293,3 +340,52 @@ with gpuspy.scope("later"):
     assert check(recording, "--max-peak", "scope:load=7MiB", "--max-peak", "scope:later=5MiB").returncode == 0
     with sqlite3.connect(recording.database) as db:
         assert db.execute("SELECT count(*) FROM marks WHERE end_ns IS NULL").fetchone() == (0,)
+
+# ---------------------------------------------------------------- a recording of bounded size
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    """Scopes by name in full, bounded, and bounded until kill -9."""
+    def of(name, *words, **more):
+        recording = Recording(tmp_path_factory.mktemp(name))
+        recording.run(BUILD / "programs" / "scoped", 850000, *words, check=not words, GPUSPY_STACKS="none", **more)
+        return recording
+    return of("full"), of("kept", GPUSPY_KEEP="32MiB"), of("killed", "die", GPUSPY_KEEP="32MiB")
+
+
+def by_name(recording):
+    names = ("peak_bytes", "entry_bytes", "exit_bytes", "count", "open", "complete")
+    return {s["name"]: [s[key] for key in names] for s in scopes(recording, "--top", "10000")}
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_a_bounded_recording_has_the_peaks_of_ranges_that_it_removed(mixture):
+    full, kept, killed = map(by_name, mixture)
+    assert mixture[1].report()["run"]["processes"][0]["kept_from_s"] > 0
+    assert not mixture[1].sql("SELECT 1 FROM marks WHERE name='once'")
+    assert full["once"][:3] == [(20 << 20) + 1, 1, 1] and len(full) > 6
+    assert kept == full
+    assert full["whole"][2] is not None and killed["whole"][2] is None
+    for name in full:
+        assert killed[name][:2] == full[name][:2] and killed[name][3] == full[name][3], name
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_their_limits_are_checked(mixture):
+    kept = mixture[1]
+    assert check(kept, "--max-peak", "scope:once=21MiB,scope:whole=300MiB").returncode == 0
+    assert check(kept, "--max-peak", "scope:whole=200MiB").returncode == 1
+    done = check(kept, "--max-peak", "scope:once=15MiB")
+    assert done.returncode == 1 and "range 'once' at most 20.00 MiB" in " ".join(done.stdout.split()), done.stdout
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_what_an_older_gpuspy_removed_is_unknown(mixture, recording):
+    """It kept no peaks: neither a limit that holds for what is left nor a name that is gone is an answer."""
+    shutil.copy(mixture[1].database, recording.database)
+    with sqlite3.connect(recording.database) as db:
+        db.execute("DROP TABLE removed_scope")
+    for name in "whole", "once":
+        done = check(recording, "--max-peak", f"scope:{name}=10GiB")
+        assert done.returncode == 1 and f"such as '{name}'" in " ".join(done.stdout.split()), done.stdout
+    assert not any(s["complete"] for s in scopes(recording))

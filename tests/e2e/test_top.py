@@ -43,9 +43,16 @@ def too_much():
     except minicuda.OutOfMemoryError:
         pass
 
+scopes = []
+def scope(name):
+    import gpuspy
+    scopes.append(gpuspy.scope(name))
+    scopes[-1].__enter__()
+
 for line in sys.stdin:
     for what in line.strip():
-        {"w": weight, "l": leak, "t": temporary, "o": too_much, "f": lambda: weights.pop(0)}[what]()
+        {"s": lambda: scope("load"), "n": lambda: scope("step 3\\x1b[2J"), "e": lambda: scopes.pop().__exit__(None, None, None),
+         "w": weight, "l": leak, "t": temporary, "o": too_much, "f": lambda: weights.pop(0)}[what]()
     print(sum(t.bytes for t in weights), len(weights), sum(t.bytes for t in leaks), len(leaks), flush=True)
 """
 
@@ -54,7 +61,7 @@ class Program:
     def __init__(self, recording, name="program.py", **more):
         path = recording.folder / name
         path.write_text(PROGRAM)
-        more.setdefault("PYTHONPATH", str(ROOT / "fixtures" / "python"))
+        more.setdefault("PYTHONPATH", ":".join(str(ROOT / path) for path in ("fixtures/python", "python", "pytest-gpuspy")))
         self.recording = recording
         self.process = subprocess.Popen([sys.executable, str(path)], cwd=recording.folder, text=True, stdin=subprocess.PIPE,
                                         env=recording.environment(SIMCUDA_MEMORY="8GiB", **more),
@@ -143,6 +150,27 @@ def test_looking_again_and_again_finds_the_same_as_looking_once(recording, progr
     program.end()
     last = [json.loads(line) for line in watcher.stdout][-1]  # it ends with the recording
     assert last["processes"][0]["state"] == "ended" and watcher.wait(20) == 0
+
+
+def open_ranges(recording):
+    process, = settled(recording)["processes"]
+    assert process["ranges_total"] == len(process["ranges"]) and all(r["open_s"] >= 0 for r in process["ranges"])
+    return [r["name"] for r in process["ranges"]]
+
+
+def test_the_ranges_that_are_open(recording, program):
+    program.do("wsn")
+    assert open_ranges(recording) == ["load", "step 3\x1b[2J"]
+    shown = recording.gpuspy("top", "--once", recording.database).stdout
+    line, = [line for line in shown.splitlines() if line.startswith("  in load ")]
+    assert ", step 3" in line and "\x1b" not in shown, shown
+    program.do("elw")
+    assert open_ranges(recording) == ["load"]
+    program.do("ew")
+    assert open_ranges(recording) == [] and "\n  in " not in recording.gpuspy("top", recording.database).stdout
+    program.do("s")
+    program.kill()
+    assert open_ranges(recording) == []
 
 
 def test_a_failure_and_a_pid(recording, program):

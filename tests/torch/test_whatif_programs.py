@@ -16,6 +16,7 @@ SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_s
 MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
 CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
          if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
+CASES += [("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams"))]
 if os.environ.get("WHATIF_ALL"):
     CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
 
@@ -54,7 +55,9 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     if ours["oom"] and not ours["oom"]["event"]:  # at the first request: such a recording has nothing to replay
         assert len(last.report()["oom"]) == 1 and not any(peak["bytes"] for peak in last.report()["peak"])
         return
-    real = asked(last.database, "--limit", "8GiB")["recorded"]
+    theirs = asked(last.database, "--limit", "8GiB")
+    assert theirs["replay"]["exact"], theirs["replay"]  # also of the request that fails, on whichever stream
+    real = theirs["recorded"]
     failures = [failed_at(x) if program != "caught" or not x["oom"] else x["oom"]["site"]["line"] for x in (ours, real)]
     assert ours["fits"] == real["fits"] and failures[0] == failures[1], (ours, real)  # `caught` requests the GPU's size
     if ours["exact"]:

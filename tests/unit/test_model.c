@@ -268,6 +268,8 @@ static const struct count by_transformers[] = {
     {"distilroberta-base", 82118400},
     {"distilbert-base-uncased", 66362880},
     {"distilbert-base-cased", 65190912},
+    {"electra-base-discriminator", 108891648},
+    {"electra-large-discriminator", 334092288},
     {"minilm-l6", 22713216},
     {"bge-small-en-v1.5", 33360000},
     {"t5-small", 60506624},

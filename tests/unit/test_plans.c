@@ -108,6 +108,8 @@ static void odd_settings(struct random_plans *r, struct plan *p)
     p->adapter = (enum plan_adapter)(random_yes(r) ? 0 : random_below(r, 3));
     p->target = (enum plan_target)random_below(r, 3);
     p->rank = random_size(r, 256);
+    p->drop_outputs = random_below(r, 3) == 0;
+    p->fused_loss = random_below(r, 3) == 0;
 }
 
 static const struct plan *odd_plan(struct random_plans *r)
@@ -140,15 +142,17 @@ static void print_options(const struct plan *p, char *out, size_t size)
     snprintf(
         out, size,
         "%s (layers %ju hidden %ju heads %ju/%ju of %ju ffn %ju vocab %ju experts %ju) %s %s inference %d batch %ju "
-        "seq %ju attention %d checkpoint %d accumulation %ju fused %d chunked %d gpus %ju tp %ju pp %ju cp %ju ep %ju "
+        "seq %ju attention %d checkpoint %d accumulation %ju fused %d chunked %d dropped %d fused loss %d gpus %ju tp "
+        "%ju pp %ju cp "
+        "%ju ep %ju "
         "interleave %ju sp %d sharding %d offload %d adapter %d weights %s block %ju master %d",
         p->model->name, (uintmax_t)s->layers, (uintmax_t)s->hidden, (uintmax_t)s->heads, (uintmax_t)s->kv_heads,
         (uintmax_t)s->head_dim, (uintmax_t)s->ffn, (uintmax_t)s->vocab, (uintmax_t)s->experts, p->precision->name,
         p->optimizer->name, p->inference, (uintmax_t)p->batch, (uintmax_t)p->seq, (int)p->attention, (int)p->checkpoint,
-        (uintmax_t)p->accumulation, p->fused_layers, p->chunked_loss, (uintmax_t)p->gpus, (uintmax_t)p->tp,
-        (uintmax_t)p->pp, (uintmax_t)p->cp, (uintmax_t)p->ep, (uintmax_t)p->interleave, p->sequence_parallel,
-        (int)p->sharding, (int)p->offload, (int)p->adapter, p->weights ? p->weights->word : "-",
-        (uintmax_t)p->cache_block, p->master_weights);
+        (uintmax_t)p->accumulation, p->fused_layers, p->chunked_loss, p->drop_outputs, p->fused_loss,
+        (uintmax_t)p->gpus, (uintmax_t)p->tp, (uintmax_t)p->pp, (uintmax_t)p->cp, (uintmax_t)p->ep,
+        (uintmax_t)p->interleave, p->sequence_parallel, (int)p->sharding, (int)p->offload, (int)p->adapter,
+        p->weights ? p->weights->word : "-", (uintmax_t)p->cache_block, p->master_weights);
 }
 
 /* ---------------------------------------------------------------- lines, phases, peak */
@@ -231,8 +235,10 @@ static bool less_checkpointing(struct plan *p)
     MOVE(accumulation, if (p->inference) return false; p->accumulation += 1)          \
     MOVE(eager, if (p->attention || p->adapter || p->checkpoint) return false; p->attention = PLAN_ATTENTION_EAGER)  \
     MOVE(checkpoint, if (!p->checkpoint || few_layers(p) || !less_checkpointing(p)) return false) \
+    MOVE(held_outputs, if (!p->drop_outputs) return false; p->drop_outputs = false)   \
+    MOVE(unfused_loss, if (!p->fused_loss) return false; p->fused_loss = false)       \
     MOVE(plain_loss, if (!p->chunked_loss) return false; p->chunked_loss = false)     \
-    MOVE(plain_layers, if (!p->fused_layers) return false; p->fused_layers = false)   \
+    MOVE(plain_layers, if (!p->fused_layers || p->sharding >= PLAN_SHARDING_ZERO2) return false; p->fused_layers = false) \
     MOVE(ema, if (p->ema) return false; p->ema = true)                                \
     MOVE(rank, if (p->inference || !p->adapter) return false; p->rank *= 2)           \
     MOVE(cache, if (!p->cache) return false; p->cache = NULL)                         \

@@ -81,9 +81,31 @@ static void test_what_makes_no_sense_does_no_harm(void **state)
     whatif_facts_free(&f);
 }
 
+/* Of a recording: where pages lie is known from their mappings. */
+static void test_pages_that_are_mapped(void **state)
+{
+    (void)state;
+    struct whatif_facts f = {0};
+    struct whatif_pool_map m = {0};
+    const struct whatif_fact list[] = {{5, AT(100), 2 * MIB, WHATIF_FACT_MAP},
+                                       {6, AT(102), 2 * MIB, WHATIF_FACT_MAP},
+                                       {10, AT(101), 3, GS_ALLOCATOR_POOL},
+                                       {20, AT(102), 2 * MIB, WHATIF_FACT_UNMAP}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) *ARENA_PUSH(f.list, f.n, f.cap) = list[i];
+    assert_int_equal(whatif_pool_map_at(&m, &f, 9, AT(101)), -1);
+    assert_int_equal(whatif_pool_map_at(&m, &f, 10, AT(103)), 3); /* its neighbour is of the same segment */
+    whatif_pool_map_advance(&m, &f, 20);
+    assert_int_equal(m.unmapped, 3);
+    assert_int_equal(whatif_pool_map_at(&m, &f, 20, AT(103)), -1);
+    assert_int_equal(whatif_pool_map_at(&m, &f, 20, AT(101)), 3);
+    whatif_pool_map_free(&m);
+    whatif_facts_free(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages_that_are_mapped),
+                                       cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
                                        cmocka_unit_test(test_pages_beside_each_other_are_of_one_pool),
                                        cmocka_unit_test(test_what_makes_no_sense_does_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);

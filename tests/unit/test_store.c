@@ -215,6 +215,52 @@ static void copies(void **state)
                    "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
 }
 
+/* Where memory lies is only followed while copies ask for it: what came and went meanwhile is known to the next one. */
+static void copies_after_many_lifetimes(void **state)
+{
+    struct bench b;
+    const uint64_t lasting = 0x100000, pinned = 0x200000, heap = 0x500000, passing = 0x10000000;
+    uint64_t t = 1;
+    begin(&b);
+    ev_alloc(&b.w, t++, lasting, 4096, 0, GS_SPACE_DEVICE, 0);
+    ev_alloc(&b.w, t++, pinned, 4096, -1, GS_SPACE_PINNED, 0);
+    ev_copy(&b.w, t++, lasting, pinned, 1, 3, 255, 0, 0);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 2000; i++) {
+            ev_alloc(&b.w, t++, passing, 4096, 0, GS_SPACE_DEVICE, 0);
+            ev_free(&b.w, t++, passing, 0);
+        }
+        ev_alloc(&b.w, t++, passing, 4096, 0, GS_SPACE_DEVICE, 0);
+        commit(&b);
+        ev_copy(&b.w, t++, passing, pinned, 1, 3, 255, 0, 0);
+        ev_free(&b.w, t++, passing, 0);
+        ev_copy(&b.w, t++, passing, lasting, 1, 3, 255, 0, 0);
+        ev_copy(&b.w, t++, heap, lasting + 4095, 1, 3, 255, 0, 0);
+        commit(&b);
+    }
+    end(&b);
+    db_assert_text(db, "SELECT direction,host_memory,count(*) FROM copies GROUP BY 1,2",
+                   "d2h pageable 6\nh2d pinned 4\n");
+}
+
+/* A lifetime that is committed while it is live has the room for its end: no page is split. */
+static void ends_take_no_space(void **state)
+{
+    struct bench b;
+    enum { N = 20000 };
+    uint64_t t = 1000000000;
+    begin(&b);
+    for (uint64_t i = 0; i < N; i++) ev_alloc(&b.w, t++, (i + 1) << 20, 4096, 0, GS_SPACE_DEVICE, 0);
+    commit(&b);
+    db_assert_text(db, "SELECT count(*),max(free_stack_id) FROM allocation", "20000 -\n");
+    const int64_t pages = db_number(db, "PRAGMA page_count");
+    for (uint64_t i = 0; i < N; i++) ev_free(&b.w, (t += 1000), (i + 1) << 20, 0);
+    commit(&b);
+    assert_int_equal(db_number(db, "SELECT count(free_ns) FROM allocation"), N);
+    assert_int_equal(db_number(db, "PRAGMA page_count"), pages);
+    end(&b);
+}
+
 static void ooms(void **state)
 {
     struct bench b;
@@ -602,6 +648,8 @@ int main(void)
         cmocka_unit_test(requests),
         cmocka_unit_test(failed_frees),
         cmocka_unit_test(copies),
+        cmocka_unit_test(copies_after_many_lifetimes),
+        cmocka_unit_test(ends_take_no_space),
         cmocka_unit_test(ooms),
         cmocka_unit_test(tensor_totals),
         cmocka_unit_test(blocks_from_before_gpuspy_attached),

@@ -1,4 +1,4 @@
-/* The estimate's page: what `gpuspy estimate --json` says, drawn. */
+/* The estimate's page: draws what `gpuspy estimate --json` prints. */
 "use strict";
 (function (page) {
     const make = page.make, byId = page.byId;
@@ -140,10 +140,10 @@
             make("thead", null, make("tr", null, heads.map(([name, number]) => make("th", {class: number ? "n" : null}, name)))),
             make("tbody", null, list.map(cells => make("tr", null, cells.map((cell, i) => make("td", {class: heads[i][1] ? "n" : typeof cell === "string" && cell.length > 24 ? "words" : null}, cell)))))));
     }
-    /* A line ends between words, not behind the hyphens of an option. */
+    /* A line ends between words, not after the hyphens of an option. */
     const unbroken = text => page.clean(text, 4000).split(" ").flatMap((word, i) => [i ? " " : "", word.length < 24 ? make("span", {class: "word"}, word) : word]);
     const copied = text => make("button", {class: "copy", type: "button", title: "Copy", onclick: () => page.copy(text)}, unbroken(text));
-    /* What changes the task comes last, whatever it saves. */
+    /* A change of the task comes last, however much it saves. */
     const anotherTask = c => Number(c.cost_class === "result");
     function rest() {
         if (e.gpus.length > 1) {

@@ -1,4 +1,4 @@
-/* What core_text.js wants of a page, and its theme. */
+/* What core_text.js needs of a page, and its theme. */
 "use strict";
 var gpuspyPage = (function () {
     const page = {state: {query: ""}};
@@ -9,12 +9,12 @@ var gpuspyPage = (function () {
     };
     page.followTheme = function () {
         let theme = null;
-        try { theme = localStorage.getItem("gpuspy-theme"); } catch (e) { /* as the system says */ }
+        try { theme = localStorage.getItem("gpuspy-theme"); } catch (e) { /* as the system does */ }
         page.theme(theme);
         matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.theme(theme));
         document.getElementById("theme").addEventListener("click", () => {
             theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-            try { localStorage.setItem("gpuspy-theme", theme); } catch (e) { /* not kept then */ }
+            try { localStorage.setItem("gpuspy-theme", theme); } catch (e) { /* then it is not stored */ }
             page.theme(theme);
         });
         addEventListener("beforeprint", () => page.theme("light"));

@@ -1,0 +1,311 @@
+#include "analyzer/page/page_singles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CANDIDATES = 32, /* per call path */
+    STACKS_MOST =
+        30000, /* nodes of the page's stacks: beyond it, lines that merge call paths have no single allocations */
+};
+
+struct page_candidate {
+    struct page_single single;
+    bool listed;
+};
+
+uint32_t page_singles_add(struct page_singles *s, uint32_t line)
+{
+    *ARENA_PUSH(s->paths, s->paths_n, s->paths_cap) =
+        (struct page_singles_path){.line = line, .stack = RUN_NONE, .number = MAP_NEW};
+    return (uint32_t)s->paths_n - 1;
+}
+
+void page_singles_free(struct page_singles *s)
+{
+    for (size_t i = 0; i < s->paths_n; i++) {
+        free(s->paths[i].candidates);
+    }
+    free(s->paths);
+    free(s->queue);
+    free(s->list);
+}
+
+/* --- candidates --------------------------------------------------------------------------------- */
+
+static void enqueue(struct page_singles *s, uint32_t path)
+{
+    if (!s->paths[path].queued) {
+        s->paths[path].queued = true;
+        *ARENA_PUSH(s->queue, s->queue_n, s->queue_cap) = path;
+    }
+}
+
+static bool is_live(const struct page_single *b, int64_t ns)
+{
+    return b->alloc_ns <= ns && b->free_ns > ns;
+}
+
+/* Removes those that are freed by now and not live at the bucket's moment. */
+static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t now_ns)
+{
+    size_t kept = 0;
+    p->least = INT64_MAX;
+    p->unlisted = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct page_candidate *c = &p->candidates[i];
+        if (c->single.free_ns > now_ns || is_live(&c->single, moment_ns)) {
+            p->least = c->single.bytes < p->least ? c->single.bytes : p->least;
+            p->unlisted += !c->listed;
+            p->candidates[kept++] = *c;
+        }
+    }
+    p->n = kept;
+}
+
+static struct page_candidate *smallest(const struct page_singles_path *p)
+{
+    struct page_candidate *least = p->candidates;
+    for (size_t i = 1; i < p->n; i++) {
+        least = p->candidates[i].single.bytes < least->single.bytes ? &p->candidates[i] : least;
+    }
+    return least;
+}
+
+void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t live_bytes,
+                           int64_t moment_ns)
+{
+    struct page_singles_path *p = &s->paths[path];
+    struct page_candidate *to;
+    p->most = live_bytes > p->most ? live_bytes : p->most;
+    if (p->dropped) return;
+    if (p->n == CANDIDATES) {
+        if (life->bytes <= p->least && ++p->refused % CANDIDATES) return;
+        remove_freed(p, moment_ns, life->alloc_ns);
+    }
+    if (p->n < CANDIDATES) {
+        to = ARENA_PUSH(p->candidates, p->n, p->cap);
+    } else if ((to = smallest(p))->single.bytes >= life->bytes) {
+        return;
+    }
+    *to = (struct page_candidate){
+        .single = {path, life->stack, life->bytes, life->alloc_ns, life->free_ns},
+    };
+    p->unlisted++;
+    p->least = p->n == 1 || life->bytes < p->least ? life->bytes : p->least;
+    enqueue(s, path);
+}
+
+void page_singles_on_free(struct page_singles *s, uint32_t path)
+{
+    if (s->paths[path].unlisted) enqueue(s, path); /* one that was too small may be listed now */
+}
+
+/* --- moments ------------------------------------------------------------------------------------ */
+
+static bool comes_first(const struct page_candidate *a, const struct page_candidate *b)
+{
+    return a->single.bytes != b->single.bytes ? a->single.bytes > b->single.bytes : a->listed && !b->listed;
+}
+
+static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (!p->candidates[i].listed && p->candidates[i].single.alloc_ns > moment_ns) return true;
+    }
+    return false;
+}
+
+/* The largest at that moment. Returns their number. */
+static size_t largest(const struct page_singles_path *p, int64_t moment_ns, struct page_candidate **out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        struct page_candidate *c = &p->candidates[i];
+        size_t at = n;
+        if (!is_live(&c->single, moment_ns)) continue;
+        while (at && comes_first(c, out[at - 1])) at--;
+        if (at == PAGE_SINGLES_SHOWN) continue;
+        n += n < PAGE_SINGLES_SHOWN;
+        memmove(out + at + 1, out + at, (n - at - 1) * sizeof *out);
+        out[at] = c;
+    }
+    return n;
+}
+
+static int more_first(const void *a, const void *b)
+{
+    const struct page_singles_path *x = *(struct page_singles_path *const *)a,
+                                   *y = *(struct page_singles_path *const *)b;
+    return x->most != y->most ? (x->most > y->most ? -1 : 1) : (x > y) - (x < y);
+}
+
+/* All paths, the one that held most first. */
+static struct page_singles_path **in_order(struct page_singles *s)
+{
+    struct page_singles_path **order = arena_realloc(NULL, s->paths_n + 1, sizeof(struct page_singles_path *));
+    for (size_t i = 0; i < s->paths_n; i++) {
+        order[i] = &s->paths[i];
+    }
+    if (s->paths_n > 1) {
+        qsort(order, s->paths_n, sizeof *order, more_first);
+    }
+    return order;
+}
+
+static void drop(struct page_singles_path *p)
+{
+    free(p->candidates);
+    p->candidates = NULL;
+    p->n = p->cap = p->unlisted = 0;
+    p->listed = 0;
+    p->dropped = true;
+}
+
+/* Half of the list is kept: the paths that held most so far. */
+static void drop_small(struct page_singles *s)
+{
+    struct page_singles_path **order = in_order(s);
+    size_t sum = 0, kept = 0;
+    for (size_t i = 0; i < s->paths_n; i++) {
+        sum += order[i]->listed;
+        if (i && sum > s->most / 2) drop(order[i]);
+    }
+    free(order);
+    for (size_t i = 0; i < s->n; i++) {
+        if (!s->paths[s->list[i].path].dropped) s->list[kept++] = s->list[i];
+    }
+    s->n = kept;
+}
+
+void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->queue_n; i++) {
+        struct page_singles_path *p = &s->paths[s->queue[i]];
+        struct page_candidate *shown[PAGE_SINGLES_SHOWN + 1];
+        const size_t n = largest(p, moment_ns, shown);
+        for (size_t k = 0; k < n; k++) {
+            if (shown[k]->listed) continue;
+            shown[k]->listed = true;
+            p->listed++;
+            *ARENA_PUSH(s->list, s->n, s->cap) = shown[k]->single;
+        }
+        remove_freed(p, now_ns, now_ns);
+        p->queued = has_later(p, moment_ns);
+        if (p->queued) s->queue[kept++] = s->queue[i];
+    }
+    s->queue_n = kept;
+    if (s->n > s->most) drop_small(s);
+}
+
+/* --- writing ------------------------------------------------------------------------------------ */
+
+static int by_path(const void *a, const void *b)
+{
+    const struct page_single *x = a, *y = b;
+    return x->path != y->path           ? (x->path < y->path ? -1 : 1)
+           : x->alloc_ns != y->alloc_ns ? (x->alloc_ns < y->alloc_ns ? -1 : 1)
+           : x->bytes != y->bytes       ? (x->bytes > y->bytes ? -1 : 1)
+                                        : (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns);
+}
+
+static int64_t common(int64_t a, int64_t b)
+{
+    while (b > 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+struct columns {
+    struct page_column line, at, lived, bytes, stack;
+    int64_t unit, ns; /* what bytes and times are multiples of */
+    uint32_t last;
+};
+
+/* Of a path: when each was allocated (as the difference to the one before; -1 unknown), how long it lived (-1 until
+ * the end), its bytes, and its stack (as the difference to the line's). */
+static void put_path(const struct page_singles_path *p, const struct page_single *list, struct page_stacks *stacks,
+                     struct columns *c)
+{
+    const int64_t stack = page_stack(stacks, p->stack);
+    page_column_add(&c->line, (int64_t)p->number - c->last);
+    page_column_add(&c->line, (int64_t)p->listed);
+    c->last = p->number;
+    c->at.last = 0;
+    for (size_t i = 0; i < p->listed; i++) {
+        const struct page_single *b = &list[i];
+        const bool known = b->alloc_ns >= 0;
+        page_column_step(&c->at, known ? b->alloc_ns / c->ns : -1);
+        page_column_add(&c->lived, b->free_ns == RUN_NEVER ? -1 : (b->free_ns - (known ? b->alloc_ns : 0)) / c->ns);
+        page_column_add(&c->bytes, b->bytes / c->unit);
+        page_column_add(&c->stack, page_stack(stacks, b->stack) - stack);
+    }
+}
+
+static size_t bytes_of(const struct columns *c)
+{
+    return c->line.n + c->at.n + c->lived.n + c->bytes.n + c->stack.n;
+}
+
+static void find_units(const struct page_singles *s, struct columns *c)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        c->unit = common(c->unit, s->list[i].bytes);
+        c->ns = common(c->ns, s->list[i].alloc_ns > 0 ? s->list[i].alloc_ns : 0);
+        c->ns = common(c->ns, s->list[i].free_ns != RUN_NEVER ? s->list[i].free_ns : 0);
+    }
+    c->unit = c->unit ? c->unit : 1;
+    c->ns = c->ns ? c->ns : 1;
+}
+
+/* Restores the columns as they were before the last path. */
+static void take_back(struct columns *c, const struct columns *before)
+{
+    c->line.n = before->line.n;
+    c->at.n = before->at.n;
+    c->lived.n = before->lived.n;
+    c->bytes.n = before->bytes.n;
+    c->stack.n = before->stack.n;
+    c->last = before->last;
+}
+
+bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *stacks, struct page_writer *w)
+{
+    struct columns c = {0};
+    struct page_singles_path **order = in_order(s);
+    size_t *first = arena_realloc(NULL, s->paths_n + 1, sizeof *first), at = 0;
+    bool all = true;
+    if (s->n > 1) {
+        qsort(s->list, s->n, sizeof *s->list, by_path);
+    }
+    for (size_t i = 0; i < s->paths_n; i++) {
+        first[i] = at;
+        at += s->paths[i].listed;
+    }
+    find_units(s, &c);
+    for (size_t i = 0; i < s->paths_n; i++) {
+        const struct page_singles_path *p = order[i];
+        const struct columns before = c;
+        if (p->number != MAP_NEW && p->listed && (p->whole || stacks->stacks_n < STACKS_MOST)) {
+            put_path(p, s->list + first[p - s->paths], stacks, &c);
+        }
+        if (bytes_of(&c) > room) take_back(&c, &before);
+        all = all && !p->dropped && (!p->listed || c.line.n > before.line.n);
+    }
+    page_put_open(w, "singles", '{');
+    page_put_int(w, "unit", c.unit);
+    page_put_int(w, "ns", c.ns);
+    page_put_column(w, "line", &c.line);
+    page_put_column(w, "at", &c.at);
+    page_put_column(w, "lived", &c.lived);
+    page_put_column(w, "bytes", &c.bytes);
+    page_put_column(w, "stack", &c.stack);
+    page_put_close(w, '}');
+    free(order);
+    free(first);
+    return all;
+}

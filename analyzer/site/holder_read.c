@@ -1,0 +1,374 @@
+#include "analyzer/site/holder_read.h"
+
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/site/source_context.h"
+
+/* ---------------------------------------------------------------- where a statement is */
+
+bool site_is_function(const struct site_statement *s)
+{
+    return site_code_begins(s, "def");
+}
+
+bool site_is_loop(const struct site_statement *s)
+{
+    return site_code_begins(s, "for") || site_code_begins(s, "while");
+}
+
+void site_find_function(struct site_search *s)
+{
+    size_t k = s->at;
+    do {
+        k = site_code_parent(&s->code, k);
+    } while (k < s->code.n && !site_is_function(&s->code.list[k]));
+    s->module = k == s->code.n;
+    s->from = s->module ? 0 : k + 1;
+    s->to = s->module ? s->code.n : site_code_end(&s->code, k);
+}
+
+size_t site_common_loop(const struct site_search *s, size_t a, size_t b)
+{
+    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program's is the call */
+        return s->code.n;
+    }
+    for (size_t k = site_code_parent(&s->code, b); k < s->code.n && k + 1 >= s->from;
+         k = site_code_parent(&s->code, k)) {
+        if (site_is_loop(&s->code.list[k]) && a >= k && a < site_code_end(&s->code, k)) {
+            return k;
+        }
+        if (site_is_function(&s->code.list[k])) {
+            break;
+        }
+    }
+    return s->code.n;
+}
+
+/* Is the name made anew in these statements? What is computed from itself goes on. */
+static bool is_made_in(struct site_search *s, const char *name, size_t from, size_t to)
+{
+    const char *dot = strchr(name, '.');
+    struct site_names self = {.list = {name}, .n = 1};
+    const bool member = dot && (strncmp(name, "self.", 5) == 0 || strncmp(name, "cls.", 4) == 0);
+    const char *root = dot && !member ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
+    for (size_t i = from; i < to && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_binding_of(s->scratch, &s->code.list[i], &a) || a.augmented) {
+            continue;
+        }
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false)) ||
+            (root != name && site_names_has(&made, root))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_returned(struct site_search *s, const char *name)
+{
+    const struct site_names names = {.list = {name}, .n = 1};
+    for (size_t i = s->from; i < s->to && !s->module; i++) {
+        if (site_code_begins(&s->code.list[i], "return") && site_holds(s->code.list[i].code, &names, false)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------- candidates */
+
+void site_add_candidate(struct site_candidates *to, struct site_candidate c)
+{
+    for (size_t i = 0; i < to->n && i < SITE_FOUND_MAX; i++) {
+        if (to->list[i].frame->file == c.frame->file &&
+            to->list[i].code.list[to->list[i].at].line == c.code.list[c.at].line) {
+            return;
+        }
+    }
+    if (to->n < SITE_FOUND_MAX) {
+        to->list[to->n] = c;
+    }
+    to->n++;
+}
+
+static const char *place(struct site_search *s, bool loop)
+{
+    const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;
+    char name[128];
+    const char *last = dot && dot[1] != '<' ? dot + 1 : function;
+    terminal_clean(name, sizeof name, s->module || !last ? "the program" : last, true);
+    return arena_printf(s->scratch, "%s %s%s", loop ? "in the loop of" : "of", name, s->module ? "" : "()");
+}
+
+/* Does an assignment give the name a value that `is` holds of? Of several targets each has its own. */
+static bool is_given(struct site_search *s, const char *name, bool (*is)(const char *value))
+{
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || a.augmented) {
+            continue;
+        }
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            if (strcmp(made.list[k], name) == 0 && is(made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_bounded(const char *value)
+{
+    return strstr(value, "maxlen=") && !strstr(value, "maxlen=None");
+}
+
+static bool is_list(const char *value)
+{
+    return *value == '[' || strncmp(value, "list(", 5) == 0;
+}
+
+/* Does a loop make optimizer steps outside of the loop within it? Then its passes are the steps of the program. */
+static bool is_step_loop(const struct site_search *s, size_t loop, size_t within)
+{
+    for (size_t i = loop + 1; i < site_code_end(&s->code, loop); i++) {
+        const char *code = s->code.list[i].code;
+        if ((i < within || i >= site_code_end(&s->code, within)) &&
+            (strstr(code, ".step(") || strstr(code, ".zero_grad("))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
+{
+    const char *name = site_base_name(s->scratch, into);
+    const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
+    const bool local = !s->module && is_made_in(s, name, s->from, s->to);
+    if (!*name || is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
+        (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop)))) {
+        return;
+    }
+    bool reset = false; /* by a loop around it: then it is held for so long only */
+    for (size_t k = loop; k < none && !reset; k = site_common_loop(s, k, k)) {
+        reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
+        if (reset && is_step_loop(s, k, loop)) {
+            return;
+        }
+    }
+    const char *what = arena_printf(s->scratch, "%s that stores what line %d makes in something created outside of it",
+                                    place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
+    site_add_candidate(&s->found,
+                       (struct site_candidate){.frame = s->frame,
+                                               .code = s->code,
+                                               .at = i,
+                                               .why = what,
+                                               .weak = weak || reset || loop != site_common_loop(s, s->at, s->at),
+                                               .passed = local && is_returned(s, name)});
+}
+
+static bool concatenates(const char *value)
+{
+    static const char *const words[] = {"cat(", "stack(", "concat(", "concatenate("};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(value, words[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* {**log, step: loss}, [*losses, loss] */
+static bool unpacks(const char *value, const char *name)
+{
+    const size_t stars = *value && strchr("[({", *value) ? strspn(value + 1, "*") : 0;
+    return stars && strncmp(value + 1 + stars, name, strlen(name)) == 0 && value[1 + stars + strlen(name)] == ',';
+}
+
+/* total += loss, losses += [loss], x = torch.cat([x, y]). */
+static bool accumulates(struct site_search *s, const struct site_assignment *a, const char *name)
+{
+    const struct site_names self = {.list = {name}, .n = 1};
+    if (a->augmented) {
+        return s->graph || *a->value == '[' || is_given(s, name, is_list);
+    }
+    return site_holds(a->value, &self, false) &&
+           (concatenates(a->value) || unpacks(a->value, name) ||
+            ((s->graph || is_given(s, name, is_list)) && strncmp(a->value, name, strlen(name)) == 0 &&
+             strstr(a->value, " + ")));
+}
+
+static bool part_holds(struct site_search *s, size_t i, const char *value)
+{
+    if (site_is_host_value(value, s->graph)) {
+        return false;
+    }
+    return (i == s->at && strchr(value, '(')) || site_holds(value, &s->names, s->graph) ||
+           site_holds(value, &s->objects, s->graph);
+}
+
+bool site_value_holds(struct site_search *s, size_t i, const char *value)
+{
+    const size_t n = strlen(value);
+    const bool tuple = n > 1 && *value == '(' && value[n - 1] == ')' && strchr(value, ',');
+    const char *parts = tuple ? arena_printf(s->scratch, "%.*s", (int)n - 2, value + 1) : value;
+    const char *part;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
+        if (part_holds(s, i, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_targets(struct site_search *s, const struct site_names *made)
+{
+    for (size_t i = 0; i < made->n; i++) {
+        site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
+    }
+}
+
+static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
+{
+    struct site_names made = {.n = 0}, indexed = {.n = 0};
+    if (!site_value_holds(s, i, a->value)) {
+        return;
+    }
+    site_targets_of(s->scratch, a->targets, &made, &indexed);
+    for (size_t k = 0; k < indexed.n; k++) {
+        site_consider_store(s, i, indexed.list[k], false);
+    }
+    for (size_t k = 0; k < made.n; k++) {
+        if (accumulates(s, a, made.list[k])) {
+            site_consider_store(s, i, made.list[k], false);
+        }
+    }
+    add_targets(s, &made);
+}
+
+void site_read_statement(struct site_search *s, size_t i)
+{
+    const struct site_statement *st = &s->code.list[i];
+    struct site_assignment a;
+    struct site_store store;
+    if (s->budget-- <= 0 || site_is_function(st) || site_code_begins(st, "class")) {
+        return;
+    }
+    if (site_binding_of(s->scratch, &s->code.list[i], &a)) {
+        read_assignment(s, i, &a);
+    } else if (site_store_of(s->scratch, st->code, &store)) {
+        if (site_value_holds(s, i, store.value) &&
+            (s->graph || !store.weak)) { /* update() of a number's tensor adds nothing */
+            site_consider_store(s, i, store.into, store.weak);
+        }
+    } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
+        const char *value = strchr(st->code, ' ');
+        s->returned = s->returned || (value && site_value_holds(s, i, value + 1));
+    }
+}
+
+/* A lambda's frame or a comprehension's: its line is one of the function around it. */
+static bool is_nameless(const char *function)
+{
+    const size_t n = function ? strlen(function) : 0;
+    return n && function[n - 1] == '>' && strcmp(function, "<module>") != 0;
+}
+
+bool site_open_frame(struct site_search *s, const struct run_frame *frame)
+{
+    s->frame = frame;
+    return !is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
+}
+
+/* ---------------------------------------------------------------- calls */
+
+/* The function of that name, if the files of the call path define one. */
+static bool find_called(const struct site_search *s, const char *name, size_t length, struct site_search *in,
+                        size_t *def)
+{
+    struct run_frame *called = arena_alloc(s->scratch, sizeof *called);
+    const struct run_frame *frame;
+    const struct site_statement *read = NULL; /* of the file before */
+    size_t found = 0;
+    for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
+         stack = run_stack_parent(s->b->run, stack)) {
+        struct site_search other = *s;
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(&other, frame) ||
+            other.code.list == read || (found && other.code.list == in->code.list)) {
+            continue;
+        }
+        read = other.code.list;
+        for (size_t i = 0; i < other.code.n && in->budget-- > 0; i++) {
+            const char *code = other.code.list[i].code;
+            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, name, length) == 0 && code[4 + length] == '(') {
+                found++;
+                in->code = other.code;
+                *def = i;
+                *called = *frame;
+                called->function = arena_printf(s->scratch, "%.*s", (int)length, name);
+                in->frame = called;
+            }
+        }
+    }
+    return found == 1;
+}
+
+/* Binds the parameters of def to those of the arguments that hold the memory. */
+static void bind(struct site_search *s, const char *arguments, bool method, struct site_search *in, const char *def)
+{
+    const char *open = strchr(def, '('), *end = site_closing(open), *part;
+    const char *parameters = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
+    const bool self = strncmp(parameters, "self", 4) == 0 || strncmp(parameters, "cls", 3) == 0;
+    for (size_t i = 0, k = self && method; i < SITE_NAMES && *(part = site_part_of(s->scratch, arguments, i));
+         i++, k++) {
+        const size_t keyword = site_name_length(part);
+        const bool named = keyword && part[keyword] == '=' && part[keyword + 1] != '=';
+        const char *to = named ? part : site_part_of(s->scratch, parameters, k);
+        to += strspn(to, "*");
+        if (part_holds(s, s->code.n, named ? part + keyword + 1 : part)) {
+            site_names_add(s->scratch, &in->names, to, site_name_length(to));
+        }
+    }
+}
+
+void site_read_calls(struct site_search *s, size_t i, unsigned depth)
+{
+    enum { DEEP = 3 };
+    const char *code = s->code.list[i].code;
+    for (const char *p = code; *p && depth < DEEP;) {
+        const size_t n = site_name_length(p);
+        const char *end = n && p[n] == '(' ? site_closing(p + n) : NULL;
+        size_t from = n, def;
+        while (from && p[from - 1] != '.') {
+            from--;
+        }
+        struct site_search in = *s;
+        const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
+        if (end && site_value_holds(s, s->code.n, arguments) && find_called(s, p + from, n - from, &in, &def)) {
+            in.found.n = in.names.n = in.objects.n = 0;
+            bind(s, arguments, from > 0, &in, in.code.list[def].code);
+            in.at = in.code.n; /* no statement is the call itself */
+            in.from = def + 1;
+            in.to = site_code_end(&in.code, def);
+            in.module = false;
+            for (size_t k = in.from; k < in.to && in.names.n; k++) {
+                site_read_statement(&in, k);
+            }
+            for (size_t k = in.from; k < in.to && in.names.n && !in.found.n; k++) {
+                site_read_calls(&in, k, depth + 1);
+            }
+            for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
+                in.found.list[k].passed = false;
+                in.found.list[k].why =
+                    arena_printf(s->scratch, "it stores what line %d passes to it", s->code.list[i].line);
+                site_add_candidate(&s->found, in.found.list[k]);
+            }
+        }
+        s->budget = in.budget;
+        p += n ? n : 1;
+    }
+}

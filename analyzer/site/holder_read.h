@@ -1,0 +1,58 @@
+/* Inside of the holder's search: the statements of one function, and what they do with memory. */
+#ifndef GPUSPY_HOLDER_READ_H
+#define GPUSPY_HOLDER_READ_H
+
+#include "analyzer/site/builder.h"
+#include "analyzer/site/python_code.h"
+#include "analyzer/site/python_names.h"
+
+enum { SITE_FOUND_MAX = 8 };
+
+struct site_candidate {
+    const struct run_frame *frame;
+    struct site_code code;
+    size_t at;
+    const char *why;
+    bool weak;   /* update(), or of another loop than the call */
+    bool passed; /* into a local that the function returns: a caller's statement is more likely */
+};
+struct site_candidates {
+    struct site_candidate list[SITE_FOUND_MAX];
+    size_t n; /* more than there is room for are counted */
+};
+
+struct site_search {
+    struct site_builder *b;
+    uint32_t stack; /* of the allocation */
+    struct arena *scratch;
+    long budget; /* statements that may still be looked at */
+    bool graph;
+    /* of the function of this frame */
+    const struct run_frame *frame;
+    struct site_code code;
+    size_t at, from, to;              /* the statement that called; its function's */
+    bool module;                      /* it is none, but the file */
+    struct site_names names, objects; /* that refer to the memory; whose method allocated it */
+    /* of the frame that it called */
+    bool returned;                /* the value comes back */
+    bool raises;                  /* it, or what it called, has a raise statement */
+    struct site_names attributes; /* "self.features" of the object */
+    struct site_candidates found, kept_errors;
+};
+
+bool site_is_function(const struct site_statement *s);
+bool site_is_loop(const struct site_statement *s);
+void site_find_function(struct site_search *s);
+/* The innermost loop around both; code.n none. */
+size_t site_common_loop(const struct site_search *s, size_t a, size_t b);
+void site_add_candidate(struct site_candidates *to, struct site_candidate c);
+/* Statement i stores the memory in `into`: is it something that outlives the step? */
+void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak);
+/* Any of the values that a tuple has. */
+bool site_value_holds(struct site_search *s, size_t i, const char *value);
+void site_read_statement(struct site_search *s, size_t i);
+bool site_open_frame(struct site_search *s, const struct run_frame *frame);
+/* keep(x), self.log(x): what a function of the program stores of what it is given. */
+void site_read_calls(struct site_search *s, size_t i, unsigned depth);
+
+#endif

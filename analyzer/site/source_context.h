@@ -1,0 +1,15 @@
+/* What the program's source shows of a call path: the blocks that its statements lie in, and words of its files. */
+#ifndef GPUSPY_SOURCE_CONTEXT_H
+#define GPUSPY_SOURCE_CONTEXT_H
+
+#include "analyzer/site/builder.h"
+#include "analyzer/site/python_code.h"
+
+/* The statement of a frame. False: the source is not known. */
+bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at);
+/* A line of the program's calls below `with torch.no_grad():` or the like, or its file turns gradients off. */
+bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
+/* Each file of the program on the call path is known, and none of its statements has any of these words. */
+bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
+
+#endif
