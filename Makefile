@@ -208,7 +208,8 @@ help:
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
 	  'make test-wheel the wheel in an environment of its own' \
-	  'make test-packages the deb and the rpm; wheel, tarball and deb in clean Debian roots (root, debootstrap)' \
+	  'make test-packages the deb and the rpm; wheel, tarball and deb by an ordinary user' \
+	  'make test-roots     … in clean Debian roots (root, debootstrap)' \
   'make test-versions  older recorders with this analyzer, and the reverse (builds older commits)' \
   'make test-arm64 the same binaries for aarch64 under qemu-user, unit tests and a recording' \
 	  'make compilers  build with clang, whose warnings are errors, too' \

@@ -234,7 +234,7 @@ def spent(command):
 
 def whatif_speed(folder, tensors):
     """Tensors of many sizes with 500 live on average, made up: the replay of their requests and frees. The command
-    replays them three times: for the steps, under the recorded settings and under others."""
+    replays them twice: under the recorded settings and under others."""
     print("\nA what-if of a long training")
     database = folder / "tensors.db"
     recorded([BENCH / "bench_call", "cuda", 20, 10_000], database)

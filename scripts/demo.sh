@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Records two runs and prints their reports: (a) an ordinary PyTorch training loop, on the GPU where
-# there is one, else its CPU tensors through PyTorch's own reporting; (b) a training loop on a
-# simulated 2 GiB GPU that leaks and dies of "CUDA out of memory". Changes nothing outside
-# $O/demo.
+# Records two runs and prints their reports: (a) an ordinary PyTorch training loop, on the GPU if there
+# is one, else its CPU tensors (--torch-cpu); (b) a training loop on a simulated 2 GiB GPU that leaks
+# memory and fails with "CUDA out of memory". Writes only to $O/demo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(cd "${O:-build}" && pwd)
@@ -18,7 +17,7 @@ options=()
 if "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     where="on this machine's GPU"
 else
-    where="on the CPU: no GPU here, so CPU tensors stand in (--torch-cpu)"
+    where="on the CPU, because this machine has no GPU (--torch-cpu)"
     options+=(--torch-cpu)
 fi
 title "(a) a PyTorch training loop $where"
@@ -32,15 +31,15 @@ echo "\$ LD_PRELOAD=libgpuspy.so python train_leak.py"
 status=0
 env LD_LIBRARY_PATH="$build/sim" SIMCUDA_MEMORY=2GiB GPUSPY_DB="$demo/leak.db" \
     LD_PRELOAD="$build/libgpuspy.so" "$python" fixtures/python/train_leak.py || status=$?
-echo "(the job ended with status $status)"
-[ "$status" -eq 1 ] || { echo "demo: the leaking loop should have died of OOM with status 1" >&2; exit 1; }
+echo "(the program ended with status $status)"
+[ "$status" -eq 1 ] || { echo "demo: the leaking loop should have failed with status 1 (out of memory)" >&2; exit 1; }
 title "gpuspy report leak.db"
 "$build/gpuspy" report "$demo/leak.db"
 
-title "the same to look at"
+title "the same report as a page"
 "$build/gpuspy" report --html "$demo/leak.html" "$demo/leak.db"
 
-title "what it should have needed"
+title "memory that a model of 1e9 parameters needs"
 "$build/gpuspy" estimate --params 1e9
-printf '\nThe databases are in %s; look on with:\n  gpuspy tree %s\n  gpuspy report --json %s\n  gpuspy sql %s "select * from sync_sites limit 5"\n' \
+printf '\nThe databases are in %s. More to try:\n  gpuspy tree %s\n  gpuspy report --json %s\n  gpuspy sql %s "select * from sync_sites limit 5"\n' \
     "$demo" "$demo/leak.db" "$demo/leak.db" "$demo/leak.db"

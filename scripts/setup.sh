@@ -5,20 +5,23 @@
 #   scripts/setup.sh          everything: build, tests, demo, bench
 #   scripts/setup.sh build    only what `make` needs
 #   scripts/setup.sh torch    what scripts/setup-torch.sh needs
+#   scripts/setup.sh packages what tests/packages.sh and tests/arm64.sh try everything with
 set -euo pipefail
 
 build="gcc make binutils libsqlite3-dev uthash-dev libdw-dev libelf-dev libiberty-dev libjansson-dev libyaml-dev zlib1g-dev node-d3"
 tests="g++ python3-venv clang dwz libdebuginfod1 libjemalloc2 libcmocka-dev libunwind-dev python3 python3-pytest python3-pyte python3-pytest-xdist python3-pytest-forked python3-junitparser python3-torch sqlite3 valgrind git man-db zsh fish chromium chromium-driver python3-selenium clang-format golang-go libdevel-nytprof-perl python3-prometheus-client nodejs"
 bench="heaptrack"
+packages="rpm cpio lintian lmod debootstrap curl jq qemu-user binutils-aarch64-linux-gnu"
 # clang's sanitizers: under names that differ by release, and only some tests want them.
 optional="libclang-rt-dev libclang-rt-14-dev"
 
 what=${1:-all}
 case $what in
 build) wanted=$build ;;
+packages) wanted=$packages ;;
 torch) wanted="python3 python3-venv python3-dev gcc" ;; # the last two for Triton
 all) wanted="$build $tests $bench" ;;
-*) echo "usage: scripts/setup.sh [all|build|torch]" >&2 && exit 2 ;;
+*) echo "usage: scripts/setup.sh [all|build|torch|packages]" >&2 && exit 2 ;;
 esac
 
 installed() { dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }

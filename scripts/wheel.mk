@@ -30,8 +30,9 @@ $(WHEEL)/cc: $(O)/zig/bin/python scripts/wheel-libs.sh scripts/wheel.mk
 wheel-tools: $(WHEEL)/cc
 
 STATIC = $(WHEEL_LIBS)/lib$(1).a
+# WHEEL_PARTS=libgpuspy.so: only this, and the simulated driver.
 wheel-build: $(WHEEL)/cc
-	$(Q)$(MAKE) --no-print-directory all O=$(WHEEL) CC=$(abspath $(WHEEL)/cc) AR=$(AR) HIDE_LIBS= EXE_PIE=-pie \
+	$(Q)$(MAKE) --no-print-directory $(if $(WHEEL_PARTS),sim $(addprefix $(WHEEL)/,$(WHEEL_PARTS)),all) O=$(WHEEL) CC=$(abspath $(WHEEL)/cc) AR=$(AR) HIDE_LIBS= EXE_PIE=-pie \
 	    CFLAGS='-O2 -g -fPIC -isystem $(abspath $(WHEEL_LIBS))/include -ffile-prefix-map=$(CURDIR)=.' \
 	    SQLITE_STATIC=$(call STATIC,sqlite3) \
 	    ANALYZER_LIBS='$(foreach lib,dw elf iberty jansson yaml z lzma bz2 sqlite3,$(call STATIC,$(lib))) -lm -lpthread -ldl'

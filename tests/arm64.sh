@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # aarch64 without such a machine: the wheel's binaries (make wheel ARCH=aarch64) and the unit tests under qemu-user, and a
-# Python program for arm64 recorded on the simulated driver, to its end and after kill -9. Ends with "N passed, N failed".
-# Needs Debian's qemu-user and binutils-aarch64-linux-gnu.
+# Python program for arm64 recorded on the simulated driver, to its end and after kill -9; and a training loop of PyTorch's CUDA
+# build for aarch64. SHORT=1 builds and tests the recorder only, without PyTorch. Ends with "N passed, N failed".
+# Needs Debian's qemu-user, binutils-aarch64-linux-gnu and jq.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${O:-build}") wheel=$(realpath -m "${O:-build}")/wheel-aarch64
 root=$wheel/root
 passed=0 failed=0
-qemu=$(command -v qemu-aarch64) && command -v aarch64-linux-gnu-objcopy >/dev/null ||
-    { echo "test-arm64: skipped: install qemu-user and binutils-aarch64-linux-gnu" >&2; echo "0 passed, 0 failed, 1 skipped"; exit 0; }
+qemu=$(command -v qemu-aarch64) && command -v aarch64-linux-gnu-objcopy >/dev/null && command -v jq >/dev/null ||
+    { echo "test-arm64: skipped: install qemu-user, binutils-aarch64-linux-gnu and jq" >&2; echo "0 passed, 0 failed, 1 skipped"; exit 0; }
 
 # qemu-user shows its own process where these look at theirs: the program's name and maps, pids in shared memory.
 unlike=" test_recover test_spool_file test_stack_memory test_stack_native test_api "
 
 fetch() { # the C library and Python for arm64, to run; cmocka to link
     [ -e "$root/done" ] && return
+    rm -rf "$root"
     mkdir -p "$root/packages"
-    (cd "$root/packages" && apt-get -qq download {libc6,libgcc-s1,python3.11-minimal,libpython3.11-minimal,libpython3.11-stdlib,libexpat1,zlib1g,libffi8,libcmocka-dev,libcmocka0}:arm64) || return
+    (cd "$root/packages" && apt-get -qq download {libc6,libgcc-s1,libstdc++6,python3.11-minimal,libpython3.11-minimal,libpython3.11-stdlib,libexpat1,zlib1g,libffi8,libcmocka-dev,libcmocka0}:arm64) || return
     for package in "$root"/packages/*.deb; do dpkg -x "$package" "$root"; done
     cp "$root"/usr/include/cmocka* "$wheel/libs/include/"
     cp -P "$root"/usr/lib/aarch64-linux-gnu/libcmocka.so* "$wheel/libs/"
@@ -54,11 +56,23 @@ cuda.cudaFree(allocate(1 << 20))
 cuda.cudaDeviceSynchronize()
 '
 
-make --no-print-directory wheel ARCH=aarch64 O="$build" >/dev/null && fetch || { echo "test-arm64: the aarch64 build failed" >&2; exit 1; }
-make --no-print-directory units O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
+fail() { echo "test-arm64: $1" >&2; echo "0 passed, 1 failed"; exit 1; }
+tests=(tests/unit/test_*.c) short=() parts=wheel
+if [ -n "${SHORT:-}" ]; then # what reorders memory, and what knows the processor's registers
+    tests=(tests/unit/test_{spool,stack,store}*.c tests/unit/test_{mask,ranges}.c)
+    short=(ANALYZER_LIB= UNIT_SRC="${tests[*]}")
+    parts="wheel-build WHEEL_PARTS=libgpuspy.so"
+fi
+if ! make --no-print-directory wheel-tools ARCH=aarch64 O="$build" >/dev/null || ! fetch >/dev/null; then
+    echo "test-arm64: skipped: zig or Debian's libraries for arm64 cannot be had here" >&2
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+make --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
+make --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
     SQLITE_STATIC="$wheel/libs/libsqlite3.a" LDFLAGS="-L$wheel/libs" \
-    ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || exit 1
-for test in tests/unit/test_*.c; do
+    ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
+for test in "${tests[@]}"; do
     name=$(basename "$test" .c)
     [[ $unlike == *" $name "* ]] || check "$name" run "$wheel/tests/unit/$name"
 done
@@ -71,6 +85,42 @@ check "its waits" query "$scratch/run.db" '[.sync[].kind] | contains(["device"])
 record "$scratch/killed.db" "$program
 os.kill(os.getpid(), 9)" >/dev/null 2>&1
 check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
-check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
+[ -n "${SHORT:-}" ] || check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
+
+# ---------------------------------------------------------------- PyTorch
+
+torch=2.11.0
+fetch_torch() { # the wheel's parts that `import torch` needs, without NVIDIA's libraries
+    local site=$wheel/torch-$torch pip=("$build/zig/bin/pip" -q --disable-pip-version-check)
+    [ -e "$site/done" ] && return
+    rm -rf "$site"
+    "${pip[@]}" install --no-deps --no-cache-dir --target "$site" --only-binary=:all: --python-version 3.11 \
+        --platform manylinux_2_28_aarch64 --platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64 "torch==$torch" \
+        filelock typing_extensions "sympy<1.14" mpmath networkx jinja2 markupsafe fsspec numpy && touch "$site/done"
+}
+loop='import torch
+model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 8)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+kept = []
+for step in range(6):
+    loss = model(torch.randn(32, 256).cuda()).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(loss)
+print(torch.cuda.max_memory_allocated())'
+train() {
+    timeout 1200 "$qemu" -L "$root" -E LD_PRELOAD="$wheel/libgpuspy.so" -E LD_LIBRARY_PATH="$wheel/sim:$wheel/sim/math" \
+        -E PYTHONPATH="$wheel/torch-$torch" -E GPUSPY_DB="$scratch/torch.db" "$root/usr/bin/python3.11" -c "$loop" >"$scratch/peak.txt"
+}
+same_peak() { query "$scratch/torch.db" "[.peak[] | select(.layer == \"tensor\") | .bytes] == [$(tail -n 1 "$scratch/peak.txt")]"; }
+if [ -z "${SHORT:-}" ] && fetch_torch >"$scratch/pip.txt" 2>&1; then
+    check "a training loop of PyTorch $torch" train
+    check "the peak of its tensors is what PyTorch prints" same_peak
+    check "its steps, by the optimizer" query "$scratch/torch.db" '[.steps[].count] == [6]'
+    check "what the loop keeps, by line" query "$scratch/torch.db" '[.leaks[], .growth[]] | [.. | .line? // empty] | index(6)'
+elif [ -z "${SHORT:-}" ]; then
+    echo "test-arm64: PyTorch $torch for aarch64 cannot be had here" >&2
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -23,7 +23,7 @@ def allocate(n):
 
 
 def simulated():
-    """The environment of a program on the simulated GPU; the recorder is the kernel's own affair."""
+    """The environment of a program on the simulated GPU; the kernel sets up the recorder itself."""
     shown = subprocess.run([GPUSPY, "run", "-q", "--no-summary", "--simulate", "t4", "--", "env", "-0"], check=True,
                            cwd=FOLDER, stdout=subprocess.PIPE, text=True).stdout
     pairs = [line.partition("=")[::2] for line in shown.split("\0") if "=" in line]
@@ -36,7 +36,7 @@ def main():
     notebooks.mkdir(parents=True)
     subprocess.run([GPUSPY, "jupyter", "install", "--python", sys.executable], check=True)
     assert "gpuspy" in KernelSpecManager().find_kernel_specs()
-    # PATH has no gpuspy: the kernel finds its own
+    # PATH has no gpuspy: the kernel uses its own
     environment = {**os.environ, **simulated(), "PATH": "/usr/bin:/bin"}
     manager, client = start_new_kernel(kernel_name="gpuspy", env=environment, cwd=str(notebooks))
 
@@ -65,7 +65,7 @@ def main():
         time.sleep(1)
         manager.interrupt_kernel()
         assert client.get_shell_msg(timeout=60)["content"]["ename"] == "KeyboardInterrupt"
-        time.sleep(1)  # what is asked too early is dropped with the cell that was interrupted
+        time.sleep(1)  # a request sent too early is dropped with the interrupted cell
         assert cell("print('alive')") == ("ok", "alive\n")
     finally:
         client.stop_channels()

@@ -39,7 +39,7 @@ class Scenario:
         self.environment.update(pair.split("=", 1) for pair in reported.get("env", "").split())
 
     def differs(self, report):
-        """What is wrong with the answer, a line each."""
+        """The errors of the answer, a line each."""
         untrue = [line for oom in report["oom"] for line in claims(oom)]
         if untrue:
             return untrue
@@ -77,7 +77,7 @@ class Scenario:
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SIZE = r"([\d.]+) (B|KiB|MiB|GiB)"
-# the words of a capacity's sentence, and the parts of the waterfall that they stand for
+# words in a capacity's sentence, and the parts of the waterfall that they mean
 BESIDE = {"that PyTorch caches": "cached", "in allocations from CUDA's pools": "pools", "that CUDA's pools keep": "pools_free",
           "in CUDA allocations of other code": "direct", "held for CUDA graphs": "graphs",
           "for the CUDA context and libraries": "context", "in use from the beginning": "before",
@@ -86,14 +86,14 @@ BESIDE = {"that PyTorch caches": "cached", "in allocations from CUDA's pools": "
 
 
 def size(text):
-    """Of the first size in it: the least and the most bytes that print so."""
+    """Of the first size in the text: the smallest and largest number of bytes that print like it."""
     number, unit = re.search(SIZE, text).groups()
     grain = 10.0 ** -len(number.partition(".")[2]) * UNITS[unit] if unit != "B" else 0
     return float(number) * UNITS[unit] - grain, float(number) * UNITS[unit] + grain
 
 
 def claims(oom):
-    """What an OOM's sentence claims that its numbers do not bear out, a line each."""
+    """Claims in an OOM's sentence that its numbers contradict, a line each."""
     reported, total, free, e = oom["verdict"], oom["total_bytes"], oom["free_bytes"], oom["evidence"]
     wrong, held = [], {}
     for part in oom["waterfall"]:

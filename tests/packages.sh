@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The packages as their users have them: the deb and the rpm unpacked here; and wheel, tarball and deb in clean roots, of the
-# oldest and the newest Debian that the mirror has, by an ordinary user. Ends with "N passed, N failed".
-# ROOTS="bullseye sid" chooses the roots, MIRROR where they come from; they stay in $O/roots.
+# The packages as their users have them: the deb and the rpm unpacked here, and wheel, tarball and deb by an ordinary user. Ends
+# with "N passed, N failed". ROOTS=default, which `make test-roots` sets, also installs them in clean roots of the oldest and the
+# newest Debian that the mirror has; ROOTS="bullseye sid" chooses the roots, MIRROR where they come from. They stay in $O/roots.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${O:-build}")
@@ -124,44 +124,65 @@ bootstrap() { # SUITE
     debootstrap --variant=minbase --include=python3,python3-venv "$1" "$build/roots/$1" "$mirror" >"$scratch/bootstrap.txt" 2>&1 &&
         touch "$build/roots/$1/done"
 }
-# As root: the deb, once. As an ordinary user: all three of them, and nothing of this machine.
-inside() { # SUITE
-    local root=$build/roots/$1
-    rm -rf "$root/home/user"
-    mkdir -p "$root/home/user"
-    cp dist/*_"$arch".whl dist/*-linux-"$arch".tar.gz "$deb" "$root/home/user"
-    printf '%s\n' "$program" >"$root/home/user/program.py"
-    cat >"$root/home/user/try.sh" <<'EOF'
+# What an ordinary user does with all three of them.
+write_home() { # FOLDER GPUSPY-OF-THE-DEB
+    rm -rf "$1"
+    mkdir -p "$1"
+    cp dist/*_"$arch".whl dist/*-linux-"$arch".tar.gz "$deb" "$1"
+    printf '%s\n' "$program" >"$1/program.py"
+    cat >"$1/try.sh" <<EOF
 set -e
-cd /home/user
-test "$(id -u)" = 1234
+test "\$(id -u)" = 1234
 try() { # GPUSPY PYTHON
     rm -f run.db
-    "$1" run -o run.db --simulate t4 -- "$2" program.py
-    "$1" report run.db | grep -q "peak 1.00 MiB"
-    "$1" check run.db --max-peak 1MiB
+    "\$1" run -o run.db --simulate t4 -- "\$2" program.py
+    "\$1" report run.db | grep -q "peak 1.00 MiB"
+    "\$1" check run.db --max-peak 1MiB
 }
 tar xzf gpuspy-*.tar.gz
-try "$PWD"/gpuspy-*/bin/gpuspy python3
+try "\$PWD"/gpuspy-*/bin/gpuspy python3
 python3 -m venv venv
 venv/bin/pip -q --disable-pip-version-check install --no-index gpuspy-*.whl
 try venv/bin/gpuspy venv/bin/python
 venv/bin/python -c 'import gpuspy; assert gpuspy.open("run.db").peak[0]["bytes"] == 1 << 20'
-try /usr/bin/gpuspy python3
+venv/bin/pip -q --disable-pip-version-check install --no-index --force-reinstall gpuspy-*.whl
+venv/bin/pip -q --disable-pip-version-check uninstall -y gpuspy
+test -z "\$(find venv -path '*gpuspy*' ! -type d)"
+try $2 python3
 EOF
-    chown -R 1234:1234 "$root/home/user"
+    chown -R 1234:1234 "$1"
+}
+# As root: the deb, once. As the user: nothing of this machine.
+inside() { # SUITE
+    local root=$build/roots/$1
+    write_home "$root/home/user" /usr/bin/gpuspy
     unshare -m -p -f --mount-proc="$root/proc" bash -ec '
         mount --rbind /dev "$1/dev"
         chroot "$1" dpkg -i "/home/user/$2"
-        chroot --userspec=1234:1234 "$1" env -i HOME=/home/user PATH=/usr/bin:/bin sh -e /home/user/try.sh
+        chroot --userspec=1234:1234 "$1" env -i HOME=/home/user PATH=/usr/bin:/bin sh -ec "cd; . ./try.sh"
         chroot "$1" dpkg -P gpuspy
         ! test -e "$1/usr/lib/gpuspy"' bash "$root" "$(basename "$deb")"
 }
+# The same here, with the deb unpacked.
+by_user() {
+    chmod 755 "$scratch"
+    write_home "$scratch/user" "$scratch/deb/usr/bin/gpuspy"
+    (cd "$scratch/user" && setpriv --reuid 1234 --regid 1234 --clear-groups env -i HOME="$scratch/user" PATH=/usr/bin:/bin sh -e ./try.sh)
+}
 
-if ! have debootstrap || ! have curl || [ "$(id -u)" -ne 0 ] || ! unshare -m true 2>/dev/null; then
+if [ "$(id -u)" -eq 0 ]; then
+    check "wheel, tarball and deb by an ordinary user" by_user
+else
+    skip "an ordinary user" "the test is one itself"
+fi
+
+if [ -z "${ROOTS:-}" ]; then
+    : # make test-roots
+elif ! have debootstrap || ! have curl || [ "$(id -u)" -ne 0 ] || ! unshare -m true 2>/dev/null; then
     skip "clean roots" "they need debootstrap, curl, and a root that may mount"
 else
-    for suite in ${ROOTS:-$(roots)}; do
+    [ "$ROOTS" != default ] || ROOTS=$(roots)
+    for suite in $ROOTS; do
         if bootstrap "$suite"; then
             check "wheel, tarball and deb in a clean $suite" inside "$suite"
         else

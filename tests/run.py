@@ -33,7 +33,7 @@ ALONE = ("test_spool_file",)  # counts the shared memory segments of the machine
 
 
 def sanitizer():
-    """What the Python tests need in the environment with SAN, or why they are left out."""
+    """The environment that the Python tests need with SAN, or why they are left out."""
     wanted = [name for name in os.environ.get("SAN", "").split(",") if name]
     names = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
     if not wanted:
@@ -49,13 +49,13 @@ def sanitizer():
     if "thread" in wanted:
         logs = BUILD / "tests" / "tsan"
         logs.mkdir(parents=True, exist_ok=True)
-        # Programs call CUDA out of signal handlers: they are tests of that.
-        # A forked child of many threads goes on recording with a thread of its own.
+        # Programs call CUDA in signal handlers: the tests are about that. A forked child of a process with many threads
+        # continues recording with a new thread.
         more["TSAN_OPTIONS"] = (f"log_path={logs}/log:suppressions={ROOT}/tests/tsan.supp:die_after_fork=0:"
                                 "report_signal_unsafe=0:handle_segv=0:handle_abort=0")
         return more, ""
-    # Interpreters leave their memory to the system at the end; signals are the tests' own affair. A report's own exit
-    # status would be 1, which is also what `gpuspy check` says no with.
+    # Interpreters do not free their memory at the end, and signals are intended by the tests. A report's own exit
+    # status would be 1, which `gpuspy check` also uses.
     return {"SAN_PRELOAD": ":".join(paths), "UBSAN_OPTIONS": "exitcode=99:print_stacktrace=1",
             "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_abort=0:verify_asan_link_order=0:exitcode=99"}, ""
 
@@ -75,7 +75,7 @@ def run_program(path):
         text, code = text + f"\nno end after {UNIT_SECONDS} s", -1
     results = re.findall(r"^(ok|not ok) \d+(.*)$", text, re.M)
     skipped = sum(1 for kind, rest in results if "# SKIP" in rest.upper())
-    # cmocka calls a skipped test "not ok … # SKIP".
+    # cmocka prints a skipped test as "not ok … # SKIP".
     failed = sum(1 for kind, rest in results if kind == "not ok" and "# SKIP" not in rest.upper())
     passed = len(results) - failed - skipped
     plan = re.findall(r"^1\.\.(\d+)", text, re.M)
@@ -86,12 +86,12 @@ def run_program(path):
     return passed, failed, skipped, text, time.monotonic() - start
 
 
-# Programs of our own, sanitized as the recorder is.
+# Programs of gpuspy's tests, sanitized like the recorder.
 OF_THREADS = ("test_programs", "test_doors", "test_marks")
 
 
 def runs_of(sanitizers):
-    """The Python tests beside the browser's that can be had with these. Those that cannot are reported."""
+    """The Python tests, without the browser's, that can run with these sanitizers. The others are listed."""
     if "thread" not in sanitizers.split(","):
         return "tests/e2e", "tests/python"
     print("left out: tests/python and all of tests/e2e but", ", ".join(OF_THREADS), "because they record Python, or "
@@ -100,7 +100,7 @@ def runs_of(sanitizers):
 
 
 def run_pytest(pattern):
-    """(passed, failed, skipped) of the tests written in Python, but for the browser's."""
+    """(passed, failed, skipped) of the tests written in Python, without the browser's."""
     more, missing = sanitizer()
     if missing:
         print(f"left out: tests/e2e, tests/python and tests/browser, because {missing}")

@@ -52,9 +52,10 @@ test-torch: all programs
 test-wheel: all
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/wheel.sh
 
-# The packages, here and in clean roots.
-.PHONY: test-packages
-test-packages: all
+# The packages, here; and in clean Debian roots.
+.PHONY: test-packages test-roots
+test-roots: export ROOTS ?= default
+test-packages test-roots: all
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/packages.sh
 
 # Recorders and analyzers of older commits, which it builds.

@@ -86,6 +86,18 @@ else
 fi
 check "man pages and completions" test -e "$scratch/venv/share/man/man1/gpuspy-report.1" -a -e "$scratch/venv/share/bash-completion/completions/gpuspy"
 check "pytest's plugin is registered" "$scratch/venv/bin/python" -c 'from importlib.metadata import entry_points as e; assert any(p.value == "pytest_gpuspy.plugin" for p in e(group="pytest11"))'
+upgrade() { # from an older version, and away again
+    scripts/wheel.py "$build/wheel-$(uname -m)" "$scratch/older" 0.0.1 "$(uname -m)" objcopy "$build/gpuspy"
+    "$python" -m venv "$scratch/upgraded"
+    local pip=("$scratch/upgraded/bin/pip" -q --disable-pip-version-check)
+    "${pip[@]}" install --no-index "$scratch"/older/*.whl
+    "${pip[@]}" install --no-index --upgrade --find-links dist gpuspy
+    "$scratch/upgraded/bin/python" -c 'from importlib.metadata import version; assert version("gpuspy") != "0.0.1"'
+    "$scratch/upgraded/bin/gpuspy" --version
+    "${pip[@]}" uninstall -y gpuspy
+    [ -z "$(find "$scratch/upgraded" -path '*gpuspy*' ! -type d)" ]
+}
+check "an upgrade, and its removal" upgrade
 check "the tarball runs from any folder" tarball
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

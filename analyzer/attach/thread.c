@@ -79,7 +79,8 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
     r->pc = function;
     r->regs[0] = arguments[0];
     r->regs[1] = arguments[1];
-    r->regs[29] = r->regs[30] = 0; /* it returns to 0 */
+    r->regs[29] = r->regs[30] = 0;     /* it returns to 0 */
+    r->pstate &= ~((uint64_t)3 << 10); /* BTYPE: no branch came here that the function would have to allow */
     return true;
 }
 #else

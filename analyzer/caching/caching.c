@@ -451,6 +451,13 @@ static uint32_t add_area(struct caching_allocator *a, const struct request *r, u
     return at;
 }
 
+static int64_t reserve_of(const struct caching_rules *rules, int64_t device)
+{
+    const int64_t most = device + device / 8;
+    const double set = rules->reserve_share > 0 ? rules->reserve_share * (double)device : (double)rules->reserve_bytes;
+    return set > 0 && set < (double)most ? (int64_t)set : most;
+}
+
 /* [find_expandable_block] */
 static uint32_t find_area(struct caching_allocator *a, const struct request *r)
 {
@@ -464,8 +471,7 @@ static uint32_t find_area(struct caching_allocator *a, const struct request *r)
     }
     const int64_t page = pool->small ? small_segment : a->rules.large_bytes;
     const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
-    const int64_t memory = device + device / 8;
-    int64_t bytes = (memory + page - 1) / page * page;
+    int64_t bytes = (reserve_of(&a->rules, device) + page - 1) / page * page;
     if (bytes < r->bytes) return CACHING_NONE;
     return add_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
 }

@@ -27,8 +27,10 @@ struct caching_rules {
     int64_t gc_memory;       /* of which the threshold is a share: what set_per_process_memory_fraction allows; 0: not
                                 set, and then PyTorch collects nothing */
     int64_t allowed_bytes;   /* the same as a cap; INT64_MAX: none */
-    int64_t device_bytes;    /* the device's memory: an expandable segment reserves 9/8 of it */
-    uint32_t divisions[16];  /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
+    int64_t device_bytes;  /* the device's memory: an expandable segment reserves 9/8 of it, or, if that is less, … */
+    int64_t reserve_bytes; /* … expandable_segments_reserve in bytes; 0: not set */
+    double reserve_share;  /* … or as a share of the memory; 0: not set */
+    uint32_t divisions[16]; /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
 };
 /* PyTorch's defaults. */
 extern const struct caching_rules caching_default_rules;

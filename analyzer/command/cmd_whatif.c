@@ -23,7 +23,7 @@ struct settings {
 
 #define KEYS                                                                                    \
     "expandable_segments|max_split_size_mb|max_non_split_rounding_mb|roundup_power2_divisions|" \
-    "garbage_collection_threshold|per_process_memory_fraction|large_segment_size_mb"
+    "garbage_collection_threshold|per_process_memory_fraction|large_segment_size_mb|expandable_segments_reserve"
 #define CATEGORIES "parameters|gradients|optimizer_state|activations|inputs|temporaries|workspaces|unknown"
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,

@@ -109,6 +109,19 @@ static bool set_fraction(const struct parser *p, const char *key, const char *va
     return true;
 }
 
+/* "0.5" of the device's memory, or "40G". */
+static bool set_reserve(const struct parser *p, const char *key, const char *value)
+{
+    char *end;
+    const double n = strtod(value, &end);
+    const bool gibibytes = end != value && (*end == 'G' || *end == 'g');
+    if (end == value || end[gibibytes] || !(n > 0 && n < 1e6))
+        return fail(p, key, value, "a share of the memory, such as 0.5, or GiB, such as 40G");
+    p->rules->reserve_share = gibibytes ? 0 : n;
+    p->rules->reserve_bytes = gibibytes ? (int64_t)(n * (double)(1 << 30)) : 0;
+    return true;
+}
+
 static bool is_divisor(double n)
 {
     return n >= 1 && n <= 1 << 20 && n == floor(n) && ((uint32_t)n & ((uint32_t)n - 1)) == 0;
@@ -170,6 +183,8 @@ static const struct {
     int rule; /* enum caching_version_rule; ALWAYS */
 } keys[] = {
     {"expandable_segments", set_expandable, CACHING_EXPANDABLE},
+    {"expandable_segments_reserve", set_reserve, CACHING_EXPANDABLE_RESERVE},
+    {"expandable_segments_reserve_by_class", ignore, CACHING_EXPANDABLE_RESERVE}, /* of streams that C++ code tags */
     {"large_segment_size_mb", set_large_segment, CACHING_LARGE_SEGMENT},
     {"max_split_size_mb", set_max_split, ALWAYS},
     {"max_non_split_rounding_mb", set_max_round, CACHING_MAX_ROUND},

@@ -1,8 +1,7 @@
-/* Pairs of allocation and free at a given depth of the stack, and the nanoseconds that one pair
- * takes: bench_call cuda|malloc|launch DEPTH PAIRS (launch: two kernels instead, which are only
- * counted). Pairs run in batches and the median batch is
- * printed, so that a preemption or a pause of the drain does not decide the figure; the second
- * figure is the mean over the whole run. */
+/* Pairs of allocation and free at a given depth of the stack, and the nanoseconds of one pair: bench_call
+ * cuda|malloc|launch DEPTH PAIRS (launch: two kernels instead, which are only counted). Pairs run in batches and the
+ * median batch is printed, so that a preemption or a pause by the drain does not affect it; the second figure is the
+ * mean over the whole run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ __attribute__((noinline)) static double batch(void)
 __attribute__((noinline)) static double descend(int depth)
 {
     double result = depth > 0 ? descend(depth - 1) : batch();
-    sink++; /* keeps the call from becoming a jump */
+    sink++; /* prevents a tail call */
     return result;
 }
 

@@ -1,5 +1,5 @@
-"""Pairs of cudaMalloc and cudaFree by ctypes from DEPTH Python frames down; prints the nanoseconds of
-one pair, median over batches and mean: bench_call.py LIBRARY DEPTH PAIRS"""
+"""Pairs of cudaMalloc and cudaFree through ctypes, DEPTH Python frames deep; prints the nanoseconds of one pair, median
+over batches and mean: bench_call.py LIBRARY DEPTH PAIRS"""
 import ctypes
 import sys
 import time

@@ -1,6 +1,6 @@
-/* A run as long as is asked for, with as many call paths and as much live as a program has: for the cost of reading it.
- * bench_run cuda|malloc PAIRS [A_SECOND]. A pair frees a block and takes another: 4,096 are live at a time, from 256
- * call paths, of which some hold theirs much longer than others, and sizes from 512 bytes to 1 MiB. */
+/* A run of any length, with as many call paths and live blocks as a real program, to measure the cost of reading it.
+ * bench_run cuda|malloc PAIRS [A_SECOND]. A pair frees a block and allocates another: 4,096 are live at a time, from
+ * 256 call paths, some of which keep theirs much longer than others, with sizes from 512 bytes to 1 MiB. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static uint64_t next(void)
 
 static void pair(uint64_t random)
 {
-    /* Half of the calls fall on a sixteenth of the slots, so that lives differ. */
+    /* Half of the calls use a sixteenth of the slots, so that lifetimes differ. */
     size_t at = random & 1 ? (random >> 1) % (SLOTS / 16) : (random >> 1) % SLOTS;
     size_t bytes = (size_t)512 << (random >> 40) % 12;
 
@@ -39,7 +39,7 @@ static void pair(uint64_t random)
     }
 }
 
-/* Four functions that call each other, a digit of the path each: 4^DIGITS call paths. */
+/* Four functions that call each other, one per digit of the path: 4^DIGITS call paths. */
 static void (*const digit[4])(uint64_t random, int depth);
 #define DIGIT(name)                                                        \
     __attribute__((noinline)) static void name(uint64_t random, int depth) \
@@ -48,7 +48,7 @@ static void (*const digit[4])(uint64_t random, int depth);
             pair(random);                                                  \
         else                                                               \
             digit[(random >> (20 + 2 * depth)) & 3](random, depth + 1);    \
-        sink++; /* keeps the call from becoming a jump */                  \
+        sink++; /* prevents a tail call */                                 \
     }
 DIGIT(attention)
 DIGIT(feed_forward)
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
         return 2;
     }
     use_malloc = strcmp(argv[1], "malloc") == 0;
-    long pace = argc > 3 ? atol(argv[3]) / 100 : 0; /* in a hundredth of a second */
+    long pace = argc > 3 ? atol(argv[3]) / 100 : 0; /* pairs in a hundredth of a second */
     for (long n = atol(argv[2]); n > 0; n--) {
         digit[next() & 3](next(), 0);
         if (pace > 0 && n % pace == 0) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

@@ -1,5 +1,5 @@
-/* ns a native capture, by depth, in a plain C program: unwinding and looking the stack up, nothing
- * written, as for every stack but the first. Beside it the unwinding alone. */
+/* ns per native capture, by depth, in a plain C program: unwinding and looking the stack up, without writing it, as for
+ * all but the first capture of a stack. Also the unwinding alone. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

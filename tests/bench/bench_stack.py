@@ -1,7 +1,4 @@
-"""ns a capture by Python depth, in each CPython of this machine.
-
-    bench_stack.py LIBSTACKPROBE [inside]
-"""
+"""ns per capture by Python depth, in each CPython of this machine. bench_stack.py LIBSTACKPROBE [inside]"""
 import ctypes
 import os
 import subprocess

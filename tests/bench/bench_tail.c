@@ -69,7 +69,7 @@ __attribute__((noinline)) static void descend(int depth, int number)
         descend(depth - 1, number);
     else
         pairs(number);
-    sink++; /* keeps the call from becoming a jump */
+    sink++; /* prevents a tail call */
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* A CUDA runtime that does nothing at all, so that what the benchmark measures around it is gpuspy
- * and nothing else. Only for tests/bench: it keeps no state, so it simulates nothing. */
+/* A CUDA runtime that does nothing, so that the benchmark measures gpuspy only. Only for tests/bench: it keeps no
+ * state, so it simulates nothing. */
 #include "interpose/cuda_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-/* Switches PyTorch's reports of CPU tensors on and does nothing with them: what they cost alone. */
+/* Switches PyTorch's reports of CPU tensors on and ignores them, to measure their own cost. */
 #include <stdbool.h>
 
 bool _ZN3c1022memoryProfilingEnabledEv(void);

@@ -1,4 +1,4 @@
-"""A page in Chromium, driven as a person would, and what the browser reported: errors, requests, violations."""
+"""A page in Chromium, operated like a user would, and the browser's reports: errors, requests, violations."""
 import json
 import shutil
 import time
@@ -16,7 +16,7 @@ except ImportError:
 if not MISSING and not (shutil.which("chromium") and shutil.which("chromedriver")):
     MISSING = "chromium and chromium-driver are not installed"
 
-SECONDS = 60  # a laden machine is no failure
+SECONDS = 60  # long, so that a busy machine does not fail the test
 
 
 def start():
@@ -49,13 +49,13 @@ class Page:
         self.driver.get("about:blank")
         self.screen(**screen)
         self.driver.execute_cdp_cmd("Network.clearBrowserCache", {})
-        self.quiet()  # what came before is not this page's
+        self.quiet()  # earlier messages are not this page's
         self.driver.get(f"file://{self.path}" + (f"#{fragment}" if fragment else ""))
         self.wait("return Boolean(window.gpuspyPage && gpuspyPage.ready)")
         return self.settle()
 
     def settle(self):
-        """Until what a change asked for is drawn."""
+        """Waits until the page has drawn a change."""
         self.driver.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0)));")
         return self
 
@@ -65,7 +65,7 @@ class Page:
             assert time.monotonic() < end, what or condition
             time.sleep(0.02)
 
-    # ---- what a person does
+    # ---- what a user does
     def find(self, selector):
         found = self.driver.find_elements("css selector", selector)
         assert found, selector
@@ -88,7 +88,7 @@ class Page:
         return self.settle()
 
     def at(self, selector, x, y=0.5):
-        """Of a node by shares of its width and height: what ActionChains wants."""
+        """Moves to a point of a node, given as shares of its width and height, as ActionChains needs it."""
         node = self.find(selector)
         self.js("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", node)
         width, height = self.js("const r = arguments[0].getBoundingClientRect(); return [r.width, r.height]", node)
@@ -103,7 +103,7 @@ class Page:
         if shift:
             actions.key_up(Keys.SHIFT)
         actions.perform()
-        if double:  # on a busy machine two clicks may be too far apart for one
+        if double:  # on a busy machine two clicks may be too far apart for a double click
             self.js("const n = document.querySelector(arguments[0]); n.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))",
                     selector)
         return self.settle()
@@ -125,7 +125,7 @@ class Page:
         ActionChains(self.driver, duration=20).scroll_from_origin(ScrollOrigin.from_element(*self.at(selector, x)), 0, down).perform()
         return self.settle()
 
-    # ---- what a person reads
+    # ---- what a user reads
     def text(self, selector):
         return (self.js("const n = document.querySelector(arguments[0]); return n ? n.textContent : null", selector) or "").replace("\u00a0", " ")
 
@@ -140,13 +140,13 @@ class Page:
         return [[cell.replace("\u00a0", " ") for cell in row] for row in
                 self.js("return Array.from(document.querySelectorAll(`table[data-table=${arguments[0]}] tbody tr`), r => Array.from(r.cells, c => c.textContent))", table)]
 
-    # ---- what the browser says
+    # ---- what the browser reports
     def quiet(self):
         self.driver.get_log("browser")
         self.driver.get_log("performance")
 
     def complaints(self):
-        """Errors, violations of the policy and requests for anything but the file."""
+        """Errors, violations of the policy and requests for anything except the file."""
         reported = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]

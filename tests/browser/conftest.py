@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def of_e2e():
-    """tests/e2e knows how to record."""
+    """tests/e2e contains the code that records."""
     spec = importlib.util.spec_from_file_location("e2e_conftest", ROOT / "tests" / "e2e" / "conftest.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -60,7 +60,7 @@ def driver():
 
 @pytest.fixture
 def page(driver):
-    """Opens a file; whatever the test does, the browser has nothing to complain of."""
+    """Opens a file; whatever the test does, the browser must report nothing."""
     opened = []
 
     def start(path, fragment="", **screen):
@@ -121,17 +121,17 @@ for n in range(4):
         kept[:len(kept) // 2] = []
 """
 
-# out of memory by a leak; waits and copies at every step
+# out of memory by a leak; waits and copies in every step
 leak = made("leak", lambda run: run.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False))
 # an ordinary training loop of PyTorch: tensors, with their categories
 train = made("train", lambda run: run.python("train_torch.py", 40, GPUSPY_TORCH_CPU=1))
-# a process that takes nothing
+# a process that allocates nothing
 nothing = made("nothing", lambda run: run.python("import ctypes\nctypes.CDLL('libcudart.so.13').cudaFree(None)\n"))
-# it ends without giving anything back
+# it ends without freeing anything
 kept = made("kept", lambda run: run.python(KEPT))
 # on two devices, more on the second
 two = made("two", lambda run: run.python(TWO, SIMCUDA_DEVICES=2))
-# all that happens happens at once
+# everything happens at the beginning
 early = made("early", lambda run: run.python("import time\nfrom minicuda import Runtime, Tensor\nruntime = Runtime()\n"
                                              "kept = [Tensor(runtime, 1 << 20) for _ in range(20)]\ntime.sleep(0.6)\n"
                                              "Tensor.__del__ = lambda self: None\n"))

@@ -1,4 +1,4 @@
-"""People with every kind of colour vision can distinguish the categories, in light and dark."""
+"""People with any kind of colour vision can distinguish the categories, in light and dark."""
 import itertools
 import math
 import re
@@ -8,7 +8,7 @@ import pytest
 
 CSS = (Path(__file__).resolve().parent.parent.parent / "analyzer" / "web" / "page.css").read_text()
 CATEGORIES = ("parameters", "optimizer_state", "gradients", "inputs", "activations", "workspaces", "temporaries", "unknown")
-# Machado, Oliveira, Fernandes 2009: how linear RGB is seen without one kind of cone
+# Machado, Oliveira, Fernandes 2009: how linear RGB looks to a person who lacks one kind of cone
 VISIONS = {
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),

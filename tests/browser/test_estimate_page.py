@@ -1,4 +1,4 @@
-"""The page of `gpuspy estimate --html`: what it shows is what --json says."""
+"""The page of `gpuspy estimate --html` shows the figures of --json."""
 import json
 import subprocess
 
@@ -20,7 +20,7 @@ def estimate(tmp_path_factory):
     return out, json.loads(run("--json").stdout)
 
 
-def test_it_says_what_the_json_says(estimate, page):
+def test_it_shows_the_figures_of_the_json(estimate, page):
     file, e = estimate
     p = page(file)
     assert near(p.text("#verdict h1").split("needs ")[1], e["peak"]["bytes"])

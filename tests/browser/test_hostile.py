@@ -1,4 +1,4 @@
-"""Names of a recording are anybody's: in the page they are text, whatever they say."""
+"""Names in a recording may be any text: the page shows them as text."""
 import pytest
 
 from chromium import Keys
@@ -40,7 +40,7 @@ def test_names_are_text(leak, page, kind):
     assert p.js("return document.documentElement.scrollWidth") <= 1280
     reported = texts(p)
     assert not set(reported) & set("\x00\x07\x1b\u202e\u2066\u200b\ufeff")
-    assert len(reported) < 400_000  # not a name of a megabyte, again and again
+    assert len(reported) < 400_000  # no name of a megabyte is repeated
     if kind in ("markup", "attribute", "comment"):
         assert name[:20] in p.text("#facts .facts")
 
@@ -64,11 +64,11 @@ def test_a_search_is_text(leak, page):
     assert "<img src=x" in p.text("#live-table") and p.js("return window.broken") is None and p.js("return document.images.length") == 0
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing_else(leak, page):
+def test_the_page_requests_nothing_and_runs_nothing_else(leak, page):
     p = page(leak.page)
     policy = p.js("return document.querySelector('meta[http-equiv=Content-Security-Policy]').content")
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
-    # what is not in the policy does not run: the test of the test above
+    # what the policy does not allow does not run: checks the test above
     p.js("const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s)")
     assert p.js("return window.broken") is None
     assert any("Content Security Policy" in reported for reported in p.complaints())

@@ -1,5 +1,5 @@
-"""web/model.js in the browser: what it says of a recording's page is what the JSON report says, and its answers agree
-with each other."""
+"""web/model.js in the browser: its figures for a recording are those of the JSON report, and its answers agree with
+each other."""
 import pytest
 
 MODEL = "const m = gpuspyModel(JSON.parse(document.getElementById('gpuspy-data').textContent));"
@@ -74,7 +74,7 @@ def test_the_report_is_whole(run, page, tmp_path):
     reported = p.js(MODEL + "return JSON.stringify(m.report)")
     import json
     reported, wanted = json.loads(reported), dict(run.report_)
-    for report in (reported, wanted):  # the copy lies elsewhere
+    for report in (reported, wanted):  # the copy is elsewhere
         for process in report["run"]["processes"]:
             process.pop("database")
     assert reported == wanted
@@ -95,7 +95,7 @@ def test_a_moment_is_found_by_its_time(ask):
 
 
 def test_what_is_too_small_for_a_line_does_not_jump_at_the_peak(leak, page):
-    """A path that has a line at the peak alone is of "others" as is its like elsewhere."""
+    """A path that has a line only at the peak belongs to "others" there too."""
     keys, whole, others = page(leak.page).js("""
         const data = JSON.parse(document.getElementById('gpuspy-data').textContent), m = gpuspyModel(data);
         const s = m.series.find((s) => s.lines.length > 2 && s.lines.every((l) => l.stack >= 0)), before = m.stacked(s, "site", 0);

@@ -1,4 +1,4 @@
-"""The page as people use it: what it shows is what `gpuspy report --json` says."""
+"""The page as people use it: it shows the figures of `gpuspy report --json`."""
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -13,7 +13,7 @@ PEAK = "const s = gpuspyPage.series(); return s.high[s.peak]"
 
 
 def number(text):
-    """Of "+1.50 KiB", "12.00 MiB", "1,234"."""
+    """The number in "+1.50 KiB", "12.00 MiB", "1,234"."""
     value, unit = re.match(r"([+-]?[\d,.]+) ?([KMGTPE]?i?B)?", text.replace("\u00a0", " ")).groups()
     return float(value.replace(",", "")) * 1024 ** (" KMGTPE".index((unit or " ")[0]) if unit and unit[0] != "B" else 0)
 
@@ -29,7 +29,7 @@ def site(entry):
 
 # ---------------------------------------------------------------- the verdict
 
-def test_the_verdict_stands_first(leak, page):
+def test_the_verdict_comes_first(leak, page):
     p, oom = page(leak.page), leak.report_["oom"][0]
     assert p.text("#verdict h1").lower() == oom["verdict"].lower()
     assert p.text("#verdict .tag") == "Out of memory" and f"cause: {oom['cause']}" in p.text("#verdict .kicker")
@@ -49,7 +49,7 @@ def test_without_a_failure_the_peak_is_the_verdict(train, page):
     assert p.find("#oom").is_displayed() is False
 
 
-def test_lost_events_and_notes_come_before_all(leak, page):
+def test_lost_events_and_notes_come_first(leak, page):
     lost = leak.changed("lost", ("update process set lost_events = 7, lost_first_ns = 1500000000",))
     assert lost.json()["run"]["lost_events"] == 7
     p = page(lost.html())
@@ -70,7 +70,7 @@ def test_the_peak_is_the_reports(leak, train, page):
 
 def test_a_click_shows_what_was_live_then(leak, page):
     p = page(leak.page)
-    p.point(OVER, 0.5, 0.2)  # above the bands, which reach half as high at that time: a click on one shows only its lines
+    p.point(OVER, 0.5, 0.2)  # above the bands, which are half as high at that time: a click on a band would show only its lines
     assert p.state("source") == "moment"
     i, high = p.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.state.moment); return [i, s.high[i]]")
     whole, count = p.js("return [gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0), gpuspyPage.live.entries.length]")
@@ -109,7 +109,7 @@ def test_wheel_drag_and_double_click(leak, page):
     assert moved[0] > zoom[0] and abs((moved[1] - moved[0]) - (zoom[1] - zoom[0])) < 1e-9 and p.state("moment") is None
     p.point(OVER, 0.5, double=True)
     assert p.state("zoom") is None
-    p.drag(OVER, 0.2, 0.6)  # with all in view a drag chooses what to look at
+    p.drag(OVER, 0.2, 0.6)  # when everything is in view, a drag selects a range
     a, b = p.state("zoom")
     assert abs((a - full[0]) / (full[1] - full[0]) - 0.2) < 0.02 and abs((b - full[0]) / (full[1] - full[0]) - 0.6) < 0.02
 
@@ -144,7 +144,7 @@ def test_the_overviews_brush(leak, page):
     assert p.state("zoom") is None
 
 
-def test_the_tooltip_says_what_the_model_says(leak, page):
+def test_the_tooltip_agrees_with_the_model(leak, page):
     p = page(leak.page)
     p.hover(OVER, 0.4)
     high, time = p.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.chart.hover); return [s.high[i], s.time[i]]")
@@ -211,7 +211,7 @@ def test_a_frames_width_is_its_bytes(train, page):
     assert shapes[0][1] == peak["bytes"]
     for name, value, width, _ in shapes:
         assert abs(width - value * scale) < 0.02, name
-    # what one line of the script holds, whatever frames are shown
+    # what one line of the script has, whatever frames are shown
     wanted = {}
     for row in peak["by_stack"]:
         for frame in row["frames"]:
@@ -363,7 +363,7 @@ def test_a_place_can_be_copied(leak, page):
     p = page(leak.page)
     p.click("#tab-growth")
     p.click("#table .site")
-    p.wait("return document.getElementById('toast').textContent !== ''")  # it does not stay
+    p.wait("return document.getElementById('toast').textContent !== ''")  # it disappears
     s = leak.report_["growth"][0]["site"]
     assert p.text("#toast") == f"Copied {s['file']}:{s['line']}"
 
@@ -394,7 +394,7 @@ def test_keys(leak, page):
     assert p.find("#help").is_displayed()
     p.keys(Keys.ESCAPE)
     assert not p.find("#help").is_displayed()
-    p.keys("/", "p")  # a letter in the box is a letter
+    p.keys("/", "p")  # a letter typed into the box is text
     assert p.js("return document.activeElement.id") == "search"
 
 
@@ -502,7 +502,7 @@ def test_a_broken_link_does_no_harm(leak, page, fragment):
     assert p.js("return gpuspyPage.chart.width") > 0 and p.rows("live")
 
 
-def test_the_resolution_is_said(leak, page):
+def test_the_resolution_is_stated(leak, page):
     p = page(leak.page)
     assert p.text("#resolution") == p.js("return gpuspyPage.model.resolution.text") != ""
 
@@ -515,7 +515,7 @@ def test_paper_is_white(leak, page):
     assert p.js("return document.documentElement.dataset.theme") == "dark"
 
 
-# ---------------------------------------------------------------- where there is little to show
+# ---------------------------------------------------------------- recordings with little to show
 
 def test_nothing_was_allocated(nothing, page):
     p = page(nothing.page)
@@ -524,7 +524,7 @@ def test_nothing_was_allocated(nothing, page):
     p.keys("p", "o", "t", "+", Keys.ARROW_LEFT, Keys.ESCAPE)
 
 
-def test_no_stacks_are_said(bare, page):
+def test_missing_stacks_are_stated(bare, page):
     p = page(bare.page)
     assert "GPUSPY_STACKS=none" in p.text("#live-about")
     assert p.js("return gpuspyPage.flame.tree.value") == p.js(PEAK)
@@ -542,11 +542,11 @@ def test_a_pinned_moment_is_compared_without_shift(leak, page):
     assert p.state("source") == "moment" and p.state("pin") is None
 
 
-# ---------------------------------------------------------------- an estimate beside it
+# ---------------------------------------------------------------- next to an estimate
 
 @pytest.mark.parametrize("plan", [["--params", "1e6"], ["--model", "gpt2", "--batch", "2", "--seq", "64"]], ids=" ".join)
 def test_the_budget_has_its_sums(train, page, plan):
-    """As below the table that gpuspy report prints: what the categories come to, and when the peak came."""
+    """As below the table of gpuspy report: the sums of the categories, and the time of the peak."""
     done = train.gpuspy("report", "--json", *plan, train.database)
     budget = json.loads(done.stdout)["budget"]
     planned = "--model" in plan

@@ -1,4 +1,4 @@
-"""What every end-to-end test needs: where the build is, how to record, how to report."""
+"""What all end-to-end tests need: where the build is, how to record, how to report."""
 import fcntl
 import hashlib
 import json
@@ -18,19 +18,20 @@ BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
 SECONDS = 120
 SAN = [name for name in os.environ.get("SAN", "").split(",") if name]
-# ThreadSanitizer's reports (tests/run.py says where); its exit status is lost where a program is killed.
+# ThreadSanitizer's reports (see tests/run.py): its exit status is lost if the program is killed.
 RACES = BUILD / "tests" / "tsan"
-# Nothing of the developer's own: what `gpuspy calibrate` once learned would change every estimate.
+# Tests must not use the developer's own settings: what `gpuspy calibrate` stored would change every estimate.
 CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
-# A shell's background job ignores these, and what it starts would, too: a handler here is the default there.
+# A background job of a shell ignores these signals, and so would its children. With a handler here, children get the
+# default.
 for number in signal.SIGINT, signal.SIGQUIT:
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler)
 
 
-# Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
+# The longest ones start first, so that no worker of pytest-xdist still runs one when the others have finished.
 LONG = ("test_spool", "test_one_truth", "test_category", "test_lives", "test_warehouse", "test_symbolize", "test_programs", "test_matrix",
         "test_pytest_plugin", "test_reports", "test_json", "test_oom", "test_views")
 
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 
 def sanitized(reason):
-    """What cannot be had beside any sanitizer."""
+    """Marks a test that cannot run with any sanitizer."""
     return pytest.mark.skipif(bool(SAN), reason=reason)
 
 
@@ -71,7 +72,7 @@ def no_race():
 
 
 class Recording:
-    """A folder of one test, and the recordings made in it."""
+    """The folder of one test and the recordings made in it."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -80,10 +81,10 @@ class Recording:
     def environment(self, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_"))}
         preload = str(BUILD / "libgpuspy.so")
-        sanitizer = os.environ.get("SAN_PRELOAD")  # a sanitized library needs its run time first
+        sanitizer = os.environ.get("SAN_PRELOAD")  # a sanitized library needs the sanitizer's runtime to be loaded first
         env.update(LD_PRELOAD=f"{sanitizer}:{preload}" if sanitizer else preload,
                    LD_LIBRARY_PATH=str(BUILD / "sim"), GPUSPY_DB=str(self.database),
-                   GPUSPY_MIN_FREE="0")  # how full the disk is decides no test
+                   GPUSPY_MIN_FREE="0")  # tests must not depend on how full the disk is
         env.update({k: str(v) for k, v in more.items()})
         return {k: v for k, v in env.items() if v != ""}
 
@@ -115,7 +116,7 @@ class Recording:
         done = self.gpuspy("report", "--json", *arguments, self.database)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
-        for oom in report["oom"]:  # the parts are all of the device, and none holds more than it is
+        for oom in report["oom"]:  # the parts add up to the device, and none is larger than it
             parts = oom["waterfall"]
             assert not parts or sum(part["bytes"] for part in parts) == oom["total_bytes"], parts
             for part in parts:
@@ -130,7 +131,8 @@ def recording(tmp_path):
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """The recording of that name, made at its first use by any worker of pytest-xdist: for tests that only read it."""
+    """The recording of that name for tests that only read it. The first worker of pytest-xdist that needs it makes
+    it."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""The tables of measured runs in docs/estimate.md: what was measured, what `gpuspy estimate` says, how far apart.
-
-  python3 tests/e2e/estimate_runs.py    writes them anew, after a change of the formulas
-"""
+"""The tables of measured runs in docs/estimate.md: the measurement, the estimate of `gpuspy estimate`, and the
+difference. python3 tests/e2e/estimate_runs.py rewrites them after the formulas have changed"""
 import importlib.util
 import json
 import os
@@ -17,11 +15,11 @@ MEASURED = Path(__file__).resolve().parent / "estimate_runs.json"
 SHARDED = Path(__file__).resolve().parent / "estimate_sharded.json"
 MIB, GIB = 1 << 20, 1 << 30
 
-# What each counter counts, as parts of an estimate that it does not.
+# For each counter, the parts of an estimate that it does not include.
 ALLOCATED = ("context", "communication", "allocator")  # torch.cuda.max_memory_allocated, active bytes
 RESERVED = ("context", "communication")  # NVML's figure, minus its figure before the model was loaded
-# PyTorch's reserved bytes are cached for each stream apart, and FSDP2 makes the shards of gradients on the one of its
-# reduce-scatters: those of the step before are there, cached, whatever the moment at which the other streams need most.
+# PyTorch caches reserved memory separately for each stream, and FSDP2 allocates the gradient shards on the stream of
+# its reduce-scatters. So the shards of the previous step are still cached at any moment of the next one.
 STREAMS = "reserved"
 COUNTERS = {"allocated": ALLOCATED, "NVML less context": RESERVED, "llm.c's own": ALLOCATED, STREAMS: RESERVED}
 
@@ -32,8 +30,8 @@ LLAMA32 = "--model llama-3.2-3b --precision bf16 --batch 2 --seq 4096 --optimize
 LLAMA31 = ("--model llama-3.1-8b --precision bf16 --master-weights --optimizer adamw --sharding zero3 --batch 2 --seq 8192 "
            "--checkpointing selective-op")
 
-# (run, what, settings, what of the estimate, counter, measured GiB). What: a part's name, "peak", or other settings,
-# which are subtracted.
+# (run, what, settings, part of the estimate, counter, measured GiB). The part is a name, "peak", or other settings
+# whose estimate is subtracted.
 RUNS = [
     ("A", "weights of bert-large", BERT + " --batch 4", "weights", "NVML less context", (2631 - 1343) / 1024),
     ("A", "batch 4", BERT + " --batch 4 --accumulation 2", "peak", "NVML less context", (14949 - 1343) / 1024),
@@ -72,7 +70,8 @@ def add_up(lines):
 
 
 def peak(answer, without, cached=()):
-    """Low, likely and high of the phase that has most of what a counter counts. `cached`: parts that it counts always."""
+    """Low, likely and high estimate of the phase that is largest by a counter. `cached`: parts that the counter always
+    includes."""
     lines = [line for line in answer["lines"] if not line["host"] and line["part"] not in without]
     return max((add_up([line for line in lines if phase in line["phases"] or line["part"] in cached])
                 for phase in answer["phases"]), key=lambda sums: sums[1])
@@ -111,7 +110,7 @@ def inside(low, high, measured):
 
 
 def published():
-    """The first table, and its last line."""
+    """The first table and the line below it."""
     lines = ["| run | what | counter | measured | predicted | low – high | error |", "|---|---|---|--:|--:|--:|--:|"]
     errors, whole = [], []
     for run, what, settings, of, counter, measured in RUNS:
@@ -162,7 +161,8 @@ def sharded():
 
 
 def xmem():
-    """The fourth: runs of xMem's repository, those that formulas were written with apart from those that they were not."""
+    """The fourth: runs from xMem's repository; those used to develop the formulas are separate from those that were
+    not."""
     spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
     rows = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rows)

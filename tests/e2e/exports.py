@@ -1,4 +1,4 @@
-"""Recordings that the tests of exports share."""
+"""Recordings used by the tests of several exports."""
 import sqlite3
 
 import pytest
@@ -95,7 +95,8 @@ def export(recording, form, *options, out="out", code=0):
 
 
 def usual_peaks(report):
-    """Of each process and GPU its tensors' peak, else CUDA's own: as profiles have it."""
+    """The peak of each process and GPU: of its tensors if it has any, else of CUDA allocations, as in exported
+    profiles."""
     best = {}
     for p in report["peak"]:
         if p["layer"] in ("tensor", "device"):

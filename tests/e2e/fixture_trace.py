@@ -1,4 +1,4 @@
-"""The rows that a fixture program says its calls must leave, and the same lines rendered from its database."""
+"""Compares the trace that a fixture program prints with the same lines made from its database."""
 import collections
 import os
 import re
@@ -15,7 +15,7 @@ ROWS = (
      lambda api, way, size, host, late: f"copy {api} {way} {size} {host} {'async' if late else 'sync'}"),
     ("select p.name, bytes, async from memset m left join api p on p.id = m.api",
      lambda api, size, late: f"set {api} {size} {'async' if late else 'sync'}"),
-    # how long a free takes is the machine's affair: implicit syncs are not in the trace
+    # how long a free waits depends on the machine, so implicit syncs are not in the trace
     ("select api, kind from syncs where kind <> 'implicit'", lambda api, kind: f"sync {api} {kind}"),
     ("select api, requested_bytes, fatal from ooms",
      lambda api, size, fatal: f"oom {api} {size} {'fatal' if fatal else 'recovered'}"),
@@ -34,7 +34,7 @@ COUNTS = "select api, answer, sum(count) from calls group by api, answer"
 
 
 def rendered(database, counts=False):
-    """The trace; with the counted calls, one line each, for a program that says which it makes."""
+    """The trace; with `counts`, also one line for each counted call."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
         lines = [words(*row) for query, words in ROWS for row in db.execute(query)]
         for api, answer, count in db.execute(COUNTS) if counts else ():
@@ -43,7 +43,7 @@ def rendered(database, counts=False):
 
 
 def expected(stdout):
-    """The trace of a program, without the calls that leave no row."""
+    """The trace that a program prints, without calls that leave no row."""
     return [line for line in stdout.splitlines() if not line.startswith("call ")]
 
 
@@ -58,7 +58,8 @@ def assert_same(got, want):
 
 
 def run(recording, program, *arguments, counts=False, **more):
-    """A program that ends well; its trace must equal what was recorded, and gpuspy must not show."""
+    """Runs a program that ends normally. Its trace must equal the recorded one, and its output must not differ from a
+    run without gpuspy."""
     done = recording.run(PROGRAMS / program, *arguments, **more)
     assert re.fullmatch(r"gpuspy: [\d,]+ events?.* · run.db · next: gpuspy report run.db\n", done.stderr), done.stderr
     assert not os.path.exists(f"{recording.database}.spool")

@@ -1,8 +1,8 @@
-"""Configurations and the parameters that transformers 5.23.0 makes of them.
-
-Counted on the meta device: AutoModelForCausalLM.from_config(CONFIG_MAPPING[type](**config)) for decoders, AutoModel for
-encoders (ViTForImageClassification where the configuration names it), AutoModelForSpeechSeq2Seq for Whisper, tied weights once. A configuration with nothing but
-its type holds what its class takes for absent keys. test_model_files.py counts again where transformers is installed."""
+"""Configurations and their numbers of parameters in transformers 5.23.0. Counted on the meta device:
+AutoModelForCausalLM.from_config(CONFIG_MAPPING[type](**config)) for decoders, AutoModel for encoders
+(ViTForImageClassification if the configuration names it), AutoModelForSpeechSeq2Seq for Whisper; tied weights count
+once. A configuration with nothing but its type uses its class's defaults. test_model_files.py counts again if
+transformers is installed."""
 
 COUNTS = [
     ("llama", {}, 6_738_415_616),

@@ -1,4 +1,5 @@
-"""Writers of models' files, by what their formats say: safetensors, its index, GGUF. The data is a hole."""
+"""Writers of model files by the specification of their formats: safetensors, its index, GGUF. The data is a hole in the
+file."""
 import json
 import struct
 
@@ -6,7 +7,7 @@ SIZES = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I8"
 
 
 def header(tensors):
-    """Of {name: (type, shape)}: the header and the data's size."""
+    """From {name: (type, shape)}: the header and the size of the data."""
     rows, at = {"__metadata__": {"format": "pt"}}, 0
     for name, (kind, shape) in tensors.items():
         bits = SIZES[kind]
@@ -27,7 +28,7 @@ def safetensors(path, tensors):
 def raw_safetensors(path, text, size, length=None):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text) if length is None else length) + text)
-        f.truncate(8 + len(text) + size)  # nothing of the data is written: a hole
+        f.truncate(8 + len(text) + size)  # no data is written: a hole in the file
     return path
 
 
@@ -77,7 +78,7 @@ def value(v):
 
 
 def gguf(path, keys, tensors, version=3, cut=0):
-    """Of {name: (type, shape as PyTorch has it)}. The bytes that the tensors take, without padding."""
+    """From {name: (type, shape in PyTorch's order)}. Returns the tensors' bytes without padding."""
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
     head += b"".join(text(k) + value(v) for k, v in keys.items())
     at = total = 0

@@ -1,4 +1,5 @@
-"""What a page of `gpuspy report --html` holds, read by a decoder of its own, and what must hold of it."""
+"""Reads the data of a `gpuspy report --html` page with a decoder independent of gpuspy, and checks what must be true of
+all pages."""
 import json
 from html.parser import HTMLParser
 
@@ -25,7 +26,7 @@ def sums(text):
 
 
 class Page(HTMLParser):
-    """Its elements, and the texts of its scripts and styles."""
+    """A page's elements and the texts of its scripts and styles."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -78,7 +79,7 @@ class Series:
             self.exact[line] = (all_[i + 1] * self.unit, all_[i + 2])
 
     def singles(self):
-        """Single allocations: by line, [(alloc_ns, free_ns or None, bytes, stack)]."""
+        """Single allocations of each line: [(alloc_ns, free_ns or None, bytes, stack)]."""
         d, out, number = self.given["singles"], {}, 0
         rows = zip(*map(numbers, (d["at"], d["lived"], d["bytes"], d["stack"])))
         groups = numbers(d["line"])
@@ -111,7 +112,7 @@ def each_sums(data):
 
 
 def agrees(report, data, serieses):
-    """Each series' highest moment is the report's peak, by call path and by category."""
+    """The maximum of each series equals the report's peak, by call path and by category."""
     for s in serieses:
         (peak,) = [p for p in report["peak"] if (p["pid"], p["device"], p["layer"]) ==
                    (s.given["pid"], s.given["device"], s.given["layer"])]

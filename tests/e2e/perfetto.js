@@ -1,5 +1,5 @@
-// Perfetto's trace processor (WebAssembly, made for browsers' workers) without a browser: gives its worker a file to
-// fetch and a port to answer on. perfetto.js FOLDER REQUESTS REPLIES: both files hold its remote calls, as they are.
+// Runs Perfetto's trace processor (WebAssembly made for a browser's worker) without a browser: emulates its fetch and
+// its message port. perfetto.js FOLDER REQUESTS REPLIES: both files contain its remote calls, unchanged.
 "use strict";
 const fs = require("fs");
 const path = require("path");
@@ -24,7 +24,7 @@ Object.assign(globalThis, {
     }
   },
 });
-process.type = "renderer"; // what its loader asks to tell a browser's process from node
+process.type = "renderer"; // its loader checks this to distinguish a browser's process from node
 console.warn = () => {};
 vm.runInThisContext(fs.readFileSync(engine, "utf8"), { filename: engine });
 
@@ -32,7 +32,7 @@ const port = { postMessage: reply => fs.writeSync(out, reply) };
 globalThis.onmessage({ data: port });
 
 (async () => {
-  await new Promise(setImmediate); // it has begun to run
+  await new Promise(setImmediate); // it has started
   const bytes = fs.readFileSync(requests);
   for (let at = 0; at < bytes.length; at += 1 << 20) {
     await port.onmessage({ data: new Uint8Array(bytes.subarray(at, at + (1 << 20))) });

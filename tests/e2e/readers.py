@@ -1,5 +1,5 @@
-"""Programs that nobody here wrote, reading what `gpuspy export` wrote. Each skips the test where it is missing:
-scripts/setup.sh and scripts/setup-validators.sh fetch them."""
+"""Programs of other projects that read what `gpuspy export` wrote. A test is skipped if its program is missing:
+scripts/setup.sh and scripts/setup-validators.sh install them."""
 import json
 import shutil
 import struct
@@ -44,7 +44,7 @@ def field(number, value):
 
 
 def fields(data):
-    """(number, value) of a protocol buffer's message."""
+    """(number, value) of the fields of a protocol buffer message."""
     at = 0
 
     def number():
@@ -84,7 +84,7 @@ def numbers(data):
 
 
 class Perfetto:
-    """Perfetto's trace processor with a trace in it: rows of SQL."""
+    """Perfetto's trace processor with a loaded trace: answers SQL."""
 
     APPEND, END, QUERY = 1, 2, 3
     QUERY_ARGUMENTS, TRACE = 103, 101
@@ -153,11 +153,11 @@ def pprof(path, *options):
 def flamegraph(path, *options):
     """The picture that flamegraph.pl draws."""
     return run(found("flamegraph.pl", "/usr/share/perl5/Devel/NYTProf/flamegraph.pl"), *options, path).stdout.decode(
-        errors="replace")  # it cuts names to fit, byte by byte
+        errors="replace")  # it cuts names by bytes to make them fit
 
 
 def promtool(text):
-    """Its lint, none where all is well."""
+    """The output of promtool's lint; empty if there is nothing to report."""
     done = subprocess.run([found(FOLDER / "prometheus" / "usr" / "bin" / "promtool", "promtool"), "check", "metrics"],
                           input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
     return done.returncode, done.stdout

@@ -1,5 +1,5 @@
-"""Databases as the recorder would leave them, made row by row: runs that no machine here can make (PyTorch on a
-GPU, eight ranks, hours) and that nobody made in good faith."""
+"""Databases like the recorder's, made row by row: runs that cannot be made on this machine (PyTorch on a GPU, eight
+ranks, hours), and malicious ones."""
 import re
 import sqlite3
 from pathlib import Path

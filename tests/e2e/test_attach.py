@@ -1,4 +1,4 @@
-"""gpuspy attach and detach: a running program is recorded from one moment to another, and does not notice."""
+"""gpuspy attach and detach: recording of a running program starts and stops, and the program does not notice."""
 import json
 import os
 import random
@@ -38,7 +38,7 @@ class Target:
         return lines[:-1]
 
     def end(self):
-        """Undisturbed: its own status, its own output."""
+        """Ends the program: its exit status and output must be its own."""
         out, err = self.process.communicate(timeout=60)
         assert (self.process.returncode, out, err) == (0, "end\n", "")
 
@@ -68,7 +68,7 @@ def sql(path, query):
 
 
 def sizes(path):
-    """Allocations by api and size: how many, and how many of them were not freed."""
+    """By api and size: the number of allocations, and how many were not freed."""
     rows = sql(path, "SELECT api, bytes, count(*), sum(free_ns IS NULL) FROM allocations GROUP BY 1, 2")
     assert sql(path, "SELECT lost_events, complete FROM process") == [(0, 1)]
     return {(api, size): (n, live) for api, size, n, live in rows}
@@ -117,7 +117,7 @@ def test_however_the_program_is_linked(tmp_path, flags):
 
 
 def test_a_static_runtime_is_seen_by_its_driver_calls(tmp_path):
-    """It has asked for the driver's functions long ago: they are in its data."""
+    """It has looked up the driver's functions before: their addresses are in its data."""
     objects = [BUILD / "obj" / "fixtures" / "programs" / name for name in ("goes_on.o", "fixture.o")]
     program = tmp_path / "program"
     subprocess.run(["cc", "-o", program, *objects, BUILD / "sim" / "libcudart_static.a", "-lpthread", "-ldl", "-lm"], check=True)
@@ -146,14 +146,14 @@ def test_a_library_that_is_opened_later_is_recorded(target, flags):
                    check=True)
     path = attach(target)
     assert target.do("open", target.folder / "later.so", "later") == []
-    assert "nothing" in target.do("open", target.folder / "later.so", "nothing")[0]  # dlerror's own words
+    assert "nothing" in target.do("open", target.folder / "later.so", "nothing")[0]  # the text of dlerror
     detach(target)
     target.do("open", target.folder / "later.so", "later")
     target.end()
     assert sizes(path) == {("cudaMalloc", 5000): (1, 0)}
 
 
-def test_a_free_of_what_was_allocated_before_is_no_error(target):
+def test_a_free_of_an_earlier_allocation_is_not_an_error(target):
     target.do("keep", 1 << 20, 3)
     path = attach(target)
     target.do("free")
@@ -172,7 +172,7 @@ def test_a_free_of_what_was_allocated_before_is_no_error(target):
     assert process["stopped"] == "detach" and process["attached_after_s"] > 0
 
 
-def test_what_a_killed_process_did_is_complete(target):
+def test_a_killed_process_is_recorded_completely(target):
     path = attach(target)
     target.do("keep", 2000, 100)
     os.kill(target.pid, signal.SIGKILL)
@@ -200,7 +200,7 @@ def test_settings_are_those_of_the_command(target):
                                                 "recording is not bounded"),
                                                ("GPUSPY_STACKS", "all", "is not python, native, both or none; using the default")])
 def test_a_setting_that_makes_no_sense_is_reported(target, name, value, says):
-    """By the command: the program's own output stays as it is."""
+    """Reported by the command: the program's own output does not change."""
     done = gpuspy("attach", target.pid, folder=target.folder, **{name: value})
     assert done.returncode == 0
     assert done.stderr.splitlines()[1:] == [f"gpuspy: attach: {name}={value} {says}"]
@@ -220,7 +220,7 @@ def test_a_recording_that_exists_is_not_overwritten(target):
 # ---------------------------------------------------------------- the program does not notice
 
 def test_attach_and_detach_under_load(tmp_path):
-    """At random moments, with threads, signals, forks, malloc: output and status are the program's own."""
+    """At random moments, with threads, signals, forks and malloc: the program's output and status must not change."""
     target = Target(tmp_path, threads=4)
     lucky = random.Random(1)
     target.do("storm")
@@ -324,7 +324,7 @@ def test_a_process_that_gpuspy_run_started(tmp_path):
     assert sizes(tmp_path / "run.db") == {("cudaMalloc", 2000): (3, 0)}
 
 
-def test_what_is_no_process_of_cuda(tmp_path):
+def test_processes_without_cuda(tmp_path):
     sleeping = subprocess.Popen(["sleep", "60"])
     try:
         assert refused(gpuspy("attach", sleeping.pid, folder=tmp_path), 3, "has not loaded CUDA")
@@ -378,14 +378,14 @@ def test_where_the_recording_cannot_be_written(target):
     done = gpuspy("attach", target.pid, "--db", "/proc/no/run.db", folder=target.folder)
     assert refused(done, 3, "cannot write /proc/no/run.db", "No such file")
     target.do("pairs", 100, 1)
-    path = attach(target)  # nothing of the first try is in the way
+    path = attach(target)  # the failed first attempt leaves nothing that prevents the second
     target.do("pairs", 2000, 1)
     target.end()
     assert sizes(path) == {("cudaMalloc", 2000): (3, 0)}
 
 
 def test_memory_from_before_is_not_taken_for_a_context(target):
-    """Nor for another process's, nor for fragmentation."""
+    """Nor for memory of another process, nor for fragmentation."""
     target.do("keep", 1 << 30, 3)  # 9 of 24 GiB
     path = attach(target)
     target.do("keep", 1 << 30, 4)  # 12 more
@@ -471,7 +471,8 @@ except BaseException as e:
 @pytest.mark.parametrize("raised, printed", [("RuntimeError('no list')", "went on"), ("KeyboardInterrupt", "caught KeyboardInterrupt"),
                                              ("TimeoutError('a handler of SIGALRM')", "caught TimeoutError")])
 def test_what_a_signal_handler_raises_while_blocks_are_listed_is_the_programs(tmp_path, raised, printed):
-    """Python runs the program's handlers inside of the functions that gpuspy calls. PyTorch's own errors are gpuspy's."""
+    """Python runs the program's signal handlers inside functions that gpuspy calls. PyTorch's own errors are handled by
+    gpuspy."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_"))}
     child = subprocess.Popen([sys.executable, "-c", FAKE_TORCH.replace("RAISED", raised)], cwd=tmp_path, text=True,
                              env=env | {"LD_LIBRARY_PATH": str(BUILD / "sim")}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

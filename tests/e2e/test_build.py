@@ -1,5 +1,5 @@
-"""What a build must be: what the library needs and exports, that it installs and goes again, that its rooms are
-floors, and that the hook table agrees with the toolkit's headers where they stand."""
+"""Properties of the build: what the library needs and exports, that it can be installed and uninstalled, that rooms
+depend on lower rooms only, and that the hook table agrees with the toolkit's headers if they are installed."""
 import functools
 import graphlib
 import os
@@ -34,13 +34,13 @@ def test_the_library_exports_only_doors():
     runtime = r"libcudart\.so\.(11\.0|12|13)"
     doors = re.compile(rf"cuda[A-Z]\w*@@?{runtime}|{runtime}|cu[A-Z]\w*|dlv?sym|dlopen|dlclose|__register_atfork|fork|daemon|forkpty|_ZN3c10\w+|"
                        r"InitializeInjectionNvtx2(Preinject)?|gpuspy_(flush|database|attach|detach)")
-    # a runtime's name always with a version, everything else never
+    # runtime names must have a version, all others must not
     assert names and [n for n in names if not doors.fullmatch(n) or re.fullmatch(r"cuda\w+", n)] == []
 
 
 def test_the_library_never_ends_or_talks_for_the_host():
-    """exit, _exit, abort and stdout are not in what interpose/ asks of libc (SQLite is not ours). But for the
-    watcher, which ends the process as its last thread would have ended it: that thread is gone."""
+    """interpose/ does not use exit, _exit, abort or stdout of libc (SQLite is not ours). Exception: the watcher ends
+    the process in the way its last thread would have, because that thread has ended."""
     bad = {}
     for path in sorted((BUILD / "obj" / "interpose").glob("*.o")):
         wanted = {line.split()[-1] for line in output("nm", "-u", path).splitlines() if line.strip()}
@@ -60,7 +60,7 @@ def test_every_row_agrees_with_the_toolkits_headers():
 
 
 def listed_rooms():
-    """CONTRIBUTING's list, from the lowest floor to the highest; main.c stands on all of them."""
+    """CONTRIBUTING's list, from the lowest room to the highest; main.c may use all of them."""
     layout = (ROOT / "CONTRIBUTING.md").read_text().split("## Source layout")[1].split("\n#")[0]
     own = layout.split("    analyzer/ ")[1].split("    fixtures/ ")[0]
     return [*re.findall(r"^      (\w+)/ ", own, re.M), "main.c"]
@@ -72,7 +72,7 @@ def room(file):
 
 @functools.cache
 def uses_by_symbol(top):
-    """file: the other files that define what its object file leaves undefined"""
+    """By file: the other files that define symbols which its object file leaves undefined"""
     sources = sorted(p.relative_to(ROOT) for p in (ROOT / top).rglob("*.c"))
     objects = {str(BUILD / "obj" / s.with_suffix(".o")): str(s) for s in sources}
     defined, undefined = {}, []
@@ -113,12 +113,13 @@ def test_the_analyzer_and_the_recorder_share_only_the_schema():
 
 @pytest.mark.parametrize("top", ["schema", "interpose", "analyzer"])
 def test_the_files_of_a_room_form_no_cycle(top):
-    """With the floors above, those of all rooms form none. The exception names the files of a cycle."""
+    """Since rooms depend on lower rooms only, cycles cannot cross rooms either. The exception names the files of a
+    cycle."""
     graphlib.TopologicalSorter(uses_by_symbol(top)).prepare()
 
 
 def accepted_words():
-    """CONTRIBUTING's list of a second word, by room or by file of base/"""
+    """CONTRIBUTING's list of accepted second words, by room or by file of base/"""
     layout = (ROOT / "CONTRIBUTING.md").read_text().split("## Source layout")[1].split("\n#")[0]
     words = dict(re.findall(r"^    ([\w/]+?)/? +(\w+)$", layout.split("It also accepts")[1], re.M))
     assert words and [where for where in words if not list((ROOT / "analyzer").glob(where + "*"))] == []
@@ -149,7 +150,7 @@ def test_a_public_name_begins_with_its_rooms_word():
 
 
 def test_what_only_one_file_uses_is_static():
-    """Rows of a table may name a function, also in parts."""
+    """A row of a table may contain a function's name, also in parts."""
     objects = [str(p) for p in (BUILD / "obj").rglob("*.o")]
     used = {line.split()[-1] for line in output("nm", "--undefined-only", *objects).splitlines() if line.strip()}
     sources = {p: p.read_text() for p in (ROOT / "analyzer").rglob("*") if p.suffix in (".c", ".h", ".def")}
@@ -161,7 +162,7 @@ def test_what_only_one_file_uses_is_static():
 
 
 def test_the_analyzer_leaves_the_schemas_prefix_alone():
-    """What begins with gs_ or GS_ is a name of schema/. A macro there puts some together: GS_SYNC_##name."""
+    """Names that begin with gs_ or GS_ belong to schema/. A macro there composes some: GS_SYNC_##name."""
     schema = {w for p in (ROOT / "schema").iterdir() if p.is_file() for w in re.findall(r"\b(?:gs|GS)_\w*", p.read_text())}
     made = tuple(w for w in schema if w.endswith("_") and len(w) > 3)
     wrong = {f"{p.relative_to(ROOT)}: {w}" for p in (ROOT / "analyzer").glob("*/*.[chd]*")
@@ -180,8 +181,8 @@ def identifiers(file):
     return set(re.findall(r"[A-Za-z_]\w*", code))
 
 
-def test_no_name_says_too_little():
-    """Names that mean another thing in every file cannot be found again."""
+def test_names_are_specific():
+    """Names that mean something different in every file cannot be searched for."""
     vague = {"said", "told", "untold", "unsaid", "hear", "heard", "heavier", "look", "looked", "looks", "say", "says", "there", "wanted"}
     files = output("git", "ls-files", "analyzer/*.[ch]", "interpose/*.[ch]", "schema/*.[ch]").split()
     assert {f: names for f in files if (names := identifiers(f) & vague)} == {}
@@ -210,7 +211,7 @@ def test_install_and_uninstall(tmp_path):
     assert {"opt/gpuspy/share/man/man1/gpuspy-report.1", "opt/gpuspy/share/zsh/site-functions/_gpuspy",
             "opt/gpuspy/share/fish/vendor_completions.d/gpuspy.fish"} <= set(installed)
     tool = tmp_path / "opt/gpuspy/bin/gpuspy"
-    # An installed tool finds its library beside itself.
+    # An installed tool finds the library next to itself.
     done = subprocess.run([str(tool), "run", "-o", str(tmp_path / "x.db"), "--", "sh", "-c", "echo $LD_PRELOAD"],
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.stdout.strip() == str(tmp_path / "opt/gpuspy/lib/libgpuspy.so"), done.stderr

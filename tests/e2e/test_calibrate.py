@@ -1,4 +1,4 @@
-"""gpuspy calibrate: what is learned of recordings, where it is kept, and what the next estimate makes of it."""
+"""gpuspy calibrate: what it learns from recordings, where it stores that, and how the next estimate uses it."""
 import json
 import os
 import subprocess
@@ -16,7 +16,7 @@ def gpuspy(*words, **more):
 
 
 def record(path, context=500 * MIB, name="NVIDIA A100-SXM4-80GB", hole=64 * MIB, **more):
-    """Tensors of 1 GiB in a segment with a hole, and NVML's word of what the process holds."""
+    """Tensors of 1 GiB in a segment with a hole, and NVML's figure for the process."""
     with Rows(path, seconds=10, **more) as r:
         r.device(total=80 * GIB, free=79 * GIB, name=name)
         keep = r.stack("/home/me/train.py:4 main")
@@ -58,7 +58,7 @@ def test_a_recording_counts_once(tmp_path, kept):
 
 
 def test_two_at_once_lose_nothing(tmp_path, kept):
-    """Each is learned, though one read the file before the other had written it."""
+    """Both are learned, even if one process reads the file before the other has written it."""
     runs = [record(tmp_path / f"{n}.db", run=f"r{n}") for n in range(6)]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
     for done in [subprocess.Popen([BUILD / "gpuspy", "calibrate", run], env={**env, "GPUSPY_CALIBRATION": str(kept)},
@@ -75,20 +75,20 @@ def test_a_pipe_is_not_waited_for(tmp_path):
         assert done.returncode == 3 and "it is not a regular file" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_no_home_is_no_calibration(tmp_path):
+def test_no_home_means_no_calibration(tmp_path):
     for home in ("/dev/null", "/nonexistent", "/" + "a" * 300):
         done = gpuspy("estimate", "--params", "1e9", HOME=home, XDG_CONFIG_HOME="")
         assert done.returncode == 0 and done.stderr == "" and "14.90 GiB" in done.stdout
 
 
-def test_a_simulated_gpu_says_nothing_of_contexts(tmp_path, kept):
+def test_a_simulated_gpu_states_nothing_about_contexts(tmp_path, kept):
     done = gpuspy("calibrate", "--json", record(tmp_path / "run.db", name="NVIDIA A100-SXM4-80GB (simulated)"), GPUSPY_CALIBRATION=kept)
     [learned] = json.loads(done.stdout)["learned"]
     assert learned["context_bytes"] is None and "simulated" in learned["not_learned"]["context"]
     assert learned["fragmentation"] == pytest.approx(64 / 1024, rel=0.001)
 
 
-def test_nothing_to_learn_is_no(tmp_path, kept):
+def test_nothing_to_learn_is_an_error(tmp_path, kept):
     with Rows(tmp_path / "run.db") as r:
         r.device()
         r.block(0.1, MIB, None)
@@ -96,14 +96,14 @@ def test_nothing_to_learn_is_no(tmp_path, kept):
     assert not kept.exists()
 
 
-def test_the_next_estimate_uses_it_and_says_so(tmp_path, kept):
+def test_the_next_estimate_uses_it_and_states_so(tmp_path, kept):
     gpuspy("calibrate", record(tmp_path / "run.db"), GPUSPY_CALIBRATION=kept)
     words = ("estimate", "--model", "gpt2", "--batch", 4, "--seq", 256, "--gpu", "a100-80g")
     with_it, without = gpuspy(*words, GPUSPY_CALIBRATION=kept), gpuspy(*words, "--no-calibration", GPUSPY_CALIBRATION=kept)
     reported = " ".join(with_it.stdout.split())
     assert "alibrated with your own recordings" in reported and "fragmentation (1 run)" in reported
     assert "alibrated" not in without.stdout
-    plain = json.loads(gpuspy(*words, "--json").stdout)  # as without any file
+    plain = json.loads(gpuspy(*words, "--json").stdout)  # as if there were no file
     assert json.loads(gpuspy(*words, "--json", "--no-calibration", GPUSPY_CALIBRATION=kept).stdout)["lines"] == plain["lines"]
 
 
@@ -121,7 +121,7 @@ def test_where_it_is_kept(tmp_path):
 
 def test_forget(tmp_path, kept):
     gpuspy("calibrate", record(tmp_path / "run.db"), GPUSPY_CALIBRATION=kept)
-    kept.write_text(kept.read_text()[:80])  # damaged, but ours
+    kept.write_text(kept.read_text()[:80])  # damaged, but written by gpuspy
     assert gpuspy("calibrate", "--forget", GPUSPY_CALIBRATION=kept).returncode == 0
     assert not kept.exists()
     assert gpuspy("calibrate", "--forget", GPUSPY_CALIBRATION=kept).returncode == 0
@@ -138,14 +138,14 @@ def test_forget(tmp_path, kept):
     ('{"kind": "gpuspy calibration", "schema": 1, "runs": [{"activations_bytes": 1e18, "activations_predicted_bytes": 1}]}', "apart"),
     pytest.param("[" * 100000, "damaged", id="deep")])
 @pytest.mark.parametrize("words", [("calibrate", "--show"), ("estimate", "--params", "1e9"), ("calibrate", "run.db")])
-def test_files_that_are_none(tmp_path, kept, text, says, words):
+def test_files_of_another_kind(tmp_path, kept, text, says, words):
     kept.parent.mkdir()
     kept.write_text(text, errors="surrogateescape", encoding="latin-1")
     words = [record(tmp_path / word) if word == "run.db" else word for word in words]
     done = gpuspy(*words, GPUSPY_CALIBRATION=kept)
     assert done.returncode == 3 and done.stdout == "" and says in done.stderr
     assert done.stderr.count("\n") == 1 and "\x1b" not in done.stderr
-    assert kept.read_text(encoding="latin-1") == text  # it is left alone
+    assert kept.read_text(encoding="latin-1") == text  # the file is not changed
 
 
 def test_a_folder_in_its_place(tmp_path):
@@ -170,6 +170,6 @@ def test_words_that_do_not_go_together(tmp_path, kept, words, says):
 
 @pytest.mark.parametrize("words, says", [
     (("--batch", "4"), "--model"), (("--model", "gpt2", "--batch", "4"), "--seq"), (("--params", "1e9", "--batch", "4"), "--model")])
-def test_a_report_asks_for_what_activations_need(tmp_path, words, says):
+def test_a_report_requires_the_options_that_activations_need(tmp_path, words, says):
     done = gpuspy("report", *words, record(tmp_path / "run.db"))
     assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1 and done.stdout == ""

@@ -1,4 +1,4 @@
-"""The picture of a report that people share: well-formed SVG that says what the report says."""
+"""The picture of a report for sharing: well-formed SVG with the figures of the report."""
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree

@@ -1,4 +1,4 @@
-"""What tensors are: the report's categories against the model's own figures."""
+"""The report's categories of tensors, compared with figures that the model itself gives."""
 import json
 
 import pytest
@@ -23,7 +23,7 @@ def test_the_models_own_figures(recording, kind):
 CUDA = sorted(BUILD.glob("torch-*/done"))
 
 
-# The optimizer's name, and what the budget says of the optimizer's states beside Adam's.
+# The optimizer's name, and the budget's text on its states if they differ from Adam's.
 BUDGETS = {"mlp": ("sgd-momentum", "one state per parameter"), "foreach": ("adamw", "two states per parameter"),
            "noopt": ("sgd", "none: no optimizer step")}
 
@@ -32,7 +32,8 @@ BUDGETS = {"mlp": ("sgd-momentum", "one state per parameter"), "foreach": ("adam
 @pytest.mark.parametrize("build", CUDA or [pytest.param(None, marks=pytest.mark.skip("make test-torch fetches them"))],
                          ids=[done.parent.name for done in CUDA] or ["none"])
 def test_the_budget_of_a_known_model(recording, build, kind):
-    """The estimates of float32 training and what is measured agree; another optimizer's are explained."""
+    """For float32 training, the estimate and the measurement agree; for another optimizer the difference is
+    explained."""
     done = recording.gpuspy("run", "-q", "--no-summary", "-o", recording.database, "--simulate", "a100-80g", "--",
                             build.parent / "bin" / "python", ROOT / "fixtures" / "python" / "train_kinds.py", kind,
                             "cuda")

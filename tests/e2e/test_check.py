@@ -1,4 +1,4 @@
-"""gpuspy check: each gate says yes and no, with the lines; exit codes, the file of limits, JUnit, GitHub."""
+"""gpuspy check: each limit passes and fails, with the right lines; exit codes, the file of limits, JUnit, GitHub."""
 import json
 import os
 import re
@@ -72,14 +72,14 @@ class Checked(Recording):
             if one["status"] == "failed":
                 assert one["value"] > one["limit"] and one["over"] == pytest.approx(one["value"] - one["limit"])
         first = {}
-        for one in reported["checks"]:  # what is not ok comes first
+        for one in reported["checks"]:  # failed checks come first
             first.setdefault(one["check"], one)
         return first
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Recordings of the loop above, made once for each choice of words."""
+    """Recordings of the loop above, made once for each choice of options."""
     made = {}
 
     def get(*words, steps=40, **more):
@@ -94,7 +94,7 @@ def recorded(tmp_path_factory):
 
 # ---------------------------------------------------------------- each gate, both ways
 
-GATES = {  # what it says yes to and no to; of what; the line at fault
+GATES = {  # option: (value that passes, value that fails, further options, the line reported)
     "max-peak": ("19MiB", "18MiB", (), None),
     "max-pinned": ("0", None, (), None),
     "max-growth": ("1MiB/step", "1000KiB/step", ("leak",), "the leak"),
@@ -108,7 +108,7 @@ GATES = {  # what it says yes to and no to; of what; the line at fault
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_a_gate_says_yes_and_no(recorded, gate):
+def test_a_limit_passes_and_fails(recorded, gate):
     yes, no, words, at = GATES[gate]
     one = recorded(*words)
     done = one.check(f"--{gate}", yes)
@@ -142,7 +142,7 @@ def test_the_lines_of_a_peak_are_all_of_it(recorded):
     assert peak["over"] == 18 * MIB and peak["device"] == 0
 
 
-def test_what_comes_now_and_then_is_not_counted_and_said(recorded):
+def test_rare_events_are_not_counted_and_that_is_stated(recorded):
     done = recorded("log").json("--max-syncs-per-step", "3", code=0)["max-syncs-per-step"]
     assert done["value"] == pytest.approx(3, abs=0.01) and "now and then" in done["why"]
 
@@ -164,7 +164,7 @@ def test_tensors_and_budget_are_not_known_without_pytorch(recorded):
 
 # ---------------------------------------------------------------- unknown counts as failure
 
-def test_without_steps_nothing_is_said_of_a_step(recording):
+def test_without_steps_nothing_is_stated_per_step(recording):
     one = Checked(recording.folder)
     one.python("from minicuda import *\nr = Runtime()\nt = Tensor(r, 1 << 20)\nt.item()\n")
     reported = one.json("--max-growth", "1GiB/step", "--max-syncs-per-step", "9", "--no-leaks", "--max-peak", "1GiB", code=1)
@@ -173,12 +173,12 @@ def test_without_steps_nothing_is_said_of_a_step(recording):
     assert reported["max-peak"]["status"] == "ok"
 
 
-def test_few_steps_do_not_tell_growth(recorded):
+def test_few_steps_do_not_show_growth(recorded):
     reported = recorded(steps=7).json("--no-leaks", code=1)["no-leaks"]
     assert reported["status"] == "unknown" and "10 are enough" in reported["why"]
 
 
-def test_a_killed_program_cannot_say_yes_but_no(recorded):
+def test_a_killed_program_can_fail_but_not_pass(recorded):
     one = recorded("die")
     reported = one.json("--max-peak", "1GiB", code=1)
     assert reported["complete"]["status"] == "failed" and reported["max-peak"]["status"] == "unknown"
@@ -206,7 +206,7 @@ def test_lost_events(recorded, tmp_path):
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory):
-    """A program in C, with what it leaves."""
+    """A program in C, with the allocations it does not free."""
     folder = tmp_path_factory.mktemp("native")
     (folder / "native.c").write_text("""
 #include <stdlib.h>
@@ -424,7 +424,7 @@ def test_text_is_plain_when_piped_and_fits(recorded):
 
 
 def test_hostile_names_get_nowhere(recorded, tmp_path):
-    """Escapes, markup, line breaks, what is no UTF-8 and a megabyte, as the name of a file and of a function."""
+    """Escapes, markup, line breaks, invalid UTF-8 and a megabyte of text, as names of a file and of a function."""
     path, one = tmp_path / "odd.db", recorded("leak")
     shutil.copy(one.database, path)
     db = sqlite3.connect(path)

@@ -1,4 +1,4 @@
-"""The command line of gpuspy: exit codes, messages, `run` and its child, bad input, help."""
+"""gpuspy's command line: exit codes, messages, `run` and its child, bad input, help."""
 import json
 import os
 import pty
@@ -77,7 +77,7 @@ def test_wrong_words_get_one_line_and_2(words, hint):
 
 
 def man(*words):
-    """What `man` shows of a page, on lines that are not broken; it must find nothing wrong in the roff."""
+    """What `man` shows of a page, without line breaks; it must find no mistake in the roff."""
     page = subprocess.run([GPUSPY, "help", "--man", *words], env=environment(), stdout=subprocess.PIPE, check=True)
     done = subprocess.run(["man", "--warnings", "-l", "-"], input=page.stdout, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, env=environment(MANWIDTH="1000", LC_ALL="C.UTF-8"))
@@ -127,15 +127,15 @@ def test_completion(tmp_path, line, wanted):
     assert done.stdout.split() == [wanted] and not done.stderr
 
 
-# The same option has the same letter in every command, or none; and where it has a letter, that is no other's.
-# run's and export's stacks, top's and export's -t, -n, … are of one command alone.
+# The same option has the same letter in every command or none, and no other option has that letter. Options of one
+# command only (-t, -n of run, export, top, …) are exempt.
 ALIKE = {"output": "-o", "top": "-n", "device": "-d", "rank": "-r", "process": "-p", "what": "-w", "by": "-b", "sort": "-s",
          "min": "-m", "layer": "-l", "json": None, "native": None, "at": None, "color": None, "no-pager": None, "only": None,
          "alone": None, "stacks": None}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_options_are_alike(command):
+def test_options_are_consistent(command):
     for letter, name in re.findall(r"^  (?:(-\w),|   ) --([\w-]+)", gpuspy(command, "--help").stdout, re.M):
         if name in ALIKE:
             assert (letter or None) == ALIKE[name], (command, name)
@@ -173,7 +173,7 @@ def test_fish_completes_each_word_of_a_list(tmp_path, typed):
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
 def test_completion_of_zsh(tmp_path):
-    """Typed, with a tab at the end; what then stands on the line is printed."""
+    """The text is typed, with a tab at the end; the resulting line is printed."""
     (tmp_path / "run.db").touch()
     (tmp_path / "completion").write_text(gpuspy("help", "--completion=zsh").stdout)
     (tmp_path / ".zshrc").write_text("PS1='ready> '; unsetopt zle_bracketed_paste beep; setopt no_list_ambiguous\n"
@@ -216,7 +216,7 @@ def test_closed_output_is_an_error():
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_reader_that_leaves_hears_nothing(ignored):
+def test_a_closed_pipe_gives_no_message(ignored):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run([GPUSPY, "help", "--man"], env=environment(), stdout=write, stderr=subprocess.PIPE,
@@ -238,7 +238,7 @@ def test_run_ends_with_the_programs_code(tmp_path, code):
 
 
 @pytest.mark.parametrize("name", ["SEGV", "KILL", "TERM", "INT", "ABRT"])
-def test_run_dies_by_the_programs_signal(tmp_path, name):
+def test_run_ends_with_the_programs_signal(tmp_path, name):
     done = run_sh(f"kill -{name} $$", cwd=tmp_path)
     assert done.returncode == -getattr(signal, "SIG" + name)
     assert not list(tmp_path.glob("core*"))
@@ -332,16 +332,16 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.isdir("/proc"), reason="needs /proc")
 @pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "folder"])
-def test_the_job_goes_on_where_nothing_can_be_recorded(tmp_path, output):
+def test_the_job_continues_if_nothing_can_be_recorded(tmp_path, output):
     (tmp_path / "folder").mkdir()
     done = gpuspy("run", "-o", output, "--", "sh", "-c", "echo result; exit 7", cwd=tmp_path)
     assert done.stdout == "result\n"
-    if output != "/proc/run.db":  # root may "write" there, as far as access(2) knows
+    if output != "/proc/run.db":  # for root, access(2) reports that it may write there
         assert "runs unrecorded" in one_line(done, 7)
     assert done.returncode == 7
 
 
-def test_run_that_records_nothing_says_why(tmp_path):
+def test_run_that_records_nothing_states_why(tmp_path):
     assert "called CUDA" in one_line(run_sh("exit 0", cwd=tmp_path), 0)
     assert "--torch-cpu" not in one_line(run_sh("exit 0", "--torch-cpu", cwd=tmp_path), 0)
     assert not run_sh("exit 0", "--no-summary", cwd=tmp_path).stderr
@@ -581,7 +581,7 @@ def test_a_read_only_database_is_read(recorded, tmp_path):
     try:
         user = dict(user=65534, group=65534) if os.geteuid() == 0 else {}
         for folder in [p for p in tmp_path.parents if user and p.stat().st_uid == 0 and p.stat().st_mode & 5 != 5]:
-            folder.chmod(folder.stat().st_mode | 0o055)  # pytest's own are for their owner only
+            folder.chmod(folder.stat().st_mode | 0o055)  # only their owner may enter the folders that pytest makes
         done = gpuspy("report", tmp_path / "run.db", **user)
         assert done.returncode == 0, done.stderr
         assert "Live at the peak" in done.stdout

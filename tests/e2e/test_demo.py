@@ -1,4 +1,4 @@
-"""The README's second recording: a leak on a small simulated GPU, and a verdict that names it."""
+"""The README's second recording: a leak on a small simulated GPU, and a verdict with its line."""
 import re
 from pathlib import Path
 
@@ -50,8 +50,8 @@ def test_pageable_uploads_are_found(recording):
 
 
 def test_the_verdict_reads_well(recording):
-    """What was asked and free, the cause with its line, what to do there, the parts of the device: each once. The
-    lines are the script's, not those of the framework's helpers that it calls."""
+    """Each of these is there once: what was requested and free, the cause with its line, the advice, the parts of the
+    device. The lines are the script's, not those of the framework's helpers that it calls."""
     leak(recording)
     brief = recording.gpuspy("report", recording.database).stdout
     out = recording.gpuspy("report", "--full", recording.database).stdout

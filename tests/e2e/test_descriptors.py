@@ -1,5 +1,5 @@
-"""The program's descriptors are its own: the numbers of its files are those of a run without gpuspy, whatever the
-limit on open files, and nothing of ours stays among them."""
+"""gpuspy does not disturb the program's descriptors: its files have the same numbers as without gpuspy, whatever the
+limit on open files, and gpuspy leaves none of its own open among them."""
 import subprocess
 
 import pytest
@@ -92,8 +92,8 @@ void free(void *p) { __libc_free(p); }
 
 @pytest.fixture(scope="module")
 def allocator(tmp_path_factory):
-    """Beside an allocator of the program's, which may have files of its own, gpuspy keeps to the program's table of
-    descriptors. So it does on kernels before 5.9."""
+    """If the program has its own allocator, which may use files, gpuspy keeps its files in the program's table of
+    descriptors. It also does on kernels before 5.9."""
     folder = tmp_path_factory.mktemp("allocator")
     (folder / "allocator.c").write_text(ALLOCATOR)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "liballocator.so", folder / "allocator.c"], check=True)
@@ -104,7 +104,7 @@ def compare(recording, program, limit, how="", shell=False, beside=None):
     command = ["sh", "-c", f"ulimit -n {limit}; exec {program} 0 {how}"] if shell else [program, limit, how]
     ours = recording.environment()["LD_PRELOAD"]
     bare = recording.run(*command, check=False, LD_PRELOAD=beside or "")
-    for _ in range(5 if beside else 1):  # there a file of ours has a low number for microseconds, before it has a high one
+    for _ in range(5 if beside else 1):  # there, a file of gpuspy has a low number for microseconds, until it gets a high one
         done = recording.run(*command, check=False, LD_PRELOAD=f"{ours}:{beside}" if beside else ours)
         if numbers(done.stdout) == numbers(bare.stdout):
             break
@@ -120,9 +120,9 @@ def compare(recording, program, limit, how="", shell=False, beside=None):
 @pytest.mark.parametrize("limit", [*range(3, 13), 64, 256, 500])
 @pytest.mark.parametrize("shell", [False, True], ids=["itself", "before"])
 def test_a_limit_below_our_numbers(recording, program, allocator, limit, shell):
-    """Nothing is recorded, one line says why, and nothing is left open."""
+    """Nothing is recorded, one line states why, and nothing stays open."""
     bare, done, ours = compare(recording, program, limit, shell=shell, beside=allocator)
-    if "call" in bare.stdout:  # else the loader itself had too few
+    if "call" in bare.stdout:  # else even the loader did not have enough
         assert " and higher" not in done.stdout
         assert len(ours) == 1 and f"the limit on open files (ulimit -n) is {limit}, " in ours[0]
     assert not databases(recording) and not list(recording.folder.glob("run.db*"))
@@ -131,7 +131,7 @@ def test_a_limit_below_our_numbers(recording, program, allocator, limit, shell):
 @pytest.mark.parametrize("limit", [*range(3, 13), 64, 256, 500, 512])
 @pytest.mark.parametrize("shell", [False, True], ids=["itself", "before"])
 def test_a_limit_with_a_table_of_our_own(recording, program, limit, shell):
-    """What is needed is few, and not among the program's."""
+    """gpuspy needs few, and none of the program's numbers."""
     bare, done, ours = compare(recording, program, limit, shell=shell)
     if "call" in bare.stdout:
         assert " and higher" not in done.stdout and len(ours) == 1
@@ -143,7 +143,7 @@ def test_a_limit_with_a_table_of_our_own(recording, program, limit, shell):
 
 @pytest.mark.parametrize("limit", [501, 502, 503, 504, 506, 508, 512, 1024])
 def test_a_limit_near_our_numbers(recording, program, allocator, limit):
-    """Recorded or refused: either way the numbers are the program's."""
+    """Recorded or not: in both cases the program's numbers are unchanged."""
     bare, done, ours = compare(recording, program, limit, beside=allocator)
     assert len(ours) == 1
     if limit >= 512:
@@ -159,7 +159,7 @@ def test_programs_that_meddle_with_descriptors(recording, program, allocator, li
 
 @pytest.mark.parametrize("limit", [16, 64, 256])
 def test_a_report_needs_few_descriptors(recording, program, limit):
-    """In a process of its own gpuspy takes what numbers there are."""
+    """A gpuspy command uses whatever numbers are free."""
     recording.python("import ctypes, os, signal\nassert ctypes.CDLL('libcudart.so.13').cudaMalloc(ctypes.byref(ctypes.c_void_p()), "
                      "ctypes.c_size_t(1 << 20)) == 0\nos.kill(os.getpid(), signal.SIGKILL)\n", check=False)
     assert list(recording.folder.glob("*.spool"))

@@ -1,4 +1,4 @@
-"""gpuspy diff: two recordings beside each other."""
+"""gpuspy diff: compares two recordings."""
 import json
 import sys
 
@@ -30,7 +30,7 @@ def main():
 
 main()
 """
-# Lines inserted above, a function moved below another, one more allocation between its likes, one gone, one larger.
+# Lines inserted above, a function moved below another, one more allocation between equal ones, one removed, one larger.
 AFTER = '''\
 """What this is for, in a few lines
 that were not there before."""
@@ -72,7 +72,7 @@ def diff(recording, *arguments):
 
 
 def check(answer):
-    """Whatever is listed sums to the totals."""
+    """The listed differences add up to the totals."""
     rests = [answer[k] for k in ("smaller_shrunk", "smaller_grown", "unchanged")]
     for key in ("before", "after", "change"):
         total = answer["total"][key]
@@ -86,7 +86,7 @@ def check(answer):
 
 
 def turned(answer):
-    """diff(b, a) as diff(a, b) should be."""
+    """diff(b, a), which diff(a, b) should equal."""
     swap = lambda row: {"change": -row["change"], "before": row["after"], "after": row["before"],
                         "sites": (row["site_after"], row["site_before"]), "category": row["category"]}
     return [swap(r) for r in answer["rows"]], -answer["total"]["change"]
@@ -132,7 +132,7 @@ def test_text(versions):
         done = versions.run("env", f"COLUMNS={columns}", versions_gpuspy(), "diff", "before.db", "after.db", LD_PRELOAD="")
         assert done.returncode == 0 and "\x1b" not in done.stdout
         lines = done.stdout.splitlines()
-        paths = [line for line in lines if line.strip().startswith("/")]  # as long as they are
+        paths = [line for line in lines if line.strip().startswith("/")]  # paths are not shortened
         assert all(len(line) <= columns for line in lines if line not in paths), max(lines, key=len)
         assert lines[0].startswith("The peak of GPU memory grew by 14.00 MiB")
         text = done.stdout
@@ -178,7 +178,7 @@ MODEL = "/home/a/repo/model.py"
 
 
 def job(folder, name, ranks, sizes, root="/home/a/repo", run="r", oom=None, tensors=True):
-    """`sizes`: {(line, function): MiB}, the same in each rank but for what `ranks` adds to the first of them."""
+    """`sizes`: {(line, function): MiB}, the same in each rank, except that `ranks` adds to the first of them."""
     folder = folder / name
     folder.mkdir()
     for i, (rank, more) in enumerate(ranks.items()):
@@ -234,7 +234,7 @@ def test_nothing_in_common(recording):
     with Rows(recording.folder / "c.db", rank=0) as rows:
         rows.device()
         rows.block(1, 40 * MIB, stack=rows.stack("/x/other.py:3 serve"), layer=TENSOR)
-        rows.block(2, 2 * MIB, layer=TENSOR, address=1 << 40)  # without a stack: never hidden
+        rows.block(2, 2 * MIB, layer=TENSOR, address=1 << 40)  # has no stack: is never hidden
     answer = diff(recording, "a", "c.db")
     assert any("no line in common" in note for note in answer["notes"])
     assert sorted(r["status"] for r in answer["rows"]) == ["gone", "new", "new"]

@@ -1,6 +1,6 @@
-"""The commands in the documentation, --help and the man pages work as written: each line is run, by
-a shell, in a folder that has the files it names. A stand-in starts the program where a launcher is not here; what
-cannot run is listed in NOT_HERE, with the reason."""
+"""The commands in the documentation, --help and the man pages work as written: each line is run by a shell in a folder
+with the files that it names. If a launcher is missing, a replacement starts the program. Lines that cannot run are
+listed in NOT_HERE with the reason."""
 import gzip
 import json
 import os
@@ -21,12 +21,12 @@ from rows import GIB, MIB, TENSOR, Rows
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLE = dict(re.findall(r"^COMMAND\((\w+), \w+, (\w+),", (ROOT / "analyzer/command/commands.def").read_text(), re.M))
 
-# A placeholder of the documents, and what stands for it here.
+# Placeholders in the documents, and their replacements here.
 PLACES = [(r"\[OPTION\.\.\.\]|\[PYTHON\|PROGRAM\]|\[COMMAND\]", ""), (r"\bCOMMAND\b", "report"), (r"\bFORMAT\b", "folded"),
           (r'"QUERY"', '"select 1"'), (r"\bFILE\b|\bDATABASE\b", "run.db"), (r"\bSHELL\b", "bash"),
           (r"/work/", "./work/")]
 
-# A line that cannot run here, and why. One that no document has any more is an error.
+# Lines that cannot run here, and why. A line that is in no document any more is an error.
 NOT_HERE = [(r"^gpuspy top( (PID|4711))?$", "watches a recording that goes on: test_top.py"),
             (r"^gpuspy (attach|detach)\b", "records a process that runs: test_attach.py"),
             (r"^gpuspy metrics(?! --once)", "serves until it is ended: test_metrics.py"),
@@ -34,17 +34,18 @@ NOT_HERE = [(r"^gpuspy top( (PID|4711))?$", "watches a recording that goes on: t
             (r"^gpuspy jupyter install", "needs a Python with ipykernel, and writes into it: test_jupyter.py"),
             (r"^gpuspy run$", "names the command, and no program")]
 
-# What starts programs and is not here: it leads to the first word that is.
+# Programs that start other programs and are not installed: replaced by one that starts the first word that is a
+# program.
 LAUNCHERS = "torchrun accelerate deepspeed srun mpirun jupyter"
-# What reads what gpuspy writes. Where it is not here, its part of the line is left out.
+# Programs that read gpuspy's output. If one is missing, its part of the line is left out.
 READERS = ["jq", "flamegraph.pl", "go", "man", "less"]
-ANSWERS_NO = {"check", "estimate", "doctor"}  # 1 is an answer of theirs
+ANSWERS_NO = {"check", "estimate", "doctor"}  # for these, status 1 is a valid answer
 
 
 # ---------------------------------------------------------------- the lines
 
 def of_document(path):
-    """(line, whether it stands as one to type): code blocks, and what stands between backquotes."""
+    """(line, is it a complete command line): code blocks, and text between backquotes."""
     text = path.read_text()
     fenced = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.M | re.S)
     text = re.sub(r"^```[a-z]*\n.*?^```", "", text, flags=re.M | re.S)
@@ -54,7 +55,7 @@ def of_document(path):
             found = re.search(r"(?:^|[\s'(&|])((?:srun|mpirun)\b[^|&]*? )?gpuspy [^#]*", line)
             if found:
                 one = re.sub(r"^[\s'(&|]+", "", re.split(r"\s+#", line[found.start():])[0]).strip()
-                yield one[:-1] if one.count("'") % 2 else one, True  # in a line of YAML that is quoted
+                yield one[:-1] if one.count("'") % 2 else one, True  # the line is quoted in YAML
     prose = re.sub(r"^ {4}.*$", "", text, flags=re.M)
     for span in re.findall(r"`([^`]+)`", prose):
         if re.match(r"gpuspy [a-z\[]", span):
@@ -78,12 +79,12 @@ def lines():
 
 
 def runnable(line, whole):
-    """As it is typed here."""
+    """The line in the form in which it is run here."""
     for pattern, here in PLACES:
         line = re.sub(pattern, here, line)
     words = line.split()
     if not whole and TABLE.get(words[1]) == "FILE" and not any(re.search(r"\.db|/$", word) for word in words[2:]):
-        line += " before.db after.db" if words[1] == "diff" else " run.db"  # of one that is mentioned, what it reads
+        line += " before.db after.db" if words[1] == "diff" else " run.db"  # a command that is only mentioned gets files to read
     if not whole and words[1] == "run" and len(words) > 2 and "--" not in words:
         line += " -- python train.py"
     for reader in READERS:
@@ -93,7 +94,7 @@ def runnable(line, whole):
 
 
 def test_what_people_ask_for_is_answered_with_a_command():
-    """Each paragraph that names a question of theirs is followed by one, which test_line runs."""
+    """Each paragraph with one of these frequent questions is followed by a command, which test_line runs."""
     text = (ROOT / "docs/import.md").read_text()
     asked = text[text.index("## Common requests"):text.index("## What a snapshot shows")]
     parts = re.split(r"\n(?=\*\*)", asked)[1:]
@@ -122,7 +123,7 @@ def recording(path, **more):
 
 
 def foreign(work):
-    """Small recordings of other tools."""
+    """Small recordings by other tools."""
     block = {"address": 1 << 40, "size": MIB, "state": "active_allocated", "frames": []}
     segment = {"address": 1 << 40, "total_size": MIB, "device": 0, "blocks": [block]}
     pinned = {**segment, "address": 3 << 40, "device": -1, "blocks": [{**block, "address": 3 << 40}]}
@@ -135,6 +136,10 @@ def foreign(work):
     events = [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": memory}]
     for rank in 0, 3:
         (work / f"rank{rank}.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    for day in "monday", "tuesday":
+        (work / "snapshots" / day).mkdir(parents=True)
+        for rank in 0, 1:
+            shutil.copy(work / "snapshot.pickle", work / f"snapshots/{day}/rank{rank}.pickle")
     test_import_nsys.usual(work / "report1.sqlite")
 
 
@@ -144,7 +149,7 @@ def executable(path, text):
 
 
 def models(work):
-    """Small ones of each kind of file."""
+    """Small files of each kind."""
     tensors = llama(2, 64, 4, 2, 128, 100)
     (work / "config.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}')
     sharded(work, tensors, 2)
@@ -208,7 +213,7 @@ def test_line(folder, line, where, whole):
 
 
 def test_there_are_lines():
-    """Of each command, and in each of the documents that has some."""
+    """Each command has some, and so has each document that should."""
     commands = {re.search(r"gpuspy ([a-z]+)", line)[1] for line, _, _ in LINES if re.search(r"gpuspy ([a-z]+)", line)}
     assert commands >= set(TABLE)
     assert {where for _, where, _ in LINES} >= {"README.md", "launchers.md", "export.md", "symbols.md", "ci.md", "terminal.md"}

@@ -1,4 +1,4 @@
-"""gpuspy doctor: what it says of machines, drivers, Pythons and folders that are not as they should be."""
+"""gpuspy doctor: its findings on machines, drivers, Pythons and folders with problems."""
 import json
 import os
 import re
@@ -70,7 +70,7 @@ def is_there(checks, name):
 
 @pytest.fixture
 def driver(tmp_path):
-    """A folder with a driver of our own."""
+    """A folder with a driver made by the test."""
     folder = tmp_path / "driver"
     folder.mkdir()
     (folder / "cuda.c").write_text(DRIVER)
@@ -79,7 +79,7 @@ def driver(tmp_path):
 
 
 def python(folder, name="python3", **torch):
-    """An environment of Python's own, with a PyTorch in it of which there is nothing but its version."""
+    """A Python environment with a PyTorch that consists of its version only."""
     if not (folder / "venv").exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     if torch:
@@ -90,7 +90,7 @@ def python(folder, name="python3", **torch):
     return folder / "venv" / "bin" / name
 
 
-# ---------------------------------------------------------------- a machine that is well
+# ---------------------------------------------------------------- a machine without problems
 
 def test_all_is_well_on_the_simulated_gpu(tmp_path):
     checks = findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=SIM, SIMCUDA_DEVICES=2, SIMCUDA_NAME="NVIDIA A100")
@@ -99,7 +99,7 @@ def test_all_is_well_on_the_simulated_gpu(tmp_path):
     assert "up to 13.0" in one(checks, "driver")["text"]
     assert "gpuspy attach" in one(checks, "attach")["text"]
     assert one(checks, "test")["text"] == "an allocation of 1 MiB on GPU 0 was recorded and read back, with its stack"
-    assert not list(tmp_path.iterdir())  # nothing is left
+    assert not list(tmp_path.iterdir())  # no file is left
 
 
 def test_without_a_gpu_it_is_tested_on_the_simulated_one(tmp_path):
@@ -149,7 +149,7 @@ def test_a_driver_that_hangs_does_not_hang_us(driver, tmp_path):
 
 
 @pytest.mark.parametrize("reported, name, state", [(0, "nvml", "ok"), (18, "mismatch", "problem"), (9, "nvml", "warning")])
-def test_what_nvml_says(driver, tmp_path, reported, name, state):
+def test_nvmls_figures(driver, tmp_path, reported, name, state):
     (driver / "nvml.c").write_text("""
 #include <string.h>
 int nvmlInit_v2(void) { return %d; }
@@ -228,7 +228,7 @@ def test_a_script_that_hides_pytorch(tmp_path):
     assert found["state"] == "warning" and found["text"].startswith(f"'import torch' finds {tmp_path}/torch.py")
 
 
-def test_an_import_that_fails_is_said_where_it_is_asked_for(tmp_path):
+def test_a_failing_import_is_reported_if_requested(tmp_path):
     where = python(tmp_path, __version__="2.9.0", cuda="12.6", hip=None)
     checks = findings("--deep", where, cwd=tmp_path, LD_LIBRARY_PATH=SIM)
     assert one(checks, "torch")["state"] == "ok"
@@ -236,7 +236,8 @@ def test_an_import_that_fails_is_said_where_it_is_asked_for(tmp_path):
 
 
 def test_pytorch_on_the_simulated_gpu(tmp_path):
-    """A version that imports what the simulator lacks; one that cannot be imported; one that is imported in vain."""
+    """A version that imports a function which the simulator lacks; one that fails to import; one whose import does not
+    help."""
     where = python(tmp_path, __version__="9.9.0", cuda="13.0", hip=None)
     package = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages" / "torch"
     (tmp_path / "new.c").write_text("int ncclFuture(void) { return 0; }")
@@ -277,7 +278,7 @@ def test_real_builds_of_pytorch(version, cuda):
     assert one(checks, "torch_newer")["state"] == "problem"
 
 
-def test_packages_are_named_with_what_is_seen_of_them(tmp_path):
+def test_packages_are_named_with_what_is_recorded_of_them(tmp_path):
     where = python(tmp_path)
     site = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages"
     for name, version in ("jax", "0.4.30"), ("cupy-cuda12x", "13.0.0"), ("tensorflow", "2.17.0"):
@@ -289,7 +290,7 @@ def test_packages_are_named_with_what_is_seen_of_them(tmp_path):
     assert is_there(checks, "cupy-cuda12x") and is_there(checks, "tensorflow")
 
 
-def test_pythons_that_are_none(tmp_path):
+def test_pythons_that_are_unusable(tmp_path):
     fake = tmp_path / "python9"
     for script in "exit 3", "echo hello", "kill -9 $$", "printf '\\377\\n'", "echo '{\"version\": 3}'":
         fake.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,4 +1,4 @@
-"""One workload through every door into CUDA (fixtures/doors): what is recorded must differ in the names of the
+"""One workload through every entry point into CUDA (fixtures/doors): the recordings must differ in the names of the
 entry points only, and each allocation must be exactly one row."""
 import os
 import re
@@ -52,7 +52,8 @@ def environment(door):
 
 
 def tables(recording, ordered):
-    """The allocations, in order, each with the first that had its address; and the copies; without names."""
+    """The allocations in order, each with the number of the first one at its address, and the copies, all without
+    names."""
     rows = recording.sql("select address, bytes, space, device, free_ns is null, stream, layer, api from allocations "
                          "order by id")
     addresses = [r[0] for r in rows]
@@ -71,7 +72,7 @@ def names(recording):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """What the linked driver's own functions leave, the plainest door."""
+    """The recording made through the driver's own functions, which are linked directly."""
     made = {}
 
     def get(stream, threads):
@@ -86,7 +87,7 @@ def reference(tmp_path_factory):
 @pytest.mark.parametrize("threads", (1, 4))
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("door", unless_deepbind(DOOR))
-def test_every_door_tells_the_same(recording, reference, door, stream, threads):
+def test_every_entry_point_records_the_same(recording, reference, door, stream, threads):
     recording.run(*DOOR[door](stream, threads), **environment(door))
     assert tables(recording, threads == 1) == reference(stream, threads)
     seen = names(recording)
@@ -113,7 +114,7 @@ def test_the_reference_is_what_the_workload_does(reference):
 @pytest.mark.parametrize("how", unless_deepbind(("local", "global", "deepbind")))
 @pytest.mark.parametrize("pair", (("rt12.so", "rt13.so"), ("rt13.so", "rt12.so"), ("rt11.so", "rt13.so", "rt12.so")),
                          ids="-".join)
-def test_runtimes_beside_each_other(recording, reference, pair, how):
+def test_several_runtimes_in_one_process(recording, reference, pair, how):
     recording.run(*plugin(how, *pair)("legacy", 1), SIMCUDA_LOG="")
     one = reference("legacy", 1)
     found = tables(recording, False)
@@ -123,7 +124,7 @@ def test_runtimes_beside_each_other(recording, reference, pair, how):
 
 
 def test_each_library_reaches_its_own_runtime(recording):
-    """By PLT and by every kind of look-up, with both runtimes loaded."""
+    """Through the PLT and every kind of look-up, with both runtimes loaded."""
     done = recording.python('''
 import ctypes, os
 sim = os.environ["LD_LIBRARY_PATH"]
@@ -150,14 +151,14 @@ for node, want in (("12", 12080), ("13", 13000), ("11.0", 11080)):
 
 # --- answers of the driver ---------------------------------------------------------------------------
 
-def test_finders_tell_what_cuda_told(recording):
+def test_finders_return_what_cuda_returned(recording):
     bare = recording.run(BUILD / "programs" / "finders", LD_PRELOAD=os.environ.get("SAN_PRELOAD", ""))
     done = recording.run(BUILD / "programs" / "finders", GPUSPY_QUIET=1)
     assert (done.stdout, done.stderr) == (bare.stdout, bare.stderr)
     assert recording.report()["run"].get("notes", []) == []
 
 
-def test_finding_is_no_event(recording):
+def test_finding_is_not_an_event(recording):
     source = '''
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -169,7 +170,7 @@ for name in (b"cuMemAlloc", b"cuMemFree", b"cuNothing"):
 
 
 @pytest.mark.parametrize("killed", (False, True))
-def test_what_is_handed_out_unseen_is_named(recording, killed):
+def test_functions_handed_out_without_a_hook_are_named(recording, killed):
     if killed:
         source = '''
 import ctypes, os, signal
@@ -208,14 +209,14 @@ def test_disabled_hands_out_cudas_own(recording):
 
 
 @DEEPBIND
-def test_deepbind_is_taken_out_and_said_once(recording):
+def test_deepbind_is_removed_and_reported_once(recording):
     command = plugin("deepbind", "rt12.so", "rt13.so")("legacy", 1)
     reported = recording.run(*command).stderr.splitlines()
     assert [line for line in reported if "RTLD_DEEPBIND" in line] == reported[:1] and "rt12.so" in reported[0]
     assert recording.run(*command, GPUSPY_QUIET=1, GPUSPY_DB="q.db").stderr == ""
     kept = recording.run(*command, GPUSPY_DEEPBIND="keep", GPUSPY_DB=recording.folder / "keep.db")
     assert "RTLD_DEEPBIND" not in kept.stderr
-    assert not (recording.folder / "keep.db").exists()  # not even the runtime's dlsym came to us
+    assert not (recording.folder / "keep.db").exists()  # the hook was not called even for the runtime's dlsym
 
 
 @DLOPEN
@@ -234,8 +235,8 @@ for name in (b"libnothing.so", b"/dev/null", b""):
 
 
 @DLOPEN
-def test_dlopen_looks_where_its_caller_does(recording):
-    """A plugin in the RUNPATH of the library that opens it, and nowhere else."""
+def test_dlopen_searches_the_folders_of_its_caller(recording):
+    """The plugin is only in the RUNPATH of the library that opens it."""
     folder = recording.folder / "lib" / "deep"
     folder.mkdir(parents=True)
     (recording.folder / "plug.c").write_text("int plugged(void) { return 42; }\n")
@@ -258,7 +259,7 @@ int open_it(int mode) {
 
 
 def test_one_event_for_one_act(recording):
-    """interpose/recorder.h: an allocation inside a wait is an act of its own, one inside an allocation is not."""
+    """interpose/recorder.h: an allocation inside a wait is recorded separately, one inside an allocation is not."""
     recording.run(DOORS / "nesting")
     assert recording.sql("select api, bytes from allocations order by id") == [
         ("cuMemAlloc_v2", 1111), ("cudaMalloc", 3333)]

@@ -1,4 +1,4 @@
-"""gpuspy estimate: what it prints, as text, JSON, CSV and a page, and what it says to nonsense."""
+"""gpuspy estimate: its output as text, JSON, CSV and page, and its messages on invalid input."""
 import base64
 import csv
 import hashlib
@@ -45,7 +45,7 @@ def test_estimate_json_adds_up():
     assert answer["params"] == 10**9 and answer["bytes_per_parameter"] == 16
 
 
-def test_estimate_says_whether_it_fits():
+def test_estimate_states_whether_it_fits():
     assert gpuspy("estimate", "--params", "7B", "--memory", "24GiB").returncode == 1
     assert gpuspy("estimate", "--params", "1B", "--memory", "24GiB").returncode == 0
 
@@ -109,7 +109,7 @@ def test_the_sums_are_the_sums_of_the_lines(words):
 
 
 @named
-def test_the_text_says_what_the_json_says(words):
+def test_the_text_agrees_with_the_json(words):
     e = answer(*words)
     text = gpuspy("estimate", *words, env={"COLUMNS": 200}).stdout
     assert f"{e['params']:,} parameters" in text
@@ -134,7 +134,7 @@ def size_text(n):
 def test_nothing_is_wider_than_the_terminal(words, columns):
     more = ["--gpu", "h100,4090"]
     text = gpuspy("estimate", *words, *more, env={"COLUMNS": columns, "LC_ALL": "C.UTF-8"}).stdout
-    for line in text.split("\nNext\n")[0].splitlines():  # commands are for pasting
+    for line in text.split("\nNext\n")[0].splitlines():  # commands must stay on one line to be pasted
         assert len(line) <= max(columns, 80), line
     assert text.isprintable() or set(c for c in text if not c.isprintable()) == {"\n"}
     plain = gpuspy("estimate", *words, *more, "--explain", env={"COLUMNS": columns, "LC_ALL": "C"}).stdout
@@ -142,7 +142,7 @@ def test_nothing_is_wider_than_the_terminal(words, columns):
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_dots_stand_below_their_moments(columns):
+def test_dots_are_below_their_moments(columns):
     lines = gpuspy("estimate", *LLAMA, env={"COLUMNS": columns, "LC_ALL": "C"}).stdout.splitlines()
     head = next(line for line in lines if "expected" in line)
     columns = [m.span() for m in re.finditer(r"\S+", head[head.index("high") + 4:])]
@@ -152,7 +152,7 @@ def test_dots_stand_below_their_moments(columns):
     assert len(dots) == len(columns) == 3 and all(a <= dot < b for dot, (a, b) in zip(dots, columns)), (head, weights)
 
 
-def test_colour_is_for_who_asks():
+def test_colour_only_on_request():
     coloured = gpuspy("estimate", *LLAMA, "--gpu", "h100", "--color=always").stdout
     assert "\x1b[" in coloured
     bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
@@ -179,8 +179,8 @@ def test_several_gpus_each_once():
 @pytest.mark.parametrize("words, code", [
     (["--gpu", "t4"], 1), (["--gpu", "h100"], 0), (["--gpu", "t4,h100"], 0), (["--gpu", "t4,p100"], 1),
     (["--gpu", "h100", "--memory", "8GiB"], 1), (["--memory", "80GB"], 0), ([], 0)])
-def test_the_exit_code_says_whether_it_fits(words, code):
-    """With several, whether into any."""
+def test_the_exit_code_shows_whether_it_fits(words, code):
+    """With several GPUs: whether it fits on any of them."""
     assert gpuspy("estimate", "--params", "2B", *words).returncode == code
     e = answer("--params", "2B", *words, code=code)
     assert code == (all(g["verdict"] == "does_not_fit" for g in e["gpus"]) if e["gpus"] else 0)
@@ -208,7 +208,7 @@ def test_the_bar_is_as_long_as_the_peak():
 # ---------------------------------------------------------------- what would help
 
 def again(words, option):
-    """The same with an option, the later one of which holds; "without --ema" takes one away."""
+    """The same with another option, which overrides an earlier one; "without --ema" removes one."""
     words = list(words)
     for out in re.findall(r"without (--\S+)", option):
         words.remove(out)
@@ -217,7 +217,7 @@ def again(words, option):
 
 @named
 def test_changes_keep_their_promise(words):
-    """Each change, typed, gives the peak that it promises."""
+    """Each suggested change, when typed, gives the peak that it promises."""
     gpu = ["--gpu", "h100"]
     e = json.loads(gpuspy("estimate", *words, *gpu, "--json").stdout)
     assert [c["saved"]["bytes"] for c in e["changes"]] == sorted((c["saved"]["bytes"] for c in e["changes"]),
@@ -255,7 +255,7 @@ def test_what_is_solved_for_fits_and_one_more_does_not(words):
     name, value = solved["likely"]["option"].split()
     assert int(value) == solved["likely"]["value"]
     if what == "layers":
-        return  # of a named model: nothing that can be typed
+        return  # a named model's size cannot be changed by an option
     fits = answer(*plan, name, value)
     assert fits["gpus"][0]["verdict"] in ("fits", "tight")
     if not solved["likely"]["limited"]:
@@ -287,7 +287,7 @@ VERDICTS = {"fits": "even the high end fits", "tight": "the expected need fits, 
 
 @pytest.mark.parametrize("torch, zero", [("fsdp", "zero3"), ("fsdp-grad-op", "zero2")])
 def test_sharding_by_the_words_of_pytorch(torch, zero):
-    """FSDP's FULL_SHARD and SHARD_GRAD_OP, which most people call it."""
+    """FSDP's FULL_SHARD and SHARD_GRAD_OP, the names that most people know."""
     for view in ["--json"], ["--csv"]:
         reported, meant = (gpuspy("estimate", *LLAMA, "--gpus", "8", "--sharding", word, *view).stdout for word in (torch, zero))
         reported = reported.replace(f"--sharding {torch}", f"--sharding {zero}").replace('"fsdp": true', '"fsdp": false')
@@ -295,12 +295,12 @@ def test_sharding_by_the_words_of_pytorch(torch, zero):
 
 
 def line(e, *words):
-    """The bytes of an estimate's line, 0 where there is none."""
+    """The bytes of a line of the estimate, 0 if it has no such line."""
     return next((x["bytes"] for x in e["lines"] if all(word in x["name"] for word in words)), 0)
 
 
 def test_fsdp_keeps_gradients_whole_between_micro_batches():
-    """torch's no_sync: FSDP's gradients are reduced after the last of them only, DeepSpeed's after each."""
+    """With torch's no_sync, FSDP reduces gradients after the last micro-batch only, DeepSpeed after each one."""
     words = ["--model", "llama-2-7b", "--precision", "amp-bf16", "--batch", "1", "--seq", "512", "--gpus", "8"]
     of = {(word, n): answer(*words, "--sharding", word, "--accumulation", n) for word in ("fsdp", "fsdp2", "zero3") for n in ("1", "4")}
     params = 6738415616
@@ -386,7 +386,7 @@ def test_verdicts_are_the_same_everywhere(gib, word, code):
         assert "at the low end" not in line
 
 
-def test_help_says_what_the_verdicts_mean():
+def test_help_explains_the_verdicts():
     for text in (gpuspy("estimate", "--help").stdout, gpuspy("help", "--man", "estimate").stdout):
         plain = " ".join(text.split())
         for word, meaning in VERDICTS.items():
@@ -411,7 +411,7 @@ def test_what_changes_the_task_comes_last(words):
     assert others and max(at[c["option"]] for c in e["changes"] if c["cost_class"] != "result") < min(others)
 
 
-def test_the_way_is_said_before_single_changes():
+def test_the_way_comes_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
@@ -434,7 +434,7 @@ def test_no_gpus_that_do_not_help():
     assert any(c["option"] == "--tp 8" for c in e["changes"])  # of those that are there
 
 
-def test_gpus_that_serve_copies_are_told_so():
+def test_separate_copies_on_gpus_are_stated():
     e = answer("--model", "llama-3-70b", "--inference", "--gpu", "h100", "--gpus", "2", code=1)
     assert any("2 GPUs serve 2 copies" in note for note in e["notes"])
     (within,) = [c for c in e["changes"] if c["option"] == "--tp 2"]
@@ -447,14 +447,14 @@ def test_images_have_no_sequence(model):
     assert "--image" in one_line(gpuspy("estimate", "--model", model, "--seq", "2048"), 2)
 
 
-def test_solve_says_that_none_fits():
+def test_solve_states_that_none_fits():
     text = gpuspy("estimate", *LLAMA, "--gpu", "t4", "--solve", "seq").stdout
     assert "\n  Nothing fits, not even --seq 1.\n" in text
     text = gpuspy("estimate", "--model", "gpt2", "--memory", "1GB", "--solve", "gpus").stdout
     assert "  No number of GPUs fits.\n  More GPUs do not reduce" in text
 
 
-def test_reasons_stand_below_the_table():
+def test_reasons_are_below_the_table():
     words = [*LLAMA, "--batch", "1", "--seq", "4096"]
     e, text = answer(*words), " ".join(gpuspy("estimate", *words).stdout.split())
     why = max((line for line in e["lines"] if line["part"] == "allocator"), key=lambda line: line["high_bytes"])["why"]
@@ -470,7 +470,7 @@ def test_qlora_is_a_word():
     assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"
 
 
-def test_what_sees_is_trained_or_not():
+def test_the_image_tower_is_trained_or_not():
     words = ["--model", "gemma-3-4b", "--precision", "bf16", "--batch", "1", "--seq", "64"]
     part = lambda e, name: sum(line["bytes"] for line in e["lines"] if line["part"] == name)
     every, text, tower = (answer(*words, *more) for more in ([], ["--frozen", "tower"], ["--frozen", "text"]))
@@ -560,7 +560,7 @@ def test_what_adapters_keep_for_backward():
     assert kept("vera", "1024") > kept("lora-fa", "1024")
 
 
-def test_what_is_said_is_said_once():
+def test_each_statement_occurs_once():
     head = gpuspy("estimate", *LLAMA, "--fused-layers").stdout.split("\n\n")[0]
     assert head.count("fused layers") == 1
     assert "weights: " not in gpuspy("estimate", *LLAMA, "--explain").stdout.split("gradients")[0]
@@ -569,7 +569,7 @@ def test_what_is_said_is_said_once():
 @pytest.mark.parametrize("more", ["--model gpt2 --adapter dora --lora-rank 8 --target qv --chunked-loss --drop-outputs --fused-loss --attention eager",
                                   "--model bert-base-uncased --masked-lm", "--model t5-small --attention math"])
 def test_next_sets_the_same_plan_beside_a_recording(more):
-    """All that the estimate depends on is in the command, or no plan is."""
+    """The suggested command contains all that the estimate depends on; otherwise no plan is suggested."""
     words = ["--batch", "4", "--seq", "512", "--gpu", "h100", "--checkpointing", "full", "--step", "fused", "--accumulation", "2", *more.split()]
     (line,) = [line for line in gpuspy("estimate", *words).stdout.splitlines() if "gpuspy report" in line]
     options = line.split("run.db ")[1].split("  #")[0].split()
@@ -664,7 +664,7 @@ def test_solving_for_nothing_that_fits_is_a_table_too():
                                    ["--model", "mixtral-8x7b", "--gpus", "8", "--precision", "bf16", "--batch", "4"],
                                    ["--model", "llama-3-70b", "--precision", "bf16", "--gpus", "16", "--pp", "2", "--ema"]], ids=" ".join)
 @pytest.mark.parametrize("gpus", ["t4", "h100,4090", "all"])
-def test_the_answer_stands_on_the_first_screen(words, gpus):
+def test_the_answer_is_on_the_first_screen(words, gpus):
     e = json.loads(gpuspy("estimate", *words, "--gpu", gpus, "--json").stdout)
     text = gpuspy("estimate", *words, "--gpu", gpus, env={"COLUMNS": 80, "LC_ALL": "C.UTF-8"}).stdout
     screen = " ".join(" ".join(text.splitlines()[:24]).split())
@@ -678,7 +678,7 @@ def test_the_answer_stands_on_the_first_screen(words, gpus):
         assert f" {change['option']}: {' '.join(change['what'].split())};" in screen, change
 
 
-def test_what_makes_it_fit_is_said_for_the_code():
+def test_what_makes_it_fit_is_stated_for_the_code():
     text = gpuspy("estimate", *LLAMA, "--batch", "2", "--gpu", "h100", env={"COLUMNS": 200}).stdout
     assert "--checkpointing full: gradient checkpointing: model.gradient_checkpointing_enable(); " in text
     assert "--step fused: fused optimizer step: fused=True in the optimizer; costs nothing" in text
@@ -688,11 +688,11 @@ def test_what_makes_it_fit_is_said_for_the_code():
     (["llama-3-8b"], "did you mean --model llama-3-8b?"), (["7B"], "did you mean --params 7B?"),
     (["--params", "7B", "--memory", "24"], "has no unit; give a size such as 24GiB"),
     (["--params", "7B", "--gpu", "24GB"], "did you mean --memory 24GB?")])
-def test_an_error_says_what_to_type(words, hint):
+def test_an_error_names_what_to_type(words, hint):
     assert hint in one_line(gpuspy("estimate", *words), 2)
 
 
-def test_what_is_not_known_is_said_with_the_verdict():
+def test_unknowns_are_stated_with_the_verdict():
     assert "h100-80g: fits. Peak in the optimizer step, without activations: " in gpuspy(
         "estimate", "--params", "1e9", "--gpu", "h100", env={"COLUMNS": 200}).stdout
     assert "; activations are not included." in gpuspy("estimate", "--params", "1e9", "--gpu", "all", env={"COLUMNS": 200}).stdout
@@ -702,7 +702,7 @@ def test_what_is_not_known_is_said_with_the_verdict():
 
 
 @pytest.mark.parametrize("model", ["resnet-50", "vit-b-16", "bert-base-uncased"])
-def test_what_has_no_next_token_has_one_pass(model):
+def test_a_model_without_a_next_token_has_one_pass(model):
     words = ["--model", model, "--inference", "--batch", "32", "--gpu", "t4"]
     text = gpuspy("estimate", *words).stdout
     assert "forward pass" in text and "decode" not in text and "prompt" not in text and "activations" in text
@@ -787,7 +787,7 @@ def test_nonsense_numbers(option, value):
 
 @pytest.mark.parametrize("option", COUNTS)
 def test_huge_numbers_are_an_answer_or_a_line(option):
-    """Whatever can be typed is worked out, or refused in one line."""
+    """Whatever can be typed gets an answer or an error of one line."""
     base = ["--params", "7B"] if option in COUNTS[-10:] else LLAMA
     for value in ("1e6", "1e12"):
         done = gpuspy("estimate", *base, f"--{option}", value, "--json")
@@ -805,7 +805,7 @@ def test_huge_numbers_are_an_answer_or_a_line(option):
     (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--checkpointing", "selective-ops"], "selective-op"), (["--adapter", "lorra"], "lora"),
     (["--optimiser", "adam"], "--optimizer"), (["--gpuss", "4"], "--gpu"), (["--layers", "4"], "describe a model"),
     (["--gpus", "6", "--tp", "4"], "--gpus")])
-def test_slips_are_told(words, hint):
+def test_mistyped_options_get_a_hint(words, hint):
     base = [] if words[0] == "--model" else ["--model", "gpt2"]
     assert hint in one_line(gpuspy("estimate", *base, *words), 2)
 
@@ -816,7 +816,7 @@ def test_gpus_are_as_many_as_the_model_is_divided_among():
 
 
 def test_many_gpus_are_sorted():
-    """The smallest on which it fits first; then those on which it does not, the largest first."""
+    """First those on which it fits, the smallest first; then the others, the largest first."""
     shown = gpuspy("estimate", "--model", "llama-3-8b", "--precision", "bf16", "--batch", "2", "--gpu", "all").stdout
     rows = re.findall(r"┃ +([\d.]+) GiB  (fits|tight|does not fit)|[|] +([\d.]+) GiB  (fits|tight|does not fit)", shown)
     rows = [(row[1] or row[3], float(row[0] or row[2])) for row in rows]
@@ -838,7 +838,7 @@ def config(tmp_path, **more):
     return "--model", tmp_path / "config.json", "--batch", "8", "--seq", "128"
 
 
-def test_what_a_gpt_2s_configuration_says_of_its_layers(tmp_path):
+def test_layers_in_the_configuration_of_gpt_2(tmp_path):
     dropped = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     usual, masked, plain = (lines_of(*config(tmp_path, **more)) for more in
                             ({}, {"activation_function": "gelu"}, {"activation_function": "gelu", **dropped}))
@@ -905,7 +905,8 @@ RESERVED = [("vgg16", "adagrad", 480, 9726), ("vgg19", "adam", 339, 8310), ("mob
 
 @pytest.mark.parametrize("model, optimizer, batch, reserved", RESERVED)
 def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, batch, reserved):
-    """A percentage for fragmentation was 30 % too low for VGG, whose backward cannot use the segments of forward."""
+    """A fixed percentage for fragmentation was 30 % too low for VGG, whose backward pass cannot reuse the segments of
+    the forward pass."""
     size = ("--image", "86") if model[:3] in ("vgg", "mob", "res", "con", "mna", "reg") else ("--seq", "128")
     eager = ("--attention", "eager") if model == "t5-small" else ()  # as measured
     answer = gpuspy("estimate", "--model", model, "--batch", str(batch), "--precision", "fp32", "--optimizer", optimizer, *size, *eager,

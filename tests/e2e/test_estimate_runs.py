@@ -1,4 +1,4 @@
-"""docs/estimate.md says how near estimates come: the tables there are what the command gives today."""
+"""docs/estimate.md states how accurate estimates are: the tables there must be what the command gives today."""
 import re
 
 import pytest
@@ -7,7 +7,7 @@ import estimate_runs
 
 
 @pytest.mark.parametrize("name", estimate_runs.TABLES)
-def test_the_docs_say_what_the_command_says(name):
+def test_the_docs_agree_with_the_command(name):
     assert estimate_runs.written(estimate_runs.DOCS.read_text(), name) == estimate_runs.TABLES[name](), \
         "python3 tests/e2e/estimate_runs.py writes the tables anew"
 

@@ -1,4 +1,4 @@
-"""`gpuspy export`: what it writes reads as PyTorch's snapshot and agrees with the report; what it refuses."""
+"""`gpuspy export`: its output can be read as a PyTorch snapshot and agrees with the report; what it refuses."""
 import io
 import json
 import os
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Plain(pickle.Unpickler):
-    """Reads no class: the file is of dicts, lists, tuples, texts and numbers."""
+    """Loads no class: the file may contain dicts, lists, tuples, strings and numbers only."""
 
     def find_class(self, module, name):
         raise AssertionError((module, name))
@@ -32,7 +32,7 @@ def read(source):
 
 
 def totals_hold(snapshot):
-    """Each segment is full of its blocks, in order, and they add up, as memory_viz wants it."""
+    """The blocks of each segment fill it, in order, and their sizes add up, as memory_viz requires."""
     for s in snapshot["segments"]:
         at = s["address"]
         for b in s["blocks"]:
@@ -47,8 +47,8 @@ def totals_hold(snapshot):
 
 
 def unwound(snapshot, device=0):
-    """Going back from the segments through the trace, as memory_viz does, everything is found, and at the beginning of
-    a whole trace nothing is left."""
+    """Going back from the segments through the trace, as memory_viz does, finds every block, and nothing is left at the
+    beginning of a complete trace."""
     segments = {s["address"]: s["total_size"] for s in snapshot["segments"] if s["device"] == device}
     blocks = {b["address"]: b["size"] for s in snapshot["segments"] if s["device"] == device for b in s["blocks"]
               if b["state"] == "active_allocated"}
@@ -159,7 +159,7 @@ def test_a_moment_in_seconds(plain):
 
 
 def test_frames_are_shared(plain):
-    """One list a call path, however many events: that is what keeps the file small."""
+    """One list per call path, whatever the number of events: this keeps the file small."""
     out = plain.folder / "out.pickle"
     snapshot = export(plain, "--at", "end")
     freed = [e["frames"] for e in snapshot["device_traces"][0] if e["action"] == "free_requested"]
@@ -176,7 +176,7 @@ def test_stacks(plain):
     assert not any(f["filename"].endswith("script.py") for f in native["segments"][0]["frames"])
 
 
-# What memory_viz's own reader of pickles knows, of what Python writes with protocol 4.
+# The opcodes of Python's protocol 4 that memory_viz's own pickle reader supports.
 OPCODES = {"PROTO", "MARK", "STOP", "EMPTY_LIST", "APPENDS", "EMPTY_DICT", "SETITEMS", "TUPLE2", "NEWTRUE", "NEWFALSE", "LONG1",
            "BININT", "BININT1", "BININT2", "SHORT_BINUNICODE", "BINUNICODE", "MEMOIZE", "BINGET", "LONG_BINGET"}
 
@@ -238,11 +238,11 @@ def test_two_recordings_at_once(plain):
 
 @pytest.mark.parametrize("options, hint", [(["--at", "oom"], "did not run out"), (["-d", "5"], "GPU 5 holds no memory"),
                                            (["-p", "1"], "no such process"), (["-r", "3"], "no such process")])
-def test_what_is_not_there(plain, options, hint):
+def test_missing_processes_devices_and_failures(plain, options, hint):
     assert hint in export(plain, *options, code=1)
 
 
-def test_what_is_no_recording(plain, tmp_path):
+def test_files_that_are_not_recordings(plain, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("no database")
     for name in ("pipe", "text", "missing"):
@@ -256,7 +256,7 @@ def test_no_half_file_is_left(plain, tmp_path):
     out.write_text("before")
     bad = tmp_path / "bad.db"
     shutil.copy(plain.database, bad)
-    with open(bad, "r+b") as f:  # the rows' pages are gone
+    with open(bad, "r+b") as f:  # the pages of the rows are lost
         f.seek(3 * 4096)
         f.write(b"\xaa" * (bad.stat().st_size - 3 * 4096))
     done = plain.gpuspy("export", "-o", out, bad)
@@ -266,7 +266,7 @@ def test_no_half_file_is_left(plain, tmp_path):
 
 
 @pytest.mark.parametrize("name, why", [("no/such/x", "No such file"), (".", "directory"), ("/dev/full", "No space left")])
-def test_what_cannot_be_written(plain, name, why):
+def test_unwritable_output(plain, name, why):
     done = plain.gpuspy("export", "-o", name, plain.database)
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
@@ -376,7 +376,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert totals_hold(export(recording, "--at", "end")) == 5 * MIB
 
 
-def test_what_was_lost_is_said(plain, tmp_path):
+def test_losses_are_reported(plain, tmp_path):
     database = tmp_path / "run.db"
     shutil.copy(plain.database, database)
     with sqlite3.connect(database) as db:
@@ -386,7 +386,7 @@ def test_what_was_lost_is_said(plain, tmp_path):
 
 
 def grow(database, copies):
-    """The rows again and again, later: a long run."""
+    """Appends the rows again and again with later times: a long run."""
     with sqlite3.connect(database) as db:
         end = db.execute("SELECT max(alloc_ns + coalesce(life_ns, 0)) FROM allocation_row").fetchone()[0] + 1
         for _ in range(copies):
@@ -400,7 +400,7 @@ def grow(database, copies):
 
 @sanitized("it is about time and memory")
 def test_a_long_run_is_bounded(plain, tmp_path):
-    """The trace is cut, a message states that, and memory does not grow with the run."""
+    """The trace is cut, a message states so, and memory does not grow with the run."""
     big = tmp_path / "run.db"
     shutil.copy(plain.database, big)
     with sqlite3.connect(big) as db:

@@ -1,4 +1,5 @@
-"""Folded stacks, speedscope and pprof: read by flamegraph.pl and by `go tool pprof`, they weigh what the report says."""
+"""Folded stacks, speedscope and pprof: flamegraph.pl and `go tool pprof` read them, and their weights are those of the
+report."""
 import json
 import re
 
@@ -11,7 +12,7 @@ WHATS = ["peak", "oom", "end", "allocated", "waits", "copies"]
 
 
 def expected(report):
-    """By what is weighed: the total in bytes or ns."""
+    """By weight: the total in bytes or ns."""
     peaks = usual_peaks(report)
     return {"peak": sum(p["bytes"] for p in peaks), "end": sum(p["end_bytes"] for p in peaks),
             "allocated": sum(p["allocated_bytes"] for p in peaks),
@@ -76,14 +77,14 @@ def test_there_is_nothing(tmp_path_factory):
 @pytest.mark.parametrize("words", [["--what", "peak"], ["-f", "folded", "--what", "x"], ["-f", "csv", "--what", "peak"],
                                    ["-f", "folded", "--what", "peak", "--at", "1"], ["-f", "folded", "--tables", "sites"],
                                    ["-f", "csv", "--tables", "nothing"], ["-f", "folded", "--at", "soon"]])
-def test_what_makes_no_sense(words, tmp_path_factory):
+def test_impossible_input(words, tmp_path_factory):
     recording = one("ranks", tmp_path_factory)
     done = recording.gpuspy("export", *words, recording.database)
     assert done.returncode == 2 and done.stderr.startswith("gpuspy: export: ") and done.stderr.count("\n") == 1
 
 
 def test_speedscope(made):
-    """Its importer takes a sample's weight for its last frame; see its file-format-spec.ts."""
+    """Its importer assigns a sample's weight to the last frame; see its file-format-spec.ts."""
     report = made.report()
     want = {k: v for k, v in expected(report).items() if v}
     file = json.loads(export(made, "speedscope").read_text())

@@ -1,5 +1,5 @@
-"""CSV, JSON lines and OpenMetrics: read by Python's csv, DuckDB, promtool and Prometheus's own client, they say what
-the report says."""
+"""CSV, JSON lines and OpenMetrics: read by Python's csv, DuckDB, promtool and Prometheus's own client, they have the
+figures of the report."""
 import csv
 import json
 import re
@@ -143,7 +143,7 @@ def test_openmetrics(made):
     assert value_of(samples, "gpuspy_run_info") == len(report["run"]["processes"])
 
 
-def test_promtool_has_nothing_to_say(made):
+def test_promtool_reports_nothing(made):
     assert readers.promtool(export(made, "openmetrics").read_text()) == (0, "")
 
 

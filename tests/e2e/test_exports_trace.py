@@ -1,4 +1,4 @@
-"""The Chrome trace: Perfetto's own trace processor reads it, and finds what the report says."""
+"""The Chrome trace: Perfetto's own trace processor reads it and finds the figures of the report."""
 import json
 import sqlite3
 
@@ -64,7 +64,7 @@ def test_marks_nest_on_their_threads_and_failures_are_there(tmp_path_factory, tm
 
 
 def test_times_are_those_of_the_run(tmp_path_factory):
-    """Microseconds since the first process began; of a second one, after that."""
+    """Microseconds since the first process began, also for a second one."""
     recording = one("ranks", tmp_path_factory)
     with sqlite3.connect(recording.folder / "run.101.db") as db:
         db.execute("update process set start_real_ns = start_real_ns + 2000000000")
@@ -87,7 +87,7 @@ def test_one_pid_on_two_hosts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    """More events than a viewer takes: half a million, most of them waits; the peak is one event among them."""
+    """More events than a viewer can load: half a million, most of them waits; the peak is one of them."""
     recording = Recording(tmp_path_factory.mktemp("long"))
     with Rows(recording.database, seconds=100) as r:
         r.device()
@@ -107,7 +107,7 @@ def test_a_long_run_is_bounded(long, tmp_path):
     assert path.stat().st_size < 30 << 20 and resolution in long.reported and "waits and copies" in resolution
     waits = [e for e in trace["traceEvents"] if e.get("cat") == "wait"]
     all_ns = long.sql("select blocked_ns from sync order by blocked_ns desc")
-    assert 50_000 < len(waits) <= 100_000  # the longest ones, all of them
+    assert 50_000 < len(waits) <= 100_000  # the longest waits are all there
     assert min(round(e["dur"] * 1000) for e in waits) >= all_ns[len(waits)][0]
     left = sum(ns for ns, in all_ns) - sum(round(e["dur"] * 1000) for e in waits)
     assert f"the other {240_000 - len(waits)} took {left / 1e6:.0f} ms in total" in resolution

@@ -1,4 +1,5 @@
-"""CONTRIBUTING names where to add what, and in how many files: one of each that takes a row, in a scratch copy, which is built."""
+"""CONTRIBUTING names the files to change for each kind of extension: one row of each kind is added in a scratch copy,
+which is then built."""
 import os
 import re
 import shutil
@@ -7,7 +8,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-# what CONTRIBUTING calls it: [(file, text that is there, text that stands there then)]
+# kind in CONTRIBUTING: [(file, text there, text after the change)]
 ADDED = {
     "a GPU, what people call it": [
         ("analyzer/estimate/gpus.def", 'ALIAS("t4", "t4-16g")', 'ALIAS("t4", "t4-16g")\nALIAS("tesla-zero", "t4-16g")')],
@@ -47,7 +48,7 @@ ADDED = {
 }
 
 
-def test_as_many_files_as_contributing_says():
+def test_as_many_files_as_contributing_states():
     rows = re.findall(r"^\| (.+?) \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     assert len(rows) > 30
     for kind, edits in ADDED.items():

@@ -46,7 +46,7 @@ def test_jax_takes_three_quarters(recording):
 
 
 @pytest.mark.parametrize("name", ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
-def test_jax_takes_as_much_as_it_is_told(recording, name):
+def test_jaxs_setting_for_its_share_is_stated(recording, name):
     answer, _ = run(recording, JAX, **{name: ".4"})
     (took,) = answer["preallocations"]
     assert took["in_advance"] and abs(took["share"] - .4) < .001 and f"by {name}=.4)" in took["text"]
@@ -81,7 +81,7 @@ kept[0].block_until_ready()
 
 
 def test_inside_jaxs_pool(recording):
-    """With --inside-pools each array is an allocation at its line, and one that is dropped is freed."""
+    """With --inside-pools each array is an allocation at its line, and is freed when the array is deleted."""
     path = recording.folder / "script.py"
     path.write_text(INSIDE)
     env = recording.environment(LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1,

@@ -1,4 +1,4 @@
-"""The acceptance run and its kit, rehearsed where there is no GPU."""
+"""The acceptance run for GPUs and its kit, tested without a GPU."""
 import json
 import os
 import shutil
@@ -26,7 +26,7 @@ def has_gpu():
 
 @SANITIZED
 @pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
-def test_the_kit_is_small_and_says_what_it_could_not_run(tmp_path):
+def test_the_kit_is_small_and_states_what_it_could_not_run(tmp_path):
     build = tmp_path / "build"
     build.mkdir()
     for name in ("libgpuspy.so", "gpuspy"):

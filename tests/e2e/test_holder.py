@@ -1,11 +1,11 @@
-"""The statement that keeps memory which grows, as a guess from the source. The cases are those of issues in public
-trackers, each in a few lines of our own: SHAPES that leak, and LIKENESSES whose statement looks the same and keeps nothing."""
+"""The statement that keeps growing memory alive, guessed from the source. The cases are from issues in public trackers,
+reduced to a few lines: SHAPES leak; LIKENESSES have a statement that looks the same and keeps nothing."""
 import sqlite3
 import time
 
 import pytest
 
-# As much of PyTorch as a graph needs: a tensor refers to what it was computed from, until it is detached.
+# The part of PyTorch that a graph needs: a tensor refers to what it was computed from, until it is detached.
 TENSOR = """
 import ctypes
 lib = ctypes.CDLL("libcudart.so.13")
@@ -67,7 +67,7 @@ model = Net()
 
 
 def leaks(recording, body):
-    """Runs it until memory ends; the holders of the failure, and all that are named."""
+    """Runs it until it is out of memory; returns the holders of the failure and all that are named."""
     for path, text in (("_tensor.py", TENSOR), ("nn/modules/module.py", MODULE), ("__init__.py", ""),
                        ("nn/__init__.py", ""), ("nn/modules/__init__.py", "")):
         place = recording.folder / "torch" / path
@@ -98,7 +98,7 @@ SHAPES = {
     # jacobgil/pytorch-grad-cam 71, MarvinLvn/voice-type-classifier 12
     "predictions": ("predictions = []\nfor step in range(1000):\n    p = model(batch())\n    predictions.append(p)\n",
                     "predictions.append(p)"),
-    # nitrain/nitrain 27: each batch's outputs in a list of lists
+    # nitrain/nitrain 27: the outputs of each batch in a list of lists
     "list": ("def predict():\n    outs = [[]]\n    for step in range(1000):\n        out = model(batch())\n"
              "        outs[0].append(out)\n    return outs\npredict()\n", "outs[0].append(out)"),
     # pytorch/pytorch 1346: the gradients of the last step are in the graph of the next
@@ -180,7 +180,7 @@ def test_the_statement_that_keeps_it(recording, name):
 
 @pytest.mark.parametrize("name", LIKENESSES)
 def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
-    """Beside one that does, and where nothing else is to be found."""
+    """Neither if the statement that keeps the memory cannot be found, nor next to it."""
     start = ("from collections import deque\ntotal, logged, state, meter, window, hidden = 0, [], {}, Meter(), deque(maxlen=4), []\n"
              "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n")
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    keep(loss)\n")
@@ -222,8 +222,8 @@ def test_the_advice_names_the_guess_and_the_verdict_does_not(recording):
 @pytest.mark.parametrize("lines", ["a.append(loss)\n", "a = a + loss\n", "    " * 40 + "a\n", "((((((((\n", "'''\n",
                                    "x = [" + "a, " * 1000 + "]\n", "a[i] = loss; b += a\n", "try:\n", "def f(x): return x\n",
                                    "for a in b: for c in d: c.append(a)\n", "lambda: (yield)\n", "= = = :\n", "\\\n"])
-def test_source_that_is_no_program(recording, lines):
-    """What the recording says is its source: any text, at whatever line."""
+def test_source_that_is_not_a_program(recording, lines):
+    """The source text comes from the recording and may be any text at any line."""
     body = "losses = []\n" + LOOP + "    losses.append(loss)\n"
     leaks(recording, body)
     text = ("for loss in a:\n" + "    " + lines) + lines * min(20000, (250 << 10) // len(lines))

@@ -1,5 +1,5 @@
-"""The recorder does not harm its host: it waits neither for the dynamic loader nor for the program's own code, uses no
-descriptor of the program, and does not decide how the process ends. Each program runs bare and recorded."""
+"""The recorder does not harm its host: it does not wait for the dynamic loader or for the program's own code, uses no
+descriptor of the program, and does not change how the process ends. Each program runs with and without recording."""
 import subprocess
 import time
 
@@ -28,7 +28,8 @@ def did(done):
     ("first in constructor", "call", 0), ("warm then constructor", "call", 0), ("warm then constructor", "join", 0),
     ("warm then constructor", "call,join", 1), ("constructor beside first", "slow,call", 0)])
 def test_constructors_that_call_cuda(recording, how, constructor, extra):
-    """The thread in dlopen holds the loader's lock, and waits for the recorder or for a thread that is in it."""
+    """The thread in dlopen holds the loader's lock and waits for the recorder, or for a thread that is in the
+    recorder."""
     done = same_as_bare(recording, HOST, how, PLUGIN, HOST_CONSTRUCTOR=constructor)
     assert pairs_recorded(recording) == did(done) + extra  # the plugin counts as one pair
 
@@ -41,7 +42,7 @@ def test_a_python_extension_whose_constructor_calls_cuda(recording):
 
 
 def test_calls_from_within_dl_iterate_phdr(recording):
-    """Its lock is held there, while other threads load and unload libraries and call CUDA."""
+    """The loader's lock is held there, while other threads load and unload libraries and call CUDA."""
     done = same_as_bare(recording, HOST, "within iterations", PLUGIN)
     assert pairs_recorded(recording) == did(done)
 
@@ -55,7 +56,7 @@ def test_fork_handlers_that_call_cuda(recording, how):
 
 
 def test_fork_handlers_of_a_library_that_starts_before_the_recorder(recording):
-    """Of preloaded libraries the last one starts first."""
+    """Of several preloaded libraries, the last one is initialized first."""
     preload = f"{recording.environment()['LD_PRELOAD']}:{PLUGIN}"
     done = recording.run(HOST, "forks", HOST_CONSTRUCTOR="handlers", LD_PRELOAD=preload)
     assert pairs_recorded(recording) == did(done) + 2 * 20
@@ -77,7 +78,7 @@ def test_the_end_is_that_of_the_programs_last_thread(recording, how):
 
 @sanitized("a sanitizer's own threads take part")
 def test_the_only_thread_leaves_by_the_system_call(recording):
-    """SYS_exit (60 and 93 are its numbers), as under strict seccomp: its status is the process's."""
+    """SYS_exit (its numbers are 60 and 93), as under strict seccomp: its status becomes that of the process."""
     source = """import ctypes, platform
 pointer = ctypes.c_void_p()
 assert ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1000)) == 0

@@ -1,6 +1,5 @@
-"""Recordings that nobody made in good faith, or that a disk has damaged, through every view of every command: none
-crashes, hangs, lets an escape through to the terminal, prints JSON that is none, or ends with a status that is not
-in the contract."""
+"""Malicious recordings, and recordings damaged by a disk, in every view of every command: none crashes, hangs, sends an
+escape sequence to the terminal, prints invalid JSON, or ends with an undocumented status."""
 import json
 import os
 import random
@@ -21,7 +20,7 @@ COMMANDS = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer" / "command" / "com
 FORMATS = re.findall(r'^EXPORT(?:_RUN|_FOLDER)?\("([\w-]+)"', (ROOT / "analyzer" / "export" / "exports.def").read_text(), re.M)
 SECONDS = 60 if SAN else 20
 
-# By command: what it is called with; {db} is the recording, {good} a sound one, {out} a file to write.
+# The arguments of each command; {db} is the recording, {good} a sound one, {out} a file to write.
 VIEWS = {
     "run": [],  # reads no recording
     "attach": [],
@@ -39,12 +38,12 @@ VIEWS = {
     "check": ["--max-peak 1GiB --no-leaks --no-oom --max-syncs-per-step 2 --max-growth 1MiB/step {db}",
               "--max-peak 1GiB --json --junit {out} {db}", "--max-peak 'scope:step #=1GiB' {db}"],
     "symbolize": ["--output {out} {db}"],
-    "import": ["--output {out} {db}"],  # refused: it is a recording of gpuspy's own, or damaged
+    "import": ["--output {out} {db}"],  # refused: it is a recording by gpuspy, or damaged
     "whatif": ["{db}", "--json --search {db}", "--set expandable_segments:True --limit 1GiB {db}"],
     "calibrate": ["--output {out} {db}", "--output {out} --json --model gpt2 --batch 2 --seq 64 {db}"],
     "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],
-    "metrics": [],  # reads no file that it is given
+    "metrics": [],  # reads no file from its arguments
     "jupyter": [],
 } | {name: ["{db}", "--json {db}"] for name in ("tree", "table", "stats", "leaks", "timeline", "flame")}
 
@@ -54,7 +53,7 @@ NASTY = ["</script><img src=x onerror=alert(1)><!--", "\x1b[2J\x1b]0;owned\x07\x
 
 
 def sound(path):
-    """A run with something of all: steps, a leak, an OOM, waits, copies, marks, native frames."""
+    """A run with something of every kind: steps, a leak, an OOM, waits, copies, marks, native frames."""
     with Rows(path, seconds=20, rank=0) as r:
         db = r.db
         r.device()
@@ -80,7 +79,7 @@ def sound(path):
         r.oom(19, 30 * GIB, GIB, 24 * GIB, stack=keep)
 
 
-# ---------------------------------------------------------------- what is done to it
+# ---------------------------------------------------------------- how it is changed
 
 def names(db):
     for i, nasty in enumerate(NASTY):
@@ -241,14 +240,14 @@ def another_header(data, r):
     return bytes(data)
 
 
-# ---------------------------------------------------------------- what comes of it
+# ---------------------------------------------------------------- how the commands react
 
 ESCAPES = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]|\r(?!\n)|[\u202a-\u202e\u2066-\u2069]")
-WRITES_RAW = {"export"}  # for programs, not for eyes: each format's own tests read what was written
+WRITES_RAW = {"export"}  # for programs, not for people: the tests of each format read the output
 
 
 def view(words, folder):
-    """Runs one view; what is wrong with it, or nothing."""
+    """Runs one view; returns a description of the error, or nothing."""
     command = " ".join(words)
     try:
         done = subprocess.run([str(BUILD / "gpuspy"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -257,7 +256,7 @@ def view(words, folder):
     except subprocess.TimeoutExpired:
         return f"{command}: hangs"
     error = done.stderr.decode(errors="replace")
-    if done.returncode not in ((0, 1, 2, 3) if words[0] == "sql" else (0, 1, 3)):  # its question may be wrong
+    if done.returncode not in ((0, 1, 2, 3) if words[0] == "sql" else (0, 1, 3)):  # the query may be invalid for it
         return f"{command}: ended with {done.returncode}: {error[-3000:]}"
     if ESCAPES.search(error):
         return f"{command}: stderr has an escape: {error[:300]!r}"
@@ -311,7 +310,7 @@ def test_every_command_is_here():
 
 
 def test_a_sound_one(tmp_path, good):
-    """That the others fail is not what they are refused for."""
+    """All views accept a sound recording, so that failures of the others are due to their damage."""
     through_every_view(tmp_path, good, good)
     done = subprocess.run([str(BUILD / "gpuspy"), "report", "--json", good], stdout=subprocess.PIPE)
     report = json.loads(done.stdout)
@@ -340,7 +339,7 @@ def test_pages(tmp_path, good, change, seed):
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"hello\n" * 100, b"\x1b[2J" * 1000])
-def test_files_that_are_none(tmp_path, good, content):
+def test_files_of_another_kind(tmp_path, good, content):
     bad = tmp_path / "bad.db"
     bad.write_bytes(content)
     through_every_view(tmp_path, good, bad)

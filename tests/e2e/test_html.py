@@ -1,5 +1,5 @@
-"""`gpuspy report --html` without a browser: the file, its policy, and its data, read by a decoder of its own and held
-against plain SQL over the database and against the JSON report. What the page does with it: tests/browser."""
+"""`gpuspy report --html` without a browser: the file, its content policy, and its data, read by an independent decoder
+and compared with plain SQL on the database and with the JSON report. How the page shows it: tests/browser."""
 import base64
 import bisect
 import hashlib
@@ -59,7 +59,7 @@ def test_the_report_inside_is_the_report(run):
     assert data["categories"][-1] == "unknown" and data["source"] == "run.db"
 
 
-def test_moments_are_what_sql_says(run):
+def test_moments_agree_with_sql(run):
     data = page_of(run).data()
     serieses = each_sums(data)
     agrees(run.report("--top", "200"), data, serieses)
@@ -69,11 +69,11 @@ def test_moments_are_what_sql_says(run):
         if s.given["layer"] not in LAYERS:
             continue
         for i in chance.sample(range(len(s.time)), min(40, len(s.time))):
-            # at one nanosecond several things may happen: the moment is within it
+            # several events may have the same nanosecond: the moment may be between them
             ((same,),) = run.sql("SELECT count(*) FROM allocation_row WHERE alloc_ns = ?1 OR alloc_ns + life_ns = ?1", s.time[i])
             if same > 1:
                 continue
-            # free_ns of what is freed at the moment itself is not live any more
+            # an allocation that is freed at the moment itself does not count as live
             ((live, count),) = run.sql(
                 "SELECT coalesce(sum(bytes), 0), count(*) FROM allocation WHERE layer = ? AND space NOT IN (2, 6, 7) AND "
                 "device = ? AND alloc_ns <= ? AND (free_ns IS NULL OR free_ns > ?)",
@@ -110,7 +110,7 @@ def test_single_allocations_of_many_paths_are_those_of_the_largest(recording):
     with Rows(recording.database, seconds=40) as r:
         r.device()
         stacks = [r.stack("/home/me/train.py:9 <module>", f"/home/me/model.py:{i + 1} layer{i}") for i in range(300)]
-        for i in range(120000):  # a stack's blocks are as large as its number
+        for i in range(120000):  # the size of a stack's blocks is its number
             r.block(i * 3e-4, (i % 300 + 1) * 512, .3, stacks[i % 300], TENSOR, address=(i + 1) << 20)
     data = page_of(recording).data()
     (s,) = each_sums(data)
@@ -135,7 +135,7 @@ def test_a_moment_at_the_failure(recording):
     assert len(numbers(steps["starts"])) == steps["n"] + 1
 
 
-def test_a_long_run_is_thinned_and_says_so(recording):
+def test_a_long_run_is_thinned_and_states_so(recording):
     with Rows(recording.database) as r:
         r.device()
         stacks = [r.stack("/home/me/train.py:9 <module>", f"/home/me/model.py:{i + 1} layer{i}") for i in range(300)]
@@ -151,7 +151,7 @@ def test_a_long_run_is_thinned_and_says_so(recording):
     assert "peaks are exact" in data["resolution"]["text"]
     peak, gaps = series.given["peak"], [b - a for a, b in zip(series.time, series.time[1:])]
     near = sorted(gaps[peak - 20:peak + 20])[20]
-    assert near < sorted(gaps)[len(gaps) // 2] / 5  # looked at more closely
+    assert near < sorted(gaps)[len(gaps) // 2] / 5  # sampled more densely
 
 
 def test_marks_and_calls(recording):
@@ -274,7 +274,7 @@ def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
     assert (recording.folder / "out.html").stat().st_size < 10_000_000
     reported = data["resolution"]["text"]
     assert " long texts are cut." in reported if depth == 2 else "only the innermost call is shown." in reported
-    assert len(set(data["strings"])) == len(data["strings"]) > 1000  # the parts that distinguish them are kept
+    assert len(set(data["strings"])) == len(data["strings"]) > 1000  # the parts by which they differ are kept
     agrees(recording.report("--top", "200"), data, each_sums(data))
 
 
@@ -291,7 +291,7 @@ def test_the_resolution_can_count(recording, blocks, reported):
 
 
 def test_call_paths_without_room_are_merged_by_line_of_code(recording):
-    """2,000 call paths of three lines, all of which change at every moment: none is in an unnamed rest."""
+    """2,000 call paths of three lines, all of which change at every moment: none is missing from the series."""
     random.seed(7)
     lines = [f"/home/me/train.py:{n} step" for n in (11, 22, 33)]
     with Rows(recording.database, seconds=40) as r:

@@ -1,5 +1,5 @@
-"""Recordings that PyTorch made, read as they are. What a snapshot's events and blocks add up to is worked out here in
-another way than in gpuspy: forwards, from what each address did first."""
+"""Snapshots that PyTorch made, imported unchanged. The expected sums of events and blocks are computed here in another
+way than in gpuspy: forwards, from the first event of each address."""
 import collections
 import gzip
 import json
@@ -42,7 +42,7 @@ NAMED_CPP = frame(77, "c10::cuda::alloc", "/pytorch/c10/cuda/CUDACachingAllocato
 
 
 class Run:
-    """Makes a snapshot, event by event, and knows what must be seen of it."""
+    """Makes a snapshot, event by event, and keeps the expected results."""
 
     def __init__(self, timed=True, first_us=1_700_000_000_000_000):
         self.traces = collections.defaultdict(list)
@@ -70,7 +70,7 @@ class Run:
         self.event(device, "free_completed", address, size, line)
 
     def request_free(self, device, address):
-        """Another stream still uses the block; complete_free follows, or never"""
+        """Another stream still uses the block; free_completed follows, or never does"""
         size, frames = self.blocks.pop((device, address))
         self.waiting[device, address] = size, frames
         self.event(device, "free_requested", address, size)
@@ -83,7 +83,7 @@ class Run:
         self.event(device, "oom", free, size, line)
 
     def snapshot(self, last=None, expandable=False):
-        """`last`: a ring that kept so many events of each device"""
+        """`last`: only so many events of each device are kept, as in a ring buffer"""
         segments = []
         for (device, start), (size, frames) in self.segments.items():
             inside = sorted((a, n, f, state) for held, state in ((self.blocks, "active_allocated"), (self.waiting, "active_pending_free"))
@@ -138,7 +138,7 @@ def rounded(size):
 
 
 def expected(snapshot):
-    """By device: bytes allocated before the first event, at the end, at most; reserved before, at the end, at most."""
+    """By device: allocated bytes before the first event, at the end, at most; reserved bytes likewise."""
     segments = snapshot["segments"]
     figures = {}
     traces = snapshot["device_traces"]
@@ -153,7 +153,7 @@ def expected(snapshot):
                 freed_after[e["addr"]] = i
         size = {i: end[e["addr"]] if last.get(e["addr"]) == i and freed_after.get(e["addr"], -1) < i else rounded(e["size"])
                 for i, e in enumerate(events) if e["action"] == "alloc"}
-        # what was there before: freed without an allocation, or there at the end without one
+        # blocks from before the trace: freed without an allocation, or live at the end without one
         before, seen = 0, set()
         for e in events:
             if e["action"] in ("alloc", "free_requested") and e["addr"] not in seen:
@@ -190,7 +190,7 @@ def measured(db):
         for prefix, layer in layers.items():
             rows = db.execute("SELECT alloc_ns, free_ns, bytes FROM allocation WHERE layer = ? AND device = ?", (layer, device)).fetchall()
             changes = sorted([(at, 1, n) for at, _, n in rows] + [(to, 0, -n) for _, to, n in rows if to is not None])
-            # what was freed before and waits for another stream ends at once
+            # a block that was freed before and waits for another stream ends at once
             now = most = before = sum(n for at, to, n in rows if at == 0 and to != 0)
             for at, _, n in changes:
                 if at > 0:
@@ -202,7 +202,7 @@ def measured(db):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_every_protocol_is_read_alike(tmp_path, protocol):
+def test_every_protocol_is_read_equally(tmp_path, protocol):
     snapshot = usual_run().snapshot()
     for name in "a.pickle", "b.pickle.gz":
         file = write(tmp_path / name, snapshot, protocol)
@@ -286,7 +286,7 @@ def test_an_out_of_memory(tmp_path):
     assert "OUT OF MEMORY on GPU 0" in text and "with 9.00 MiB free, at train.py:12" in text
 
 
-def test_one_that_goes_on_is_not_fatal(tmp_path):
+def test_one_that_continues_is_not_fatal(tmp_path):
     run = Run()
     run.segment(0, 1 << 40, 60 * MIB)
     run.oom(0, 30 * MIB, 9 * MIB, line=12)
@@ -300,7 +300,7 @@ def test_pages_of_expandable_segments(tmp_path):
     base = 1 << 41
     run.event(0, "segment_map", base, 60 * MIB, 3)
     run.event(0, "segment_unmap", base + 20 * MIB, 20 * MIB, 4)
-    run.event(0, "segment_map", base + 20 * MIB, 40 * MIB, 5)  # 20 of it was there
+    run.event(0, "segment_map", base + 20 * MIB, 40 * MIB, 5)  # 20 MiB of it were already mapped
     run.event(0, "segment_unmap", base + 40 * MIB, 20 * MIB, 6)
     run.segments[0, base] = 40 * MIB, []
     db = imported(write(tmp_path / "s.pickle", run.snapshot(expandable=True)), tmp_path)
@@ -308,7 +308,7 @@ def test_pages_of_expandable_segments(tmp_path):
     assert live == 40 * MIB
 
 
-def test_what_a_snapshot_does_not_tell_stays_unknown(tmp_path):
+def test_data_missing_in_a_snapshot_is_unknown(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run(timed=False).snapshot())
     bare = usual_run().snapshot()
     bare["device_traces"] = [[]]
@@ -402,11 +402,11 @@ def test_a_ring_that_begins_while_memory_waits(tmp_path, last):
     db = imported(write(tmp_path / "s.pickle", snapshot), tmp_path)
     assert measured(db) == expected(snapshot)
     ends = db.execute("SELECT count(*) FROM pending_free WHERE done_ns IS NULL").fetchone()[0]
-    assert ends == 1  # the one of which the snapshot says so
+    assert ends == 1  # the one that the snapshot lists as pending
 
 
 def test_frees_without_their_completion_are_frees(tmp_path):
-    """Other writers of the format leave free_completed out."""
+    """Other writers of the format omit free_completed."""
     snapshot = usual_run().snapshot()
     snapshot["device_traces"] = [[e for e in t if e["action"] != "free_completed"] for t in snapshot["device_traces"]]
     db = imported(write(tmp_path / "s.pickle", snapshot), tmp_path)
@@ -468,7 +468,7 @@ def test_private_pools(tmp_path):
         run.free(0, BASE + (20 * k + 10) * MIB)
     snapshot = run.snapshot()
     snapshot["segments"][1]["segment_pool_id"] = (0, 3)
-    for event in snapshot["device_traces"][0]:  # as PyTorch writes since 2.10
+    for event in snapshot["device_traces"][0]:  # the form that PyTorch has written since 2.10
         if BASE + 40 * MIB <= event["addr"]:
             event["pool_id"] = (1, 0)
     db = imported(write(tmp_path / "s.pickle", snapshot), tmp_path)
@@ -481,7 +481,7 @@ def test_private_pools(tmp_path):
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("ids", [True, False])
 def test_the_replay_keeps_private_pools_apart(tmp_path, before, ids):
-    """What one private pool has free, no other one gets."""
+    """Free memory in one private pool is not used for another."""
     run = Run()
     for k in range(2 * before):
         run.segment(0, BASE + 20 * k * MIB, 20 * MIB)
@@ -531,7 +531,7 @@ def test_the_cache_of_pinned_memory(tmp_path, nested, first):
 
 
 def test_what_old_versions_leave_out(tmp_path):
-    """1.13: the list of segments alone; blocks without address and requested size, with a history in place of frames."""
+    """1.13: only the list of segments; blocks have no address or requested size, and a history instead of frames."""
     snapshot = usual_run().snapshot()
     for segment in snapshot["segments"]:
         for key in "segment_pool_id", "is_expandable", "frames", "requested_size":
@@ -574,7 +574,7 @@ def test_two_moments_are_compared_by_what_was_live(tmp_path):
 
 
 @pytest.mark.parametrize("action", ["free_completed", "snapshot"])
-def test_one_event_that_tells_nothing_is_no_history(tmp_path, action):
+def test_a_single_event_is_not_a_history(tmp_path, action):
     snapshot = usual_run().snapshot()
     snapshot["device_traces"] = [[{"action": action, "addr": 0x7f0000000000, "size": 512, "stream": 0, "frames": [], "time_us": 5}]]
     text = gpuspy("report", "--full", write(tmp_path / "s.pickle", snapshot)).stdout
@@ -591,8 +591,8 @@ def test_a_recording_that_ends_is_not_a_program_that_ends(tmp_path):
     assert "when the program ended" not in text
 
 
-def test_blocks_without_a_stack_are_no_gradients(tmp_path):
-    """They were there before the history, with stacks that nobody recorded."""
+def test_blocks_without_a_stack_are_not_gradients(tmp_path):
+    """They existed before the history, so their stacks were not recorded."""
     run = Run()
     run.segment(0, BASE, 200 * MIB)
     run.alloc(0, BASE, 100 * MIB, line=1)
@@ -622,7 +622,7 @@ def test_operations_of_autograd_are_named(tmp_path):
     assert "AddmmBackward0" in text and "unwind" not in text
 
 
-def test_the_first_step_of_an_optimizer_is_no_growth(tmp_path):
+def test_the_first_step_of_an_optimizer_is_not_growth(tmp_path):
     run = Run()
     run.segment(0, BASE, 400 * MIB)
     stack = [frame(76, "step", "/home/u/optimizer.py"), frame(533, "wrapper", "/usr/lib/python3/site-packages/torch/optim/optimizer.py"),
@@ -644,7 +644,7 @@ def test_a_part_of_it(tmp_path):
     gpuspy("import", file, "-o", tmp_path / "whole.db")
     whole, part = sqlite3.connect(tmp_path / "whole.db"), sqlite3.connect(tmp_path / "part.db")
     for device in 0, 1:
-        # a row that begins and ends in the part is the same there; what was live at its ends is live
+        # a row that begins and ends within the part is equal there; what was live at its borders is live
         rows = whole.execute("SELECT alloc_ns / 1000 + ? - 1, free_ns / 1000 + ? - 1, address, bytes FROM allocation WHERE "
                              "layer = 1 AND device = ?", (at[0], at[0], device)).fetchall()
         want = sorted((max(a, first - 1), f if f is not None and f <= last else None, address, n) for a, f, address, n in rows
@@ -659,8 +659,9 @@ def test_a_part_of_it(tmp_path):
     assert not (tmp_path / "no.db").exists()
 
 
-def test_a_snapshot_comes_out_as_it_went_in(tmp_path):
-    """Segments without a block, what was there before the history, frees that wait, pages: no more events and no fewer."""
+def test_an_imported_snapshot_is_exported_unchanged(tmp_path):
+    """Segments without a block, blocks from before the history, pending frees, mapped pages: exactly the same
+    events."""
     run = waiting_run()
     for start in 2 << 40, 3 << 40:
         run.segment(0, start, 20 * MIB)
@@ -683,13 +684,14 @@ def test_a_snapshot_comes_out_as_it_went_in(tmp_path):
                      [(b["address"], b["size"], b["state"]) for b in x["blocks"]]) for x in sorted(s["segments"], key=lambda x: x["address"])]
         assert state(again) == state(snapshot)
         want = events(snapshot)
-        if snapshot["device_traces"][0][0]["action"] == "free_completed":  # of a free that the ring lost
+        if snapshot["device_traces"][0][0]["action"] == "free_completed":  # the free itself was lost from the ring buffer
             want = want[0], want[1][1:]
         assert events(again) == want
 
 
-def test_lists_that_are_alike_and_grow_apart(tmp_path):
-    """Equal call stacks are kept once, which must not be seen: of thousands of frames, grown in batches, shared by dicts."""
+def test_equal_lists_that_become_different(tmp_path):
+    """Equal call stacks are stored once, which must not be visible: thousands of frames, appended in batches, shared by
+    dicts."""
     run = Run()
     run.segment(0, BASE, 400 * MIB)
     common = [frame(k, f"f{k}") for k in range(2500)]
@@ -757,7 +759,7 @@ def test_damaged_files_get_one_line(tmp_path):
             json.loads(done.stdout)
 
 
-def test_other_files_are_what_they_were(tmp_path):
+def test_other_files_are_unchanged(tmp_path):
     for name, data in ("empty", b""), ("text", b"hello\n" * 99), ("pickle", pickle.dumps(7)), ("dict", pickle.dumps({"a": 1})):
         (tmp_path / name).write_bytes(data)
         done = gpuspy("report", name, cwd=tmp_path, code=3)
@@ -772,7 +774,7 @@ def test_what_real_gpus_gave(tmp_path, file):
         snapshot = pickle.load(f)
     if isinstance(snapshot, list):
         snapshot = {"segments": snapshot, "device_traces": []}
-    for segment in snapshot["segments"]:  # old ones do not say where a block lies
+    for segment in snapshot["segments"]:  # old ones do not give the addresses of blocks
         at = segment["address"]
         for block in segment["blocks"]:
             block.setdefault("address", at)
@@ -787,7 +789,7 @@ def test_what_real_gpus_gave(tmp_path, file):
 
 @pytest.mark.skipif(not REAL, reason="no recordings of real GPUs here")
 def test_the_real_out_of_memory():
-    """PyTorch 2.8 on an A100: asked 5,308,694,528 B with 95,682,560 free; kept activations of three lines."""
+    """PyTorch 2.8 on an A100: requested 5,308,694,528 B with 95,682,560 free; kept activations of three lines."""
     file = next(f for f in REAL if f.name.startswith("b5ef67ce"))
     oom = json.loads(gpuspy("report", "--json", file).stdout)["oom"][0]
     assert (oom["requested_bytes"], oom["free_bytes"], oom["device"]) == (5_308_694_528, 95_682_560, 1)
@@ -796,7 +798,7 @@ def test_the_real_out_of_memory():
 
 
 def test_one_moment_passes_no_limit_of_a_peak(tmp_path):
-    """What was live is the least that the peak can have been."""
+    """The memory that was live is a lower bound of the peak."""
     snapshot = usual_run().snapshot()
     snapshot["device_traces"] = [[] for _ in snapshot["device_traces"]]
     file = write(tmp_path / "s.pickle", snapshot)

@@ -1,5 +1,5 @@
-"""Exports of Nsight Systems, read as they are. Small ones are made here, in the forms that its versions gave them; what
-real ones come to is worked out with queries of their own."""
+"""Exports of Nsight Systems, imported unchanged. Small ones are made here in the formats of its versions; for real ones
+the expected sums come from queries of this file."""
 import collections
 import gzip
 import json
@@ -119,7 +119,7 @@ class Export:
         self.correlation += 1
         both = dict(globalTid=HOST | pid << 24 | tid, correlationId=self.correlation, returnValue=0)
         self.row("CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=end, eventClass=0, nameId=self.string(name), **both)
-        if chain is not None and self.year < 2023:  # seen a second time, from outside
+        if chain is not None and self.year < 2023:  # counted again, from outside
             plain = re.sub(r"_v\d{4,}$", "", name)
             self.row("CUPTI_ACTIVITY_KIND_RUNTIME", start=start - 5, end=end + 5, eventClass=1, nameId=self.string(plain),
                      callchainId=chain, **both)
@@ -183,18 +183,18 @@ def usual(path, year=2026, memory=False):
     return e.done()
 
 
-# ---------------------------------------------------------------- every form
+# ---------------------------------------------------------------- every format
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("year", [2021, 2023, 2026])
-def test_every_form_is_read_alike(tmp_path, year, packed):
+def test_every_form_is_read_equally(tmp_path, year, packed):
     file = usual(tmp_path / "x.sqlite", year)
     if packed:
         (tmp_path / "x.sqlite.gz").write_bytes(gzip.compress(file.read_bytes()))
         file = tmp_path / "x.sqlite.gz"
     found = imported(file, tmp_path)
     assert set(found) == {7, 8}
-    longer = 10 if year < 2023 else 0  # the call that has a chain was seen from further outside
+    longer = 10 if year < 2023 else 0  # the call with a chain is measured from further outside
     for pid, db in found.items():
         assert db.execute("SELECT direction, host_memory, async, api, count(*), sum(bytes), sum(blocked_ns), min(device), "
                           "min(stream) FROM copies GROUP BY direction ORDER BY direction").fetchall() == \
@@ -245,7 +245,7 @@ def test_lines_steps_and_gates(tmp_path):
 
 
 def test_memory_without_the_option_is_unknown_everywhere(tmp_path):
-    for year in 2021, 2026:  # the table is there and empty, or not there
+    for year in 2021, 2026:  # the table is empty, or missing
         file = usual(tmp_path / "x.sqlite", year)
         text = one_line(gpuspy("report", file).stdout)
         assert UNKNOWN in text and "Whether memory ran out is unknown" in text and "no GPU memory was allocated" not in text
@@ -337,10 +337,10 @@ def test_copies_without_a_call_of_their_own(tmp_path):
 def test_each_wait_counts_once(tmp_path):
     e = Export(tmp_path / "x.sqlite")
     e.wait("cudaStreamSynchronize_v3020", 1000, 2000, 3)
-    e.wait("cudaDeviceSynchronize_v3020", 3000, 4000, 1)  # 2023 and 2024 call it an event's
+    e.wait("cudaDeviceSynchronize_v3020", 3000, 4000, 1)  # 2023 and 2024 give it the name of an event's call
     e.wait("cudaEventSynchronize_v3020", 5000, 6000, 1, event=3)
     e.wait("cuCtxSynchronize", 7000, 8000, 4)
-    e.wait("cuStreamSynchronize_ptsz", 7100, 7900, 3)     # within it, so a part of it
+    e.wait("cuStreamSynchronize_ptsz", 7100, 7900, 3)     # inside of the previous one, so not counted again
     e.wait("cuStreamSynchronize_ptsz", 7100, 7900, 3, tid=9)
     e.wait("cudaEventQuery_v3020", 9000, 9500, 1, event=3)
     e.wait("cudaStreamWaitEvent_v3020", 10_000, 10_500, 2)
@@ -425,7 +425,7 @@ def test_two_exports_side_by_side(tmp_path):
     assert len(json.loads(done.stdout)["run"]["processes"]) == 3
 
 
-def test_gpuspys_own_database_is_read_as_ever(tmp_path):
+def test_gpuspys_own_database_is_read_as_before(tmp_path):
     usual(tmp_path / "x.sqlite")
     gpuspy("import", "x.sqlite", "-o", "run.db", cwd=tmp_path)
     before = (tmp_path / "run.db").read_bytes()
@@ -518,7 +518,7 @@ def test_views_and_triggers_of_the_file_do_nothing(tmp_path):
 
 
 def test_a_table_without_end(tmp_path):
-    """Pages that each point to one next page hundreds of times: few bytes, rows without end"""
+    """Pages that each point to the same next page hundreds of times: few bytes, but endless rows"""
     e = Export(tmp_path / "x.sqlite")
     for i in range(20_000):
         e.db.execute("INSERT INTO StringIds VALUES(?, ?)", (i + 1, "x" * 40)) if i else e.string("cudaMemcpy_v3020")
@@ -532,7 +532,7 @@ def test_a_table_without_end(tmp_path):
     cells = int.from_bytes(data[at + 3:at + 5], "big")
     child = int.from_bytes(data[at + 12:at + 14], "big") + at
     first = data[child:child + 4]
-    # a chain of copies of the root, each of whose cells points to the next copy
+    # a chain of copies of the root: each cell points to the next copy
     levels, pages = 6, len(data) // size
     for level in range(levels):
         page = bytearray(data[at:at + size])
@@ -573,7 +573,7 @@ def test_damaged_files_get_one_line(tmp_path):
         assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_what_unpacks_without_end_is_refused(tmp_path):
+def test_endless_compressed_data_is_refused(tmp_path):
     whole = usual(tmp_path / "x.sqlite").read_bytes()
     file = tmp_path / "bomb.sqlite.gz"
     with gzip.open(file, "wb") as f:
@@ -597,7 +597,7 @@ def test_more_processes_than_anybody_has(tmp_path):
     assert "no CUDA calls" in refused(e.done())
 
 
-# ---------------------------------------------------------------- real ones
+# ---------------------------------------------------------------- real files
 
 WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaThreadSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
          "cuEventSynchronize", "cuCtxSynchronize"}

@@ -1,4 +1,4 @@
-"""Recordings of other tools that are odd, damaged or given by mistake: right figures or one line of error."""
+"""Unusual or damaged recordings of other tools, and files given by mistake: correct figures or one line of error."""
 import bz2
 import copy
 import gzip
@@ -30,7 +30,8 @@ def write_json(path, events):
 
 
 def peak_kib(*words):
-    """The most memory that a program had. One in between starts it: a child counts what its parent had."""
+    """The most memory that a program had. It is started through an intermediate process, because a child's count
+    includes its parent's memory."""
     between = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     return int(subprocess.run([sys.executable, "-c", between, *words], stdout=subprocess.PIPE, check=True).stdout)
@@ -40,7 +41,7 @@ def peak_kib(*words):
 
 @pytest.mark.parametrize("protocol", [0, 2])
 def test_frames_of_their_own_are_kept_once(tmp_path, protocol):
-    """Written by something that copies (copy.deepcopy, JSON and back): no event shares its frames with another. Protocol 0
+    """Written by a program that copies objects (copy.deepcopy, JSON and back): events do not share their frames. Protocol 0
     adds the items of lists and dicts one by one."""
     run = Run()
     run.segment(0, BASE, 400 * MIB)
@@ -102,7 +103,8 @@ def test_events_without_which_the_others_mean_nothing(tmp_path, skipped, missing
 # ---------------------------------------------------------------- traces
 
 def test_a_trace_that_does_not_fit_in_memory(tmp_path):
-    """Its records are sorted in pieces on the disk: in any order of the file, each event gets its own call stack."""
+    """Its records are sorted in parts on the disk: whatever their order in the file, each event gets its own call
+    stack."""
     trace, n = Trace(), 100_000
     for k in range(n):
         at = trace.us + 100 * k
@@ -176,7 +178,7 @@ def test_rocm_counts_cpus_when_it_numbers_gpus(tmp_path, memory, names, device, 
 
 
 def test_a_trace_of_an_intel_gpu(tmp_path):
-    """Its calls are not CUDA's: copies are known from the GPU's side, waits are not"""
+    """Its calls are not CUDA's: copies are known from the GPU's side, waits are unknown"""
     events = [slice_of("xpu_runtime", "urEnqueueUSMMemcpy", 1000, 5, correlation=1),
               slice_of("gpu_memcpy", "Memcpy M2D (MEMORY(Unknown) -> DEVICE)", 1015, 20, 7, correlation=1, bytes=4096, device=0, stream=0),
               slice_of("gpu_memcpy", "Memcpy D2M", 1035, 20, 7, correlation=2, bytes=512, device=0, stream=0),

@@ -1,4 +1,4 @@
-"""Device memory profiles of JAX, read as they are, and compared with a reading of the protobuf of this file's own."""
+"""Device memory profiles of JAX, imported unchanged, and compared with a protobuf reader in this file."""
 import collections
 import gzip
 import json
@@ -242,7 +242,7 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
     profile.write(tmp_path / "p.prof")
     (tmp_path / "temporary").mkdir()
     query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
-    code = 1 if view[0] in ("check", "timeline") else 0  # CUDA allocations is unknown, and the course
+    code = 1 if view[0] in ("check", "timeline") else 0  # these need CUDA allocations or their course over time, which are unknown
     gpuspy(*view, "p.prof", *query, cwd=tmp_path, code=code, TMPDIR=str(tmp_path / "temporary"))
     assert not list((tmp_path / "temporary").iterdir())
 
@@ -250,7 +250,7 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
 MOMENT = "a JAX device memory profile records one moment, without times and frees"
 
 
-def test_what_a_profile_lacks_is_unknown(tmp_path):
+def test_data_missing_in_a_profile_is_unknown(tmp_path):
     profile = Profile()
     profile.sample(1, 4096, [HERE])
     file = profile.write(tmp_path / "p.prof")

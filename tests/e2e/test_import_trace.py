@@ -1,5 +1,5 @@
-"""Traces of torch.profiler, read as they are. What their events add up to is worked out here in another way than in
-gpuspy: from the JSON as a whole, without its order."""
+"""Traces of torch.profiler, imported unchanged. The expected sums are computed here in another way than in gpuspy: from
+the whole JSON, independent of its order."""
 import bisect
 import collections
 import gzip
@@ -112,8 +112,8 @@ def memory_events(document):
 
 
 def expected_memory(document):
-    """By device (-1: CPU): allocations and bytes in the trace, live at most and at the end, live before it as far as
-    it was freed."""
+    """By device (-1: CPU): allocations and bytes in the trace, the maximum, what is live at the end, and what was live
+    before it if the trace frees it."""
     figures = {}
     for e in memory_events(document):
         a = e["args"]
@@ -189,7 +189,7 @@ def test_what_real_gpus_gave(tmp_path, file):
     got, want = measured_memory(db), expected_memory(document)
     for f in (*got.values(), *want.values()):
         if "Addr" not in memory_events(document)[0]["args"]:
-            f.pop("most")  # events of one microsecond have no order
+            f.pop("most")  # the order of events in the same microsecond is unknown
     assert got == want
     assert measured_calls(db) == expected_calls(document)
     steps = {e["name"] for e in document["traceEvents"] if e.get("name", "").startswith("ProfilerStep#") and e.get("ph") == "X"}
@@ -203,7 +203,7 @@ def test_what_real_gpus_gave(tmp_path, file):
 
 @pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
 def test_operators_of_real_traces(tmp_path, file):
-    """The innermost operator that holds a memory event, where no two begin or end at its microsecond"""
+    """The innermost operator around a memory event, if no two operators begin or end at its microsecond"""
     document = json.loads(gzip.open(file).read())
     base = min(us(e) for e in document["traceEvents"] if e.get("cat") in ("cpu_op", "Operator", "user_annotation"))
     operators, edges = collections.defaultdict(list), collections.defaultdict(set)
@@ -244,7 +244,7 @@ def test_a_real_memory_timeline(tmp_path, file):
     got = measured_memory(imported(file, tmp_path))
     assert list(got) == [0] and got[0]["end"] == now
     assert got[0]["before"] == sum(n for at, action, n, _ in moments if at == -1)
-    assert abs(got[0]["most"] - most) <= max(abs(m[2]) for m in moments)  # a new version counted twice for a moment
+    assert abs(got[0]["most"] - most) <= max(abs(m[2]) for m in moments)  # for a moment, the old and the new version are both counted
 
 
 # --- made-up traces ------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def stack_names(db, allocation_bytes):
     return names
 
 
-def test_slices_of_other_threads_hold_nothing(tmp_path):
+def test_slices_of_other_threads_do_not_count(tmp_path):
     trace = Trace()
     trace.slice("python_function", "a.py(1): outer", 10, 100)
     trace.slice("cpu_op", "aten::on_another_thread", 10, 100, tid=200)
@@ -328,7 +328,7 @@ def test_addresses_in_names_do_not_make_functions(tmp_path):
 def test_without_addresses_totals_are_right(tmp_path):
     trace = usual_trace(addresses=False)
     first = min(us(e) for e in trace.events)
-    trace.memory(first - 10, 0, -7 * 512 * 1000)  # was there before
+    trace.memory(first - 10, 0, -7 * 512 * 1000)  # existed before the trace
     file = trace.write(tmp_path / "t.json")
     assert measured_memory(imported(file, tmp_path)) == expected_memory(trace.document())
 
@@ -460,7 +460,7 @@ def test_cpu_tensors(tmp_path):
     assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies", "segments", "pinned"}
 
 
-def test_a_trace_without_memory_says_so(tmp_path):
+def test_a_trace_without_memory_states_so(tmp_path):
     trace = Trace()
     trace.slice("cpu_op", "aten::empty", 10, 10)
     trace.slice("cuda_runtime", "cudaDeviceSynchronize", 20, 5)
@@ -556,7 +556,7 @@ def one_line_error(file, code=3):
     return done.stderr
 
 
-def test_other_json_is_what_it_was(tmp_path):
+def test_other_json_is_unchanged(tmp_path):
     for name, text in ("object", '{"a": [1, 2, {"b": 3}]}'), ("list", "[1, 2, 3]"), ("number", "17"), ("open", "{"), \
             ("lists", "[[1,2,3]]"), ("objects", '[{"a": 1}]'), ("word", "[tru"), ("brace", "{]"), ("deep", "[" * 100000):
         (tmp_path / name).write_text(text)
@@ -640,7 +640,7 @@ def peak_kib(*words):
 
 
 def test_many_threads_cost_what_their_events_cost(tmp_path):
-    """Each thread's stacks were numbered on from those of all others, in an array for each thread."""
+    """Every thread's stacks used to be numbered after those of all others, in one array for each thread."""
     peaks = []
     for threads in 1, 500:
         trace = Trace()
@@ -693,14 +693,14 @@ def test_a_trace_recorded_here(tmp_path):
     subprocess.run([python, "-c", RECORD], cwd=tmp_path, check=True, capture_output=True)
     document = json.loads((tmp_path / "real.json").read_text())
     db = imported(tmp_path / "real.json", tmp_path)
-    if isinstance(document, list):  # built without Kineto: operators only
+    if isinstance(document, list):  # from a PyTorch without Kineto: operators only
         document = {"traceEvents": document}
     assert measured_memory(db) == expected_memory(document)
     assert "torch.profiler trace" in gpuspy("report", tmp_path / "real.json").stdout
 
 
 def test_sizes_that_only_calls_know(tmp_path):
-    """HIP: the GPU's side has no bytes, its call has them as a text. One without either is counted."""
+    """HIP: the events of the GPU have no sizes, its calls have them as text. A copy without either is counted."""
     trace = Trace()
     for i, (call, name, more) in enumerate((
             ("hipMemcpyWithStream", "Memcpy HtoD (Host -> Device)", {"size": "2560", "kind": "1"}),
@@ -712,8 +712,8 @@ def test_sizes_that_only_calls_know(tmp_path):
         trace.slice(cat, name, 20 + 50 * i, 10, "stream 0", correlation=i + 1, device=2, stream=0)
     file = trace.write(tmp_path / "t.json")
     db = imported(file, tmp_path)
-    assert db.execute("SELECT bytes, direction, device, blocked_ns FROM copy").fetchall() == [(2560, 0, 2, 30000)]
-    assert db.execute("SELECT bytes, device, blocked_ns FROM memset").fetchall() == [(5 << 32, 2, 30000)]
+    assert db.execute("SELECT bytes, direction, device, blocked_ns FROM copy").fetchall() == [(2560, 0, 0, 30000)]  # the only GPU that the trace names
+    assert db.execute("SELECT bytes, device, blocked_ns FROM memset").fetchall() == [(5 << 32, 0, 30000)]
     text = " ".join(gpuspy("report", file).stdout.split())
     assert "left out 2 calls that copied or filled memory: the trace has no size" in text
     assert "impossible" not in text
@@ -730,7 +730,7 @@ def test_a_byte_order_mark(tmp_path):
 @pytest.mark.parametrize("name, head, tool", [
     ("t.pt.trace.json.zst", b"\x28\xb5\x2f\xfd", "zstd -d"), ("t.json.xz", b"\xfd7zXZ\0", "xz -dk"),
     ("t.json.bz2", b"BZh91AY", "bzip2 -dk"), ("t.zip", b"PK\x03\x04", "unzip")])
-def test_other_packers_are_refused_with_what_to_do(tmp_path, name, head, tool):
+def test_other_compressions_are_refused_with_advice(tmp_path, name, head, tool):
     (tmp_path / name).write_bytes(head + bytes(99))
     for command in "report", "import":
         error = gpuspy(command, name, cwd=tmp_path, code=3).stderr

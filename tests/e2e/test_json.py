@@ -1,5 +1,5 @@
-"""The contract of `gpuspy report --json`: every field by name and type, on a run that dies of OOM and
-on one that does not; and figures that agree with plain SQL over the database and with each other."""
+"""The contract of `gpuspy report --json`: every field by name and type, for a run that fails with OOM and one that does
+not; and its figures agree with plain SQL on the database and with each other."""
 import math
 import re
 import subprocess
@@ -127,7 +127,7 @@ def test_every_field_and_its_type(run):
     check(run.json, CONTRACT, "report")
     full = [k for k in CONTRACT if isinstance(run.json[k], list) and run.json[k]]
     assert {"devices", "peak", "timeline", "sync", "transfers", "fragmentation", "churn", "advice"} <= set(full)
-    assert bool(run.json["oom"]) != bool(run.json["leaks"])  # one run shows the one, the other the other
+    assert bool(run.json["oom"]) != bool(run.json["leaks"])  # one run has an OOM, the other leaks
     assert run.json["schema"] == 1
 
 
@@ -141,7 +141,7 @@ def test_a_budget(run):
 
 
 def peak_by_hand(rows):
-    """Frees come before allocations of the same time."""
+    """A free comes before an allocation of the same time."""
     events = [(at, 1, bytes_) for at, _, bytes_ in rows] + [(free, 0, -bytes_) for _, free, bytes_ in rows
                                                           if free is not None]
     live = count = 0
@@ -172,7 +172,7 @@ def test_the_peak_is_that_of_the_rows(run):
 
 
 def test_waits_sum_to_the_rows(run):
-    """Waits are rows of sync, and copies that held the host: see analyzer/question/sync.c."""
+    """Waits are the rows of sync plus copies that blocked the host: see analyzer/question/sync.c."""
     (waited,), = run.sql("SELECT sum(blocked_ns) / 1e9 FROM syncs")
     (copied,), = run.sql("SELECT total(blocked_ns) / 1e9 FROM copies WHERE (async = 0 OR host_memory = 'pageable') "
                          "AND (direction = 'd2h' OR (direction = 'h2d' AND bytes > 65536))")
@@ -207,7 +207,7 @@ def test_the_parts_sum_to_the_device(run):
 
 
 def test_one_number_of_events(run):
-    """The line at exit, meta, the text and the JSON; and it is what the rows hold."""
+    """The line at exit, meta, the text and the JSON have the same number, which is that of the rows."""
     reported = int(re.search(r"gpuspy: ([\d,]+) events", run.reported)[1].replace(",", ""))
     (meta,), = run.sql("SELECT value FROM meta WHERE key = 'events'")
     rows = sum(run.sql(f"SELECT count(*) FROM {t}")[0][0] for t in (
@@ -247,7 +247,7 @@ def test_a_cut_list_keeps_the_heaviest(run):
 
 
 def test_jq_reads_it(run):
-    """Nothing but JSON on stdout, and no NaN in it, which strict readers refuse."""
+    """stdout contains JSON only, without NaN, which strict readers refuse."""
     text = run.gpuspy("report", "--json", run.database).stdout
     assert "NaN" not in text and "Infinity" not in text
     done = subprocess.run(["/usr/bin/python3", "-c", "import json, sys; json.load(sys.stdin)"], input=text, text=True)

@@ -1,4 +1,5 @@
-"""gpuspy jupyter install: the kernel's file, and a real kernel where Jupyter can be had (scripts/setup-validators.sh)."""
+"""gpuspy jupyter install: the kernel's file, and a real kernel if Jupyter is installed
+(scripts/setup-validators.sh)."""
 import json
 import os
 import shutil
@@ -61,7 +62,7 @@ def test_where_it_goes(install, tmp_path, words, more, where):
     (["install", "--python", "/usr/bin/python3", "--prefix", "x"], 3, "-m pip install ipykernel"),
     (["install", "--python", "/nowhere/python"], 3, "does not exist"), (["install", "--python", "/bin/true"], 3, "not a Python"),
     (["install", "--prefix", "/proc/self/no"], 3, "cannot create the folder")])
-def test_what_is_wrong_is_one_line(install, words, code, error):
+def test_an_error_is_one_line(install, words, code, error):
     done = install(*words)
     if "ipykernel" in error and subprocess.run(["/usr/bin/python3", "-c", "import ipykernel"], stderr=subprocess.DEVNULL).returncode == 0:
         pytest.skip("this Python has ipykernel")

@@ -1,4 +1,4 @@
-"""GPUSPY_KEEP: a recording of bounded size against one of the same program in full, which is the oracle."""
+"""GPUSPY_KEEP: a recording of bounded size, compared with a full recording of the same program."""
 import contextlib
 import random
 import signal
@@ -15,7 +15,7 @@ PROGRAMS = BUILD / "programs"
 LASTING = PROGRAMS / "lasting"
 ROUNDS = 110000
 BOUND = 32 << 20
-SPARE = 1 << 20  # what the last commit and the pages of the tables may add to the limit that gpuspy sets itself
+SPARE = 1 << 20  # what the last commit and the tables' pages may add to gpuspy's own limit
 
 
 def record(recording, **more):
@@ -24,7 +24,7 @@ def record(recording, **more):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """(in full, bounded, the largest size that the bounded one had on disk)"""
+    """(full recording, bounded recording, the largest size of the bounded one on disk)"""
     full, kept = Recording(tmp_path_factory.mktemp("full")), Recording(tmp_path_factory.mktemp("kept"))
     first = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=full.folder,
                              env=full.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB"))
@@ -45,7 +45,7 @@ def watch_size(child, folder):
 
 
 def totals(recording, table, kind):
-    """(count, bytes) of the rows that are there and, in a bounded recording, of those that are not."""
+    """(count, bytes) of the existing rows plus, in a bounded recording, of the removed ones."""
     rows = recording.sql(f"SELECT count(*), total(bytes) FROM {table}")[0]
     removed = recording.sql("SELECT total(count), total(bytes) FROM removed WHERE what=?", kind)[0] if recording.sql(
         "SELECT 1 FROM sqlite_master WHERE name='removed'") else (0, 0)
@@ -89,7 +89,7 @@ def test_waits_and_copies_are_those_of_the_whole_run(pair):
     full, kept = (recording.report("--top", "100000") for recording in pair[:2])
     def copies(report):
         return sorted((t["direction"], t["count"], t["bytes"], t["site"]["line"]) for t in report["transfers"])
-    def waits(report): # cudaFree waits as long as it takes, and short ones are not recorded
+    def waits(report): # the duration of cudaFree varies, and short waits are not recorded
         return sorted((w["pattern"] or "", w["count"], w["site"]["line"]) for w in report["sync"] if w["count"] >= ROUNDS)
     assert copies(full) == copies(kept)
     assert waits(full) == waits(kept) and len(waits(kept)) == 2
@@ -100,12 +100,13 @@ def test_the_timeline_is_of_the_whole_run(pair):
     a, b = (recording.report()["timeline"][0]["points"] for recording in (full, kept))
     assert max(bytes_ for _, bytes_ in a) == max(bytes_ for _, bytes_ in b)
     low = min(bytes_ for seconds, bytes_ in a[len(a) // 4:])
-    assert min(bytes_ for seconds, bytes_ in b[len(b) // 4:]) >= 0.8 * low  # not what only the remaining rows add up to
+    assert min(bytes_ for seconds, bytes_ in b[len(b) // 4:]) >= 0.8 * low  # not only the sum of the remaining rows
     assert len(b) > 500
 
 
 def test_a_growth_that_only_the_whole_run_shows_is_stated(pair, recording):
-    """64 KiB every few seconds, among blocks that come and go: the rows that are left are too few for it."""
+    """64 KiB every few seconds, among blocks that are allocated and freed: the remaining rows are too few to show
+    it."""
     full, kept, _ = pair
     rose = [note for note in kept.report()["run"]["notes"] if "rose in each eighth" in note]
     assert len(rose) == 1 and "CUDA allocations on GPU 0" in rose[0] and "per hour" in rose[0]
@@ -129,7 +130,8 @@ def test_the_reader_learns_what_is_exact(pair):
 @thread_sanitized("too slow for a recording of that size")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
-    """At any moment, also during a removal: each lifetime is a row or in the totals, and the peak has its live set."""
+    """At any moment, also during a removal: each lifetime is a row or in the totals, and the live set of the peak is
+    complete."""
     full = pair[0]
     child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=recording.folder,
                              env=recording.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
@@ -147,11 +149,11 @@ def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
     live = {row[0] for row in recording.sql("SELECT id FROM allocation WHERE free_ns IS NULL")}
     moment = full.sql("SELECT alloc_ns FROM allocation WHERE id=?", last)[0][0]
     then = {row[0] for row in full.sql("SELECT id FROM allocation WHERE id<=? AND (free_ns IS NULL OR free_ns>?)", last, moment)}
-    assert live <= then and len(then - live) <= 1  # a free that came after the last allocation
+    assert live <= then and len(then - live) <= 1  # a free after the last allocation
 
 
 def read_again_and_again(child, path, seconds, wait):
-    """Transactions of so many seconds, one after the other."""
+    """Transactions of so many seconds each, one after the other."""
     time.sleep(wait)
     while child.poll() is None:
         with contextlib.suppress(sqlite3.Error), contextlib.closing(
@@ -167,7 +169,7 @@ def read_again_and_again(child, path, seconds, wait):
 @thread_sanitized("too slow for a recording of that size")
 @pytest.mark.parametrize("seconds, readers", [(0.3, 2), (1000, 1)])
 def test_readers_do_not_make_it_exceed_its_bound(pair, recording, seconds, readers):
-    """Readers that overlap never let SQLite start its log anew; nor does one that never ends. What is promised stays."""
+    """Overlapping readers, or one that never ends, never let SQLite restart its log. What is promised is still kept."""
     full = pair[0]
     child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=recording.folder,
                              env=recording.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
@@ -198,10 +200,10 @@ def removed(path):
 
 
 def test_what_must_be_kept_may_be_too_much(recording):
-    """Then the recording ends in order, with one line, and the program goes on."""
+    """Then the recording ends properly with one line, and the program continues."""
     done = recording.run(PROGRAMS / "lasting", 400, 1300000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB", SIMCUDA_MEMORY="640GiB")
     line = "gpuspy: recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (32.0 MiB)\n"
-    assert done.stderr.startswith(line) and done.stderr.count("\n") <= 2  # the usual one where it was noticed at the end
+    assert done.stderr.startswith(line) and done.stderr.count("\n") <= 2  # or the usual line, if it was noticed only at the end
     assert recording.report()["run"]["processes"][0]["stopped"] == "keep"
     assert "GPUSPY_KEEP" in recording.gpuspy("report", recording.database).stdout
     assert sum(path.stat().st_size for path in recording.folder.glob("run.db*")) < BOUND
@@ -243,8 +245,8 @@ def test_attach_has_the_option_too(recording):
 @thread_sanitized("too slow for a recording of that size")
 @pytest.mark.parametrize("arguments, stops", [((ROUNDS,), False), ((400, 2500000), True)])
 def test_a_disk_that_fills_bounds_the_recording(recording, arguments, stops):
-    """Old events make room for new ones; what may not go ends the recording. The words name the disk, not a variable
-    that nobody has set."""
+    """New events replace old ones; if what remains must be kept, the recording ends. The message names the disk, not a
+    variable that the user has not set."""
     disk = recording.folder / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600m", "none", disk], stderr=subprocess.DEVNULL).returncode:

@@ -38,8 +38,7 @@ work(0)
 
 
 def killed_run(recording, threads, delay):
-    """Runs the worker, kills it `delay` seconds after its first call; what it had done by its own
-    account."""
+    """Runs the worker and kills it `delay` seconds after its first call; returns what the worker counted itself."""
     script, counters = recording.folder / "worker.py", recording.folder / "counters"
     script.write_text(WORKER)
     counters.write_bytes(bytes(4096))
@@ -65,7 +64,7 @@ def test_the_report_is_complete_after_kill_9(recording, threads, round_):
     allocated, freed = killed_run(recording, threads, delay)
     report = recording.report()
     rows, closed = recording.sql("select count(*), count(free_ns) from allocation where layer = 0 and space = 0")[0]
-    # Each thread may have been inside one further call, or between the call and its own counter.
+    # Each thread may have been inside one more call, or between a call and its counter.
     assert allocated <= rows <= allocated + threads
     assert freed <= closed <= freed + threads
     assert report["run"]["lost_events"] == 0
@@ -74,7 +73,7 @@ def test_the_report_is_complete_after_kill_9(recording, threads, round_):
     assert recording.sql("pragma integrity_check") == [("ok",)]
 
 
-def test_a_second_report_says_the_same(recording):
+def test_a_second_report_is_the_same(recording):
     killed_run(recording, 2, 0.3)
     assert recording.report() == recording.report()
 
@@ -95,7 +94,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def test_a_kill_after_the_first_thread_has_ended(recording):
-    """/proc/self has no data about such a process: its spool must still be found, and its program named."""
+    """/proc/self lacks the data of such a process: its spool must still be found, and the program's name recorded."""
     assert recording.python(MAIN_LEAVES, check=False).returncode == -signal.SIGKILL
     report = recording.report()
     assert report["run"]["lost_events"] == 0

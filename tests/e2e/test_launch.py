@@ -1,5 +1,5 @@
 """gpuspy run as the parent of a job: signals, job control, alarms, descriptors and the environment are those of a job
-that a shell has started itself."""
+started by a shell."""
 import json
 import os
 import signal
@@ -20,7 +20,7 @@ def environment():
 
 
 def start(tmp_path, program, *arguments, **more):
-    """A job of its own, as a shell makes one."""
+    """Starts it as a job, as a shell does."""
     return subprocess.Popen([GPUSPY, "run", "-q", "--", sys.executable, "-c", program, *map(str, arguments)], cwd=tmp_path,
                             env=environment(), process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
@@ -72,7 +72,7 @@ def test_a_program_that_signals_its_group_gets_it_once(tmp_path, how):
 
 
 def test_the_job_survives_gpuspy(tmp_path):
-    """gpuspy may be killed, the job may not: SIGKILL cannot be passed on."""
+    """If gpuspy is killed, the job continues: SIGKILL cannot be passed on."""
     job = start(tmp_path, "import time; print(1, flush=True); time.sleep(0.5); open('done', 'w').close()")
     job.stdout.readline()
     job.kill()
@@ -94,7 +94,7 @@ def test_an_alarm_that_was_set_before(tmp_path):
 
 @pytest.mark.parametrize("name", ["SIGTSTP", "SIGSTOP", "SIGTTIN"])
 def test_a_program_that_stops_itself(tmp_path, name):
-    """The shell sees its job stopped, and continues it."""
+    """The shell notices that its job is stopped, and continues it."""
     job = start(tmp_path, f"import os, signal; os.kill(os.getpid(), signal.{name}); print('on', flush=True); raise SystemExit(7)")
     pid, status = os.waitpid(job.pid, os.WUNTRACED)
     assert pid == job.pid and os.WIFSTOPPED(status)
@@ -104,7 +104,7 @@ def test_a_program_that_stops_itself(tmp_path, name):
 
 
 def test_a_group_that_is_stopped_and_continued(tmp_path):
-    """^Z and fg, ten times: continued, it stays so."""
+    """^Z and fg, ten times: after fg it keeps running."""
     job = start(tmp_path, "import sys, time\nprint('ready', flush=True)\nsys.stdin.readline()\nraise SystemExit(7)", stdin=subprocess.PIPE)
     wait_for_line(job, "ready")
     for _ in range(10):

@@ -1,5 +1,5 @@
-"""GPUSPY_LIMIT: a large device that is capped behaves as one of that size. The oracle is the simulated driver itself, with
-that much memory and no cap: programs print the same."""
+"""GPUSPY_LIMIT: a large device with a limit behaves like a device of that size. It is compared with the simulated
+driver with that much memory and no limit: programs print the same."""
 import json
 import subprocess
 
@@ -21,14 +21,14 @@ def limited(recording, *arguments, runtime="rt13", code=0, **environment):
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_as_on_a_smaller_device(recording, runtime):
-    """Counts, error codes, the runtime's last error, what is free: linear, pitched, small pieces, arrays, pools, physical
-    memory on a device that is not the current one, NULL where the driver wants none."""
+    """Counts, error codes, the runtime's last error, free memory: linear, pitched, small pieces, arrays, pools,
+    physical memory on a device that is not the current one, and NULL arguments."""
     small = limited(recording, runtime=runtime, **SMALL)
     assert small.stdout.count("then 2, last error 2, then 0") >= 7 and "says another" not in small.stdout
     assert limited(recording, runtime=runtime, **CAPPED).stdout == small.stdout
 
 
-def test_what_others_hold_does_not_count(recording):
+def test_memory_of_others_does_not_count(recording):
     small = limited(recording, **SMALL)
     assert limited(recording, **CAPPED, SIMCUDA_OTHER="2GiB").stdout == small.stdout
 
@@ -42,7 +42,7 @@ def test_threads_get_exactly_what_there_is(recording, runtime):
 
 
 def test_free_is_never_more_than_the_device_has(recording):
-    """Others hold nearly all of it: the cap gives nobody memory that is not there."""
+    """Other processes use nearly all of it: the limit must not promise memory that is not there."""
     out = limited(recording, "state", **CAPPED, SIMCUDA_OTHER="7680MiB").stdout
     assert out.startswith(f"start: {8 * GIB - 7680 * MIB - 102 * MIB} of {GIB} free")
 
@@ -60,7 +60,7 @@ def test_values(recording, value, total):
 
 @pytest.mark.parametrize("value", ["0", "-1GiB", "much", "24Q", "0:1GiB,0:2GiB", "1GiB,2GiB", "1GiB,", ":1GiB", "99:1GiB", "nan",
                                    "1GiB 2", "0x10", "1e400", "9" * 400, "%s%n"])
-def test_what_makes_no_sense_caps_nothing(recording, value):
+def test_invalid_values_limit_nothing(recording, value):
     done = limited(recording, "state", **CAPPED | {"GPUSPY_LIMIT": value})
     assert done.stderr.count("\n") == 1 and "devices are not capped" in done.stderr and value[:60] in done.stderr
     assert "8589934592 in all" in done.stdout
@@ -70,7 +70,7 @@ def test_disabled_is_uncapped(recording):
     assert "8589934592 in all" in limited(recording, "state", **CAPPED, GPUSPY_DISABLE=1).stdout
 
 
-def test_the_report_says_so(recording):
+def test_the_report_states_so(recording):
     limited(recording, "fatal", code=1, **CAPPED)
     report = json.loads(recording.gpuspy("report", "--json", "--top", "100", recording.database).stdout)
     device, oom = report["devices"][0], report["oom"][0]
@@ -86,13 +86,13 @@ def test_the_report_says_so(recording):
 
 
 def test_a_real_refusal_is_not_the_caps(recording):
-    """The device itself is full of others' memory: it refuses first."""
+    """Other processes fill the device, so it refuses before the limit does."""
     limited(recording, "fatal", code=1, **CAPPED, SIMCUDA_OTHER="7680MiB")
     oom = json.loads(recording.gpuspy("report", "--json", recording.database).stdout)["oom"][0]
     assert not oom["capped"] and "GPUSPY_LIMIT's cap" not in oom["verdict"]
 
 
-def test_nothing_is_said_without_it(recording):
+def test_nothing_is_stated_without_it(recording):
     limited(recording, "fatal", code=1, **SMALL)
     report = json.loads(recording.gpuspy("report", "--json", recording.database).stdout)
     assert report["devices"][0]["physical_bytes"] is None and not report["oom"][0]["capped"]

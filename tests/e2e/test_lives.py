@@ -1,6 +1,6 @@
-"""What a process can do to itself: children of every kind, programs over programs, daemons, limits,
-neighbours, ends. Each is run bare and recorded: the same exit status, stdout and stderr apart from
-gpuspy's own lines, and the databases hold what the program says it did."""
+"""What a process can do to itself: children of every kind, exec, daemons, limits, other tools, ways to end. Each
+program is run with and without recording: exit status, stdout and stderr must be equal apart from gpuspy's own lines,
+and the databases must agree with what the program states."""
 import json
 import os
 import re
@@ -29,10 +29,10 @@ def other_lines(stderr):
 
 
 def completed(recording):
-    """What all databases of the folder hold, after a report has completed the unfinished ones."""
+    """The contents of all databases in the folder, after a report has completed the unfinished ones."""
     deadline = time.monotonic() + 20
     for path in sorted(recording.folder.glob("*.db.spool")):
-        while path.exists():  # one that was killed may not be quite dead yet
+        while path.exists():  # a killed process may still be ending
             done = recording.gpuspy("report", path.with_suffix(""))
             assert done.returncode == 0 or "recording is starting" in done.stderr, done.stderr
             assert time.monotonic() < deadline
@@ -47,7 +47,7 @@ def completed(recording):
 
 
 def same_as_bare(recording, *command, code=0, **more):
-    """Both runs, compared; the recorded one."""
+    """Runs both, compares them, and returns the recorded run."""
     bare = recording.run(*command, check=False, **dict(more, LD_PRELOAD=""))
     assert not databases(recording)
     done = recording.run(*command, check=False, **more)
@@ -64,7 +64,7 @@ def test_children(recording, how, files):
         pytest.skip("a sanitizer's allocator is not fit for a fork among threads")
     done = same_as_bare(recording, LIVES, how)
     want = expected(done.stdout)
-    if how == "empty":  # a child without an environment is not recorded, and knows nothing of us
+    if how == "empty":  # a child without an environment is not recorded
         want = [line for line in want if " 2000 " not in line and " 2001 " not in line]
     assert_same(completed(recording), want)
     assert len(databases(recording)) == files + (how == "threads")
@@ -73,7 +73,7 @@ def test_children(recording, how, files):
 
 
 def test_a_child_that_no_fork_handler_sees(recording):
-    """A bare clone has the parent's memory, its mapped spool too: it must not write there."""
+    """A bare clone shares the parent's memory and its mapped spool: it must not write there."""
     done = same_as_bare(recording, LIVES, "clone")
     assert_same(completed(recording), [line for line in expected(done.stdout) if " 1000 " in line])
     assert [re.sub(r"\d+", "N", line) for line in own_lines(done.stderr)[:-1]] == \
@@ -93,8 +93,8 @@ def test_daemons(recording, how, files):
 
 
 def test_a_child_in_another_folder(recording):
-    """Both names relative: the child of a program that has gone elsewhere finds the library, and writes
-    its file beside the first one."""
+    """Both paths are relative: a child of a program that changed its folder must still find the library and write its
+    file next to the first one."""
     (recording.folder / "else%pwhere").mkdir()
     (recording.folder / "else%pwhere" / "deeper").mkdir()
     (recording.folder / "libgpuspy.so").symlink_to(BUILD / "libgpuspy.so")
@@ -124,7 +124,7 @@ def test_a_static_child(recording):
 
 
 def test_a_process_that_gives_its_rights_up(recording):
-    """Another user from here on, who may not write into the folder: the rest is recorded all the same."""
+    """From here on it runs as another user, who may not write into the folder: the rest is recorded all the same."""
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     os.chmod(recording.folder, 0o755)
@@ -190,7 +190,8 @@ def test_rarer_ends(recording, how, code, orderly):
 
 @pytest.mark.parametrize("how,code", [("overflow", -signal.SIGSEGV), ("overflow, leave", 7)])
 def test_an_overflowing_stack(recording, how, code):
-    """Deep in the recorder's frames, perhaps: what had returned is there, and the end is the program's."""
+    """Possibly deep in the recorder's frames: calls that had returned are recorded, and the program ends as without
+    gpuspy."""
     done = recording.run(PROGRAMS / "ends", how, check=False)
     assert (done.returncode, done.stderr) == (code, "")
     rows = completed(recording)
@@ -207,7 +208,7 @@ def test_an_overflow_that_is_survived(recording):
 
 @pytest.mark.parametrize("how", ["signals", "signals, own stack"])
 def test_calls_out_of_signal_handlers(recording, how):
-    """At any instruction of the recorder's: what cannot be written there is counted as lost."""
+    """At any instruction of the recorder: what cannot be written there is counted as lost."""
     done = recording.run(PROGRAMS / "rough", how, LD_PRELOAD=behind(recording, ROUGH))
     _, main, _, handler = done.stdout.split()
     main, handler = int(main), int(handler)
@@ -216,13 +217,13 @@ def test_calls_out_of_signal_handlers(recording, how):
     syncs = recording.sql("select count(*) from syncs where kind <> 'implicit'")[0][0]
     assert complete == 1 and main <= syncs <= main + handler
     assert begun + ended + syncs + lost <= 2 + main + 3 * handler
-    assert begun + ended + lost + syncs >= 2 + main + 2 * handler * 0.98  # a nested wait counts for nothing of its own
+    assert begun + ended + lost + syncs >= 2 + main + 2 * handler * 0.98  # a nested wait is not counted separately
     assert recording.sql("pragma integrity_check") == [("ok",)]
 
 
 @pytest.mark.parametrize("round_", range(4))
 def test_kill_9_among_children(recording, round_):
-    """A tree of processes, all killed at once: each has its file, and none of them is damaged."""
+    """A tree of processes, all killed at once: each has its file, and none is damaged."""
     child = subprocess.Popen([LIVES, "threads"], env=recording.environment(), cwd=recording.folder,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     time.sleep(0.02 + round_ * 0.05)
@@ -287,7 +288,8 @@ __attribute__((destructor)) static void end(void) { cuModuleUnload(0); if (FREES
 
 @pytest.mark.parametrize("frees", [0, 1])
 def test_a_library_that_ends_after_the_recorder(recording, frees):
-    """A program's libraries are closed after a preloaded one. libcudart then unloads its modules: nothing is lost by that."""
+    """A program's libraries are unloaded after a preloaded one. libcudart then unloads its modules: this loses
+    nothing."""
     library, source = recording.folder / "liblate.so", recording.folder / "late.c"
     source.write_text(LATE)
     subprocess.run(["gcc", "-shared", "-fPIC", f"-DFREES={frees}", "-o", library, source, f"-L{BUILD}/sim", "-lcudart", "-lcuda"], check=True)
@@ -318,7 +320,7 @@ int main(void)
 
 @pytest.mark.parametrize("kib", [100, 200, 245, 250, 255, 900, 1015, 1020, 3000])
 def test_thread_locals_leave_the_recorder_its_stack(recording, kib):
-    """They lie on every thread's stack, the recorder's own threads' too."""
+    """They use part of every thread's stack, also of the recorder's threads."""
     source, program = recording.folder / "locals.c", recording.folder / "locals"
     source.write_text(THREAD_LOCALS)
     subprocess.run(["gcc", "-O1", f"-DBYTES={kib * 1024}", "-o", program, source, f"-L{BUILD}/sim", "-lcudart"], check=True)
@@ -326,7 +328,7 @@ def test_thread_locals_leave_the_recorder_its_stack(recording, kib):
     assert_same(completed(recording), ["alloc cudaMalloc 10 device freed"])
 
 
-# --- neighbours ---------------------------------------------------------------------------------
+# --- other tools ---------------------------------------------------------------------------------
 
 COUNTING_MALLOC = """#define _GNU_SOURCE
 #include <dlfcn.h>
@@ -385,7 +387,7 @@ def test_another_interposer(recording, name, order):
     more = {"LD_PRELOAD": preload}
     if name == "heaptrack":
         more["DUMP_HEAPTRACK_OUTPUT"] = recording.folder / "heap"
-    # heaptrack hangs by itself in a fork among threads, and takes LD_PRELOAD from children
+    # heaptrack itself hangs if a program with threads forks, and removes LD_PRELOAD for children
     children = [[LIVES, "threads"], [LIVES, "spawn"]] if name != "heaptrack" else []
     for command in [[PROGRAMS / "threads", 8, 100], [PROGRAMS / "lookups", "dlsym"], *children]:
         done = recording.run(*command, **more)
@@ -396,10 +398,10 @@ def test_another_interposer(recording, name, order):
             path.unlink()
 
 
-# --- what becomes of the files ------------------------------------------------------------------
+# --- files that change or vanish --------------------------------------------------------------------
 
 def halves(recording, between, pairs=20000, **popen):
-    """The program of two halves; `between` them is called."""
+    """Runs the program of two halves; `between` is called between them."""
     child = subprocess.Popen([LIVES, "halves", str(pairs)], env=recording.environment(), cwd=recording.folder, text=True,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen)
     first = child.stdout.readline()
@@ -418,7 +420,7 @@ GONE = "gpuspy: recording stopped here: the database's files were deleted"
 @pytest.mark.parametrize("seconds", [0, 1.5])
 @pytest.mark.parametrize("what", ["database", "log", "all"])
 def test_files_deleted_while_recording(recording, what, seconds):
-    """Before and after the first commit: one message, and the remaining recording is correct or is refused."""
+    """Before and after the first commit: one message, and what was recorded is correct or refused."""
     def delete():
         time.sleep(seconds)
         for path in recording.folder.iterdir():
@@ -438,7 +440,7 @@ def test_files_deleted_while_recording(recording, what, seconds):
 
 
 def test_a_spool_deleted_while_recording(recording):
-    """What is mapped stays; only a death would lose what is in it, and the report says that."""
+    """The mapped memory remains; only a crash would lose its contents, and the report states that."""
     spool = recording.folder / "run.db.spool"
     lines, reported = halves(recording, spool.unlink)
     assert_same(completed(recording), lines)
@@ -457,7 +459,7 @@ def test_a_spool_deleted_while_recording(recording):
 
 
 def test_another_run_in_the_place_of_a_deleted_one(recording):
-    """The names are given anew: the first run must not touch the second one's files at its end."""
+    """The names are used again: the first run must not change the second one's files when it ends."""
     def again():
         for path in recording.folder.iterdir():
             path.unlink()
@@ -481,7 +483,7 @@ def test_a_folder_moved_while_recording(recording):
 
 
 def unprivileged(recording):
-    """Popen's arguments for somebody who is not stopped by nothing."""
+    """Arguments of Popen for an unprivileged user (root may write everywhere)."""
     if os.geteuid():
         return {}
     os.chown(recording.folder, 65534, 65534)
@@ -507,7 +509,7 @@ def test_a_folder_that_becomes_unwritable(recording, tmp_path_factory):
 # --- limits -------------------------------------------------------------------------------------
 
 def test_no_descriptor_left(recording):
-    """Our own table has room: every call is recorded."""
+    """gpuspy's own table has room: every call is recorded."""
     done = same_as_bare(recording, LIVES, "descriptors")
     assert len(own_lines(done.stderr)) == 1
     assert_same(completed(recording), expected(done.stdout))
@@ -552,8 +554,8 @@ class Tensor:
 
 
 def freed(recording, script, *arguments, code=0, between=0):
-    """The sizes that the program says it freed; the database must say the same. So many threads may have
-    been stopped `between` the two."""
+    """The sizes that the program printed as freed; the database must have the same. So many threads may have been
+    stopped `between` a free and its print."""
     done = recording.python(TENSOR + script, *arguments) if code == 0 else None
     if done is None:
         path = recording.folder / "script.py"
@@ -568,7 +570,7 @@ def freed(recording, script, *arguments, code=0, between=0):
 
 
 def test_objects_freed_while_python_ends(recording):
-    """By name and in cycles, in modules and at exit, with the line of __del__ where Python still has one."""
+    """By name and in cycles, in modules and at exit, with the line of __del__ if Python still has one."""
     got = freed(recording, """
 keep = Tensor(100)
 class Cycle:
@@ -610,7 +612,7 @@ def test_ends_of_python(recording, script, code):
 
 
 def test_a_library_closed_and_opened_again(recording):
-    """The runtime goes away by dlclose, as far as the program knows."""
+    """As far as the program can tell, dlclose unloads the runtime."""
     recording.python("""
 import _ctypes, ctypes
 for n in (100, 200, 300):
@@ -680,7 +682,8 @@ def lines_of(done):
 
 @pytest.mark.skipif(bool(os.environ.get("SAN")), reason="a sanitizer's own memory is measured")
 def test_a_storm(recording):
-    """64 threads that do nothing else: every event is there, or counted; memory and spool stay bounded."""
+    """64 threads that only allocate and free: every event is recorded or counted as lost; memory and spool stay
+    bounded."""
     bare = lines_of(recording.run(PROGRAMS / "storm", 5000, 64, LD_PRELOAD=""))
     done = lines_of(recording.run(PROGRAMS / "storm", 5000, 64))
     assert done[1] - bare[1] <= 64 << 10
@@ -692,11 +695,11 @@ def test_a_storm(recording):
 
 
 def test_more_threads_than_there_are_chunks(recording):
-    """Each thread that records holds a part of the spool while it lives: what has none is counted."""
+    """Each recording thread uses a part of the spool: calls of threads without one are counted as lost."""
     done = recording.run(PROGRAMS / "lives", "crowd", 1200)
     (lost,), = recording.sql("select lost_events from process")
     begun, ended = recording.sql("select count(*), count(free_ns) from allocation")[0]
-    # a free that took long leaves a wait, too
+    # a free that took long also leaves a wait
     assert begun + ended <= 2048 and 2 * 1200 <= begun + ended + lost <= 3 * 1200, done.stderr
     assert f"({lost} lost)" in done.stderr
     assert re.match(r"! \d+ events were lost", recording.gpuspy("report", recording.database).stdout)
@@ -730,7 +733,7 @@ hold(1)
 
 
 def test_a_launcher_and_its_ranks(recording):
-    """As torchrun does it: one run, all ranks in one report, who peaks and who was killed."""
+    """Like torchrun: one run, all ranks in one report, with the rank that has the peak and the one that was killed."""
     (recording.folder / "launcher.py").write_text(LAUNCHER)
     (recording.folder / "rank.py").write_text(RANK)
     done = recording.run(sys.executable, "launcher.py", 4, "rank.py", SIMCUDA_DEVICES=4, SIMCUDA_MEMORY="2GiB")

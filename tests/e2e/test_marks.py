@@ -1,4 +1,4 @@
-"""NVTX ranges and moments: every way to make one, with the toolkit's own NVTX where it stands."""
+"""NVTX ranges and moments: every way to make one, with the toolkit's own NVTX if it is installed."""
 import mmap
 import os
 import random
@@ -27,7 +27,7 @@ def test_every_way_to_make_a_mark(recording, program):
     rows = [f"mark {kind} {domain or '-'} {name or '-'} {'open' if open_ else 'closed'}"
             for kind, domain, name, open_ in marks(recording)]
     assert sorted(rows) == sorted(done.stdout.splitlines())
-    # the second nvtxRangeEnd; a pop of an empty level is not even written
+    # the second nvtxRangeEnd; a pop without a range is not even written
     assert recording.sql("select value from meta where key = 'unmatched_range_ends'") == [(1,)]
     assert recording.sql("select count(*) from marks where end_ns < start_ns or thread_id <> 2") == [(0,)]
     assert recording.sql("select count(*) from sqlite_master where name like 'recovery%'") == [(0,)]
@@ -41,9 +41,9 @@ def test_marks_alone_start_no_recording(recording, program):
 
 
 def test_ranges_that_are_open_when_the_recording_begins(recording):
-    """On another thread than the one that calls CUDA first; longer than is kept; more than there is room for; of a child."""
+    """On another thread than the first one that calls CUDA; with names longer than is stored; more than fit; of a child."""
     done = recording.run(MARKS, "early")
-    # the parent's has more; which of the two is there first has the name
+    # the parent's has more rows; the process that is first gets the name
     parent, child = sorted(recording.folder.glob("*.db"), reverse=True, key=lambda path: sqlite3.connect(path).execute(
         "select count(*) from marks").fetchone())
 
@@ -62,7 +62,7 @@ def test_ranges_that_are_open_when_the_recording_begins(recording):
 
 @pytest.mark.parametrize("round_", range(3))
 def test_ranges_of_the_moment_in_which_the_recording_begins(recording, round_):
-    """None is lost by half: each has its end, and no end is without its range."""
+    """None is half recorded: each range has its end, and no end lacks its range."""
     recording.run(MARKS, "race", "8")
     rows = recording.sql("select name, count(*), count(end_ns) from marks group by name order by name")
     assert [name for name, *_ in rows] == ["inner", "outer", "started"]
@@ -75,7 +75,7 @@ def test_ten_thousand_names(recording):
     assert recording.sql("select count(*), count(distinct name), count(end_ns) from marks where kind = 'push'") == [
         (20000, 10001, 20000)]
     assert recording.sql("select count(*), count(distinct name) from mark_name") == [(10002, 10002)]
-    # nested as they were
+    # with the same nesting
     assert recording.sql("select count(*) from marks i join marks o on o.id = i.id - 1 where i.name = 'forward' "
                          "and o.name like 'step %' and o.start_ns <= i.start_ns and i.end_ns <= o.end_ns") == [(10000,)]
     long_name, = recording.sql("select name from marks where kind = 'moment'")[0]
@@ -110,7 +110,7 @@ def test_ranges_survive_kill_9(recording, round_):
     while struct.unpack_from("<Q", shared, 0)[0] == 0:
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.001)
-    # less than a commit, or several
+    # shorter than a commit's interval, or several of them
     time.sleep(random.Random(round_).uniform(0, 0.05 if round_ < 3 else 2.5))
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL

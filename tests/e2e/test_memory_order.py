@@ -1,9 +1,9 @@
-"""The spool's protocol under a weak memory model: every step of it that one thread relies on another for, as a litmus test.
-
-All executions that RC11 (the C11 model, repaired) allows are listed: what each read reads from, in which order writes to a
-place took effect. `never` must hold in none of them, and accesses that are not atomic must be ordered. Each test is repeated
-with each order in `needs` relaxed: then it must fail, so none is stronger than it has to be, and the checker sees what it is
-there for. The lines of code that a test stands for must be in the sources. schema/spool.h explains the protocol."""
+"""The spool's protocol under a weak memory model: each dependency of one thread on another is a litmus test. The
+checker lists all executions that RC11 (the repaired C11 model) allows: which write each read reads, and in which order
+writes to a location take effect. `never` must hold in none of them, and non-atomic accesses must be ordered. Each test
+is repeated with each order in `needs` relaxed: it must then fail, which shows that no order is stronger than necessary
+and that the checker detects the error. The lines of code that a test models must be in the sources. schema/spool.h
+explains the protocol."""
 import itertools
 
 import pytest
@@ -26,13 +26,13 @@ class R:
 
 
 class U:
-    """A read and write in one: an exchange of bits, an addition."""
+    """An atomic read and write: an exchange, setting of bits, or addition."""
     def __init__(self, place, register, function, order="rlx"):
         self.place, self.register, self.function, self.order, self.reads, self.writes = place, register, function, order, True, True
 
 
 class If:
-    """What follows in this thread happens only where it holds; else this execution is none that the test is about."""
+    """The rest of this thread happens only if it holds; other executions are ignored."""
     def __init__(self, holds):
         self.holds = holds
 
@@ -65,7 +65,8 @@ class Litmus:
         self.possible, self.initial = possible, initial or {}
 
     def events(self, relaxed):
-        """Events by number, program order, the initial writes first; `relaxed`: (thread, index) whose order is dropped."""
+        """Events by number, program order, the initial writes first; `relaxed`: (thread, index) of the access whose
+        order is removed."""
         places = sorted({e.place for t in self.threads for e in t if not isinstance(e, If)})
         events = [(W(p, self.initial.get(p, 0), "init"), -1) for p in places]
         order = set()
@@ -98,14 +99,14 @@ class Litmus:
                     yield found
 
     def judge(self, events, po, rf, mo):
-        """Registers, last values and races of a consistent execution in which every If holds; else None."""
+        """Registers, last values and races of a consistent execution in which every If holds; otherwise None."""
         source = {r: w for w, r in rf}
         fr = {(r, b) for r, w in source.items() for a, b in mo if a == w and b != r}
-        for r, w in source.items():  # nothing comes between the halves of a U
+        for r, w in source.items():  # no write comes between the read and the write of a U
             if events[r][0].writes and not ((w, r) in mo and not any((w, x) in mo and (x, r) in mo for x in range(len(events)))):
                 return None
         sw = set()
-        for r, w in source.items():  # a release, by a chain of U's, to an acquire
+        for r, w in source.items():  # a release reaches an acquire through a chain of U's
             if events[r][0].order not in ACQUIRE:
                 continue
             while True:
@@ -212,7 +213,7 @@ TESTS = [
     Litmus("a number's next writer has higher sequence numbers",
          [[U("next_seq", "first", lambda v: v + 1, "rel"), U("numbers", "x", lambda v: 0, "rel")],
           [U("numbers", "free", lambda v: 1, "acq"), If(lambda r: r["free"] == 0), U("next_seq", "second", lambda v: v + 1, "rel")]],
-         lambda r, last: r["second"] < r["first"], initial={"numbers": 1},  # RC11 needs no order for it, a processor may
+         lambda r, last: r["second"] < r["first"], initial={"numbers": 1},  # RC11 does not require an order here, a processor may
          code=[(WRITE, "~(1ull << thread % 64), memory_order_release);"),
                (WRITE, "bits | bit, memory_order_acquire,")]),
     Litmus("an end has its time",
@@ -224,7 +225,7 @@ TESTS = [
          lambda r, last: r["l"] == 0 and r["g"] == 0, needs=[(0, 0), (0, 1), (1, 0), (1, 1)],
          code=[("interpose/mark_early.c", "atomic_store(&e->state, OPEN);"),
                ("interpose/mark_early.c", "if (!atomic_load(&gs_session_live) || !take(e, OPEN, CLAIMED)) return true;")]),
-    # No fence stands between the mark and the clock: this is what GS_SLACK_NS is for.
+    # No fence is between the mark and the clock: GS_SLACK_NS exists because of this.
     Litmus("the clock may be read before the mark is seen",
          [[W("busy", 1), R("clock", "t")], [W("clock", 1), R("busy", "b", "acq")]],
          lambda r, last: r["t"] == 0 and r["b"] == 0, possible=True,
@@ -243,5 +244,5 @@ def test_each_order_is_needed(test, relaxed):
 
 
 @pytest.mark.parametrize("path, line", sorted({c for t in TESTS for c in t.code}))
-def test_the_code_is_as_in_the_tests(path, line):
+def test_the_code_is_that_of_the_tests(path, line):
     assert line in (ROOT / path).read_text()

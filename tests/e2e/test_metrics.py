@@ -1,5 +1,5 @@
-"""gpuspy metrics: read by Prometheus's own parser, by promtool and by a real Prometheus, with the queries of the Grafana
-dashboard; the server withstands what a client may send."""
+"""gpuspy metrics: read by Prometheus's own parser, promtool and a real Prometheus, with the queries of the Grafana
+dashboard; the server survives whatever a client sends."""
 import json
 import os
 import re
@@ -114,7 +114,7 @@ def server(recording):
 
 
 def own(samples, pid, name, **labels):
-    """The values of one process's samples, with the labels that are not the same for all of them."""
+    """The values of one process's samples, with the labels that differ between them."""
     common = {"run_id", "pid", "rank", "job_id", "pod", "namespace"}
     return {tuple(sorted((k, v) for k, v in labels_of if k not in common)): value for (n, labels_of), value in samples.items()
             if n == name and dict(labels_of).get("pid") == str(pid) and labels.items() <= dict(labels_of).items()}
@@ -164,7 +164,7 @@ def test_the_figures_are_those_of_the_job(recording, job, server):
     assert own(later, pid, "gpuspy_memory_growth_bytes_per_second")[(("gpu", "0"),)] == pytest.approx(40e6, rel=0.5)
 
 
-def test_one_that_died_is_seen_for_a_while(recording, job, server):
+def test_a_killed_one_is_shown_for_a_while(recording, job, server):
     samples_with(server, job.process.pid, "gpuspy_recording_active")
     assert job.end(die=True) == 1
 
@@ -309,7 +309,7 @@ def test_a_signal_ends_it(server, number):
     held = socket.create_connection(("127.0.0.1", server.port))
     assert server.end(number) == (0, "")
     held.close()
-    again = Server(ROOT, "--listen", f"127.0.0.1:{server.port}")  # the port is free at once
+    again = Server(ROOT, "--listen", f"127.0.0.1:{server.port}")  # the port is free again at once
     assert again.end() == (0, "")
 
 
@@ -337,7 +337,7 @@ def test_a_port_that_is_taken(recording, server):
     assert done.returncode == 3 and "Address already in use" in done.stderr
 
 
-def test_no_more_lines_than_asked_for(recording, job):
+def test_no_more_lines_than_requested(recording, job):
     wait_until(lambda: own(readers.openmetrics(recording.gpuspy("metrics", "--once").stdout), job.process.pid, "gpuspy_memory_line_bytes"))
     text = recording.gpuspy("metrics", "--once", "--lines", "1").stdout
     samples = readers.openmetrics(text)

@@ -1,4 +1,4 @@
-"""Models from files: config.json, safetensors, GGUF. Every file is written here, by what its format says."""
+"""Models from files: config.json, safetensors, GGUF. Every file is written here according to its format."""
 import json
 import os
 import struct
@@ -83,7 +83,7 @@ def test_config_that_contradicts_itself(tmp_path, keys, word):
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'{"a":1,"a":2}', b"[" * 100000, b'{"hidden_size":1e400}',
                                  b'{"hidden_size":99999999999999999999}', b'\xff\xfe{"a":1}', b'{"model_type":"a\x00b"}',
                                  b'{"model_type":"\\u0000"}', b'{"model_type":"\\u001b[31mred"}', b"\x00" * 100], ids=range(13))
-def test_config_that_is_none(tmp_path, raw):
+def test_invalid_config(tmp_path, raw):
     assert "config.json" in estimate(config(tmp_path, raw), code=3)
 
 
@@ -93,7 +93,7 @@ def test_config_unknown_but_like_a_llama(tmp_path):
     assert "read as a Llama" in notes(answer) and "\x1b" not in notes(answer)
 
 
-def test_config_of_what_sees_too(tmp_path):
+def test_config_of_a_model_with_images(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": LLAMA_2_7B, "vision_config": {}}))
     answer = estimate(tmp_path)
     assert answer["params"] == 6738415616 and "only the language model" in notes(answer)
@@ -103,7 +103,8 @@ def test_config_of_what_sees_too(tmp_path):
 
 
 def test_config_whose_outer_model_ties(tmp_path):
-    """The language model of Mistral 3 as its class makes it: untied by itself, tied within (transformers 5.23.0)."""
+    """The language model of Mistral 3 as its class builds it: untied as a model of its own, tied as a part
+    (transformers 5.23.0)."""
     inner = dict(model_type="mistral", hidden_size=5120, num_hidden_layers=40, num_attention_heads=32, num_key_value_heads=8,
                  head_dim=128, intermediate_size=32768, vocab_size=131072)
     for tied, params in ((True, 22_901_314_560), (False, 23_572_403_200)):
@@ -112,7 +113,7 @@ def test_config_whose_outer_model_ties(tmp_path):
 
 
 def test_config_of_a_type_that_goes_by_another_name(tmp_path):
-    """Qwen2.5-VL-72B's language model is Qwen2.5-72B; older files have its keys beside vision_config."""
+    """Qwen2.5-VL-72B's language model is Qwen2.5-72B; older files have its keys next to vision_config."""
     keys = dict(hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8, intermediate_size=29568,
                 vocab_size=152064)
     for whole in (dict(keys, model_type="qwen2_5_vl", vision_config={"depth": 32}),
@@ -141,7 +142,7 @@ def test_config_with_what_only_python_calls_a_number(tmp_path):
                            text='a "NaN\\', other="Infinity"))["params"] == plain
     assert "vocab_size" in estimate(config(tmp_path, vocab_size=float("nan")), code=3)
     assert "is not JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
-    safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # beside weights of another kind
+    safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # next to weights in another format
     config(tmp_path, model_type="nemotron_h", hidden_size=None, time_step_limit=[0.0, float("inf")])
     assert estimate(tmp_path)["params"] == 6
 
@@ -155,7 +156,8 @@ def test_config_cut_at_every_byte(tmp_path):
 # ---------------------------------------------------------------- safetensors
 
 def test_safetensors_of_llama_2_7b(tmp_path):
-    """One file, shards with their index, a folder: the count of the preset, the bytes of the file."""
+    """One file, shards with their index, a folder: the number of parameters of the built-in model, the bytes of the
+    file."""
     tensors = llama(32, 4096, 32, 32, 11008, 32000, "F16")
     (tmp_path / "shards").mkdir()
     (tmp_path / "loose").mkdir()
@@ -183,7 +185,7 @@ def test_safetensors_that_the_library_writes(tmp_path):
     assert estimate(tmp_path / "a.safetensors")["params"] == 88
 
 
-def test_masks_and_statistics_are_no_parameters(tmp_path):
+def test_masks_and_statistics_are_not_parameters(tmp_path):
     """The file of GPT-2 holds causal masks: 137M numbers, of which 124M are parameters."""
     t = {"wte.weight": ("F32", (50257, 768)), "wpe.weight": ("F32", (1024, 768)), "ln_f.weight": ("F32", (768,)), "ln_f.bias": ("F32", (768,))}
     for i in range(12):
@@ -231,7 +233,7 @@ def test_packed_weights_are_counted_unpacked(tmp_path):
         assert estimate(safetensors(tmp_path / f"{name}.safetensors", tensors))["params"] == params + h, name
 
 
-def test_packed_weights_whose_bits_the_config_says(tmp_path):
+def test_packed_weights_whose_bits_are_in_the_config(tmp_path):
     p = "model.layers.0.mlp.up_proj"
     t = {p + ".weight_packed": ("I32", (512, 32)), p + ".weight_scale": ("BF16", (512, 2)), p + ".weight_shape": ("I64", (2,))}
     safetensors(tmp_path / "model.safetensors", t)
@@ -398,7 +400,7 @@ def test_gguf_in_parts(tmp_path):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_gguf_with_experts(tmp_path, stacked):
-    """In one tensor a layer, or one an expert as files before April 2024 have them."""
+    """With one tensor per layer, or one per expert as in files before April 2024."""
     t = gguf_llama()
     for i in range(2):
         for name, shape in {"gate": (1024, 512), "up": (1024, 512), "down": (512, 1024)}.items():
@@ -432,7 +434,7 @@ def test_gguf_with_more_texts_than_any_vocabulary(tmp_path):
     head = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<IIQ", 9, 8, 10**9)
     with open(tmp_path / "a.gguf", "wb") as f:
         f.write(head)
-        f.truncate(len(head) + 8 * 10**9)  # all of them empty: a hole
+        f.truncate(len(head) + 8 * 10**9)  # the data is empty: a hole in the file
     assert "texts" in estimate(tmp_path / "a.gguf", code=3)
 
 
@@ -454,14 +456,14 @@ def test_gguf_damaged(tmp_path):
 def test_gguf_cut_at_every_byte(tmp_path):
     gguf(tmp_path / "whole.gguf", {"general.architecture": "x", "n": [1, 2], "s": ["a"]}, {"a": ("F32", (7,))})
     whole = (tmp_path / "whole.gguf").read_bytes()
-    for n in range(len(whole) - 4):  # behind it there is padding only
+    for n in range(len(whole) - 4):  # after it there is only padding
         (tmp_path / "a.gguf").write_bytes(whole[:n])
         estimate(tmp_path / "a.gguf", code=3)
 
 
-# ---------------------------------------------------------------- other things that are there
+# ---------------------------------------------------------------- other files
 
-def test_what_is_no_model(tmp_path):
+def test_files_that_are_not_models(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "model_index.json").write_text("{}")
@@ -480,7 +482,7 @@ def test_what_is_no_model(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read(tmp_path):
+def test_unreadable_input(tmp_path):
     path = config(tmp_path)
     path.chmod(0)
     assert "Permission denied" in estimate(path, code=3)

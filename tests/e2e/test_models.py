@@ -1,4 +1,4 @@
-"""Models of gpuspy estimate: by name, as they are published, from a shape; what is refused, and the list of them."""
+"""Models of gpuspy estimate: by name, as published, and from a shape; what is refused, and the list of models."""
 import json
 import os
 import subprocess
@@ -115,8 +115,8 @@ def test_a_config_is_counted(kind, tmp_path):
     assert parameters("--model", tmp_path) == params
 
 
-def test_what_has_experts_is_not_read_as_a_llama(tmp_path):
-    """A note that a type is unknown is no excuse for a tenth of its parameters."""
+def test_a_model_with_experts_is_not_read_as_a_llama(tmp_path):
+    """A note that a type is unknown does not excuse a tenth of its parameters."""
     config = {"model_type": "unheard_of", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
               "num_attention_heads": 4, "vocab_size": 100}
     path = tmp_path / "config.json"

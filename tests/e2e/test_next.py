@@ -1,4 +1,4 @@
-"""The commands that gpuspy suggests work as printed, whatever the recording's file is called."""
+"""The commands that gpuspy suggests work as printed, whatever the name of the recording's file."""
 import os
 import re
 import subprocess
@@ -23,7 +23,7 @@ def type_it(recording, command):
 
 
 def next_of(stderr):
-    """The last command of a text, which may hold a newline in quotes."""
+    """The last command of a text; it may contain a quoted newline."""
     at = stderr.rindex("next: ")
     return stderr[at + len("next: "):].rstrip("\n") if not stderr.endswith("'\n") else stderr[at + len("next: "):-1]
 
@@ -44,7 +44,7 @@ def test_every_name_can_be_typed(recording, name):
         line = next_of(stderr)
         assert line.startswith("gpuspy report ") and not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\udc80-\udcff]", stderr)
         text = os.fsdecode(type_it(recording, line))
-        if not name.endswith(b"\n"):  # whose line ends in the middle
+        if not name.endswith(b"\n"):  # its line ends in the middle
             commands = re.findall(r"^  (gpuspy (?:report|tree|leaks) .*?)(?:  +[a-z].*)?$", text, re.M)
             assert len(commands) > 1
             for command in commands:

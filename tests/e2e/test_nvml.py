@@ -1,4 +1,4 @@
-"""NVML's samples by the drain: whose memory, on which device, and what becomes of them when all else fails."""
+"""The drain's samples of NVML: whose memory, on which device, and what remains of them if something fails."""
 import os
 import shutil
 import signal
@@ -32,15 +32,15 @@ def samples(recording, columns=COLUMNS):
 def test_who_holds_what(recording):
     recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(2.3)\n", SIMCUDA_OTHER="8GiB@4242",
                      SIMCUDA_UTILIZATION="37/12")
-    own = (512 + 300) * MIB  # the context, and ours
+    own = (512 + 300) * MIB  # the context, and the process's allocations
     assert samples(recording)[-1] == (0, 16 * GIB - own, 24 * GIB, 37, 12, own, 8 * GIB, 4242, "other-process")
     assert 2 <= len(samples(recording)) <= 4  # once a second
     points = recording.report()["samples"][0]["points"]
     assert [p["own_bytes"] for p in points][-1] == own and len(points) == len(samples(recording))
 
 
-def test_what_is_freed_between_two_questions_is_nobodys(recording):
-    """The use and its holders are asked one after the other; what was freed between them is in neither."""
+def test_memory_freed_between_two_queries_belongs_to_nobody(recording):
+    """Total use and its processes are queried one after the other; memory freed in between belongs to neither."""
     recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(1.3)\n", SIMCUDA_NVML=f"freed={12 * MIB}")
     own = (512 + 300) * MIB
     assert {row for row in samples(recording, "free_bytes, own_bytes")} == {(24 * GIB - own, own)}
@@ -48,7 +48,7 @@ def test_what_is_freed_between_two_questions_is_nobodys(recording):
 
 @pytest.mark.parametrize("limit, total", [("2GiB", 2 * GIB), (None, 24 * GIB + 615 * MIB)])
 def test_what_the_driver_keeps(recording, limit, total):
-    """615 MiB of an H200: used in NVML's words, but not a part of CUDA's total nor of a cap."""
+    """615 MiB of an H200: NVML counts them as used, but they are not part of CUDA's total or of a limit."""
     more = {"GPUSPY_LIMIT": limit} if limit else {}
     recording.python(HOLD + "hold(0, 300 << 20)\nassert hold(0, 1 << 40) == 2\n", SIMCUDA_NVML=f"kept={615 * MIB}",
                      SIMCUDA_CONTEXT="100MiB", GPUSPY_QUIET=1, **more)
@@ -59,11 +59,11 @@ def test_what_the_driver_keeps(recording, limit, total):
 
 
 def test_devices_are_found_by_their_place_on_the_bus(recording):
-    """Not by their number: NVML counts the other way round here, as it may where CUDA_VISIBLE_DEVICES is set."""
+    """Not by number: NVML's order is the reverse here, as it may be with CUDA_VISIBLE_DEVICES."""
     recording.python(HOLD + "hold(1, 300 << 20)\nhold(2, 100 << 20)\ntime.sleep(1.5)\n", SIMCUDA_DEVICES=3,
                      SIMCUDA_NVML="reverse", SIMCUDA_CONTEXT="10MiB")
     last = dict(samples(recording, "device, own_bytes"))
-    assert last == {1: 310 * MIB, 2: 110 * MIB}  # and nothing of device 0, which the process does not use
+    assert last == {1: 310 * MIB, 2: 110 * MIB}  # and nothing on device 0, which the process does not use
 
 
 def test_an_oom_brings_a_sample_even_of_a_program_that_ends_there(recording):
@@ -84,8 +84,8 @@ def test_an_oom_brings_a_sample_even_of_a_program_that_ends_there(recording):
     assert "process 77 (other-process)" in " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())
 
 
-def test_without_others_it_is_not_said_to_be_others(recording):
-    """Outside of the recorded allocations much is in use, but NVML says that it is this process's own."""
+def test_without_others_memory_is_not_attributed_to_others(recording):
+    """Much is in use outside of the recorded allocations, but NVML attributes it to this process."""
     recording.python(HOLD + "hold(0, 100 << 20)\nassert hold(0, 100 << 20) == 2\n", SIMCUDA_MEMORY="256MiB",
                      SIMCUDA_CONTEXT="100MiB")
     oom, = recording.report()["oom"]
@@ -101,8 +101,8 @@ def test_lists_of_other_drivers(recording, stride):
 
 
 def test_process_ids_of_another_namespace(recording):
-    """In a container NVML may list the host's ids: the only process there is must be this one; of several
-    it is unknown which one."""
+    """In a container, NVML may list process ids of the host: a single process must be this one; of several it is
+    unknown which one."""
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no pid namespace can be made here")
@@ -115,7 +115,7 @@ def test_process_ids_of_another_namespace(recording):
     assert samples(recording, "own_bytes, other_bytes, other_pid")[-1] == (None, None, None)
 
 
-def test_turned_off_or_absent_nothing_is_said(recording):
+def test_nothing_is_stated_if_turned_off_or_absent(recording):
     done = recording.python(HOLD + "hold(0, 1 << 20)\ntime.sleep(0.3)\n", GPUSPY_NVML="0")
     assert samples(recording) == [] and done.stderr.count("\n") == 1
     recording.database.unlink()
@@ -134,7 +134,7 @@ def test_samples_survive_kill_9(recording):
     child = subprocess.Popen([sys.executable, str(script)], cwd=recording.folder, stdout=subprocess.PIPE,
                              env=recording.environment(SIMCUDA_OTHER="8GiB@4242"))
     child.stdout.readline()
-    time.sleep(0.4)  # sampled, and not committed: nothing is for a second
+    time.sleep(0.4)  # sampled but not committed: commits are a second apart
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     assert [s["points"][-1]["other_pid"] for s in recording.report()["samples"]] == [4242]
@@ -142,7 +142,7 @@ def test_samples_survive_kill_9(recording):
 
 
 def test_a_slow_driver_holds_up_neither_fork_nor_exit_nor_the_recording(recording):
-    """Each question takes a second and a half; a fork waits a second at most, and no event is lost."""
+    """Each query takes a second and a half; a fork waits for a second at most, and no event is lost."""
     recording.python(HOLD + """
 for i in range(20000):
     hold(0, 512)
@@ -181,7 +181,7 @@ def test_long_runs_are_thinned(recording):
     assert line["count"] == 5000 and 400 < len(points) <= 512
     assert [p["time_s"] for p in points] == sorted(p["time_s"] for p in points)
     assert (points[0]["time_s"], points[-1]["time_s"]) == (0, 4999)
-    assert min(p["free_bytes"] for p in points) == 100 * MIB  # the fullest moment stays
+    assert min(p["free_bytes"] for p in points) == 100 * MIB  # the moment with the least free memory is kept
 
 
 def test_marks_are_summed_by_name(recording):
@@ -201,7 +201,7 @@ def test_marks_are_summed_by_name(recording):
 
 
 def test_a_database_of_schema_1_is_still_read(recording):
-    """Made with the schema's text of then."""
+    """Made with the text of the schema at that time."""
     with sqlite3.connect(recording.database) as db:
         db.executescript((ROOT / "tests" / "e2e" / "schema_1.sql").read_text())
         db.executescript("PRAGMA application_id=0x67707379; PRAGMA user_version=1")
@@ -243,7 +243,7 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used)
 
 
 def test_an_nvml_that_runs_a_program(recording):
-    """As NVIDIA's does (nvidia-modprobe) where a device's file is missing: in the middle of our own start."""
+    """NVIDIA's library does (nvidia-modprobe) if a device's file is missing: in the middle of the recorder's start."""
     source, library = recording.folder / "nvml.c", recording.folder / "nvml" / "libnvidia-ml.so.1"
     library.parent.mkdir()
     source.write_text(NVML_THAT_FORKS)
@@ -259,7 +259,7 @@ def test_the_layouts_are_nvmls():
 
 
 def test_a_context_has_its_cost(recording):
-    """What NVML counts for the process beyond its allocations of that moment; and what others hold."""
+    """What NVML counts for the process beyond its allocations at that moment, and what others use."""
     recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(1.3)\nhold(0, 200 << 20)\ntime.sleep(1.3)\n",
                      SIMCUDA_CONTEXT="700MiB", SIMCUDA_OTHER="8GiB@4242")
     (memory,) = recording.report()["memory"]

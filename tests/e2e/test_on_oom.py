@@ -1,4 +1,4 @@
-"""GPUSPY_ON_OOM and gpuspy run --on-oom: when the command runs, with what, and that the job notices nothing of it."""
+"""GPUSPY_ON_OOM and gpuspy run --on-oom: when the command runs and with what, and that the job does not notice it."""
 import json
 import os
 import signal
@@ -59,7 +59,7 @@ def wait_for(path, lines=1, seconds=20):
 
 
 def attendants(recording):
-    """The processes that attend recordings of this folder."""
+    """The processes that wait for an OOM of recordings in this folder."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -126,7 +126,7 @@ def test_whoever_signals_all_processes_of_a_job_leaves_the_command_its_time(reco
     job.communicate("\n")
     assert job.returncode == 1
     settle(recording)
-    assert "the command died of signal 15" in (recording.folder / "run.db.on-oom.log").read_text()  # which it does not ignore
+    assert "the command died of signal 15" in (recording.folder / "run.db.on-oom.log").read_text()  # this signal is not ignored
 
 
 def test_handled_ones_that_only_the_end_shows(recording):
@@ -143,7 +143,7 @@ def test_no_out_of_memory_no_command(recording):
     assert sorted(p.name for p in recording.folder.iterdir()) == ["run.db", "script.py"]
 
 
-# What a job sees of itself and of its children, before and after an out of memory.
+# What a job can see of itself and of its children, before and after an out-of-memory error.
 NOTICES = """import ctypes, json, os, signal, sys, time
 import minicuda
 libc = ctypes.CDLL(None, use_errno=True)
@@ -260,8 +260,8 @@ def test_run_as_process_1_of_a_container(recording):
     assert (recording.folder / "result.txt").read_text().startswith("not handled 2 ")
 
 
-def test_run_runs_what_nobody_attended(recording):
-    """The attending process is killed as well, as by a batch system that kills all of a job's processes."""
+def test_run_runs_the_command_if_the_waiting_process_is_killed(recording):
+    """The waiting process is killed as well, as by a batch system that kills all processes of a job."""
     kills = """for name in filter(str.isdigit, os.listdir("/proc")):
         words = open(f"/proc/{name}/cmdline", "rb").read().split(b"\\0")
         if words[1:2] == [b"--attend-oom"] and words[3] == str(os.getpid()).encode():
@@ -295,7 +295,7 @@ def test_the_word_is_for_gpuspy_itself(recording):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_stands_in_the_logs_place_is_left_alone(recording, kind):
+def test_another_file_in_place_of_the_log_is_not_changed(recording, kind):
     log, other = recording.folder / "run.db.on-oom.log", recording.folder / "other.txt"
     other.write_text("kept")
     {"link": lambda: log.symlink_to(other), "pipe": lambda: os.mkfifo(log), "folder": log.mkdir}[kind]()

@@ -1,5 +1,5 @@
-"""One form of a time, of a size and of a plural: the terminal (analyzer/base/units.c) and the page (core_text.js) write the
-same, and nothing formats a time by itself."""
+"""Times, sizes and plurals have one form: the terminal (analyzer/base/units.c) and the page (core_text.js) write the
+same, and no other code formats a time itself."""
 import json
 import re
 import shutil
@@ -65,7 +65,7 @@ def test_nothing_formats_a_time_by_itself():
 
 
 @pytest.mark.parametrize("events, words", [(1, "1 event"), (2, "2 events")])
-def test_one_event_is_no_events(recording, events, words):
+def test_a_plural_only_for_several_events(recording, events, words):
     with Rows(recording.database) as r:
         r.device()
         r.block(1, MIB, 1 if events == 2 else None)

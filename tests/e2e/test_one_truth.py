@@ -1,5 +1,5 @@
-"""Every view of a recording is asked for the same figures, and all must answer alike: bytes, counts, lines, times and
-where the run ends. The recordings are those of the fixtures that run without PyTorch."""
+"""Every view of a recording must give the same figures: bytes, counts, lines, times and the end of the run. The
+recordings are those of the fixtures that run without PyTorch."""
 import json
 import re
 import sys
@@ -56,7 +56,7 @@ RUNS = {
 
 
 class Views:
-    """The answers of one recording, each asked for once."""
+    """The output of each view for one recording; each runs once."""
 
     def __init__(self, recording):
         self.recording, self.known = recording, {}
@@ -87,11 +87,11 @@ class Views:
 
     @property
     def has_words(self):
-        """False of rows that were made by hand: the views of SQL need the tables of words."""
+        """False for rows made by hand: the SQL views need the tables of words."""
         return self.sql("select count(*) as n from layer")[0]["n"] > 0
 
     def is_listed(self, peak):
-        """Lists of a GPU that has tensors are of these alone: docs/export.md."""
+        """If a GPU has tensors, lists contain only them: docs/export.md."""
         return peak["layer"] in MEMORY and not (peak["layer"] == "device" and any(
             other["layer"] == "tensor" and device_of(other) == device_of(peak) for other in self.report["peak"]))
 
@@ -239,13 +239,13 @@ def test_a_recording_differs_in_nothing_from_itself(views):
 
 @pytest.mark.parametrize("sections", ["run", "oom", "ranks", "peak", "budget", "growth", "fragmentation", "leaks", "churn",
                                       "retries", "flushes", "sync", "transfers", "marks", "marks,leaks"])
-def test_a_section_that_asks_few_questions_says_what_the_whole_says(views, sections):
+def test_a_section_with_few_questions_equals_the_whole_report(views, sections):
     part = views.json("report", "--only", sections, "--top", "10000")
     assert len(part) > 1 and part == {key: views.report[key] for key in part}
 
 
 def test_where_the_run_ends(views):
-    """The process' end everywhere; a failure is a moment of its own."""
+    """The end of the process in every view; a failure is a separate moment."""
     report = views.report
     ends = {"report": report["run"]["duration_s"], "stats": views.json("stats")["duration_s"],
             "timeline": views.json("timeline")["to_s"], "page": views.page()["report"]["run"]["duration_s"],
@@ -277,7 +277,7 @@ def row_place(row):
 
 
 def test_lines_at_the_peak(views):
-    """By line, whatever called it: the tables of the exports, and the page."""
+    """By line, whatever called it: in the tables of the exports and on the page."""
     rows = Counter()
     for row in views.table("sites"):
         rows[(row["layer"], device_of(row), *row_place(row))] += row["peak_bytes"]
@@ -314,7 +314,7 @@ def test_lines_of_waits_and_copies(views):
 
 
 def test_the_report_and_the_command_that_it_names_agree_on_growth(views):
-    """What the report calls a leak or growth is also in what it says to type next."""
+    """A growth or leak in the report is also found by the command that the report suggests."""
     growth, text = views.report["growth"], views.text("leaks")
     assert views.json("leaks")["growth"] == growth
     assert ("Keeps growing" in text) == bool(growth)
@@ -334,7 +334,7 @@ def test_top_names_the_same_lines(views):
 # ---------------------------------------------------------------- a row is a line
 
 def two_paths(path):
-    """Two lines call a third one, which allocates, waits and copies."""
+    """Two lines call a third one that allocates, waits and copies."""
     with Rows(path) as r:
         r.device()
         ways = [r.stack(f"/home/me/train.py:{line} <module>", "/home/me/model.py:5 step") for line in (9, 12)]
@@ -344,7 +344,7 @@ def two_paths(path):
 
 
 def lists_of_lines(report):
-    """By name: the rows by line, the rows by call path, and what distinguishes rows of one line."""
+    """By name: rows by line, rows by call path, and what distinguishes the rows of one line."""
     for peak in report["peak"]:
         yield f"peak {peak['layer']}", peak["by_line"], peak["by_site"], ()
     for oom in report["oom"]:

@@ -1,5 +1,5 @@
-"""What would help against an OOM, decided by a replay: of the layout at the failure without the blocks that the advice
-frees, or of the run under another setting. Snapshots made here; what must be free is counted here, too."""
+"""Advice for an OOM, decided by a replay: of the memory layout at the failure without the blocks that the advice frees,
+or of the run with another setting. The snapshots are made here, and what must be free is computed here too."""
 import json
 import subprocess
 
@@ -44,16 +44,16 @@ def test_what_grew_is_gone_and_the_request_fits(tmp_path):
     assert first["basis"] == "replayed" and first["enough"] is True and "train.py:12" in first["replayed"]
     assert 0.95 * kept * MIB <= first["frees_bytes"] <= kept * MIB
     assert f"replayed {first['replayed']}: this request fits with" in first["text"]
-    # what is left: what was free, the segments that lie empty then, and less the request
+    # what remains: free memory, plus segments that become empty, minus the request
     reserved = len(run.segments) * SEGMENT
     assert first["spare_bytes"] >= reserved + 5 * MIB - 30 * MIB - (kept * MIB - first["frees_bytes"]) - SEGMENT
     assert first["spare_bytes"] <= reserved + 5 * MIB - 30 * MIB
     assert oom["advice"][0] == first["text"]
-    assert first["text"][:60] in " ".join(gpuspy("report", file).stdout.split())  # the same words
+    assert first["text"][:60] in " ".join(gpuspy("report", file).stdout.split())  # the text report says the same
 
 
 def test_a_request_that_fails_all_the_same_is_not_promised(tmp_path):
-    run, _ = leaking(walls=True)  # without line 12 the largest hole is of 10 MiB
+    run, _ = leaking(walls=True)  # without line 12 the largest hole has 10 MiB
     run.oom(0, 30 * MIB, free=5 * MIB, line=20)
     answer, _ = report(run, tmp_path)
     oom = answer["oom"][0]
@@ -78,19 +78,19 @@ def test_a_limit_is_lifted_only_if_the_request_then_fits(tmp_path, free, fits):
     assert lifted[0]["replayed"] == "without the limit" and lifted[0]["enough"] is True
 
 
-def test_every_amount_says_what_it_rests_on(tmp_path):
+def test_every_amount_states_its_basis(tmp_path):
     run, _ = leaking()
     run.oom(0, 30 * MIB, free=5 * MIB, line=20)
     for m in report(run, tmp_path)[0]["oom"][0]["measures"]:
         assert m["basis"] in ("replayed", "formula", None) and (m["basis"] is None) == (m["frees_bytes"] is None)
         assert ("a formula, not replayed" in m["text"]) == (m["basis"] == "formula")
         assert ("; replayed " in m["text"]) == (m["basis"] == "replayed")
-        assert "empty_cache" not in m["text"]  # PyTorch empties its cache itself before it gives up
+        assert "empty_cache" not in m["text"]  # PyTorch empties its cache itself before it fails
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no recordings of real GPUs here")
 def test_a_real_gpu_that_is_full(tmp_path):
-    """Its lines and what was asked are in recordings/README.md."""
+    """Its lines and the request are in recordings/README.md."""
     (file,) = SHARED.glob("b5ef67ce_*")
     text = " ".join(gpuspy("report", file).stdout.split())
     oom = json.loads(gpuspy("report", "--json", file).stdout)["oom"][0]

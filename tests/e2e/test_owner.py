@@ -1,4 +1,5 @@
-"""Whose the memory is: libraries under the names that the frameworks' have, which take memory as those do."""
+"""To which library memory belongs: libraries with the names of those of frameworks, which allocate memory in the same
+way."""
 import subprocess
 
 import pytest
@@ -32,7 +33,7 @@ def taken(recording, *takes, **more):
     return recording.python(SCRIPT, *(f"{path}={call}={size}" for path, call, size in takes), **more)
 
 
-def test_libraries_told_apart(recording, library):
+def test_libraries_are_distinguished(recording, library):
     taken(recording, (library("nvidia/nccl/lib/libnccl.so.2"), "take", 640 * MIB),
           (library("nvidia/cublas/lib/libcublas.so.12"), "take", 32 * MIB),
           (library("cupy_backends/cuda/api/runtime.so"), "take_async", 64 * MIB),

@@ -1,6 +1,6 @@
-"""The fixture programs (fixtures/programs) under the recorder: each prints the rows that its calls must
-leave, and the same lines are rendered from its database. Also how processes begin, fork and end, and
-what happens when nothing can be written."""
+"""The fixture programs (fixtures/programs) under the recorder: each prints the rows that its calls must leave, and the
+same lines are made from its database. Also: how processes begin, fork and end, and what happens if nothing can be
+written."""
 import os
 import re
 import resource
@@ -34,7 +34,8 @@ def test_disabled_does_nothing(recording):
 
 
 def test_no_context_is_made(recording):
-    """A pool's attributes can be read and set before a context exists, which takes hundreds of megabytes."""
+    """A pool's attributes can be read and set before a context exists; creating one would take hundreds of
+    megabytes."""
     done = recording.python("""import ctypes
 runtime, driver = ctypes.CDLL("libcudart.so.13"), ctypes.CDLL("libcuda.so.1")
 pool, threshold = ctypes.c_void_p(), ctypes.c_uint64(1 << 30)
@@ -70,7 +71,7 @@ def test_names_looked_up(recording, how):
     run(recording, "lookups", how)
 
 
-def test_without_cuda_nobody_finds_any(recording):
+def test_without_cuda_none_is_found(recording):
     done = recording.run(PROGRAMS / "lookups", "none")
     assert (done.stdout, done.stderr, names_of(recording)) == ("none\n", "", [])
 
@@ -217,7 +218,7 @@ def test_every_way_to_end(recording, how, code):
     assert recording.sql("select complete from process") == [(1 if orderly else 0,)]
 
 
-# --- what hosts do ------------------------------------------------------------------------------
+# --- what programs do ---------------------------------------------------------------------------
 
 def rough(recording, how, *arguments, check=True):
     return recording.run(PROGRAMS / "rough", how, *arguments, check=check,
@@ -233,7 +234,8 @@ def test_rough_hosts(recording, how):
 
 
 def test_a_host_that_closes_all_descriptors(recording):
-    """Its own files get our numbers: not a byte of ours may go there, neither now nor at exit."""
+    """Its own files get the numbers of gpuspy's files: gpuspy must not write a byte into them, neither now nor at
+    exit."""
     done = rough(recording, "files")
     own = [f for f in recording.folder.iterdir() if f.name.startswith("own-")]
     assert len(own) > 500 and {f.read_text() for f in own} == {"mine"}
@@ -251,8 +253,8 @@ def test_a_forked_child_that_closes_all_descriptors(recording):
 
 
 def test_an_exit_while_other_threads_are_busy(recording):
-    """Wherever that meets them, the start of the recording included: it ends in order, and what they
-    still do is no loss."""
+    """Wherever the exit meets them, also at the start of the recording: it ends properly, and what the threads still do
+    does not count as lost."""
     for n in range(40):
         recording.database = recording.folder / f"run-{n}.db"
         done = rough(recording, "busy", 500 * n, check=False)
@@ -267,7 +269,7 @@ def test_calls_after_the_end_are_counted(recording):
     assert recording.report()["run"]["lost_events"] == 2
 
 
-def test_nobody_reads_stderr(recording):
+def test_stderr_that_is_not_read(recording):
     read, write = os.pipe()
     os.close(read)
     command, env = [PROGRAMS / "storm", "10"], recording.environment()
@@ -323,7 +325,7 @@ lib.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1))
 
 
 def test_ranks_that_start_together(recording):
-    """Eight processes of one run race for the name: each gets a file of its own, one gets run.db."""
+    """Eight processes of one run compete for the name: each gets its own file, one of them gets run.db."""
     env = recording.environment(GPUSPY_RUN_ID="together")
     children = [subprocess.Popen([PROGRAMS / "storm", "1000"], env=dict(env, RANK=str(n)), cwd=recording.folder,
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for n in range(8)]
@@ -364,7 +366,7 @@ def test_a_folder_that_cannot_be_written(recording):
 
 
 def test_a_limit_on_the_size_of_files(recording):
-    """The limit applies to the database; the spool is not a file."""
+    """The limit concerns the database; the spool is not a file."""
     def limited(pairs):
         return subprocess.run([PROGRAMS / "storm", str(pairs)], env=recording.environment(), cwd=recording.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS,
@@ -381,12 +383,13 @@ def test_a_limit_on_the_size_of_files(recording):
 
 
 def test_a_disk_keeps_room_for_the_program(recording):
-    """The recording ends in order, and the program does not notice; asked for more than any disk has, at once."""
+    """The recording ends properly, and the program does not notice. If more is to stay free than any disk has, it ends
+    at once."""
     done = storm(recording, 300000, GPUSPY_MIN_FREE="900TiB")
     assert (done.returncode, done.stdout) == (0, "300000 pairs\n")
     assert re.fullmatch(r"gpuspy: recording stopped here: its disk has [0-9.]+ [MG]iB left, and 921600.0 GiB stay free for the "
                         r"program \(GPUSPY_MIN_FREE\)\n", done.stderr)
-    assert names_of(recording) == ["run.db"]  # no spool is left behind
+    assert names_of(recording) == ["run.db"]  # no spool remains
     report = recording.report()
     assert report["run"]["processes"][0]["stopped"] == "disk" and report["run"]["lost_events"] == 0
     assert "stopped at" in recording.gpuspy("report", recording.database).stdout
@@ -428,7 +431,7 @@ def test_a_disk_that_fills_up(recording, mebibytes):
             (grown / file.name).write_bytes(file.read_bytes())
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
-    # what was recorded until then stays readable, where there is room to complete it
+    # what was recorded so far can be read after there is room to complete it
     recording.database = grown / "run.db"
     report = recording.report()
     assert report["run"]["lost_events"] > 0
@@ -452,7 +455,7 @@ def test_sanitized_programs(recording, compiler, name):
     if probe.returncode:
         pytest.skip(f"{compiler} has no -fsanitize={name} run-time library here")
     preload = str(BUILD / "libgpuspy.so")
-    if compiler == "gcc":  # its run-time library is shared and wants to be first
+    if compiler == "gcc":  # its runtime library is shared and must be loaded first
         short = {"address": "asan", "undefined": "ubsan", "thread": "tsan"}[name]
         preload = subprocess.run(["gcc", f"-print-file-name=lib{short}.so"], text=True, stdout=subprocess.PIPE,
                                  check=True).stdout.strip() + ":" + preload

@@ -112,7 +112,7 @@ def test_limits(session, how):
     assert re.search(r"waited for the GPU \d+ times, \d+ more than its limit of 2", reported)
     for comment, name in (("one", "needs_more"), ("two", "needs_more"), ("kept", "keeps"), ("waits", "waits")):
         assert f"test_it.py:{line_of(comment)} in test_{name}" in reported
-    # the table: what each test had at its most
+    # the table: the peak of each test
     table = {name: size for size, name in re.findall(r"^ *([\d.]+ \w+) .* test_it\.py::(\w+)$", done.stdout, re.M)}
     assert table == {"test_fits": "2.00 MiB", "test_needs_more": "3.00 MiB", "test_keeps": "3.00 MiB",
                      "test_leaves_a_cycle": "1.00 MiB", "test_waits": "1.00 MiB", "test_known": "1.00 MiB",

@@ -55,7 +55,7 @@ def test_tables_of_each_kind(run, gpuspy, kind):
     assert len(table) == 1
 
 
-def test_what_is_wrong_is_one_line(run, gpuspy, tmp_path):
+def test_an_error_is_one_line(run, gpuspy, tmp_path):
     bad = tmp_path / "bad.db"
     bad.write_text("no database")
     for act in (lambda: run.table("nothing"), lambda: run.table("allocations", "excel"), lambda: gpuspy.open(bad).report(),

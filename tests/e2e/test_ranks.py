@@ -1,4 +1,5 @@
-"""Recordings of a job of many processes, on several hosts: what is in the folder, how far apart its ranks are."""
+"""Recordings of a job of many processes on several hosts: which ones the folder contains, and how much its ranks
+differ."""
 import json
 import re
 import socket
@@ -11,7 +12,7 @@ from rows import MIB, TENSOR, Rows
 
 
 def rank_file(path, rank, world=None, mib=1000, waits=(10, 1.0), collective=True, sync_file="train.py:30 step", **more):
-    """One rank: so many MiB of tensors, `waits` (number, seconds in all) below torch.distributed or not."""
+    """One rank: so many MiB of tensors, `waits` (number, total seconds), in torch.distributed or not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     env = {"CUDA_VISIBLE_DEVICES": (rank or 0) % 8} | ({"WORLD_SIZE": world} if world else {})
     with Rows(path, rank=rank, pid=1000 + (rank or 0), env=env, **more) as rows:
@@ -54,7 +55,7 @@ def test_a_folder_for_each_host(recording):
 
 
 def test_hosts_with_run_ids_of_their_own(recording):
-    """torchrun on two hosts, where nobody set GPUSPY_RUN_ID: the world is whole, and it ran at one time."""
+    """torchrun on two hosts without GPUSPY_RUN_ID: no rank is missing, and they ran at the same time."""
     for rank in range(4):
         rank_file(recording.folder / "runs" / f"n{rank // 2}.{rank}.db", rank, 4, run=f"id{rank // 2}")
     answer = report(recording, "runs")
@@ -88,7 +89,7 @@ def test_missing_ranks(recording):
     assert missing["ranks"] == 2 and missing["text"].startswith("of 8 ranks (WORLD_SIZE) 6 are here; missing: 3, 5")
 
 
-def test_a_gap_tells_of_missing_ranks_too(recording):
+def test_a_gap_shows_missing_ranks_too(recording):
     for rank in 0, 2:
         rank_file(recording.folder / "runs" / f"run.{rank}.db", rank)
     (missing,) = findings(report(recording, "runs"), "missing")
@@ -96,7 +97,7 @@ def test_a_gap_tells_of_missing_ranks_too(recording):
 
 
 def test_started_again(recording):
-    """As torchrun does with --max-restarts: all ranks anew, in new processes; the last ones count."""
+    """Like torchrun with --max-restarts: all ranks start again in new processes; the last ones count."""
     for attempt in range(2):
         for rank in range(2):
             rank_file(recording.folder / "runs" / f"run.{attempt}{rank}.db", rank, 2, start=100 * attempt,
@@ -108,7 +109,7 @@ def test_started_again(recording):
     assert not findings(answer, "imbalance") and answer["rank_spread"]["tensor_peak_bytes"]["max"] == 1000 * MIB
 
 
-def test_a_child_of_a_rank_is_no_rank(recording):
+def test_a_child_of_a_rank_is_not_a_rank(recording):
     for rank in range(2):
         rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 2)
     rank_file(recording.folder / "runs" / "run.9.db", 1, 2, mib=4000, ppid=1001)
@@ -155,7 +156,7 @@ def test_no_straggler(recording, why):
     assert not findings(report(recording, "runs"), "straggler")
 
 
-# --- what the recorder makes of the launchers' environment
+# --- how launchers' variables are read
 
 @pytest.mark.parametrize("env, rank", [
     ({"RANK": 5, "LOCAL_RANK": 1}, 5), ({"OMPI_COMM_WORLD_RANK": 3, "OMPI_COMM_WORLD_SIZE": 4}, 3), ({"PMI_RANK": 2}, 2),
@@ -180,7 +181,7 @@ def test_a_folder_for_each_host_is_made(recording):
 
 
 def test_the_page_on_launchers_uses_what_there_is(recording):
-    """Each gpuspy command of docs/launchers.md has the options that it is given."""
+    """Every gpuspy command in docs/launchers.md has the options used there."""
     page = (ROOT / "docs" / "launchers.md").read_text().replace("\\\n", " ")
     used = re.findall(r"^\s+(?:srun |mpirun )?.*?gpuspy (run|report|diff)\b(.*)$", page, re.M)
     assert len(used) >= 10

@@ -1,5 +1,5 @@
-"""gpuspy estimate --config: what configurations of training tools are read as. The keys are those that each tool
-documents; the files are written here."""
+"""gpuspy estimate --config: how configurations of training tools are read. The keys are those that each tool documents;
+the files are written here."""
 import json
 import os
 import random
@@ -209,7 +209,7 @@ def test_deepspeeds_own_file_is_read(tmp_path):
     assert answer["plan"]["sharding"] == "zero3" and answer["plan"]["offload"] == "optimizer"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "c.yml").write_text(AXOLOTL.replace("fsdp:", "deepspeed: ds.json\nold:").replace("adapter: qlora", ""))
-    _, config = read_as(tmp_path, "--config", "sub/c.yml")  # it names the other one from the folder above
+    _, config = read_as(tmp_path, "--config", "sub/c.yml")  # it refers to the other file relative to the folder above
     assert config["tools"] == "axolotl, DeepSpeed" and "--sharding=zero3" in config["options"]
 
 
@@ -225,14 +225,14 @@ def test_yaml_as_people_write_it(tmp_path):
     ("c.yml", "- a\n- b\n", "no names and values"), ("c.yml", "title: hello\n", "no known tool's configuration"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
     ("c.yml", "x" * 1100000, "larger than 1 MiB"), ("c.yml", "base_model: x\0y", "not a text file"),
 ], ids=range(8))
-def test_what_is_no_configuration_is_one_line(tmp_path, name, text, says):
+def test_an_invalid_configuration_gives_one_line(tmp_path, name, text, says):
     (tmp_path / name).write_text(text)
     done = gpuspy(tmp_path, "--config", name)
     assert done.returncode == 3 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
     assert done.stderr.startswith(f"gpuspy: estimate: --config: {name}: ") and not done.stdout
 
 
-def test_a_missing_file_and_an_unknown_model_are_said(tmp_path):
+def test_a_missing_file_and_an_unknown_model_are_reported(tmp_path):
     done = gpuspy(tmp_path, "--config", "none.yml")
     assert done.returncode == 3 and done.stderr == "gpuspy: estimate: --config: none.yml: No such file or directory\n"
     (tmp_path / "c.yml").write_text("base_model: me/new-model-9b\nmicro_batch_size: 1\n")
@@ -261,7 +261,7 @@ def test_mutated_files_end_in_order(tmp_path):
         assert done.returncode in (0, 1, 2, 3) and done.stderr.count("\n") <= 1, (done.returncode, done.stderr, bytes(text))
 
 
-def test_an_optimizer_that_is_not_known_is_said(tmp_path):
+def test_an_unknown_optimizer_is_reported(tmp_path):
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: lomo\nbf16: true\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
     assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--drop-outputs"]
@@ -274,7 +274,7 @@ GEMMA = "base_model: google/gemma-3-4b-it\nbf16: true\nsequence_len: 1024\nmicro
 
 
 @pytest.mark.parametrize("text, frozen", [
-    (GEMMA, "tower"),                                         # without images what sees has no gradients
+    (GEMMA, "tower"),                                         # without images, the image tower has no gradients
     (GEMMA + "processor_type: AutoProcessor\n", None),
     (GEMMA + "processor_type: AutoProcessor\nfreeze_mm_modules: true\n", "tower"),
     (GEMMA + "adapter: lora\n", None),                        # all weights are frozen
@@ -301,7 +301,7 @@ def test_names_of_quantized_weights(tmp_path, name, model, weights):
     (tmp_path / "c.yaml").write_text(f"base_model: {name}\nadapter: lora\nbf16: true\n")
     _, config = read_as(tmp_path, "--config", "c.yaml")
     assert config["options"][:1 + len(weights)] == [f"--model={model}", *weights]
-    (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # nothing is trained of such weights
+    (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # such weights cannot be trained
     assert gpuspy(tmp_path, "--config", "c.yaml").returncode in (2, 3)
 
 

@@ -1,5 +1,5 @@
-"""Reports on runs that no machine here can make (tests/e2e/rows.py): what an ML engineer would read of PyTorch on a
-GPU, of many ranks, of hours; and what nobody recorded in good faith."""
+"""Reports on runs that cannot be made on this machine (tests/e2e/rows.py), for an ML engineer: PyTorch on a GPU, many
+ranks, hours; and malicious recordings."""
 import os
 import re
 import unicodedata
@@ -12,7 +12,7 @@ MAIN = ("/home/me/train.py:90 <module>", "/home/me/train.py:60 main")
 
 
 def torch_run(path, leaks, asked=0):
-    """3 + 4 GiB of weights and states, activations that come and go, NCCL beside them; and perhaps a leak."""
+    """3 + 4 GiB of weights and states, activations that are allocated and freed, NCCL; optionally a leak."""
     with Rows(path) as r:
         r.device()
         weights = r.stack(*MAIN, "/home/me/train.py:20 build", f"{TORCH}/nn/modules/linear.py:96 Linear.__init__")
@@ -55,7 +55,7 @@ def text(recording, *arguments, columns=100):
     return done.stdout
 
 
-def test_tensors_beside_the_device(recording):
+def test_tensors_and_device_memory(recording):
     torch_run(recording.database, leaks=False)
     (memory,) = recording.report()["memory"]
     own = memory["tensor_bytes"] + memory["cached_bytes"] + memory["direct_bytes"]
@@ -72,7 +72,7 @@ def test_tensors_beside_the_device(recording):
 
 
 def test_a_leak_under_pytorch(recording):
-    """The cache that grows with it is not a leak of the line that happened to need one more segment."""
+    """The cache that grows with it is not a leak of the line that happened to need another segment."""
     torch_run(recording.database, leaks=True, asked=8 * GIB)
     report = recording.report()
     (oom,) = report["oom"]
@@ -92,7 +92,7 @@ def test_a_leak_under_pytorch(recording):
     assert out.count("train.py:48: the line that keeps them is not recorded") == 1 and "Keeps growing" not in out
 
 
-def test_capacity_is_no_leak(recording):
+def test_capacity_is_not_a_leak(recording):
     torch_run(recording.database, leaks=False, asked=18 * GIB)
     (oom,) = recording.report()["oom"]
     assert oom["cause"] == "capacity" and "train.py:44" in oom["verdict"]
@@ -120,7 +120,7 @@ def test_a_folder_of_ranks(ranks):
     assert [d["index"] for d in report["devices"]] == [0, 1, 2, 3]
     assert sorted(p["rank"] for p in report["peak"]) == list(range(8))
     assert report["run"]["events"] == 8 * 150
-    assert abs(report["sync_share"] - 50 * .02 / 10) < 1e-9  # of what all processes ran together
+    assert abs(report["sync_share"] - 50 * .02 / 10) < 1e-9  # of the running time of all processes together
     for at in ranks.folder, ranks.database:
         out = text(ranks, at)
         assert "GPU 0 to 3: NVIDIA RTX, 24.00 GiB each" in out and "of 8 processes" in out
@@ -175,8 +175,8 @@ def columns(line):
     return sum((unicodedata.east_asian_width(c) in "WF") + 1 for c in line)
 
 
-def test_names_that_are_none(recording):
-    """Escapes, line breaks and bytes of no text: seen, never obeyed; and no line wider than it may be."""
+def test_invalid_names(recording):
+    """Escapes, line breaks and invalid text: shown, never executed; and no line is too wide."""
     with Rows(recording.database, command="py\x1b[2Jthon \x1b]0;x\x07") as r:
         r.device(name="GPU\x1b[31m")
         at = r.stack("/home/me/\x1b[31mtrain\n.py:9 f\x1b[0m\tg", f"/{'x' * 3000}.py:7 {'深' * 500}")
@@ -192,7 +192,7 @@ def test_names_that_are_none(recording):
     assert recording.report()["oom"][0]["cause"] == "oversized_request"
 
 
-def test_a_fifo_is_no_recording(recording):
+def test_a_fifo_is_not_a_recording(recording):
     os.mkfifo(recording.folder / "run.db")
     for at in recording.folder, recording.database:
         done = recording.gpuspy("report", at)
@@ -200,7 +200,7 @@ def test_a_fifo_is_no_recording(recording):
 
 
 def test_many_stacks(recording):
-    """100,000 call paths: in seconds, and --top says how many there are."""
+    """100,000 call paths take seconds, and --top states how many there are."""
     with Rows(recording.database, seconds=100) as r:
         r.device()
         count = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<100000) INSERT INTO "

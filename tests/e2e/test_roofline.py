@@ -1,4 +1,4 @@
-"""gpuspy roofline and gpuspy transfer: figures that are known, text and JSON that agree, and bad input."""
+"""gpuspy roofline and gpuspy transfer: known figures, text and JSON that agree, and bad input."""
 import json
 import os
 import re
@@ -33,7 +33,7 @@ def answer(*words):
 # ---------------------------------------------------------------- transfer
 
 def test_the_tutorials_transfer():
-    """28 GB over PCIe 4.0 and over A100's NVLink: 875 and 93.3 ms; among 8 as a ring 1531 and 163.3."""
+    """28 GB over PCIe 4.0 and over A100's NVLink: 875 and 93.3 ms; in a ring of 8 GPUs 1531 and 163.3."""
     for rate, once, ring in (("32GB/s", 875, 1531.25), ("300GB/s", 93.3333333, 163.333333)):
         link, = answer("transfer", "--params", "7e9", "--gpus", "8", "--bandwidth", rate)["links"]
         assert link["one_pass_s"] * 1e3 == pytest.approx(once)
@@ -44,7 +44,7 @@ def test_the_tutorials_transfer():
     assert re.search(r"300 GB/s +93.3 ms +163 ms +81.7 ms +NVLink 3", listed)
 
 
-def test_bits_are_no_bytes():
+def test_bits_are_not_bytes():
     bits, nbytes = (answer("transfer", "--bytes", "1GB", "--bandwidth", rate)["links"][0] for rate in ("400Gb/s", "50GB/s"))
     assert bits["one_pass_s"] == nbytes["one_pass_s"] == 0.02
 
@@ -116,7 +116,7 @@ def test_attention_naive_and_flash():
     assert answer(*ATTENTION, "--causal")["ways"][2]["flops"] == 4 * 2 * 16 * 64 * 1024 * 1025 // 2
 
 
-def test_what_is_no_product_is_computed_in_float32():
+def test_operations_that_are_not_products_use_float32():
     found = answer("roofline", "--op", "layernorm", "--rows", "8192", "--cols", "4096", "--dtype", "bf16", "--gpu", "h100")
     assert found["dtype"] == "bf16" and found["computed_in"] == "fp32"
     assert found["ways"][-1]["bytes"] == 2 * (2 * 8192 * 4096 + 2 * 4096) and found["ways"][-1]["bound_by"] == "memory"
@@ -198,7 +198,7 @@ def test_the_drawing(columns, locale):
 def test_bad_input_gets_one_line_and_2(words, hint):
     done = gpuspy(*words.split())
     if hint is None:
-        assert done.returncode == 0  # 300 bytes a second: slow, but a rate
+        assert done.returncode == 0  # 300 bytes a second: slow, but valid
         return
     assert done.returncode == 2 and not done.stdout
     assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr) and hint in done.stderr, done.stderr
@@ -209,7 +209,7 @@ def test_a_gpu_that_is_described_has_one_roof():
     assert "The given GPU: 77.6 TFLOP/s, memory 1.555 TB/s; ridge 49.9 FLOP/B" in shown and "fp32" not in shown
 
 
-def test_what_it_is_computed_in_is_said():
+def test_the_type_of_computation_is_stated():
     assert "a kernel, bf16, on" in text("roofline", "--flops", "1e12", "--bytes", "1GB", "--gpu", "h100")
     assert "bf16 computed in fp32" in text("roofline", "--op", "reduce", "--size", "1e6", "--gpu", "h100")
 

@@ -1,5 +1,5 @@
-"""Programs built with a compiler's sanitizers: they start under the recorder, find what they find without it, and end
-with the same status."""
+"""Programs built with a compiler's sanitizers: under the recorder they start, report the same, and end with the same
+status."""
 import os
 import shutil
 import subprocess
@@ -73,7 +73,7 @@ def under_run(recording, *command, **more):
 
 
 def findings(stderr):
-    """What a sanitizer reports, without addresses: its kinds and the functions of the program."""
+    """What a sanitizer reports, without addresses: kinds of errors and functions of the program."""
     return [line.split("==")[-1].split(" on ")[0].split(" /")[0] for line in stderr.splitlines()
             if "ERROR: " in line or "runtime error" in line or line.startswith("WARNING: ")]
 
@@ -116,7 +116,7 @@ def test_a_sanitized_program_that_a_script_starts(recording):
 
 @pytest.mark.parametrize("after", ["", ":libutil.so.1", " libutil.so.1: "])
 def test_a_sanitized_extension_of_python(recording, after):
-    """The interpreter is not sanitized: the run time is preloaded by hand, and has to stay the first."""
+    """The interpreter is not sanitized: the runtime is preloaded explicitly and must stay the first library."""
     build(recording, "gcc", "address", ("-shared", "-fPIC"), name="extension.so", source=SOURCE)
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], text=True, stdout=subprocess.PIPE).stdout.strip()
     if not os.path.isabs(runtime):

@@ -1,4 +1,4 @@
-"""The peak within NVTX ranges: what the report, stats, the exports and `check --max-peak scope:NAME=SIZE` make of it."""
+"""The peak within NVTX ranges in the report, stats, the exports and `check --max-peak scope:NAME=SIZE`."""
 import json
 import random
 import shutil
@@ -37,7 +37,7 @@ def figures(recording, name, layer="device"):
 
 @pytest.fixture
 def made(recording):
-    """One GPU: 1 MiB all along, 10 from 2 to 5 s, 20 from 4 to 8 s."""
+    """One GPU: 1 MiB all the time, 10 from 2 to 5 s, 20 from 4 to 8 s."""
     with Rows(recording.database) as rows:
         rows.device()
         at = rows.stack("/home/me/train.py:9 step")
@@ -140,8 +140,8 @@ def test_devices_and_tensors_have_rows_of_their_own(recording):
 
 
 def expected(blocks, ranges, name):
-    """As the help says it, moment by moment: peak, and what was live as that visit began and ended."""
-    def live(at, before):  # before: what happens at that very moment is left out
+    """As the help defines it, moment by moment: the peak, and what was live at the begin and end of that visit."""
+    def live(at, before):  # before: without the events at that very moment
         return sum(n for a, f, n in blocks if (a < at if before else a <= at) and (f is None or (f >= at if before else f > at)))
     own = sorted((s, e) for n, s, e in ranges if n == name)
     visits = []
@@ -160,7 +160,7 @@ def expected(blocks, ranges, name):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_mixture_of_ranges(recording, seed):
-    """Nested, crossing on threads, the same name at once; every time differs from every other."""
+    """Nested, crossing on threads, with equal names at once; all times differ."""
     chance = random.Random(seed)
     times = [t / 1000 for t in chance.sample(range(1, 9999), 360)]
     blocks = []
@@ -233,7 +233,7 @@ def test_a_limit_of_a_scope_both_ways(made):
     assert check(made, "--max-peak", "scope:load=31MiB,scope:calm=0").returncode == 1
 
 
-def test_what_a_machine_reads(made):
+def test_machine_readable_output(made):
     done = check(made, "--max-peak", "scope:load=1MiB", "--json", "--junit", "out.xml")
     failed = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "failed"]
     assert [(c["check"], c["scope"], c["value"], c["limit"]) for c in failed] == [("max-peak", "load", 31 * MIB, MIB)]
@@ -246,7 +246,7 @@ def test_a_scope_that_never_occurred_is_an_error(made, recording):
     assert "no NVTX range named 'laod'" in done.stderr and "'load'" in done.stderr
 
 
-def test_a_run_without_ranges_says_how_to_mark_them(recording):
+def test_a_run_without_ranges_shows_how_to_mark_them(recording):
     with Rows(recording.database) as rows:
         rows.device()
         rows.block(1, MIB)
@@ -269,7 +269,7 @@ def test_a_scope_of_one_process_of_several(tmp_path, recording):
 
 
 @pytest.mark.parametrize("value", ["scope:", "scope:load", "scope:=1GiB", "scope:load=", "scope:load=many", "scope:load=-1", "scope:load=5%"])
-def test_what_is_no_limit_is_a_usage_error(made, value):
+def test_an_invalid_limit_is_a_usage_error(made, value):
     for words in (["--max-peak", value], ["--max-tensor-peak", value]):
         done = check(made, *words)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr

@@ -1,4 +1,4 @@
-"""What a recording can be shown to others with: no command, format or file contains a secret of the command line."""
+"""Recordings can be shown to others: no command, format or file contains a secret of the command line."""
 import gzip
 import os
 import sqlite3
@@ -36,7 +36,7 @@ def leaks(folder):
 
 
 def everything(recording):
-    """All that gpuspy prints or writes about the recording, as files beside it."""
+    """All that gpuspy prints or writes about the recording, as files next to it."""
     out = recording.folder / "out"
     out.mkdir()
     for n, command in enumerate(COMMANDS):
@@ -107,7 +107,7 @@ def test_no_arguments_at_all(recording):
     assert stored_command(recording.database) == f"{sys.executable} -c"
 
 
-def test_a_wrong_value_says_so_and_masks_as_ever(recording):
+def test_a_wrong_value_is_reported_and_masking_stays(recording):
     done = recording.python(PROGRAM, *ARGUMENTS, GPUSPY_ARGS="some")
     assert "GPUSPY_ARGS=some is not 0 or 1" in done.stderr
     assert leaks(recording.folder) == []
@@ -124,7 +124,7 @@ def test_gpuspy_run_prints_no_secret(recording):
 
 
 def test_a_command_line_longer_than_what_is_stored(recording):
-    """Where the reading stops, half a secret may be left that is not recognised."""
+    """The end of what is read may contain a part of a secret, which cannot be recognised."""
     script = recording.folder / "script.py"
     start = len(f"{sys.executable}\0{script}\0")
     for before in (3, 10, 20, 36):  # bytes of the secret that are read

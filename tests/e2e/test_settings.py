@@ -1,4 +1,4 @@
-"""Variables of the environment that change how memory is used are in the database, however the process ended."""
+"""Environment variables that change how memory is used are in the database, however the process ended."""
 import pytest
 
 SCRIPT = """import ctypes, os, signal, sys

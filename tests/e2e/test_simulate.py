@@ -1,4 +1,4 @@
-"""gpuspy run --simulate: a program on a GPU that is not there."""
+"""gpuspy run --simulate: a program on a GPU that is not in this machine."""
 import json
 import os
 import subprocess
@@ -7,7 +7,7 @@ import pytest
 
 from conftest import BUILD, Recording
 
-# Loads CUDA as packages do, past LD_LIBRARY_PATH: by name, by a full path that has none of it, and by RPATH.
+# Loads CUDA like packages that ignore LD_LIBRARY_PATH: by name, by a full path outside of it, and by RPATH.
 LOADER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ sanitized = pytest.mark.skipif(bool(os.environ.get("SAN_PRELOAD")), reason="a sa
 
 @sanitized
 @pytest.mark.parametrize("library", ("libcudart.so.12", "/opt/nowhere/nvidia/cuda_runtime/lib/libcudart.so.13"))
-def test_wherever_the_library_is_asked_for(tmp_path, loader, library):
+def test_however_the_library_is_requested(tmp_path, loader, library):
     done = simulate(tmp_path, "--simulate", "h100-80g", "--gpus", "3", "--", loader, library)
     assert (done.returncode, done.stdout) == (0, "0 0 3\n"), done.stderr
     recording = Recording(tmp_path)
@@ -56,7 +56,7 @@ def test_wherever_the_library_is_asked_for(tmp_path, loader, library):
 
 
 @sanitized
-def test_the_report_says_that_no_kernel_ran(tmp_path, loader):
+def test_the_report_states_that_no_kernel_ran(tmp_path, loader):
     simulate(tmp_path, "--simulate", "t4-16g", "--", loader, "libcudart.so.13")
     recording = Recording(tmp_path)
     assert "no kernel ran" in recording.gpuspy("report", recording.database).stdout
@@ -93,7 +93,7 @@ def test_an_option_is_not_the_name_of_a_gpu(tmp_path, words):
 @pytest.mark.parametrize("option", [("run", "--simulate", "{}", "--", "true"), ("run", "--limit", "{}", "--", "true"),
                                     ("estimate", "--params", "1e9", "--gpu", "{}")], ids=["simulate", "limit", "estimate"])
 def test_every_option_knows_the_same_gpus(tmp_path, option):
-    """Keys, what people call them, the driver's name, any case; also those of other makers."""
+    """Keys, common names, the driver's name, in upper or lower case; also of other manufacturers."""
     for name in "h100", "RTX-4090", "rtx4090-24g", "NVIDIA A100-SXM4-80GB", "mi300x", "T4":
         done = subprocess.run([BUILD / "gpuspy", *(word.format(name) for word in option)], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode in (0, 1), (name, done.stderr)
@@ -108,7 +108,7 @@ def test_sizes_and_other_makers_are_simulated(tmp_path, loader, size, total):
     assert device["total_bytes"] == total and device["simulated"] is True
 
 
-# A loop that reads a flag which its kernel would set; with an argument the host also sends a counter.
+# A loop that reads a flag which its kernel would set; with an argument, the host also sends a counter.
 POLL = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -150,7 +150,7 @@ def test_a_native_loop_that_waits_for_a_value_is_stopped(tmp_path, poll):
     assert done.returncode == 124 and done.stdout == ""
     assert "/poll(main+0x" in done.stderr and "waits for values that a simulated GPU does not compute" in done.stderr
     recording = Recording(tmp_path)
-    report = " ".join(recording.gpuspy("report", recording.database).stdout.split())  # a long path is a line of its own
+    report = " ".join(recording.gpuspy("report", recording.database).stdout.split())  # a long path has its own line
     assert report.startswith("! a loop at ") and "killed" not in report
     assert recording.report()["run"]["loop"].startswith("a loop at ")
 
@@ -197,7 +197,7 @@ class cuda:
     (("--inside-pools", "--simulate", "t4-16g", "--gpus", "2", "--limit", "8GiB", "--keep", "64MiB", "--stacks", "python",
       "--native-depth", "9", "--torch-cpu", "--on-oom", "true"), None, True)], ids=["", "pools", "dry", "all"])
 def test_cupy_gives_its_pool_up_inside_pools(tmp_path, options, allocator, dry):
-    """A stand-in for CuPy: the real one was tried by hand. A child of the program does the same."""
+    """A replacement for CuPy: the real one was tested by hand. A child of the program does the same."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "cupy.py").write_text(CUPY)
     (tmp_path / "own" / "sitecustomize.py").write_text("print('own')\n")

@@ -1,4 +1,4 @@
-"""gpuspy run --simulate: programs that import functions, variables and libraries that the simulated CUDA lacks."""
+"""gpuspy run --simulate: programs that import functions, variables and libraries missing in the simulated CUDA."""
 import os
 import re
 import subprocess
@@ -9,7 +9,7 @@ from conftest import BUILD, ROOT
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("SAN_PRELOAD")), reason="a sanitizer's run time and LD_AUDIT")
 
-# Libraries of a CUDA that is newer than the simulated one: name, version node of what is new, source.
+# Libraries of a CUDA newer than the simulated one: name, version node of the new symbols, source.
 NEWER = {
     "libnccl.so.2": ("", "int ncclCommFuture(int a, double b) { return 0; } const char *ncclFutureErrorString(void) { return \"\"; }"
                          "int ncclFutureTable[4] = {1, 2, 3, 4}; int ncclGetVersion(int *v) { return 0; }"),
@@ -66,7 +66,7 @@ def compile_c(folder, output, source, *flags):
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory):
-    """A folder to link to. It is not there when the programs run: the libraries have no other path."""
+    """A folder to link with. It is removed before the programs run: the libraries are in no other path."""
     folder = tmp_path_factory.mktemp("newer")
     for name, (node, source) in NEWER.items():
         flags = ["-shared", "-fPIC", f"-Wl,-soname,{name}"]
@@ -136,7 +136,7 @@ def test_calls_of_all_processes_are_counted_however_they_end(tmp_path, newer):
 
 
 def test_calls_that_the_simulator_refuses_are_listed_too(tmp_path):
-    """It has the function, with the right status, and does not do its work."""
+    """The simulator has the function, which returns an error and does nothing."""
     compile_c(tmp_path, "program", "int cusolverDnXpotrf_bufferSize(void);"
               "int main(void) { return cusolverDnXpotrf_bufferSize(); }", BUILD / "sim/math/libcusolver.so.12")
     done = simulate(tmp_path, tmp_path / "program")
@@ -151,7 +151,7 @@ def test_nothing_is_listed_that_was_not_called(tmp_path, newer):
 
 
 def test_other_errors_of_the_loader_stay(tmp_path, newer):
-    """A function that is no library's of CUDA, a library that is not CUDA's, one that a program only tries."""
+    """A function of no CUDA library, a library that is not CUDA's, one that the program only tries to load."""
     compile_c(tmp_path, "libown.so", "int own_helper(void) { return 1; }", "-shared", "-fPIC")
     compile_c(tmp_path, "libcurl.so.99", "int curl_future(void) { return 1; }", "-shared", "-fPIC", "-Wl,-soname,libcurl.so.99")
     uses = "int own_helper(void), ncclCommFuture(int, double); int main(void) { return own_helper() + ncclCommFuture(1, 2); }"
@@ -183,7 +183,7 @@ def test_a_name_like_nccls_that_another_library_defines(tmp_path, newer, first):
 
 
 def test_a_real_library_is_preferred_to_none(tmp_path, newer):
-    """It is installed beside the program, as NVIDIA's wheels are."""
+    """It is installed with the program, like NVIDIA's wheels."""
     compile_c(tmp_path, "libcufuture.so.1", "int cufutureCreate(void **h) { return 42; }", "-shared", "-fPIC",
               "-Wl,-soname,libcufuture.so.1", f"-Wl,--version-script={newer / 'libcufuture.so.1.map'}")
     compile_c(tmp_path, "program", """

@@ -48,7 +48,7 @@ def test_a_killed_process_has_it(recording):
 
 
 def record_changed(recording, change):
-    """A recording of a module that `change` was done to while it ran."""
+    """A recording of a module that `change` modified while it ran."""
     (recording.folder / "part.py").write_text("def part(step):\n    return step(7)\n")
     recording.python(PROGRAM + f"import part\nstep(9)\n{change}\npart.part(step)\n")
     return sources(recording)[str(recording.folder / "part.py")]
@@ -104,7 +104,7 @@ def test_a_relative_name_is_of_the_folder_where_it_began(recording):
     assert sources(recording)["b.py"] == (None, "step(6)\n")
 
 
-def test_bytes_that_are_no_text(recording):
+def test_bytes_that_are_not_text(recording):
     (recording.folder / "part.py").write_bytes(b"# coding: latin-1\n# \xe9\ndef part(step):\r\n    return step(7)\r\n")
     recording.python(PROGRAM + "import part\npart.part(step)\n")
     assert sources(recording)[str(recording.folder / "part.py")][1].splitlines()[1] == "# \ufffd"
@@ -120,7 +120,7 @@ def test_a_file_that_was_read_keeps_its_times(recording):
 
 
 def test_an_unfinished_recording_without_the_table_is_completed(recording):
-    """As a gpuspy that stored no source left it."""
+    """As left by a gpuspy version that did not store source."""
     recording.python(PROGRAM + "os.kill(os.getpid(), signal.SIGKILL)\n", check=False)
     with sqlite3.connect(recording.database) as db:
         db.execute("drop table source")
@@ -153,7 +153,7 @@ def leak(recording):
 
 
 def shown(recording):
-    """The lines that the report shows, by call site."""
+    """The lines of source in the report, by call site."""
     report = recording.report()
     (oom,) = report["oom"]
     for row in oom["source"] + [row for g in report["growth"] for row in g["source"]]:
@@ -176,19 +176,19 @@ def test_an_older_recording_is_shown_with_the_file_itself(leak):
     edit(leak, "drop table source; delete from meta where key = 'sources'")
     assert (7, True, True) in shown(leak)
     os.utime(leak.folder / "script.py")
-    assert shown(leak) == []  # it is younger than the recording
+    assert shown(leak) == []  # the file is newer than the recording
     os.remove(leak.folder / "script.py")
     os.mkfifo(leak.folder / "script.py")
     assert shown(leak) == []
 
 
-def test_a_user_who_forbids_it_sees_none(recording):
+def test_source_can_be_switched_off(recording):
     recording.python(LEAK, SIMCUDA_MEMORY="512MiB", GPUSPY_SOURCE="0", check=False)
     assert shown(recording) == []
 
 
 def test_a_recording_shows_no_other_files(leak):
-    """One that somebody else made could name any."""
+    """A recording made by somebody else could name any file."""
     (leak.folder / "id_rsa").write_text("\n" * 50 + "SECRET\n")
     os.utime(leak.folder / "id_rsa", (1000, 1000))
     edit(leak, f"drop table source; delete from meta where key = 'sources'; update frame set file = '{leak.folder}/id_rsa'")

@@ -1,5 +1,5 @@
-"""The spool in shared memory: what a full file system, another process, a sandbox or the end of a
-container can do to it, none of which may harm the program or the report."""
+"""The spool in shared memory: a full file system, another process, a sandbox or the end of a container must not harm
+the program or the report."""
 import ctypes
 import json
 import os
@@ -27,7 +27,7 @@ def segments():
 
 
 def segment(recording):
-    """The one that the control file names."""
+    """The segment that the control file names."""
     return int.from_bytes((recording.folder / "run.db.spool").read_bytes()[104:108], "little")
 
 
@@ -46,7 +46,7 @@ def remove_spools(recording):
 
 @pytest.fixture
 def small(recording):
-    """Mounts a small file system where the recording goes."""
+    """Mounts a small file system for the recording."""
     mounted = []
 
     def mount(*arguments):
@@ -115,7 +115,7 @@ def test_a_spool_truncated_while_recording(recording):
 
 @pytest.mark.parametrize("name", ["run.db", "run.db-wal", "run.db-shm", "run.db.spool"])
 def test_files_cut_off_again_and_again(recording, name):
-    """That can cost the recording, but neither the program nor the report its life."""
+    """That may lose the recording, but neither the program nor the report may crash."""
     child = start(recording, PROGRAMS / "storm", "400000")
     while not (recording.folder / name).exists():
         assert child.poll() is None
@@ -161,7 +161,7 @@ print(reads, last)
 
 
 def test_readers_and_writers_beside_the_recorder(recording):
-    """The recorder does not map the index of the log as others do: all of them see the same."""
+    """The recorder does not map the log's index as others do: all of them must see the same."""
     child = start(recording, PROGRAMS / "storm", "600000")
     while not (recording.folder / "run.db-wal").exists():
         assert child.poll() is None
@@ -180,13 +180,13 @@ def test_readers_and_writers_beside_the_recorder(recording):
 
 
 def test_a_limit_on_file_sizes(recording):
-    """It holds for the database alone."""
+    """The limit concerns the database only."""
     done = recording.run("/bin/sh", "-c", f"ulimit -f 4000; {SHORT} 10")
     assert done.stdout.startswith("10 threads") and "recording" not in done.stderr
     assert recording.sql("select count(*) from allocation") == [(33,)]
 
 
-# --- who is alive ---------------------------------------------------------------------------------
+# --- which processes are alive --------------------------------------------------------------------
 
 def test_a_killed_process_that_nobody_reaps(recording):
     child = start(recording, LIVES, "halves", "1000")
@@ -212,7 +212,7 @@ def test_nothing_is_left_in_memory(recording):
 def test_memory_that_is_gone(recording):
     child = start(recording, LIVES, "halves", "1000")
     child.stdout.readline()
-    time.sleep(0.6)  # the drain has committed what there was
+    time.sleep(0.6)  # the drain has committed everything
     remove_spools(recording)
     child.kill()
     child.communicate()
@@ -232,7 +232,7 @@ def test_the_spool_of_an_older_gpuspy(recording):
 
 
 def seccomp(program, call):
-    """A program that may not make one system call."""
+    """Runs a program with one system call forbidden."""
     return ["python3", "-c", f"""
 import ctypes, os, struct, sys
 filter = b"".join(struct.pack("HBBI", *i) for i in ((0x20, 0, 0, 0), (0x15, 0, 1, {call}), (6, 0, 0, 0x00050001), (6, 0, 0, 0x7fff0000)))
@@ -286,11 +286,11 @@ def test_short_threads_and_a_kill(recording):
     assert recording.sql("select count(*) from allocation where alloc_stack_id is null") == [(0,)]
 
 
-# --- one program over the other -------------------------------------------------------------------
+# --- exec -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("length", [5, 30])
 def test_a_chain_of_programs(recording, length):
-    """The last one has half a second for what the others left: enough for five of them on a busy machine."""
+    """The last one has half a second to write what the others left: enough for five of them on a busy machine."""
     done = same_as_bare(recording, LIVES, "chain", length)
     assert len(databases(recording)) == length
     assert length > 5 or len(names_of(recording)) == length, names_of(recording)

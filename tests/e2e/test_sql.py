@@ -1,4 +1,4 @@
-"""gpuspy sql: the queries of docs/schema.md on recordings, held against the report; what is refused."""
+"""gpuspy sql: the queries of docs/schema.md on recordings, compared with the report; what is refused."""
 import csv
 import io
 import json
@@ -30,11 +30,11 @@ def rows(recording, query, **more):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """One recording that has a bit of everything: a leak, copies, waits, two failures."""
+    """One recording with something of everything: a leak, copies, waits, two failures."""
     from conftest import Recording
     recording = Recording(tmp_path_factory.mktemp("sql"))
     recording.python(SCRIPT, SIMCUDA_MEMORY="2GiB")
-    recording.report()  # completes it: the script ends by _exit
+    recording.report()  # completes it: the script ends with _exit
     return recording
 
 
@@ -74,7 +74,7 @@ os._exit(0)
 """
 
 
-def test_the_page_is_what_the_schema_says():
+def test_the_page_agrees_with_the_schema():
     subprocess.run([sys.executable, str(ROOT / "scripts" / "schema-page.py"), "--check"], check=True)
 
 
@@ -131,7 +131,7 @@ def test_failures_are_the_reports(trained):
 
 
 def test_waits_within_a_range_and_memory_by_step(recording):
-    """On rows that are made by hand: the figures are plain to see."""
+    """On rows made by hand, whose figures are obvious."""
     recording.run(BUILD / "tests/programs/marks") if (BUILD / "tests/programs/marks").exists() else recording.python(SCRIPT)
     with sqlite3.connect(recording.database) as db:
         db.executescript("delete from mark; delete from mark_name; delete from sync; delete from allocation_row;"
@@ -161,7 +161,7 @@ def test_functions(trained):
     "create table x (a)", "create temp table x (a)", "attach 'y.db' as y", "pragma journal_mode = delete",
     "pragma user_version = 9", "begin", "select load_extension('x')", "drop view leaks", "reindex", "pragma writable_schema = 1",
 ])
-def test_what_writes_is_refused(trained, query):
+def test_statements_that_write_are_refused(trained, query):
     before = trained.database.read_bytes()
     done = ask(trained, query, code=2)
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1 and "refused" in done.stderr
@@ -243,7 +243,7 @@ os._exit(0)
 
 
 def test_a_prompt_and_ctrl_c(trained):
-    """Ctrl-C ends a query that does not end, not the program."""
+    """Ctrl-C ends a query that would not end, but not the program."""
     pid, fd = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm"

@@ -1,5 +1,5 @@
-"""What capturing native stacks must not do to a program: its descriptors, its memory, its stacks of any kind. Each
-program is run bare and recorded; both print the same."""
+"""Capturing native stacks must not affect a program's descriptors, memory or stacks of any kind. Each program runs with
+and without recording; both must print the same."""
 import shutil
 import subprocess
 
@@ -103,14 +103,14 @@ def compiled(recording, text, *flags):
 
 @pytest.mark.parametrize("text", [DESCRIPTORS, FIRST], ids=["all", "first"])
 def test_descriptors_are_the_programs(recording, text):
-    """The lowest ones above all, which a program counts on after it has closed everything."""
+    """Especially the lowest numbers, which a program expects to get after it has closed all files."""
     same_as_bare(recording, compiled(recording, text))
 
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="there is no valgrind")
 @pytest.mark.skipif(bool(SAN), reason="valgrind runs no instrumented library")
 def test_valgrind_finds_nothing(recording):
-    """Bytes of the stack that nobody has written go nowhere."""
+    """Unwritten bytes of the stack are never written out."""
     program = compiled(recording, DESCRIPTORS, "-Wl,-z,now")
     done = recording.run("valgrind", "-q", "--error-exitcode=9", program, check=False)
     assert "uninitialised" not in done.stderr and done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The steps of programs without PyTorch: found by what comes by again and again."""
+"""The steps of programs without PyTorch: found from events that repeat."""
 import pytest
 from conftest import BUILD
 
@@ -29,7 +29,7 @@ def test_rounds_of_a_solver(recording, way):
         return
     growth, = report["growth"]
     assert (growth["step"], growth["count"], growth["bytes"]) == ("step", 16, 16 * 65536)
-    assert growth["steps"] == 76  # from the fifth round on, which was the first to keep one
+    assert growth["steps"] == 76  # from the fifth round on, the first one that kept a block
     assert "snapshot" in str(growth["site"])
 
 
@@ -45,7 +45,8 @@ def test_rounds_of_a_script(recording):
 
 
 def test_a_last_round_that_took_long_is_one_round(recording):
-    """It runs out of memory so late in its last round that by the others' length another would have begun."""
+    """It runs out of memory so late in its last round that, judging from the others' length, another one would have
+    begun."""
     recording.python(LOOP.replace("if i % 3 == 0:\n        kept.append(Tensor(runtime, 65536))", '''kept.append(Tensor(runtime, 65536))
     if i == 59:
         import time
@@ -57,6 +58,6 @@ def test_a_last_round_that_took_long_is_one_round(recording):
     assert (growth["step"], growth["count"], growth["steps"], growth["bytes_per_step"]) == ("step", 60, 60, 65536)
 
 
-def test_loading_is_no_loop(recording):
+def test_loading_is_not_a_loop(recording):
     recording.python(LOOP.replace("range(60)", "range(2)"))
     assert recording.report()["steps"] == []

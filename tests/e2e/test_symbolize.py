@@ -1,4 +1,4 @@
-"""Names of C and C++: from every form of debugging information, and written into the recording."""
+"""Names of C and C++ functions: from every form of debugging information, and written into the recording."""
 import json
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 
 from conftest import BUILD, Recording
 
-# Expected line numbers are looked up in this text.
+# The tests find expected line numbers in this text.
 SOURCE = r"""
 #include <cstddef>
 #include <vector>
@@ -74,7 +74,7 @@ def is_whole(found):
         all(name in function for (function, _), (name, _) in zip(found, CHAIN))
 
 
-# Each: flags, what is done to the program afterwards.
+# Each: compiler flags, and what is done to the program afterwards.
 FORMS = {
     "gcc": ("g++ -g -O2", []), "gcc4": ("g++ -g -O2 -gdwarf-4", []), "compressed": ("g++ -g -O2 -gz=zlib", []),
     "clang": ("clang++ -g -O2", []), "clang4": ("clang++ -g -O2 -gdwarf-4", []), "lto": ("g++ -g -O2 -flto", []),
@@ -105,8 +105,8 @@ def test_each_form_of_debugging_information_gives_the_chain(recording, form):
     assert site["line"] == LINES["CALL"] and site["file"].endswith("code.cc")
 
 
-def test_a_header_of_the_system_does_not_stand_for_its_user(recording):
-    """std::invoke calls; who called std::invoke is what people look for. The chain has both."""
+def test_a_system_header_does_not_replace_its_user(recording):
+    """std::invoke calls it, but users look for the caller of std::invoke. The chain contains both."""
     source = SOURCE.replace("#include <vector>", "#include <functional>").replace("cudaMalloc(&p, n);", "std::invoke(cudaMalloc, &p, n);")
     source = source.replace("std::vector<void *> held;", "void *held;").replace("held.push_back(grab(n));", "held = grab(n);")
     source = source.replace("pool.held.size()", "pool.held != nullptr")
@@ -126,7 +126,7 @@ def text_section(path):
 
 
 def said_by(tool, path, addresses):
-    """The lines of the chain at each address, innermost first, by another program."""
+    """The lines of the chain at each address, innermost first, as printed by another tool."""
     out = subprocess.run([*tool, "-e", path], input="".join(f"{a:#x}\n" for a in addresses), text=True,
                          stdout=subprocess.PIPE, check=True).stdout.splitlines()
     chains = []
@@ -138,10 +138,10 @@ def said_by(tool, path, addresses):
     return [[place for place in c if place[1]] for c in chains]
 
 
-# DWARF 4: of 5, binutils 2.40 takes the file's number for another one.
+# DWARF 4: in DWARF 5, binutils 2.40 confuses the numbers of files.
 @pytest.mark.parametrize("flags", ["-g -O0 -gdwarf-4", "-g -O2 -gdwarf-4", "-g -O2 -gdwarf-4 -flto"])
 def test_lines_and_inlined_calls_are_those_of_addr2line(recording, flags):
-    """Every address of the program is put into a recording as a frame of its own."""
+    """Every address of the program is stored in a recording as a separate frame."""
     program = build(recording.folder, flags=flags)
     record(recording)
     start, size = text_section(program)
@@ -166,7 +166,7 @@ def test_lines_and_inlined_calls_are_those_of_addr2line(recording, flags):
 
 
 def test_names_that_are_packed_into_the_program(recording):
-    """.gnu_debugdata: what Fedora's programs have, the names of functions that are not exported."""
+    """.gnu_debugdata: programs of Fedora have it; it contains the names of functions that are not exported."""
     if not shutil.which("xz"):
         pytest.skip("no xz")
     program = build(recording.folder)
@@ -183,7 +183,7 @@ def test_names_that_are_packed_into_the_program(recording):
 # ---------------------------------------------------------------- the same text without the programs
 
 def outputs(recording, folder):
-    """What people see of it."""
+    """The outputs for users."""
     views = {"text": ["report"], "native": ["report", "--native"], "json": ["report", "--json"],
              "snapshot": ["export", "--stacks", "both", "-o", "-"], "page": ["report", "--html", "-"],
              **{f: ["export", "-f", f, "--native", "-o", "-"] for f in ("folded", "speedscope", "pprof", "chrome-trace")},
@@ -211,7 +211,7 @@ def test_a_symbolized_recording_reads_the_same_without_the_programs(recording):
     assert again.returncode == 0 and "nothing was new" in again.stdout
     assert recording.database.read_bytes() == content
     program.unlink()
-    # Elsewhere: the recording alone. What is on any machine (the C library) stays.
+    # Elsewhere: only the recording. The C library, which every machine has, stays.
     elsewhere = recording.folder / "elsewhere"
     elsewhere.mkdir()
     shutil.move(recording.database, elsewhere / "run.db")
@@ -255,7 +255,7 @@ def test_all_processes_of_a_run(recording):
 
 
 def test_an_older_gpuspy_reads_it(recording):
-    """The version stays, and so do tables and columns: there is one table more."""
+    """The version, tables and columns do not change: one table is added."""
     build(recording.folder)
     record(recording)
     schema = recording.sql("SELECT name, sql FROM sqlite_master ORDER BY name")
@@ -335,7 +335,7 @@ def test_a_running_recording_is_refused(recording):
         p.wait()
 
 
-def test_what_cannot_be_written_is_said(recording):
+def test_unwritable_output_is_reported(recording):
     build(recording.folder)
     record(recording)
     recording.database.chmod(0o444)
@@ -360,7 +360,7 @@ def test_what_cannot_be_written_is_said(recording):
     assert recording.gpuspy("symbolize").returncode == 2
 
 
-# ---------------------------------------------------------------- which file is believed
+# ---------------------------------------------------------------- which files are used
 
 def test_another_build_is_never_used(recording):
     build(recording.folder)
@@ -376,7 +376,7 @@ def test_another_build_is_never_used(recording):
     assert recording.sql("SELECT count(*) FROM frame WHERE file LIKE '%code.cc'") == [(0,)]
 
 
-def test_without_build_id_its_age_tells(recording):
+def test_without_build_id_its_age_decides(recording):
     (recording.folder / "code.cc").write_text(SOURCE)
     make = f"g++ -g -O2 -Wl,--build-id=none -o program code.cc -L{BUILD}/sim -l:libcudart.so.12"
     sh(recording.folder, make)
@@ -407,7 +407,7 @@ def build_id(path):
 @pytest.mark.parametrize("gone", [False, True], ids=["stripped", "gone"])
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_a_folder_by_build_id(recording, gone, how):
-    """Also where the program itself is not there any more."""
+    """Also if the program itself is not there any more."""
     program = build(recording.folder)
     number = build_id(program)
     folder = recording.folder / "symbols" / ".build-id" / number[:2]
@@ -439,8 +439,8 @@ def test_more_debugging_information_later_adds_lines(recording):
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["stripped", "gone"])
-def test_servers_are_asked_only_where_somebody_wants_it(recording, gone):
-    """A folder stands for a server: its layout is that of debuginfod's addresses."""
+def test_servers_are_asked_only_on_request(recording, gone):
+    """A folder replaces a server: its layout is that of debuginfod's addresses."""
     program = build(recording.folder)
     served = recording.folder / "server" / "buildid" / build_id(program)
     served.mkdir(parents=True)

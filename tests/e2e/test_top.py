@@ -1,5 +1,5 @@
-"""gpuspy top: on programs that go on, held against what they print of themselves; on a pseudo-terminal,
-read back through a terminal emulator; while they end, are killed, lose their database."""
+"""gpuspy top: on running programs, compared with what they print; on a pseudo-terminal, read through a terminal
+emulator; while they end, are killed, or lose their database."""
 import fcntl
 import json
 import os
@@ -18,8 +18,8 @@ from conftest import BUILD, ROOT, sanitized, thread_sanitized
 
 pyte = pytest.importorskip("pyte")
 
-# Obeys one letter a line on its standard input and answers with what it holds; then it does nothing, so
-# that what is seen can be compared with it.
+# Reads one letter per line from its standard input and answers with what it holds; then it does nothing, so that the
+# display can be compared with it.
 PROGRAM = """import sys
 import minicuda
 
@@ -96,7 +96,7 @@ def snapshot(recording, *arguments, code=0):
 
 
 def settled(recording, *arguments):
-    """Once nothing waits in the spool any more."""
+    """Output after everything has left the spool."""
     deadline = time.monotonic() + 20
     while True:
         now = snapshot(recording, *arguments)
@@ -120,7 +120,7 @@ def test_the_figures_are_the_programs_own(recording, program):
         held = by_function(now)
         assert (held["weight"]["bytes"], held["weight"]["count"]) == (own["weight"], own["weights"])
         assert (held["leak"]["bytes"], held["leak"]["count"]) == (own["leak"], own["leaks"])
-        assert held["weight"]["change_bytes"] == own["weight"]  # all of it within the last minute
+        assert held["weight"]["change_bytes"] == own["weight"]  # all of it in the last minute
         assert sum(row["bytes"] for row in now["lines"]) == live["bytes"]
     assert {(row["direction"], row["count"], row["bytes"]) for row in now["copies"]} == {("h2d", 7, 7 * 4096), ("d2h", 7, 28)}
     assert sum(row["count"] for row in now["syncs"] if row["kind"] == "stream") == 7
@@ -129,7 +129,7 @@ def test_the_figures_are_the_programs_own(recording, program):
 
 
 def test_looking_again_and_again_finds_the_same_as_looking_once(recording, program):
-    """What is found from row to row agrees with what is read at once: and with the program."""
+    """Updating from new rows gives the same as reading everything once, and agrees with the program."""
     program.do("wwwwllll")
     settled(recording)
     watcher = subprocess.Popen([str(BUILD / "gpuspy"), "top", "--json", "--interval", "0.1", str(recording.database)],
@@ -148,7 +148,7 @@ def test_looking_again_and_again_finds_the_same_as_looking_once(recording, progr
         assert [(row["site"], row["count"], row.get("bytes")) for row in now[table] if row["count"]] == \
                [(row["site"], row["count"], row.get("bytes")) for row in once[table] if row["count"]]
     program.end()
-    last = [json.loads(line) for line in watcher.stdout][-1]  # it ends with the recording
+    last = [json.loads(line) for line in watcher.stdout][-1]  # it ends when the recording ends
     assert last["processes"][0]["state"] == "ended" and watcher.wait(20) == 0
 
 
@@ -281,7 +281,7 @@ class Terminal:
         os.write(self.fd, keys.encode())
 
     def ended(self):
-        """The exit status; the terminal is as it was."""
+        """The exit status; the terminal must be as before."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             self.pump()
@@ -326,7 +326,7 @@ def test_it_fits(recording, program, columns, rows):
         text = terminal.until(r"192\.00 MiB +98 % +3 ")
         assert "weight" in text or "program.py:8" in text
         assert re.search(r"GPU 0 \[", text) and "195.00 MiB" in text
-        terminal.until(r"\nq quit[^\n]*\Z")  # a picture may arrive in pieces
+        terminal.until(r"\nq quit[^\n]*\Z")  # a screen may arrive in parts
     assert "\x1b[" not in text
     terminal.key("q")
     assert terminal.ended() == 0
@@ -401,7 +401,7 @@ def test_killed_while_watched(recording, watched, program):
     program.kill()
     text = watched.until("without notice")
     assert "gpuspy report run.db" in re.sub(r"\s+", " ", text)
-    report = recording.report()  # it is not in the way
+    report = recording.report()  # it does not interfere
     assert report["run"]["complete"] is False and report["run"]["lost_events"] == 0
     assert sum(leak["bytes"] for leak in report["leaks"]) == own["weight"] + own["leak"]
     watched.key("2")
@@ -413,7 +413,7 @@ def test_killed_while_watched(recording, watched, program):
 def test_ended_while_watched(recording, watched, program):
     began = time.monotonic()
     program.end()
-    assert time.monotonic() - began < 4  # the recorder's last word does not wait for who looks on
+    assert time.monotonic() - began < 4  # the end of the recorder does not wait for a watcher
     watched.until("has ended")
     watched.key("q")
     assert watched.ended() == 0
@@ -451,8 +451,8 @@ def test_names_cannot_drive_the_terminal(recording):
 
 
 @thread_sanitized("the cost is another")
-def test_many_live_that_change(recording):
-    """Some of many, between looks: what is shown at the end is right."""
+def test_many_live_blocks_that_change(recording):
+    """Some of many change between two updates: the last display is correct."""
     program = Program(recording)
     for _ in range(20):
         program.do("l" * 100)
@@ -531,7 +531,7 @@ while True:
 
 @pytest.fixture
 def unrecorded(recording):
-    """A process that uses the GPU without the recorder, and NVML as it lists it."""
+    """A process that uses the GPU without the recorder, and is listed by NVML."""
     (recording.folder / "unrecorded.py").write_text(UNRECORDED)
     process = subprocess.Popen([sys.executable, "unrecorded.py", "--token", "s3cret"], cwd=recording.folder, text=True,
                                env=recording.environment(LD_PRELOAD="", GPUSPY_DB=""), stdout=subprocess.PIPE)
@@ -552,14 +552,14 @@ def test_processes_that_are_not_recorded_are_listed(recording, program, unrecord
     assert "unrecorded.py" in entry["command"] and "s3cret" not in entry["command"]
     text = recording.gpuspy("top", "--once", recording.database, env=nvml).stdout
     assert re.search(rf"PID +GPU +HOLDS.*\n +{other.pid} +GPU 0 +2\.00 GiB +\S*python.*unrecorded\.py", text)
-    # the recorded one is not among them; nor is one of another namespace
+    # the recorded process is not in the list, nor is one of another namespace
     recorded = recording.gpuspy("top", "--json", recording.database, env={**nvml, "SIMCUDA_OTHER": f"2GiB@{program.process.pid}"})
     assert json.loads(recorded.stdout)["unrecorded"] == []
     assert snapshot(recording)["unrecorded"] is None  # no NVML
     program.end()
 
 
-def test_where_nothing_is_recorded_they_are_listed_as_well(recording, unrecorded):
+def test_they_are_also_listed_without_a_recording(recording, unrecorded):
     other, nvml = unrecorded
     done = recording.gpuspy("top", "--json", env=nvml)
     if "several programs" in done.stderr or done.returncode == 0:

@@ -1,5 +1,5 @@
-"""Real PyTorch, through its own reporting functions. The oracle is PyTorch: the total that it passes
-with every event is held against gpuspy's running total of the same events."""
+"""Real PyTorch, through its own reporting functions. The reference is PyTorch: the total that it passes with every
+event is compared with gpuspy's running total of the same events."""
 import re
 
 import pytest
@@ -67,7 +67,7 @@ def test_without_torch_cpu_a_cpu_run_leaves_no_file(recording):
     assert sorted(p.name for p in recording.folder.iterdir()) == ["script.py"]
 
 
-def test_the_profiler_still_sees_what_it_saw(recording):
+def test_the_profiler_still_gets_its_events(recording):
     """The real reporting functions are still called: torch.profiler depends on them."""
     script = """import torch
 from torch.profiler import profile, ProfilerActivity
@@ -92,8 +92,8 @@ print(sum(int(batch.mean()) for batch in DataLoader(Numbers(), batch_size=8, num
 
 
 def test_workers_of_a_data_loader(recording):
-    """Forked processes that end by os._exit, and batches that come through shared memory, which PyTorch
-    keeps out of its own total."""
+    """Forked processes that end with os._exit, and batches passed in shared memory, which PyTorch does not count in its
+    own total."""
     done = recording.python(LOADER, GPUSPY_TORCH_CPU=1)
     assert done.stdout == "248\n"
     report = recording.report()

@@ -1,5 +1,5 @@
-"""PyTorch's reporting functions in every form that libc10.so has had, on a stand-in libc10.so that says
-what reaches it."""
+"""PyTorch's reporting functions in every form that libc10.so has had, with a replacement of libc10.so that prints the
+calls it gets."""
 import subprocess
 
 import pytest
@@ -39,7 +39,7 @@ def test_every_form_is_recorded(recording, reporter):
     assert recording.sql("select device, bytes from reserved order by device") == [(0, 1 << 21), (1, 1 << 21)]
 
 
-def test_cpu_tensors_only_when_asked_for(recording, reporter):
+def test_cpu_tensors_only_on_request(recording, reporter):
     done = recording.run(reporter, GPUSPY_TORCH_CPU=1)
     assert "profiling 1\n" in done.stdout
     assert recording.sql("select bytes from allocations where layer = 'host'") == [(100,)]
@@ -47,7 +47,7 @@ def test_cpu_tensors_only_when_asked_for(recording, reporter):
 
 @pytest.fixture
 def streams(recording, reporter):
-    """reporter, for it makes libc10.so."""
+    """Depends on reporter, which makes libc10.so."""
     flags = ["-std=gnu11", "-O1", "-I", str(ROOT)]
     library, program = recording.folder / "libc10_cuda.so", recording.folder / "streams"
     subprocess.run(["gcc", *flags, "-shared", "-fPIC", "-Wl,-soname,libc10_cuda.so", "-o", library,
@@ -76,7 +76,7 @@ def test_frees_that_wait_for_events(recording, streams):
     assert [r[:2] for r in rows] == [(1, 0), (2, 1), (4, 1)]
     parent = dict(recording.sql("select id, parent_id from stack"))
 
-    def own(event, free):  # as the analyzer looks at it
+    def own(event, free):  # as the analyzer sees them
         above = [event]
         while above[-1] is not None:
             above.append(parent[above[-1]])

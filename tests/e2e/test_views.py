@@ -1,5 +1,5 @@
-"""tree, table, stats, leaks, timeline and flame: their figures are the report's; sections of the report; terminals:
-width, colour, pager, progress, names that want to drive them."""
+"""tree, table, stats, leaks, timeline and flame have the report's figures; sections of the report; terminals: width,
+colour, pager, progress, malicious names."""
 import fcntl
 import json
 import os
@@ -45,7 +45,7 @@ def data(*words):
 
 
 def terminal(*words, columns=80, rows=200, keys=b"", after=b"", code=0, **env):
-    """What somebody sees in a terminal: all that is written to it; who types `keys` once `after` is there."""
+    """What a user sees in a terminal: all that is written to it. `keys` are typed once `after` appears."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     child = subprocess.Popen([GPUSPY, *map(str, words)], env=environment(**env), stdin=slave, stdout=slave,
@@ -57,7 +57,7 @@ def terminal(*words, columns=80, rows=200, keys=b"", after=b"", code=0, **env):
         if select.select([master], [], [], 0.2)[0]:
             try:
                 piece = os.read(master, 65536)
-            except OSError:  # the last one has closed it
+            except OSError:  # the last process has closed it
                 break
             if not piece:
                 break
@@ -81,7 +81,7 @@ def width(line):
 
 
 def train(path, name="step", complete=1, oom=False, rank=None, pid=100):
-    """Weights that stay, a list that grows, activations that come and go; and pinned memory."""
+    """Weights that stay, a list that grows, activations that are allocated and freed; and pinned memory."""
     main = "/home/me/train.py:90 <module>"
     call = f"{TORCH}/nn/modules/module.py:1790 Module._call_impl"
     with Rows(path, seconds=20, complete=complete, rank=rank, pid=pid) as r:
@@ -161,7 +161,7 @@ def test_the_table_by_line_is_the_reports(run):
         key = s["site"]["file"], s["site"]["line"]
         sums[key] = sums.get(key, 0) + s["bytes"]
     assert {k: r["own"] for k, r in rows.items() if r["own"]} == sums
-    main = rows["/home/me/train.py", 90]  # calls all, makes nothing itself
+    main = rows["/home/me/train.py", 90]  # calls all others, allocates nothing itself
     assert main["own"] == 0 and main["total"] == sum(sums.values())
     assert rows["/home/me/model.py", 33]["own"] == 100 * MIB
 
@@ -228,14 +228,14 @@ def test_leaks_are_the_reports(run):
 
 @pytest.mark.parametrize("more, reported", [({"complete": 0}, "when the program died"),
                                         ({"oom": True}, "after it had run out of memory")])
-def test_what_a_dead_program_held_is_no_leak(tmp_path, more, reported):
+def test_memory_of_a_killed_program_is_not_a_leak(tmp_path, more, reported):
     train(tmp_path / "run.db", **more)
     text = gpuspy("leaks", tmp_path / "run.db")
     assert reported in text.replace("\n", " ") and "Never freed" not in text
     assert data("leaks", tmp_path / "run.db")["at_orderly_end"] is False
 
 
-def test_nothing_left_is_said(tmp_path):
+def test_nothing_left_is_stated(tmp_path):
     with Rows(tmp_path / "run.db") as r:
         r.device()
         r.block(1, MIB, 1, r.stack("/home/me/a.py:1 f"))
@@ -303,11 +303,11 @@ def test_processes_are_chosen(tmp_path):
     assert "sum of 2 processes" in gpuspy("table", tmp_path).replace("\n ", "")
     charts = gpuspy("timeline", tmp_path)
     assert charts.index("rank 0, GPU 0") < charts.index("rank 1, GPU 0")
-    assert data("tree", "--what", "oom", tmp_path)["total"] == 1200 * MIB  # of the one that failed, then
+    assert data("tree", "--what", "oom", tmp_path)["total"] == 1200 * MIB  # memory of the failed process at that moment
 
 
 @pytest.mark.parametrize("command", ["report", *VIEWS])
-def test_each_command_chooses_alike(tmp_path, command):
+def test_each_command_chooses_equally(tmp_path, command):
     train(tmp_path / "run.db", rank=0, pid=100)
     train(tmp_path / "run.200.db", rank=1, pid=200)
     for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
@@ -322,7 +322,7 @@ def test_each_command_chooses_alike(tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["report", *VIEWS])
-def test_each_command_chooses_alike(tmp_path, command):
+def test_each_command_chooses_equally(tmp_path, command):
     train(tmp_path / "run.db", rank=0, pid=100)
     train(tmp_path / "run.200.db", rank=1, pid=200)
     for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
@@ -337,7 +337,7 @@ def test_each_command_chooses_alike(tmp_path, command):
 
 
 @pytest.mark.parametrize("words", [*([view] for view in VIEWS), ["diff", "{db}"], ["check", "--max-peak", "1TiB"], ["top"]])
-def test_a_view_says_which_it_is_and_of_what(run, words):
+def test_a_view_names_itself_and_its_recording(run, words):
     answer = data(*(word.format(db=run) for word in words), run)
     assert answer["view"] == words[0]
     assert answer["command"] == data("report", run)["run"]["command"]
@@ -357,7 +357,7 @@ def test_sections(run):
     assert data("report", "--only", "peak", run)["peak"] == full["peak"]
 
 
-def test_each_section_stands_alone(tmp_path):
+def test_each_section_can_be_shown_alone(tmp_path):
     train(tmp_path / "run.db", oom=True)
     words = re.search(r"one of (.*)", gpuspy("report", "--only", "x", tmp_path / "run.db", code=2))[1].split(", ")
     assert {"oom", "peak", "sync", "leaks", "growth", "advice", "run"} <= set(words)
@@ -369,7 +369,7 @@ def test_each_section_stands_alone(tmp_path):
     assert keys == set(data("report", "--only", ",".join(words), tmp_path / "run.db"))  # each key is in a section
 
 
-def test_what_is_missing_is_said_whatever_is_chosen(tmp_path):
+def test_missing_data_is_stated_whatever_is_chosen(tmp_path):
     train(tmp_path / "run.db", complete=0)
     for words in (["report", "--only", "sync"], ["tree"], ["stats"], ["timeline"]):
         text = gpuspy(*words, tmp_path / "run.db")
@@ -383,14 +383,14 @@ def test_what_is_missing_is_said_whatever_is_chosen(tmp_path):
 def test_nothing_is_wider_than_the_terminal(run, hostile, view, columns):
     for database in (run, hostile):
         for line in plain(terminal(view, "--no-pager", database, columns=columns)).splitlines():
-            if not line.startswith("  gpuspy "):  # to be pasted whole
+            if not line.startswith("  gpuspy "):  # whole commands, for pasting
                 assert width(line) <= columns, line
 
 
 @pytest.mark.parametrize("view", VIEWS + ["report"])
 @pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
 def test_names_cannot_drive_the_terminal(hostile, view, locale):
-    """Every escape sequence is one of ours, a colour; with a locale that has no more, all is ASCII."""
+    """Every escape sequence is a colour written by gpuspy; with a plain locale, all output is ASCII."""
     for text in (terminal(view, "--no-pager", hostile, LC_ALL=locale), gpuspy(view, hostile, LC_ALL=locale)):
         rest = plain(text)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", rest), rest
@@ -420,7 +420,7 @@ def test_a_flame_graph_fills_the_width(run):
     root = next(line for line in lines if line.startswith("│all"))
     below = lines[lines.index(root) + 1]
     assert width(root) == 100 and below.startswith("│train.py:90 <module>  100 %")
-    assert gpuspy("flame", run).count("│") == 0  # indented where nobody looks
+    assert gpuspy("flame", run).count("│") == 0  # no indentation lines if the output is not a terminal
 
 
 # ---------------------------------------------------------------- the pager
@@ -446,18 +446,18 @@ def test_a_pager_that_is_not_there(run):
     assert "program 'frobnicate-pager -x' not found" in seen and "Live at the peak" in seen
 
 
-def test_never_where_nobody_looks(run):
+def test_never_without_a_terminal(run):
     assert "Live at the peak" in gpuspy("tree", run, PAGER="false")
 
 
-def test_a_pager_that_is_left_early_is_no_error(run):
+def test_leaving_a_pager_early_is_not_an_error(run):
     for pager in ("head -c 10 >/dev/null", "true"):
         for words in (["report", "--full"], ["report", "--json"], ["tree"], ["tree", "--json"]):
-            assert terminal(*words, run, PAGER=pager) == ""  # no complaint, and status 0
+            assert terminal(*words, run, PAGER=pager) == ""  # no error message, and status 0
 
 
 def test_the_answers_status_and_ctrl_c(run, tmp_path):
-    """Ctrl-C in a pager is the pager's: the program waits for it, and ends as it would have."""
+    """Ctrl-C in a pager is handled by the pager: the program waits for it and ends with its usual status."""
     script = tmp_path / "pager"
     script.write_text(f"#!{sys.executable}\nimport signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: None)\n"
                       "text = sys.stdin.read()\nprint('ready', flush=True)\nsys.stdin = open('/dev/tty')\n"
@@ -470,7 +470,7 @@ def test_the_answers_status_and_ctrl_c(run, tmp_path):
 def test_less_where_it_is(run):
     if not any(os.access(f"{d}/less", os.X_OK) for d in os.environ["PATH"].split(":")):
         pytest.skip("no less here")
-    short = terminal("tree", run, rows=200)  # fits: less prints it and is gone
+    short = terminal("tree", run, rows=200)  # it fits: less prints it and exits
     assert "Live at the peak" in plain(short)
     long = terminal("stats", run, rows=10, keys=b"q", after=b"events")
     assert "Allocations" in plain(long) or "events" in plain(long)
@@ -478,7 +478,7 @@ def test_less_where_it_is(run):
 
 # ---------------------------------------------------------------- progress
 
-def test_progress_is_shown_and_gone(tmp_path):
+def test_progress_is_shown_and_removed(tmp_path):
     path = tmp_path / "long.db"
     with Rows(path, seconds=100) as r:
         r.device()
@@ -489,7 +489,7 @@ def test_progress_is_shown_and_gone(tmp_path):
              for i in range(2_000_000)))
     for view in ("stats", "report"):
         seen = terminal(view, "--no-pager", path)
-        if "reading" in seen:  # a fast machine has nothing to say
+        if "reading" in seen:  # a fast machine prints no progress
             assert re.search(r"gpuspy: reading [\d,]+ (of [\d,]+ allocations \(\d+ %\)|stacks)\x1b\[K", seen)
             after = seen[seen.rindex("gpuspy: reading"):]
             assert "\r\x1b[K" in after
@@ -499,7 +499,7 @@ def test_progress_is_shown_and_gone(tmp_path):
 
 
 def test_a_run_on_the_cpu_alone(recording):
-    """Its tensors are what there is: shown without being asked for once more."""
+    """It has only tensors: they are shown without a further option."""
     with Rows(recording.database) as r:
         r.block(1, 5 * MIB, 3, r.stack("train.py:3 main"), layer=2, device=-1)
     for command in "tree", "table", "timeline", "flame", "stats":

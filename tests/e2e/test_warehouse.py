@@ -1,5 +1,5 @@
-"""docs/warehouse.md: its tables are those of the export, and its queries are run by DuckDB and ClickHouse on the
-recordings of several runs, exported into one folder."""
+"""docs/warehouse.md: its tables are those of the export, and DuckDB and ClickHouse run its queries on the recordings of
+several runs, exported into one folder."""
 import json
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What holds the device at an OOM, of programs without PyTorch: each part by who has it, and all of it together."""
+"""What fills the device at an OOM, for programs without PyTorch: each part with its owner, and all parts together."""
 from rows import GIB, MIB
 
 HOLD = """
@@ -34,8 +34,8 @@ assert ask("cudaMallocAsync", 220 << 20, None)[0] == 2
     assert [line["site"]["line"] for part in oom["waterfall"] for line in part["detail"]] == [11, 14]
 
 
-def test_what_nobody_tells_is_not_made_up(recording):
-    """Without NVML: what was in use when the device was first seen stays that."""
+def test_unknown_memory_is_not_invented(recording):
+    """Without NVML: what was in use when the device was first used is assumed to remain so."""
     recording.python(HOLD + """
 assert ask("cudaMalloc", 100 << 20)[0] == 0
 assert ask("cudaMalloc", 200 << 20)[0] == 2

@@ -1,4 +1,5 @@
-"""if (cudaMalloc): a program asks by weak references whether it has CUDA, and gets the answer that it gets without gpuspy."""
+"""if (cudaMalloc): a program tests with weak references whether CUDA is loaded, and gets the same result as without
+gpuspy."""
 import subprocess
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_program_without_cuda(recording, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_program_that_finds_cuda(recording, way):
-    """Preloaded, the runtime serves the references: they stay, and are recorded."""
+    """Preloaded, the runtime defines the references: they are recorded."""
     program = compiled(recording, MAIN, "program", *way.split())
     text = same(recording, program, LD_PRELOAD="libcudart.so.13:libcuda.so.1")
     if text.startswith("1"):
@@ -70,7 +71,7 @@ def test_a_program_that_finds_cuda(recording, way):
 
 
 def test_a_program_with_the_runtime_and_no_driver_of_its_own(recording):
-    """What each of the references gets depends on the library that has it."""
+    """What a reference is bound to depends on the library that has it."""
     program = compiled(recording, MAIN, "program")
     text = same(recording, program, LD_PRELOAD="libcudart.so.13")
     assert text.startswith("1100")
@@ -84,7 +85,7 @@ def test_a_linked_library(recording):
 
 
 def test_what_a_library_opened_later_gets(recording):
-    """A limit: its references were bound while it was opened. The call fails as it does without a driver, and does
+    """A limitation: its references were bound while it was opened. The call fails as it does without a driver, and does
     nothing else."""
     compiled(recording, SOURCE, "late.so", "-shared", "-fPIC")
     program = compiled(recording, '#include <dlfcn.h>\nint main(void) { void *l = dlopen("./late.so", RTLD_NOW);\n'

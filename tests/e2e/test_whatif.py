@@ -1,5 +1,5 @@
-"""What-ifs of recordings that real GPUs made: what PyTorch's allocator did there is the oracle of its replay. What it
-does under other settings than the recorded ones is compared in tests/torch/test_whatif.py."""
+"""What-ifs of recordings made on real GPUs: what PyTorch's allocator did there is the reference for its replay. Other
+settings than the recorded ones are compared in tests/torch/test_whatif.py."""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 from conftest import BUILD
 from test_import import MIB, REAL, Run, gpuspy, usual_run, write
 
-# Its layout at the first event is not what follows from its end.
+# Its layout at the first event does not follow from the one at its end.
 UNDONE_OTHERWISE = "61dcd14d"
 WITHOUT_HISTORY = "001e30bf", "bdf4fe2e"
 
@@ -51,7 +51,7 @@ def test_a_real_out_of_memory_stays_one_where_nothing_was_wasted():
 def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
     run = Run()
     run.event(0, "segment_alloc", 1 << 40, 20 * MIB, 7)
-    run.event(0, "alloc", (1 << 40) + 4 * MIB, 2 * MIB, 7)  # the allocator takes a segment from its beginning
+    run.event(0, "alloc", (1 << 40) + 4 * MIB, 2 * MIB, 7)  # the allocator uses a segment from its beginning
     run.event(0, "free_requested", (1 << 40) + 4 * MIB, 2 * MIB, 7)
     run.event(0, "free_completed", (1 << 40) + 4 * MIB, 2 * MIB, 7)
     snapshot = {"segments": [{"device": 0, "address": 1 << 40, "total_size": 20 * MIB, "allocated_size": 0, "active_size": 0,
@@ -99,7 +99,7 @@ def test_search_ends_with_commands_to_type(tmp_path):
 
 
 def wasteful_run(first, second):
-    """640 MiB in blocks of 30 MiB, freed, then 640 MiB in larger blocks: on `first`, then on `second` (streams)"""
+    """640 MiB in blocks of 30 MiB, freed, then 640 MiB in larger blocks: on stream `first`, then on `second`"""
     run, address = Run(), 0x7f0000000000
     for stream, size, count in ((first, 30 * MIB, 21), (second, 32 * MIB, 20)):
         for _ in range(count):
@@ -128,7 +128,7 @@ def test_advice_for_fragmentation_states_what_the_replay_reserves(tmp_path):
 
 
 def test_advice_that_the_replay_refutes_is_not_given(tmp_path):
-    """Pages of one stream serve no other: segments that grow save nothing here"""
+    """Pages of one stream cannot be used by another: expandable segments save nothing here"""
     texts, report = fragmentation_advice(write(tmp_path / "s.pickle", wasteful_run(0, 7)))
     assert report["fragmentation"][0]["utilisation"] < 0.6 and not texts
 
@@ -145,7 +145,7 @@ def test_a_category_has_another_size(tmp_path):
 
 
 def test_what_cannot_be_replayed_is_not_answered(tmp_path):
-    """A snapshot without a history, and a recording without PyTorch: no figure, a line that says why"""
+    """A snapshot without a history, and a recording without PyTorch: no figure, but a line that states why"""
     bare = usual_run().snapshot()
     bare["device_traces"] = [[]]
     for words in ((), ("--json",), ("--limit", "1GiB")):
@@ -164,7 +164,7 @@ def page_of(file):
 
 
 def test_a_page_has_the_replayed_curve(tmp_path):
-    """At most what its peak says, and nothing after a failure."""
+    """Never above its peak, and without points after a failure."""
     file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
     page = tmp_path / "w.html"
     gpuspy("whatif", "--set", "expandable_segments:True", "--html", page, file)

@@ -1,4 +1,5 @@
-"""Every view at every width, on a terminal and piped: a call site in the user's own code keeps its file and line."""
+"""Every view at every width, on a terminal and in a pipe: a call site in the user's own code keeps its file and
+line."""
 import os
 import pty
 import re

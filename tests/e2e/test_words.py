@@ -1,4 +1,4 @@
-"""The texts that `make words` prints contain no phrase that a reviewer replaced once."""
+"""The texts that `make words` prints contain none of the phrases that a review replaced."""
 import re
 import subprocess
 import sys

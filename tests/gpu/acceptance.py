@@ -62,7 +62,7 @@ class Run:
         return Recorded(self.out, name, command, **more)
 
     def package(self, name, *more):
-        """Its version; each of these takes an import, so each is asked once."""
+        """A package's version; finding it needs an import, so each is looked up once."""
         if (name, more) not in self.found:
             code = "; ".join((f"import {name}", f"print({name}.__version__)", *more))
             self.found[name, more] = subprocess.run([self.python, "-c", code], text=True, stdout=subprocess.PIPE,
@@ -73,7 +73,7 @@ class Run:
         return done.stdout.strip()
 
     def needs_torch(self):
-        """PyTorch that sees a GPU, be it the simulated one."""
+        """Needs a PyTorch that sees a GPU, which may be the simulated one."""
         if not self.package("torch", "print(torch.cuda.is_available())").endswith("\nTrue"):
             raise Skip("this PyTorch sees no GPU")
 
@@ -91,7 +91,7 @@ def nothing_lost(done):
 # ------------------------------------------------------------------ CUDA programs
 
 def workload(run, name, *flags):
-    """Device totals against cudaMemGetInfo's movement, and every kind of call counted."""
+    """Changes of the device's total, compared with those in cudaMemGetInfo, and the number of calls of every kind."""
     done = run.record(name, run.build(name, *flags))
     assert done.code == 0, done.stderr
     nothing_lost(done)
@@ -113,7 +113,8 @@ def workload(run, name, *flags):
     equal = [a == b for a, b in moved if b]
     figures.update(rows, movements=len(moved), unequal=len(equal) - sum(equal), drivers_own=[a for a, b in moved if not b])
     assert figures["unequal"] == 0, f"device and gpuspy moved by different amounts: {moved}"
-    # Where nothing of the program's is left over, the driver's own memory moves: for streams and graphs, 2 to 4 MiB on an H200.
+    # After the program has freed everything, the driver's own memory may have changed: for streams and graphs by 2 to 4
+    # MiB on an H200.
     assert all(abs(a) <= 8 * MIB for a in figures["drivers_own"]), moved
     return figures
 
@@ -136,7 +137,7 @@ def cuda_driver_and_vmm(run):
 
 @check(needs_gpu=False)
 def same_table_by_every_door(run):
-    """Shared and static runtime leave the same allocations."""
+    """Shared and static runtime give the same allocations."""
     tables = []
     for name in ("workload_shared", "workload_static"):
         if not (run.out / f"{name}.db").exists():
@@ -150,7 +151,7 @@ def same_table_by_every_door(run):
 
 @check(needs_gpu=False)
 def killed_at_random(run):
-    """kill -9 in the middle: the report is complete and nothing is called lost."""
+    """kill -9 in the middle: the report is complete and nothing is counted as lost."""
     program = run.build("workload_killed", "-cudart", "shared")
     seen = []
     for round_ in range(8):
@@ -285,14 +286,14 @@ def torch_leak_and_its_line(run):
 
 @check(needs_gpu=False)
 def torch_simulated_beside_real(run):
-    """Each script's peaks on this device and in a dry run on a simulated one: how far a dry run can be believed."""
+    """Each script's peaks on this device and in a dry run on a simulated one: how accurate a dry run is."""
     run.needs_torch()
     if not (BUILD / "sim" / "libsimcuda-redirect.so").exists():
         raise Skip("the simulated CUDA is not here")
     conf, figures = "PYTORCH_CUDA_ALLOC_CONF", {}
     scripts = {how: ([HERE / "torch_train.py", how], {}) for how in ("plain", "amp", "checkpoint", "loader", "graph")}
     scripts["expandable"] = ([HERE / "torch_train.py", "plain"], {conf: "expandable_segments:True"})
-    if run.simulated:  # what stands for the real one here is of the same kind: PyTorch's workspaces go by it
+    if run.simulated:  # the simulated GPU used here has the same model, on which the size of PyTorch's workspaces depends
         alike = {"SIMCUDA_CAPABILITY": "9.0", "SIMCUDA_SMS": "132"}
         scripts = {name: (scripts[name][0], {**scripts[name][1], **alike}) for name in ("plain", "expandable")}
     for name, (command, env) in scripts.items():
@@ -313,7 +314,7 @@ def torch_simulated_beside_real(run):
 
 @check()
 def torch_overhead(run):
-    """The training run's time, recorded and bare, each three times in turn."""
+    """The time of a training run with and without recording, three times each, alternating."""
     run.needs_torch()
     times = {"bare": [], "recorded": []}
     for round_ in range(3):
@@ -351,7 +352,7 @@ def cupy_pool(run):
     done = other(run, "cupy")
     reported = done.reported()
     live = done.one("SELECT time_ns FROM sample WHERE source = 0 ORDER BY time_ns DESC LIMIT 1")
-    # every segment of the pool is an allocation of CUDA's: the pool's total is what lived when it was asked
+    # every segment of the pool is a CUDA allocation: the pool's total is what was live when it was queried
     at_end = done.live_at(live, "layer = 'device' AND space = 'device'")
     assert at_end == reported["total_bytes"], f"gpuspy {at_end}, CuPy says {reported['total_bytes']}"
     return dict(reported, gpuspy=at_end)
@@ -388,7 +389,7 @@ def two_ranks_one_run(run):
 
 @check(needs_gpu=False)
 def nvml_agrees(run):
-    """NVML's account of this process beside gpuspy's live bytes: what is left is the context."""
+    """NVML's figure for this process minus gpuspy's live bytes: the rest is the context."""
     path = run.out / "torch_plain.db"
     if not path.exists():
         raise Skip("torch_plain did not run")
@@ -420,7 +421,7 @@ def machine():
 
 
 def why_no_gpu():
-    """None where there is one."""
+    """None if there is one."""
     try:
         code = ctypes.CDLL("libcuda.so.1").cuInit(0)
     except OSError as error:
@@ -450,7 +451,7 @@ def main():
             outcome, figures = "passed", function(run) or {}
         except Skip as reason:
             outcome, figures = "skipped", {"reason": str(reason)}
-        except Exception as error:  # a check that breaks must not take the others with it
+        except Exception as error:  # a check that crashes must not end the others
             outcome = "failed"
             figures = {"error": str(error)[-1500:] or type(error).__name__}
             if not isinstance(error, AssertionError):

@@ -1,7 +1,5 @@
-"""The other ways in which Python reaches the GPU. Says at its end what the library itself counted.
-
-  others.py jax|cupy|triton|numba
-"""
+"""Other libraries through which Python uses the GPU. Prints the library's own counters at the end. others.py
+jax|cupy|triton|numba"""
 import json
 import sys
 

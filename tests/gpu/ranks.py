@@ -22,7 +22,7 @@ def worker():
     torch.cuda.synchronize()
     reported = {"rank": rank, "backend": backend, "sum": float(total), "pid": os.getpid(),
             "max_memory_allocated": torch.cuda.max_memory_allocated()}
-    os.write(1, f"{json.dumps(reported)}\n".encode())  # at once: the ranks share the pipe
+    os.write(1, f"{json.dumps(reported)}\n".encode())  # in one write: the ranks share the pipe
     dist.destroy_process_group()
     del held
 
@@ -30,7 +30,7 @@ def worker():
 def main():
     if "RANK" in os.environ:
         return worker()
-    with tempfile.TemporaryDirectory() as folder:  # a file: a port may be another run's
+    with tempfile.TemporaryDirectory() as folder:  # a file, because a port may belong to another run
         env = dict(os.environ, RENDEZVOUS=f"file://{folder}/ranks", WORLD_SIZE=str(RANKS))
         ranks = [subprocess.Popen([sys.executable, __file__], env=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
                  for r in range(RANKS)]

@@ -1,4 +1,4 @@
-"""Recording a program and reading what was recorded: everything that the acceptance run asks of gpuspy."""
+"""Records a program and reads the recording: everything that the acceptance run needs from gpuspy."""
 import json
 import os
 import sqlite3
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("GPUSPY_BUILD", ROOT / "build"))
 DEVICE, TENSOR = 0, 1  # layers
-OWN = "('device', 'managed', 'pool', 'vmm', 'array')"  # spaces whose bytes are this process's on the device
+OWN = "('device', 'managed', 'pool', 'vmm', 'array')"  # spaces whose bytes count for this process on the device
 
 
 def environment(**more):
@@ -22,10 +22,10 @@ class Recorded:
     """One run of a command under the recorder, and without it."""
 
     def __init__(self, folder, name, command, timeout=300, bare=False, simulate=None, **env):
-        """simulate: the GPU that `gpuspy run --simulate` puts in the real one's place."""
+        """simulate: the GPU that `gpuspy run --simulate` uses instead of the real one."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name, self.database = name, folder / f"{name}.db"
-        for old in folder.glob(f"{name}.*db*"):  # of an earlier run: gpuspy never overwrites
+        for old in folder.glob(f"{name}.*db*"):  # from an earlier run: gpuspy never overwrites a file
             old.unlink()
         if simulate:
             command = [BUILD / "gpuspy", "run", "--no-summary", "--simulate", simulate, "-o", self.database, "--", *command]
@@ -40,7 +40,7 @@ class Recorded:
         self.stdout, self.stderr, self.code = done.stdout, done.stderr, done.returncode
 
     def reported(self):
-        """The last line of stdout that is JSON: what the program says of itself."""
+        """The last line of stdout that is JSON: the program's own figures."""
         for line in reversed(self.stdout.splitlines()):
             if line.startswith("{"):
                 return json.loads(line)
@@ -82,7 +82,8 @@ class Recorded:
                         f"AND (free_ns IS NULL OR free_ns > ?) AND {where}", time_ns, time_ns)
 
     def movements(self, device=0):
-        """Between each two cudaMemGetInfo calls: how far the device's used bytes moved, and gpuspy's live ones."""
+        """Between consecutive cudaMemGetInfo calls: the change of the device's used bytes, and of gpuspy's live
+        bytes."""
         where = f"layer = 'device' AND space IN {OWN} AND device = {device}"
         samples = [(at, total - free, self.live_at(at, where)) for at, free, total in self.sql(
             "SELECT time_ns, free_bytes, total_bytes FROM sample WHERE device = ? AND source = 0 ORDER BY time_ns", device)]

@@ -1,7 +1,5 @@
-"""A real PyTorch training run on the GPU. Says at its end what PyTorch itself counted.
-
-  torch_train.py [plain|amp|checkpoint|loader|graph|item|oom|leak]
-"""
+"""A real PyTorch training run on the GPU. Prints PyTorch's own counters at the end. torch_train.py
+[plain|amp|checkpoint|loader|graph|item|oom|leak]"""
 import json
 import sys
 
@@ -66,7 +64,7 @@ def train(how, steps=20):
 
 
 def replay():
-    """Capture and replay: a private pool."""
+    """Capture and replay: uses a private pool."""
     static = torch.randn(1024, 1024, device="cuda")
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -1,6 +1,6 @@
-/* embed LIBSTACKPROBE LIBPYTHON PYTHONHOME: a C program that brings CPython late, with RTLD_LOCAL,
- * as a plugin would, and drops it again. Prints its stack before, from inside (twice, as another
- * interpreter's life begins anew) and after; test_matrix.py says what they have to be. */
+/* embed LIBSTACKPROBE LIBPYTHON PYTHONHOME: a C program that loads CPython late, with RTLD_LOCAL, as a plugin would,
+ * and unloads it again. Prints its stack before, from inside (twice, from two interpreters one after the other) and
+ * after; test_matrix.py has the expected ones. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

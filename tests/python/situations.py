@@ -61,7 +61,7 @@ def buffer():
 
 @contextlib.contextmanager
 def own_buffer():
-    """One for each check: a destructor may check in the middle of another check."""
+    """One for each check: a destructor may run a check in the middle of another one."""
     spare = local.__dict__.setdefault("spare", [])
     b = spare.pop() if spare else ctypes.create_string_buffer(ROOM)
     yield b
@@ -260,7 +260,7 @@ def classes():
 
 @situation
 def constructors_when_warm():
-    """3.12 on: CALL is specialised for __init__, with a shim frame of its own."""
+    """From 3.12 on, CALL is specialised for __init__, with an additional shim frame."""
     class Point:
         def __init__(self, x):
             self.x = x
@@ -521,7 +521,7 @@ def finalizers():
 
 @situation
 def garbage_at_any_moment():
-    """The collector runs while frames are being set up: half-made frames are not to be seen."""
+    """The garbage collector runs while frames are being set up: incomplete frames must not be visible."""
     class Gone:
         def __init__(self):
             self.me = self
@@ -564,7 +564,7 @@ def garbage_at_any_moment():
         gc.set_threshold(*old)
 
 
-# --------------------------------------------------------------------- code that dies
+# --------------------------------------------------------------------- code that is freed
 
 
 def churn(rounds, tag):
@@ -801,7 +801,7 @@ def fork_while_threads_capture():
 
 @situation
 def sub_interpreters():
-    """Whatever it sees there, it survives."""
+    """Whatever the capture reads there, it does not crash."""
     code = ("import ctypes\nlib = ctypes.CDLL(%r)\nb = ctypes.create_string_buffer(1 << 18)\n"
             "lib.probe_stack.argtypes = [ctypes.c_uint, ctypes.c_char_p, ctypes.c_size_t]\n"
             "for i in range(50):\n  exec('lib.probe_stack(1, b, 1 << 18)')" % LIBRARY)
@@ -842,7 +842,7 @@ def ranges_of(code):
 
 @situation
 def every_line_of_the_library():
-    """Each instruction of some forty modules, compared with what the code object itself says."""
+    """Each instruction of some forty modules, compared with the line that the code object itself gives."""
     import argparse, ast, asyncio.base_events, calendar, configparser, csv, dataclasses, datetime, decimal
     import difflib, email.message, fractions, html.parser, http.client, inspect, json, logging, pickle
     import random, shlex, socket, statistics, string, subprocess, tarfile, tempfile, textwrap, typing
@@ -927,11 +927,11 @@ def native_alone():
         failures.append("Python called in a thread of C: %r" % kinds)
 
 
-# --------------------------------------------------------------------- the end
+# --------------------------------------------------------------------- the end of the process
 
 
 class AtEnd:
-    """Modules are torn down around it: nothing is read any more, nothing crashes."""
+    """Its modules are being destroyed: nothing is read any more, and nothing crashes."""
 
     def __init__(self):
         self.probe, self.b = probe, ctypes.create_string_buffer(ROOM)
@@ -999,6 +999,6 @@ def text_safe():
 
 
 if __name__ == "__main__":
-    # The class bodies above ran before the library was there.
+    # The class bodies above ran before the library was loaded.
     text_safe()
     sys.exit(main())

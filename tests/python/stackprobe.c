@@ -20,7 +20,7 @@
 
 struct gs_spool;
 
-/* Nobody here watches for what is unloaded. */
+/* Unloading of libraries is not observed in this test. */
 void gs_pin_later(const void *address_in_library)
 {
     Dl_info info;
@@ -129,7 +129,7 @@ static struct probe *probe(void)
     return mine;
 }
 
-/* The memory of this thread's probe is given back. */
+/* Frees the memory of this thread's probe. */
 EXPORT void probe_close(void)
 {
     if (!mine) return;
@@ -190,7 +190,7 @@ EXPORT unsigned probe_epoch(void)
     return atomic_load(&gs_stack_epoch);
 }
 
-/* ns a capture: the median of batches. */
+/* ns per capture: the median of batches. */
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -77,7 +77,7 @@ def test_the_exception_that_ends_a_program(ended, python):
 
 @pytest.mark.parametrize("python", found(INTERPRETERS[:1]))
 @pytest.mark.parametrize("program", FINE)
-def test_what_did_not_end_it_is_not_told(ended, python, program):
+def test_other_failures_are_not_reported(ended, python, program):
     code, process, text = ended(python, program)
     assert process["exception"] is None and process["exit_status"] == code
     assert ("Exited with status %d" % code in text) == (code != 0)

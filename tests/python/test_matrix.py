@@ -61,7 +61,7 @@ def test_stacks(python, name):
 
 
 def test_ends_well(python):
-    """Threads capture while the interpreter is taken down."""
+    """Threads capture while the interpreter shuts down."""
     _, done = run_all(python)
     assert done.returncode == 0, done.stdout[-3000:]
 
@@ -76,12 +76,12 @@ def test_some_interpreter_is_there():
 
 
 def test_needs_no_unwinder_by_name():
-    """An unwinder as a needed library would precede libgcc and break C++ exceptions."""
+    """A needed library with an unwinder would precede libgcc and break C++ exceptions."""
     needed = subprocess.run(["readelf", "-d", str(PROBE)], text=True, stdout=subprocess.PIPE, check=True).stdout
     assert "libc.so" in needed and "unwind" not in needed and "libgcc" not in needed
 
 
-# --------------------------------------------------------------------- a Python that comes late
+# --------------------------------------------------------------------- a Python that is loaded late
 
 
 def parts(text):

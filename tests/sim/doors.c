@@ -1,6 +1,6 @@
-/* Preloaded by test_libraries: says on stderr what a runtime asks of libcuda, and by which door.
- * The answer to cuGetProcAddress@12000 is replaced by a pointer of this library's own, which shows
- * that the runtime takes the second hop and not a short cut. */
+/* Preloaded by test_libraries: prints to stderr what a runtime looks up in libcuda, and how. If the
+ * runtime looks up cuGetProcAddress@12000, it gets second_hop, so that the log shows whether it then calls the function
+ * that it was given. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The simulator reads its environment once a process, so that each scenario has a process of its
- * own: scenario() forks, sets the variables, runs the function and asserts that it came through. */
+/* The simulator reads its environment once per process, so each scenario has its own: scenario() forks, sets the
+ * variables, runs the function and asserts that it succeeded. */
 #ifndef SIM_SCENARIO_H
 #define SIM_SCENARIO_H
 
@@ -25,7 +25,7 @@ static inline void check_equal(const char *file, int line, const char *text, lon
     _exit(1);
 }
 
-/* In a scenario, instead of cmocka's asserts, which would return into the parent's test. */
+/* For use in a scenario instead of cmocka's asserts, which would return into the parent's test. */
 #define CHECK_EQ(is, should) check_equal(__FILE__, __LINE__, #is, (long long)(is), (long long)(should))
 #define CHECK(condition) CHECK_EQ(!!(condition), 1)
 #define OK(call) CHECK_EQ(call, 0)
@@ -50,7 +50,7 @@ static inline void scenario_at(const char *file, int line, void (*run)(void), co
 }
 #define scenario(run, ...) scenario_at(__FILE__, __LINE__, run, (const char *const[]){__VA_ARGS__})
 
-/* The path of a file beside this test's executable. */
+/* The path of a file in the folder of this test's executable. */
 static inline const char *beside_test(const char *name)
 {
     static char path[4096];

@@ -26,7 +26,7 @@ static union {
     char room[4096];
 } device;
 
-/* What changed its form behind the same name, in this build's form. */
+/* A function whose form differs between versions under the same name, in this build's form. */
 static int replay(void *memory, char *back, size_t size, cudaStream_t stream)
 {
     cudaGraph_t graph;

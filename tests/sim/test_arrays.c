@@ -1,5 +1,5 @@
-/* CUDA arrays and mipmapped arrays: what they cost, what descriptors are good, copies into and out
- * of them through both APIs, and device variables. */
+/* CUDA arrays and mipmapped arrays: their size, valid descriptors, copies into and out of them through both APIs, and
+ * device variables. */
 #include "fixtures/simcuda/include/simcuda.h"
 #include "tests/sim/scenario.h"
 
@@ -15,7 +15,7 @@ static void numbers(unsigned char *bytes, size_t count)
     for (size_t i = 0; i < count; i++) bytes[i] = (unsigned char)(i * 7 + i / 251);
 }
 
-/* ------------------------------------------------------------------ life and cost */
+/* ------------------------------------------------------------------ lifetime and size */
 
 static CUDA_ARRAY3D_DESCRIPTOR floats(size_t width, size_t height, size_t depth, unsigned flags)
 {
@@ -55,7 +55,7 @@ static void cost(void)
     OK(cudaDeviceReset());
     CHECK_EQ(cuArrayDestroy(small), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     OK(cudaFree(NULL));
-    CHECK_EQ(used(), before); /* it went with its context */
+    CHECK_EQ(used(), before); /* it was freed with its context */
     CHECK_EQ(cuArrayDestroy(small), CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -193,7 +193,7 @@ static void mipmaps(void)
         OK(cudaMemcpy2DFromArray(back, 256, level, 0, 0, 256, 1, cudaMemcpyDeviceToHost));
         OK(memcmp(back, in + i, 256));
     }
-    CHECK_EQ(cudaFreeArray(level), cudaErrorInvalidResourceHandle); /* the mipmap's, not its own */
+    CHECK_EQ(cudaFreeArray(level), cudaErrorInvalidResourceHandle); /* belongs to the mipmap */
     OK(cudaMallocMipmappedArray(&layered, &desc, (struct cudaExtent){64, 64, 5}, 2, cudaArrayLayered));
     OK(cudaGetMipmappedArrayLevel(&level, layered, 1));
     OK(cudaArrayGetInfo(NULL, &extent, NULL, level));
@@ -332,7 +332,7 @@ static void solid_copies(void)
     p = (struct cudaMemcpy3DParms){.srcArray = other,
                                    .srcPos = {4, 0, 0},
                                    .dstPtr = {back, W * 2, W * 2, H},
-                                   .dstPos = {6, 1, 1}, /* bytes: no array here */
+                                   .dstPos = {6, 1, 1}, /* in bytes: there is no array here */
                                    .extent = {10, 5, 2},
                                    .kind = cudaMemcpyDeviceToHost};
     OK(cudaMemcpy3DAsync(&p, NULL));
@@ -340,7 +340,7 @@ static void solid_copies(void)
     for (int z = 1; z < D; z++)
         for (int y = 1; y < H; y++) OK(memcmp(&back[z][y][6], &in[z][y][4], 20));
     CHECK_EQ(back[0][0][0] + back[1][1][5] + back[1][1][26], 0);
-    p.extent.width = W; /* out of the array */
+    p.extent.width = W; /* outside of the array */
     CHECK_EQ(cudaMemcpy3D(&p), cudaErrorInvalidValue);
     p.extent = (struct cudaExtent){0, 5, 2};
     OK(cudaMemcpy3D(&p));
@@ -348,7 +348,7 @@ static void solid_copies(void)
     p.kind = cudaMemcpyHostToDevice;
     CHECK_EQ(cudaMemcpy3D(&p), cudaErrorInvalidMemcpyDirection);
     p.kind = cudaMemcpyDefault;
-    p.dstArray = array; /* and a pointer, too */
+    p.dstArray = array; /* and also a pointer */
     CHECK_EQ(cudaMemcpy3D(&p), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy3D(NULL), cudaErrorInvalidValue);
     p.dstArray = NULL;
@@ -374,7 +374,7 @@ static void flat_copies(void)
     OK(cudaMemcpyToArray(array, 0, 0, in, sizeof in, cudaMemcpyHostToDevice));
     OK(cudaMemcpy2DFromArray(back, 10, array, 5, 2, 10, 3, cudaMemcpyDeviceToHost));
     OK(memcmp(back + 20, in + 4 * W + 5, 10));
-    /* From the middle of a row on, over whole rows, into the middle of another. */
+    /* From the middle of a row, over whole rows, into the middle of another row. */
     OK(cudaMemcpyFromArrayAsync(back, array, 30, 1, 3 * W, cudaMemcpyDeviceToHost, stream));
     OK(cudaStreamSynchronize(stream));
     OK(memcmp(back, in + W + 30, 3 * W));
@@ -421,7 +421,7 @@ static void variables(void)
     CHECK_EQ(cudaMemcpyToSymbol(shadow, back, 91, 10, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpyToSymbol(shadow, back, 1, 0, cudaMemcpyDeviceToHost), cudaErrorInvalidMemcpyDirection);
     CHECK_EQ(cudaMemcpyFromSymbol(back, shadow, 1, 0, cudaMemcpyHostToDevice), cudaErrorInvalidMemcpyDirection);
-    CHECK_EQ(cudaFree(address), cudaErrorInvalidValue); /* it is no allocation */
+    CHECK_EQ(cudaFree(address), cudaErrorInvalidValue); /* it is not an allocation */
     OK(cudaSetDevice(1));                               /* each device has its own */
     OK(cudaGetSymbolAddress(&again, shadow));
     CHECK(again != address);
@@ -430,7 +430,7 @@ static void variables(void)
     OK(cudaSetDevice(0));
     OK(cudaGetSymbolAddress(&again, shadow));
     CHECK(again == address);
-    OK(cudaDeviceReset()); /* and a new context a new one */
+    OK(cudaDeviceReset()); /* and a new context has a new one */
     OK(cudaMemcpyFromSymbol(back, shadow, 6, 10, cudaMemcpyDeviceToHost));
     OK(memcmp(back, "\0\0\0\0\0\0", 6));
 }

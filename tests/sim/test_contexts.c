@@ -25,7 +25,7 @@ static CUcontext current(void)
     return ctx;
 }
 
-/* ------------------------------------------------------------------ made and unmade */
+/* ------------------------------------------------------------------ created and destroyed */
 
 static void creation(void)
 {
@@ -61,7 +61,7 @@ static void attached(void)
     OK(cuCtxPushCurrent_v2(first));
     CHECK_EQ(cuCtxDetach(created), CUDA_ERROR_INVALID_CONTEXT); /* not current */
     OK(cuCtxPopCurrent_v2(&again));
-    OK(cuCtxDetach(created)); /* the last: it is destroyed, with its memory */
+    OK(cuCtxDetach(created)); /* the last reference: it is destroyed, with its memory */
     CHECK_EQ(used(), 10 * MIB);
     CHECK_EQ(cuCtxDetach(created), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuCtxSetCurrent(NULL));
@@ -117,7 +117,7 @@ static void resources(void)
     CHECK_EQ(cuDevResourceGenerateDesc(&description, parts, 1), CUDA_ERROR_INVALID_RESOURCE_TYPE);
 }
 
-/* Memory is the primary context's; streams and their order are its own. */
+/* Memory belongs to the primary context; the streams and their order to the green one. */
 static void green_memory(void)
 {
     CUcontext first = primary(), ctx;
@@ -125,7 +125,7 @@ static void green_memory(void)
     CUdeviceptr memory;
     CUstream stream;
     unsigned long long id, other;
-    CHECK_EQ(used(), 10 * MIB); /* it costs nothing of its own */
+    CHECK_EQ(used(), 10 * MIB); /* it needs no memory of its own */
     OK(cuCtxFromGreenCtx(&ctx, one));
     CHECK(ctx != first);
     OK(cuCtxPushCurrent_v2(ctx));

@@ -1,5 +1,5 @@
-/* Copies with a shape between linear memories, peers, batches, and hints about managed memory: the
- * data that moves, who waits, what is refused. */
+/* Copies with a shape between linear memory, peers, batches, and hints about managed memory: the bytes that are copied,
+ * which calls wait, what is refused. */
 #include "fixtures/simcuda/include/simcuda.h"
 #include "tests/sim/scenario.h"
 
@@ -7,7 +7,7 @@
 
 #define VIRTUAL "SIMCUDA_CLOCK=virtual", "SIMCUDA_PCIE=1GB/s", "SIMCUDA_HBM=100GB/s"
 
-/* What the model says of a megabyte (10^6 bytes) at these bandwidths. */
+/* The model's time for a megabyte (10^6 bytes) at these bandwidths. */
 #define MEGABYTE ((size_t)1000000)
 #define PINNED_MS (4 * MICROSECOND + 1000 * MICROSECOND)
 #define PAGEABLE_MS (4 * MICROSECOND + 2000 * MICROSECOND)
@@ -63,7 +63,7 @@ static void shapes(void)
     OK(cudaMemcpy(back, device, 24, cudaMemcpyDeviceToHost));
     for (int z = 0; z < 2; z++)
         for (int y = 0; y < 3; y++) OK(memcmp(back + z * 12 + y * 4, pinned + ((1 + z) * 8 + 2 + y) * 10 + 1, 4));
-    copy.srcPitch = 4; /* not even a row and its offset */
+    copy.srcPitch = 4; /* smaller than a row and its offset */
     CHECK_EQ(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
     copy.srcPitch = 10;
     copy.srcHeight = 4;
@@ -90,7 +90,7 @@ static void test_shapes(void **state)
     scenario(shapes, NULL);
 }
 
-/* A shape changes nothing in who waits for what. */
+/* The shape of a copy does not change which calls wait. */
 static void waiting(void)
 {
     cudaStream_t stream;
@@ -116,12 +116,12 @@ static void waiting(void)
     CHECK_EQ(TIME_OF(cudaMemcpy2DToArray(array, 0, 0, pinned, 1000, 1000, 1000, cudaMemcpyHostToDevice)), PINNED_MS);
     CHECK_EQ(TIME_OF(cudaMemcpy2DFromArrayAsync(pinned, 1000, array, 0, 0, 1000, 1000, cudaMemcpyDeviceToHost, stream)),
              0);
-    CHECK_EQ(TIME_OF(cudaFreeArray(array)), PINNED_MS); /* waits for what still uses it */
+    CHECK_EQ(TIME_OF(cudaFreeArray(array)), PINNED_MS); /* waits for operations that still use it */
     CHECK_EQ(
         TIME_OF(cudaMemset3D((struct cudaPitchedPtr){device, 1000, 1000, 100}, 5, (struct cudaExtent){1000, 100, 10})),
         0);
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 2 * MICROSECOND + 10 * MICROSECOND);
-    /* What is staged with rows and slices, is packed and is the caller's again at once. */
+    /* A copy with rows and slices is packed when it is staged; the caller may then reuse its memory. */
     char text[] = "ab..cd..ef..gh..", back[8];
     p = (struct cudaMemcpy3DParms){
         .srcPtr = {text, 4, 4, 2}, .dstPtr = {device, 2, 2, 2}, .extent = {2, 2, 2}, .kind = cudaMemcpyHostToDevice};
@@ -198,7 +198,7 @@ static void test_peers(void **state)
     scenario(peers, "SIMCUDA_DEVICES=2", VIRTUAL, NULL);
 }
 
-/* A graph copies anew at each launch, whatever the shape of the copy. */
+/* A graph copies again at each launch, whatever the shape of the copy. */
 static void captured(void)
 {
     cudaStream_t stream;
@@ -258,8 +258,8 @@ static void batch(void)
     OK(memcmp(back, pinned, 500));
     OK(cudaMemcpy(back, device + 1000, 100, cudaMemcpyDeviceToHost));
     OK(memcmp(back, pageable + 7, 100));
-    /* Pageable memory: in stream order it blocks as a single copy does; with the order's leave it
-     * does not; during the call it is taken at once. */
+    /* Pageable memory: in stream order it blocks like a single copy; if the order may be ignored, it does not; "during
+     * the call" reads it at once. */
     sizes[1] = MEGABYTE / 2;
     CHECK_EQ(TIME_OF(cudaMemcpyBatchAsync(dsts + 1, srcs + 1, sizes + 1, 1, attrs, indexes, 1, stream)),
              4 * MICROSECOND + 1000 * MICROSECOND);
@@ -293,7 +293,7 @@ static void bad_batches(void)
 #define BATCH(count, number, stream) \
     cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, indexes, number, &failed, stream)
     OK(BATCH(2, 2, stream));
-    CHECK_EQ(failed, 77);                                  /* says something of failures only */
+    CHECK_EQ(failed, 77);                                  /* is set by failures only */
     CHECK_EQ(BATCH(2, 2, NULL), CUDA_ERROR_INVALID_VALUE); /* not the legacy default stream */
     CHECK_EQ(failed, SIZE_MAX);
     OK(cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, 2, attrs, indexes, 2, &failed, NULL));
@@ -314,7 +314,7 @@ static void bad_batches(void)
     char back[10];
     OK(cudaDeviceSynchronize());
     OK(cudaMemcpy(back, device, 10, cudaMemcpyDeviceToHost));
-    OK(memcmp(back, "\0\0\0\0\0\0\0\0\0", 10)); /* and the good one was not begun */
+    OK(memcmp(back, "\0\0\0\0\0\0\0\0\0", 10)); /* and the valid one was not started */
 }
 
 static void test_bad_batches(void **state)
@@ -391,7 +391,7 @@ static void test_solid_batch(void **state)
     scenario(solid_batch, NULL);
 }
 
-/* Behind one name, CUDA 12.8 has failIdx and 13.0 has not. */
+/* Under the same name, CUDA 12.8 has failIdx and 13.0 does not. */
 static void runtime_12(void)
 {
     typedef cudaError_t (*batch_12)(void **, void **, size_t *, size_t, struct cudaMemcpyAttributes *, size_t *, size_t,
@@ -506,7 +506,7 @@ static void unknown_zero(void)
     OK(cudaMalloc((void **)&device2, 4096));
     OK(cudaMemcpy(device, sent, sizeof sent, cudaMemcpyHostToDevice));
     OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost));
-    CHECK(back[3] == 4); /* no kernel yet: all is known */
+    CHECK(back[3] == 4); /* no kernel yet: everything is known */
     OK(simcudaLaunchBusy(NULL, 1));
     OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost));
     CHECK(back[0] == 0 && back[3] == 0);
@@ -515,13 +515,13 @@ static void unknown_zero(void)
     OK(cudaMemcpy(back, device2, 8, cudaMemcpyDeviceToHost));
     CHECK(back[0] == 1 && back[1] == 2); /* written since */
     OK(cudaMemcpy(back, device2, 16, cudaMemcpyDeviceToHost));
-    CHECK(back[0] == 0 && back[1] == 0); /* of part of it nothing is known */
+    CHECK(back[0] == 0 && back[1] == 0); /* a part of it is unknown */
     OK(cudaMemset(device2, 1, 16));
     OK(cudaMemcpy(back, device2 + 4, 4, cudaMemcpyDeviceToHost));
     CHECK(back[0] == 0x01010101);
     OK(cudaMemcpy(device2, device + 64, 4, cudaMemcpyDeviceToDevice));
     OK(cudaMemcpy(back, device2 + 4, 4, cudaMemcpyDeviceToHost));
-    CHECK(back[0] == 0); /* some of the set was written over with what is not known */
+    CHECK(back[0] == 0); /* part of the set bytes was overwritten by unknown ones */
 }
 
 static void unknown_memory(void)

@@ -1,8 +1,8 @@
-/* The decompression engine: what each format becomes, and what is refused. */
+/* The decompression engine: what each format is decompressed to, and what is refused. */
 #include "fixtures/simcuda/include/simcuda.h"
 #include "tests/sim/scenario.h"
 
-/* 600 bytes, compressed by zlib, by lz4, and to the description of Snappy. */
+/* 600 bytes, compressed by zlib, by lz4, and according to the description of Snappy. */
 enum { LENGTH = 600, ROOM = 4096 };
 
 static unsigned char letter(unsigned i)
@@ -72,7 +72,7 @@ static CUmemDecompressParams item_of(const void *data, size_t bytes, CUmemDecomp
         .srcNumBytes = bytes, .dstNumBytes = LENGTH, .dstActBytes = actual, .src = source, .dst = target, .algo = algo};
 }
 
-/* The bytes that came out; those that are right are counted. */
+/* Decompresses; counts the correct bytes. */
 static unsigned run(CUmemDecompressParams item, unsigned *right)
 {
     unsigned char back[ROOM];
@@ -102,7 +102,7 @@ static void formats(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_EQ(run(item_of(cases[i].data, cases[i].bytes, cases[i].algo), &right), LENGTH);
         CHECK_EQ(right, LENGTH);
-        /* What breaks off gives what came before, whatever the place. */
+        /* Truncated data gives the bytes before the cut, wherever it is. */
         for (size_t bytes = 1; bytes < cases[i].bytes; bytes++) {
             unsigned size = run(item_of(cases[i].data, bytes, cases[i].algo), &right);
             CHECK(size <= LENGTH);
@@ -113,7 +113,7 @@ static void formats(void)
     for (unsigned i = 0; i < 10; i++) stored[5 + i] = letter(i);
     CHECK_EQ(run(item_of(stored, sizeof stored, CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE), &right), 10);
     CHECK_EQ(right, 10);
-    stored[3] ^= 1; /* its length and the check of it differ */
+    stored[3] ^= 1; /* its length and its complement differ */
     CHECK_EQ(run(item_of(stored, sizeof stored, CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE), &right), 0);
 }
 
@@ -122,7 +122,7 @@ static void test_formats(void **state)
     scenario(formats, NULL);
 }
 
-/* Whatever the bytes are, nothing is written beyond the allocation. */
+/* Whatever the input, nothing is written outside of the allocation. */
 static void nonsense(void)
 {
     unsigned char data[64];

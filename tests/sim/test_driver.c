@@ -60,7 +60,7 @@ static void test_proc_address(void **state)
     scenario(proc_address, "SIMCUDA_DRIVER=12040", NULL);
 }
 
-/* Every row is exported under its name, and what cuGetProcAddress says is that export. */
+/* Every row is exported under its name, and cuGetProcAddress returns that export. */
 static void every_row(void)
 {
     static const struct {
@@ -155,13 +155,13 @@ static void contexts(void)
     OK(cuDevicePrimaryCtxRetain(&again, 0)); /* charged once */
     CHECK(again == first);
     CHECK_EQ(used(), 10 * MIB);
-    OK(cuCtxCreate_v2(&created, 0, 0)); /* a context of its own, and current */
+    OK(cuCtxCreate_v2(&created, 0, 0)); /* a new context, which becomes current */
     CHECK_EQ(used(), 20 * MIB);
     OK(cuCtxGetCurrent(&again));
     CHECK(again == created);
     OK(cuMemAlloc_v2(&memory, 5 * MIB));
     CHECK_EQ(used(), 26 * MIB);
-    OK(cuCtxDestroy_v2(created)); /* with all that it holds */
+    OK(cuCtxDestroy_v2(created)); /* with all its memory */
     CHECK_EQ(used(), 10 * MIB);
     CHECK_EQ(cuMemFree_v2(memory), CUDA_ERROR_INVALID_VALUE);
     OK(cuCtxGetCurrent(&again));
@@ -189,8 +189,8 @@ static void *without_context(void *data)
 {
     CUdeviceptr memory;
     void *from_runtime;
-    CHECK_EQ(cuMemAlloc_v2(&memory, 1), CUDA_ERROR_INVALID_CONTEXT); /* current is a thread's own affair */
-    OK(cudaMalloc(&from_runtime, 1));                                /* the runtime helps itself */
+    CHECK_EQ(cuMemAlloc_v2(&memory, 1), CUDA_ERROR_INVALID_CONTEXT); /* each thread has its own current context */
+    OK(cudaMalloc(&from_runtime, 1));                                /* the runtime sets its own context */
     OK(cuMemAlloc_v2(&memory, 1));
     return NULL;
 }
@@ -209,7 +209,7 @@ static void test_context_of_thread(void **state)
     scenario(context_of_thread, "SIMCUDA_CONTEXT=10MiB", NULL);
 }
 
-/* ------------------------------------------------------------------ old forms, questions */
+/* ------------------------------------------------------------------ old forms, queries */
 
 static void old_forms(void)
 {

@@ -26,7 +26,7 @@ static void third_call(void)
 static void from_the_second_on(void)
 {
     OK(cudaMalloc(&memory, 1));
-    for (int i = 0; i < 3; i++) CHECK_EQ(cudaMalloc(&memory, 1), 2); /* the driver's error comes out of the runtime */
+    for (int i = 0; i < 3; i++) CHECK_EQ(cudaMalloc(&memory, 1), 2); /* the runtime returns the driver's error */
 }
 
 static void every_variant(void)
@@ -35,7 +35,7 @@ static void every_variant(void)
     CHECK_EQ(cudaMemsetAsync_ptsz(NULL, 0, 0, NULL), 999);
     OK(cudaMemset(NULL, 0, 0));
     CHECK_EQ(cudaStreamSynchronize_ptsz(NULL), 4);
-    OK(cudaStreamSynchronize(NULL)); /* the full name means this export alone */
+    OK(cudaStreamSynchronize(NULL)); /* the full name means this export only */
 }
 
 static void no_init(void)
@@ -57,7 +57,7 @@ static void test_injected(void **state)
     scenario(no_init, "SIMCUDA_DEVICES=0", NULL);
 }
 
-/* An illegal address ends the context for good. */
+/* An illegal address makes the context unusable. */
 static void sticky(void)
 {
     OK(cudaMalloc(&memory, 1));
@@ -125,11 +125,11 @@ static void uses_cuda(void)
 static void forks(void)
 {
     int version;
-    OK(cuDriverGetVersion(&version)); /* a question before cuInit does no harm */
+    OK(cuDriverGetVersion(&version)); /* this query is allowed before cuInit */
     in_child(uses_cuda);
     uses_cuda();
     OK(cudaMalloc(&memory, 1));
-    OK(cudaMemset(memory, 0, 1)); /* a worker thread, which the child has not */
+    OK(cudaMemset(memory, 0, 1)); /* needs a worker thread, which the child lacks */
     in_child(not_initialized);
     OK(cudaFree(memory));
 }
@@ -159,7 +159,7 @@ static void complains(void)
     reported[length] = '\0';
     CHECK(strstr(reported, expected) != NULL);
     CHECK(strchr(reported, '\n') == reported + length - 1); /* one line */
-    CHECK_EQ(total, 24 * GIB);                              /* the default holds */
+    CHECK_EQ(total, 24 * GIB);                              /* the default is used */
     CHECK_EQ(total - free, 512 * MIB);
 }
 

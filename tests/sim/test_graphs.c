@@ -50,14 +50,14 @@ static size_t used(void)
     return own;
 }
 
-/* ------------------------------------------------------------------ what capture is for */
+/* ------------------------------------------------------------------ what is captured */
 
 static void count(void *counter)
 {
     ++*(int *)counter;
 }
 
-/* Nothing happens before the launch; each launch does everything, with the data of its day. */
+/* Nothing happens before the launch; each launch does everything, with the data at that time. */
 static void capture_and_replay(void)
 {
     unsigned char *host, *device, back[64] = {0};
@@ -101,7 +101,7 @@ static void capture_and_replay(void)
     CHECK_EQ(cudaGraphLaunch(exec, stream), cudaErrorInvalidValue);
 }
 
-/* As torch.cuda.graph: a relaxed interval for cudaMalloc inside, side streams joined by events. */
+/* Like torch.cuda.graph: relaxed mode around cudaMalloc inside, side streams joined by events. */
 static void fork_and_join(void)
 {
     cudaStream_t origin = new_stream(), side = new_stream();
@@ -138,14 +138,14 @@ static void fork_and_join(void)
     OK(cudaStreamSynchronize(origin));
     OK(cudaMemcpy(back, memory, 2, cudaMemcpyDeviceToHost));
     CHECK(back[0] == 1 && back[1] == 2);
-    /* The event stands for a place in a graph. */
+    /* The event marks a place in a graph. */
     CHECK_EQ(cudaEventQuery(joined), cudaErrorCapturedEvent);
     CHECK_EQ(cudaStreamWaitEvent(origin, joined, 0), cudaErrorCapturedEvent);
     OK(cudaEventRecord(joined, origin));
     OK(cudaEventSynchronize(joined));
 }
 
-/* By the driver's names, in the per-thread default stream, which a plain 0 means here. */
+/* With the driver's functions, in the per-thread default stream, which a plain 0 means here. */
 static void per_thread_stream(void)
 {
     CUstreamCaptureStatus status;
@@ -155,7 +155,7 @@ static void per_thread_stream(void)
     uint32_t back = 0;
     OK(cudaFree(NULL)); /* a context */
     OK(cuMemAlloc_v2(&memory, 4));
-    OK(cuStreamBeginCapture_ptsz(NULL)); /* global, in its first version */
+    OK(cuStreamBeginCapture_ptsz(NULL)); /* global mode, in its first version */
     OK(cuStreamIsCapturing_ptsz(NULL, &status));
     CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     OK(cuStreamIsCapturing(CU_STREAM_PER_THREAD, &status));
@@ -172,7 +172,7 @@ static void per_thread_stream(void)
     OK(cuGraphDestroy(graph));
 }
 
-/* A context that ends takes captures, and graphs' memory, with it. */
+/* A context that is destroyed ends captures and frees the memory of graphs. */
 static void reset_while_capturing(void)
 {
     cudaGraph_t graph;
@@ -251,7 +251,7 @@ static void unsafe_calls(void)
     INVALIDATES(cudaMemcpy(memory, "x", 1, cudaMemcpyHostToDevice), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaEventQuery(event), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaStreamWaitEvent(stream, event, 0), cudaErrorStreamCaptureIsolation);
-    INVALIDATES(cudaFreeAsync(memory, stream), cudaErrorInvalidValue); /* no graph's memory */
+    INVALIDATES(cudaFreeAsync(memory, stream), cudaErrorInvalidValue); /* not memory of a graph */
     OK(cudaFree(memory));
 
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
@@ -334,14 +334,14 @@ static void sequences(void)
     CHECK_EQ(status_of(a), cudaStreamCaptureStatusActive);
     CHECK_EQ(cudaStreamEndCapture(b, &graph), cudaErrorStreamCaptureUnmatched);
     end_invalid(a);
-    /* Two sequences do not become one. */
+    /* Two captures cannot be joined. */
     OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
     OK(cudaStreamBeginCapture(b, cudaStreamCaptureModeGlobal));
     OK(cudaEventRecord(event, a));
     CHECK_EQ(cudaStreamWaitEvent(b, event, 0), cudaErrorStreamCaptureMerge);
     end_invalid(a);
     end_invalid(b);
-    /* A stream that is destroyed takes its sequence with it. */
+    /* Destroying a stream ends its capture. */
     OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
     OK(cudaStreamDestroy(a));
     void *memory;
@@ -386,7 +386,7 @@ static void allocation_nodes(void)
     CHECK_EQ(amount(cudaGraphMemAttrUsedMemCurrent), 4 * MIB);
     OK(cudaMemcpy(&back, memory + 3 * MIB - 1, 1, cudaMemcpyDeviceToHost));
     CHECK_EQ(back, 7);
-    /* It stays until it is freed, and cannot be allocated again before. */
+    /* It stays until it is freed; the graph cannot allocate it again before. */
     CHECK_EQ(cudaGraphLaunch(exec, stream), cudaErrorInvalidValue);
     OK(cudaFreeAsync(memory, stream));
     CHECK_EQ(cudaFreeAsync(memory, stream), cudaErrorInvalidValue);
@@ -395,7 +395,7 @@ static void allocation_nodes(void)
     OK(cudaGraphLaunch(exec, stream));
     CHECK_EQ(used(), before + 4 * MIB);
     OK(cudaFree(memory));
-    OK(cudaDeviceGraphMemTrim(0)); /* … until it is asked for */
+    OK(cudaDeviceGraphMemTrim(0)); /* … until it is trimmed */
     CHECK_EQ(used(), before);
     CHECK_EQ(amount(cudaGraphMemAttrReservedMemCurrent), 0);
     CHECK_EQ(amount(cudaGraphMemAttrReservedMemHigh), 4 * MIB);
@@ -405,9 +405,9 @@ static void allocation_nodes(void)
     OK(cudaGraphExecDestroy(exec));
     OK(cudaGraphInstantiate(&second, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
     OK(cudaGraphLaunch(second, stream));
-    OK(cudaGraphLaunch(second, stream)); /* frees what the first left */
+    OK(cudaGraphLaunch(second, stream)); /* frees what the first allocated */
     CHECK_EQ(amount(cudaGraphMemAttrUsedMemCurrent), 4 * MIB);
-    /* What is still allocated outlives graph and executable graph. */
+    /* What is still allocated remains after graph and executable graph are destroyed. */
     OK(cudaGraphExecDestroy(second));
     OK(cudaGraphDestroy(graph));
     OK(cudaStreamSynchronize(stream));
@@ -438,11 +438,11 @@ static void freed_in_graph(void)
     cudaGraphExec_t exec = instantiate(graph);
     for (int i = 0; i < 3; i++) OK(cudaGraphLaunch(exec, stream));
     OK(cudaStreamSynchronize(stream));
-    CHECK_EQ(used(), before + 2 * MIB); /* the second has what the first gave back */
+    CHECK_EQ(used(), before + 2 * MIB); /* the second reuses what the first freed */
     CHECK_EQ(amount(cudaGraphMemAttrUsedMemHigh), 2 * MIB);
 }
 
-/* Out of memory at the launch leaves everything as it was. */
+/* Out of memory at the launch changes nothing. */
 static void launch_out_of_memory(void)
 {
     cudaStream_t stream = new_stream();
@@ -500,7 +500,7 @@ static void by_hand(void)
     CHECK(strstr(dot, "MEMCPY") != NULL && strstr(dot, "node_1 -> node_0;") != NULL);
     close(file);
     unlink(path);
-    /* A child graph is a copy of what it was. */
+    /* A child graph is a copy made at that time. */
     OK(cudaGraphCreate(&child, 0));
     params.dst = device + 4;
     OK(cudaGraphAddMemsetNode(&inner, child, NULL, 0, &params));
@@ -515,7 +515,7 @@ static void by_hand(void)
     OK(cudaStreamSynchronize(stream));
     OK(cudaMemcpy(back, device + 4, 4, cudaMemcpyDeviceToHost));
     CHECK_EQ(back[3], 'z');
-    /* No way out of a circle. */
+    /* A graph with a cycle cannot run. */
     cudaGraphExec_t exec;
     OK(cudaGraphAddDependencies(graph, &copy, &set, NULL, 1));
     CHECK_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaErrorInvalidValue);
@@ -566,8 +566,7 @@ static void update(void)
     CHECK_EQ(back, 2);
 }
 
-/* Events of the outside, recorded and waited for by a graph, and capture into a graph that exists.
- */
+/* Events from outside, recorded and waited for by a graph, and capture into an existing graph. */
 static void external_events(void)
 {
     cudaStream_t stream = new_stream(), other = new_stream();

@@ -1,5 +1,5 @@
-/* The libraries as files: sonames and version nodes, the archive, the way to the driver, NVML,
- * ctypes, and programs built with the toolkit's headers. */
+/* The libraries as files: sonames and version nodes, the archive, how runtimes find the driver, NVML, ctypes, and
+ * programs built with the toolkit's headers. */
 #include "fixtures/simcuda/include/simcuda.h"
 #include "fixtures/simcuda/include/simnvml.h"
 #include "tests/sim/scenario.h"
@@ -19,7 +19,7 @@
 
 static char output[1 << 16];
 
-/* Runs `program`, which stands beside this test, with the simulated CUDA in `folders` of it. */
+/* Runs `program`, which is next to this test, with the simulated CUDA in `folder` of it. */
 static int run(const char *environment, const char *folder, const char *program)
 {
     char command[16384], here[4096];
@@ -47,7 +47,7 @@ static void test_programs(void **state)
     expect("smoke11", "", "", "runtime 11080, cudaMalloc visible, ok\n");
     expect("smoke12", "SIMCUDA_DRIVER=12040", "", "ok\n");
     expect("smoke11", "SIMCUDA_DRIVER=11040", "", "ok\n");
-    /* The archive's entry points stay inside what links it, even with -rdynamic. */
+    /* The archive's functions are not exported by a program that links it, even with -rdynamic. */
     expect("smoke_static", "", "", "runtime 13000, cudaMalloc hidden, ok\n");
     assert_int_equal(run("SIMCUDA_DRIVER=12040", "", "smoke13"), 1);
     assert_non_null(strstr(output, "CUDA driver version is insufficient"));
@@ -80,7 +80,7 @@ static void three_runtimes(void)
         OK(get(&version));
         CHECK_EQ(version, versions[i]);
         OK(allocate(&memory, 10 * MIB));
-        OK(info(&free, &total)); /* one driver below all three, and one primary context */
+        OK(info(&free, &total)); /* all three use one driver and one primary context */
         CHECK_EQ(total - free, (before = before + 10 * MIB) + 100 * MIB);
     }
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -94,7 +94,7 @@ static void test_three_runtimes(void **state)
     scenario(three_runtimes, "SIMCUDA_CONTEXT=100MiB", NULL);
 }
 
-/* ------------------------------------------------------------------ the way to the driver */
+/* ------------------------------------------------------------------ how runtimes find the driver */
 
 static int count_lines(const char *prefix)
 {

@@ -34,7 +34,7 @@ static void accounting(void)
     OK(cudaFree(small[2]));
     CHECK_EQ(used(), 114 * MIB);
     OK(cudaFree(small[1]));
-    CHECK_EQ(used(), 112 * MIB); /* the page goes with its last allocation */
+    CHECK_EQ(used(), 112 * MIB); /* the page is freed with its last allocation */
     OK(cudaFree(large));
     CHECK_EQ(used(), 100 * MIB);
     void *nothing = (void *)1;
@@ -49,7 +49,7 @@ static void test_accounting(void **state)
 
 static void sharing_a_page(void)
 {
-    enum { COUNT = 8192 + 1 }; /* one more than a page has room for */
+    enum { COUNT = 8192 + 1 }; /* one more than fit into a page */
     size_t before = used();
     static char *pieces[COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -78,7 +78,7 @@ static void out_of_memory(void)
     CHECK_EQ(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
     CHECK_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
     CHECK_EQ(cudaGetLastError(), cudaSuccess);
-    void *all = device_memory(60 * MIB); /* 100 less the context's 10 and others' 30 */
+    void *all = device_memory(60 * MIB); /* 100 minus the context's 10 and 30 of other processes */
     CHECK_EQ(cudaMalloc(&untouched, 1), cudaErrorMemoryAllocation);
     OK(cudaFree(all));
     device_memory(1);
@@ -270,7 +270,7 @@ static void pinned_and_registered(void)
     char *pinned, *ordinary = malloc(10000), *device;
     unsigned flags;
     OK(cudaHostAlloc((void **)&pinned, 10000, cudaHostAllocMapped));
-    CHECK_EQ(used(), before); /* host memory is no device memory */
+    CHECK_EQ(used(), before); /* host memory is not device memory */
     memset(pinned, 1, 10000);
     OK(cudaHostGetDevicePointer((void **)&device, pinned + 3, 0));
     CHECK(device == pinned + 3);
@@ -344,12 +344,12 @@ static void pools(void)
     OK(simcudaLaunchBusy(stream, 1000));
     OK(cudaFreeAsync(a, stream));
     CHECK_EQ(cudaFreeAsync(a, stream), cudaErrorInvalidValue);
-    OK(cudaMallocAsync(&b, 1000, other)); /* another stream cannot have it yet … */
+    OK(cudaMallocAsync(&b, 1000, other)); /* another stream cannot use it yet … */
     CHECK(b != a);
     OK(cudaMallocAsync(&c, 1000, stream)); /* … but the stream that freed it can */
     CHECK(c == a);
     OK(cudaFreeAsync(c, stream));
-    OK(cudaFree(b)); /* cudaFree takes pool memory, too */
+    OK(cudaFree(b)); /* cudaFree also frees pool memory */
     OK(cudaStreamSynchronize(stream));
     CHECK_EQ(used(), before); /* the default release threshold is 0 */
     uint64_t keep = UINT64_MAX;
@@ -381,7 +381,7 @@ static void pool_reserve_yields(void)
     OK(cudaFreeAsync(a, NULL));
     OK(cudaDeviceSynchronize());
     CHECK_EQ(used(), 80 * MIB);
-    device_memory(90 * MIB); /* what the pool only reserves is not "out of memory" */
+    device_memory(90 * MIB); /* what the pool only reserves does not cause an out-of-memory error */
 }
 
 static void test_pool_reserve_yields(void **state)
@@ -402,7 +402,7 @@ static void own_pool(void)
     OK(cudaMallocAsync(&also, 5000, NULL));
     CHECK_EQ(pool_value(pool, cudaMemPoolAttrUsedMemCurrent), 2 * 5000);
     OK(cudaFreeAsync(memory, NULL));
-    OK(cudaMemPoolDestroy(pool)); /* lives on until its last allocation is gone */
+    OK(cudaMemPoolDestroy(pool)); /* remains until its last allocation is freed */
     OK(cudaFreeAsync(also, NULL));
     OK(cudaDeviceSynchronize());
     CHECK_EQ(used(), before);

@@ -17,7 +17,7 @@ static size_t used(void)
 static void put(void *to, const char *text)
 {
     OK(cudaMemcpy(to, text, strlen(text) + 1, cudaMemcpyHostToDevice));
-    OK(cudaDeviceSynchronize()); /* what is staged has not arrived */
+    OK(cudaDeviceSynchronize()); /* staged data have not arrived yet */
 }
 
 static void expect(const void *from, const char *text)
@@ -101,7 +101,7 @@ static void ipc_exporter(void)
     OK(cudaMalloc(&memory, 1000)); /* in the same page */
     put(memory, "of the first");
     OK(cudaIpcGetMemHandle(&handle, memory));
-    OK(cudaIpcGetMemHandle(&inside, (char *)memory + 10)); /* stands for the whole */
+    OK(cudaIpcGetMemHandle(&inside, (char *)memory + 10)); /* a handle for the whole allocation */
     OK(memcmp(&handle, &inside, sizeof handle));
     CHECK_EQ(cudaIpcOpenMemHandle(&again, handle, cudaIpcMemLazyEnablePeerAccess),
              cudaErrorDeviceUninitialized); /* not in the process that exported it */
@@ -131,7 +131,7 @@ static void ipc_importer(void)
     OK(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
     OK(cudaIpcOpenMemHandle(&again, handle, cudaIpcMemLazyEnablePeerAccess));
     CHECK(again == memory);
-    CHECK_EQ(used(), before); /* the exporter's account bears it */
+    CHECK_EQ(used(), before); /* it counts for the exporter */
     OK(cuMemGetAddressRange_v2(&base, &size, (uintptr_t)memory + 5));
     CHECK(base == (uintptr_t)memory && size == 1000);
     expect(memory, "of the first");
@@ -257,7 +257,7 @@ static void pool_exporter(void)
     OK(cudaMemPoolExportPointer(&data, memory));
     send_fd(fd);
     say(&data, sizeof data);
-    OK(cudaDeviceGetDefaultMemPool(&plain, 0)); /* was not made to be shared */
+    OK(cudaDeviceGetDefaultMemPool(&plain, 0)); /* was not created for sharing */
     CHECK_EQ(cudaMemPoolExportToShareableHandle(&fd, plain, cudaMemHandleTypePosixFileDescriptor, 0),
              cudaErrorInvalidValue);
     OK(cudaMallocAsync(&other, 100, NULL));
@@ -397,7 +397,7 @@ static void external(void)
     memory.type = cudaExternalMemoryHandleTypeOpaqueFd;
     memory.handle.fd = fd;
     OK(cudaImportExternalMemory(&imported, &memory));
-    CHECK_EQ(fcntl(fd, F_GETFD), -1); /* it is CUDA's now */
+    CHECK_EQ(fcntl(fd, F_GETFD), -1); /* the descriptor now belongs to CUDA */
     OK(cudaExternalMemoryGetMappedBuffer(&pointer, imported, &buffer));
     CHECK_EQ(used(), before);
     expect(pointer, "theirs");
@@ -432,7 +432,7 @@ static void external_semaphores(void)
     CHECK_EQ(cudaDestroyExternalSemaphore(semaphore), cudaErrorInvalidResourceHandle);
 }
 
-/* Context destruction takes such mappings with it. */
+/* Destroying a context removes such mappings. */
 static void external_and_contexts(void)
 {
     struct cudaExternalMemoryHandleDesc memory = {.type = cudaExternalMemoryHandleTypeOpaqueFd, .size = 4096};

@@ -1,4 +1,4 @@
-/* Order and time: who waits for what, by the virtual clock, where every duration is exact. */
+/* Order and time: which calls wait for what, with the virtual clock, so that every duration is exact. */
 #include "fixtures/simcuda/include/simcuda.h"
 #include "tests/sim/scenario.h"
 
@@ -9,7 +9,7 @@
 
 #define VIRTUAL "SIMCUDA_CLOCK=virtual", "SIMCUDA_PCIE=1GB/s", "SIMCUDA_HBM=100GB/s"
 
-/* What the model says of a megabyte (10^6 bytes) at these bandwidths. */
+/* The model's time for a megabyte (10^6 bytes) at these bandwidths. */
 #define MEGABYTE ((size_t)1000000)
 #define PINNED_MS (4 * MICROSECOND + 1000 * MICROSECOND)
 #define PAGEABLE_MS (4 * MICROSECOND + 2000 * MICROSECOND)
@@ -23,7 +23,7 @@ static int64_t now(void)
     return time;
 }
 
-/* The virtual time that a call takes the host. */
+/* The virtual time that a call takes on the host. */
 #define TIME_OF(call)            \
     ({                           \
         int64_t before_ = now(); \
@@ -80,7 +80,7 @@ static void asynchronous_copies(void)
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, 1000, cudaMemcpyHostToDevice, stream)), 0);
     OK(cudaStreamSynchronize(stream));
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, pageable, MEGABYTE, cudaMemcpyHostToHost, stream)), PINNED_MS);
-    /* The staged source is the caller's again at once. */
+    /* The caller may change the staged source at once. */
     char text[] = "before", back[sizeof text];
     OK(cudaMemcpyAsync(device, text, sizeof text, cudaMemcpyHostToDevice, stream));
     memcpy(text, "after!", sizeof text);
@@ -107,7 +107,7 @@ static void frees_wait(void)
     OK(simcudaLaunchBusy(stream, 500));
     CHECK_EQ(TIME_OF(cudaFreeHost(pinned)), 500 * MICROSECOND);
     OK(simcudaLaunchBusy(stream, 500));
-    CHECK_EQ(TIME_OF(cudaStreamDestroy(stream)), 0); /* its work goes on without it */
+    CHECK_EQ(TIME_OF(cudaStreamDestroy(stream)), 0); /* its operations continue */
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 500 * MICROSECOND);
     CHECK_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
 }
@@ -146,13 +146,13 @@ static void legacy_barriers(void)
     OK(simcudaLaunchBusy(blocking, 100));
     OK(simcudaLaunchBusy(NULL, 100));     /* waits for `blocking` */
     OK(simcudaLaunchBusy(blocking, 100)); /* waits for the default stream */
-    OK(simcudaLaunchBusy(free, 250));     /* waits for nobody */
+    OK(simcudaLaunchBusy(free, 250));     /* does not wait */
     CHECK_EQ(TIME_OF(cudaStreamSynchronize(free)), 250 * MICROSECOND);
     CHECK_EQ(TIME_OF(cudaStreamSynchronize(blocking)), 50 * MICROSECOND);
     OK(simcudaLaunchBusy(free, 100));
     OK(simcudaLaunchBusy(NULL, 10));
     CHECK_EQ(TIME_OF(cudaStreamSynchronize(NULL)), 10 * MICROSECOND);
-    /* The per-thread default stream is a blocking one of its own. */
+    /* The per-thread default stream is a separate, blocking one. */
     OK(simcudaLaunchBusy(blocking, 30));
     OK(simcudaLaunchBusy(cudaStreamPerThread, 20));
     CHECK_EQ(TIME_OF(cudaStreamSynchronize_ptsz(NULL)), 20 * MICROSECOND);
@@ -221,12 +221,12 @@ static void events(void)
     CHECK_EQ(cudaEventElapsedTime(&ms, start, end), cudaErrorNotReady);
     CHECK_EQ(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
     CHECK(ms == -1);
-    /* What waits for the event starts where the copy ends. */
+    /* What waits for the event starts when the copy ends. */
     OK(cudaStreamWaitEvent(other, end, 0));
     OK(simcudaLaunchBusy(other, 7));
     int polls = 0;
     while (cudaEventQuery(end) == cudaErrorNotReady) polls++;
-    CHECK_EQ(polls, 1004 - 3 + 1); /* a microsecond each; three were asked above, one of start (ready) */
+    CHECK_EQ(polls, 1004 - 3 + 1); /* a microsecond each; three queries were made above, one for start (ready) */
     OK(cudaEventElapsedTime(&ms, start, end));
     CHECK(ms == 1.004f);
     OK(cudaEventSynchronize(end));
@@ -277,7 +277,7 @@ static void host_functions(void)
     OK(cudaStreamAddCallback(stream, callback, &ten, 0));
     OK(cudaStreamSynchronize(stream));
     CHECK_EQ(atomic_load(&calls), 11);
-    /* One that waits for what its host does next: a query must answer, not wait. */
+    /* A host function that waits for the host's next action: a query must return, not wait. */
     OK(cudaLaunchHostFunc(stream, slow_function, NULL));
     CHECK_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
     atomic_store(&may_go, true);

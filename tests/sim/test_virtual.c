@@ -1,5 +1,5 @@
-/* Virtual memory management: reservations, handles, mappings, access; multicast; what pointers to
- * mapped memory say; advice on managed memory. */
+/* Virtual memory management: reservations, handles, mappings, access; multicast; attributes of pointers to mapped
+ * memory; advice on managed memory. */
 #include "fixtures/simcuda/include/simcuda.h"
 #include "tests/sim/scenario.h"
 
@@ -19,7 +19,7 @@ static CUcontext primary(void)
 }
 
 #ifdef __SANITIZE_THREAD__
-#define MUCH (16 * GIB) /* ThreadSanitizer leaves a program no stretch of a tebibyte */
+#define MUCH (16 * GIB) /* with ThreadSanitizer, a program cannot reserve a tebibyte */
 #else
 #define MUCH (1024 * GIB)
 #endif
@@ -88,7 +88,7 @@ static void expect(CUdeviceptr from, const char *text)
     OK(strcmp(back, text));
 }
 
-/* ------------------------------------------------------------------ charged and given back */
+/* ------------------------------------------------------------------ counted and released */
 
 static void accounting(void)
 {
@@ -129,7 +129,7 @@ static void out_of_memory(void)
     CUmemGenericAllocationHandle handle = 77, most = create(&prop, 40 * PAGE);
     CHECK_EQ(cuMemCreate(&handle, 40 * PAGE, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQ(handle, 77);
-    OK(cuMemCreate(&handle, 400 * PAGE, &host, 0)); /* not the device's */
+    OK(cuMemCreate(&handle, 400 * PAGE, &host, 0)); /* not the device's memory */
     CHECK_EQ(used_on(0), 40 * PAGE + 10 * MIB);
     OK(cuMemRelease(most));
     CUdeviceptr pooled;
@@ -141,7 +141,7 @@ static void out_of_memory(void)
     OK(cuMemFreeAsync(pooled, NULL));
     OK(cuStreamSynchronize(NULL));
     CHECK_EQ(used_on(0), 100 * MIB);
-    create(&prop, 40 * PAGE); /* a pool gives up what it only reserves */
+    create(&prop, 40 * PAGE); /* a pool releases what it only reserves */
 }
 
 static void refused(void)
@@ -170,13 +170,13 @@ static void refused(void)
     CHECK_EQ(cuMemMap(address + 4 * PAGE, PAGE, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemMap(address, 2 * PAGE, 0, handle, 0));
     CHECK_EQ(cuMemMap(address + PAGE, 2 * PAGE, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQ(cuMemUnmap(address, PAGE), CUDA_ERROR_INVALID_VALUE);           /* not a part */
+    CHECK_EQ(cuMemUnmap(address, PAGE), CUDA_ERROR_INVALID_VALUE);           /* not a part of a mapping */
     CHECK_EQ(cuMemAddressFree(address, 4 * PAGE), CUDA_ERROR_INVALID_VALUE); /* still mapped */
     CHECK_EQ(cuMemAddressFree(address, 2 * PAGE), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
     int fd = 0;
     CHECK_EQ(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-             CUDA_ERROR_INVALID_VALUE); /* created without being asked for */
+             CUDA_ERROR_INVALID_VALUE); /* created without this property */
     CHECK_EQ(cuMemGetHandleForAddressRange(&fd, address, PAGE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
              CUDA_ERROR_INVALID_VALUE); /* no access yet */
     allow(address, 2 * PAGE, 0);
@@ -209,7 +209,7 @@ static void two_mappings(void)
     expect(first + 100, "seen twice");
 }
 
-/* As a growing allocator has it: many handles one behind the other, and copies across them. */
+/* Like an expandable allocator: many adjacent handles, and copies across them. */
 static void across_mappings(void)
 {
     enum { COUNT = 5 };
@@ -292,7 +292,7 @@ static void test_mappings(void **state)
     scenario(of_the_host, NULL);
 }
 
-/* Unmapping waits for what may still use the memory, as the manual allows it to. */
+/* Unmapping waits for operations that may still use the memory, as the manual allows. */
 static void busy_unmap(void)
 {
     primary();
@@ -337,7 +337,7 @@ static void within_the_process(void)
     CUmemGenericAllocationHandle handle = create(&prop, PAGE);
     int fd = export(handle);
     CUmemGenericAllocationHandle imported = import(fd);
-    CHECK_EQ(used_on(0), before + PAGE); /* one memory, two names */
+    CHECK_EQ(used_on(0), before + PAGE); /* one allocation, two handles */
     CUdeviceptr first = map_all(handle, PAGE), second = map_all(imported, PAGE);
     put(first, "one memory");
     expect(second, "one memory");
@@ -397,13 +397,13 @@ static void other_process(int socket)
     size_t before = used_on(0);
     int fd = receive_fd(socket);
     CUmemGenericAllocationHandle handle = import(fd);
-    CHECK_EQ(used_on(0), before); /* its exporter has paid */
+    CHECK_EQ(used_on(0), before); /* it counts for the exporter */
     CUdeviceptr address = map_all(handle, PAGE);
     expect(address, "from there");
     put(address, "and back");
     OK(cuCtxSynchronize());
     CHECK_EQ(write(socket, "d", 1), 1);
-    CHECK_EQ(read(socket, &byte, 1), 1); /* by then it has let the memory go */
+    CHECK_EQ(read(socket, &byte, 1), 1); /* by then it has released the memory */
     expect(address, "and back");
 }
 
@@ -424,7 +424,7 @@ static void between_processes(void)
     CUmemGenericAllocationHandle handle = create(&prop, PAGE);
     CUdeviceptr address = map_all(handle, PAGE);
     put(address, "from there");
-    OK(cuCtxSynchronize()); /* what is staged has not arrived */
+    OK(cuCtxSynchronize()); /* staged data have not arrived yet */
     send_fd(sockets[0], export(handle));
     CHECK_EQ(read(sockets[0], &byte, 1), 1);
     expect(address, "and back");
@@ -441,7 +441,7 @@ static void test_export(void **state)
     scenario(between_processes, NULL);
 }
 
-/* ------------------------------------------------------------------ what pointers say */
+/* ------------------------------------------------------------------ attributes of pointers */
 
 static void pointers(void)
 {

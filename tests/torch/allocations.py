@@ -1,5 +1,6 @@
 """Programs that use PyTorch's allocator in different ways; prints the peak of reserved memory. allocations.py NAME."""
 import os
+import random
 import sys
 
 import torch
@@ -33,7 +34,7 @@ def mlp(width=384, depth=8):
 
 
 def varying():
-    """Batches vary, and buffers stay."""
+    """Batch sizes vary, and buffers stay."""
     kept = []
     batches = (torch.randn(120 + 61 * step % 500, 384, device=device) for step in range(16))
     for step, _ in enumerate(train(mlp(), batches)):
@@ -182,7 +183,7 @@ def caught():
 
 
 def graphs():
-    """Graphs captured into pools of their own, and one that shares the first one's."""
+    """Graphs captured into their own pools, and one that shares the pool of the first."""
     model, x = mlp(512, 4), torch.randn(900, 512, device=device)
     first, second, third = (torch.cuda.CUDAGraph() for _ in range(3))
     with torch.no_grad():
@@ -215,7 +216,7 @@ def pools():
 
 
 def mixed():
-    """Small and large requests, freed in another order."""
+    """Small and large requests, freed in a different order."""
     kept, seed = [], 7
     for step in range(400):
         seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
@@ -287,10 +288,41 @@ def accumulation():
             optimizer.zero_grad(set_to_none=step % 2 == 1)
 
 
+def adversarial():
+    """Two networks and two optimizers in turn; one keeps its gradients in half of the steps."""
+    generator, judge = (nn.Sequential(*[nn.Linear(a, b) for a, b in zip(d, d[1:])]).to(device) for d in ((64, 512, 1024, 3072), (3072, 1024, 256, 1)))
+    for_generator, for_judge = torch.optim.Adam(generator.parameters()), torch.optim.SGD(judge.parameters(), 0.1, momentum=0.9)
+    for step in range(14):
+        n = 48 + step * 29 % 160
+        real, fake = torch.randn(n, 3072, device=device), generator(torch.randn(n, 64, device=device))
+        (judge(real).mean() - judge(fake.detach()).mean()).backward()
+        for_judge.step()
+        for_judge.zero_grad()
+        judge(fake).mean().neg().backward()
+        for_generator.step()
+        for_generator.zero_grad(set_to_none=step % 2 == 0)
+
+
+def in_turn():
+    """One model after another, each larger."""
+    for k in range(6):
+        width = 256 + k * k * 96
+        run(train(mlp(width, 4), (torch.randn(100 + k * 57, width, device=device) for _ in range(3))))
+
+
+def ragged():
+    """Sizes over five orders of magnitude, freed in any order."""
+    dice, live = random.Random(3), []
+    for _ in range(1500):
+        live.append(mib(min(dice.lognormvariate(-1, 2.2), 64)))
+        while len(live) > 40:
+            live.pop(dice.randrange(len(live)))
+
+
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
     foreach_optimizer, evaluation, emptying, caught, graphs, pools, mixed, large, pinned, adapters, lstm, convolutions,
-    shapes, accumulation)]
+    shapes, accumulation, adversarial, in_turn, ragged)]
 
 if __name__ == "__main__":
     torch.manual_seed(0)

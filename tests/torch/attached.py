@@ -30,7 +30,7 @@ def work(steps):
     beside.start()
     for i in range(steps):
         kept.append(step(32 + i % 7).detach())
-    kept.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))  # a segment of its own
+    kept.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))  # in a separate segment
     beside.join()
 
 

@@ -5,8 +5,9 @@ from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selecti
 
 
 def chosen_operations():
-    """What torchtitan's torchtitan/distributed/activation_checkpoint.py keeps: matrix products, attention, and of the
-    products without a bias (mm) the first, third, fifth …, counted anew in each layer and each of its passes."""
+    """What torchtitan's torchtitan/distributed/activation_checkpoint.py keeps: the results of matrix products and
+    attention; of products without a bias (mm) only the first, third, fifth …, counted separately in each layer and each
+    of its passes."""
     aten, seen = torch.ops.aten, {False: 0, True: 0}
     kept = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten._scaled_dot_product_flash_attention.default,
             aten._scaled_dot_product_efficient_attention.default, aten._scaled_dot_product_cudnn_attention.default}

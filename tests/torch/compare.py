@@ -1,4 +1,4 @@
-"""The database of a run compared with PyTorch's own counters, at the moments that moment.py recorded."""
+"""The database of a run, compared with PyTorch's own counters at the moments that moment.py recorded."""
 import json
 import os
 import sqlite3
@@ -26,7 +26,7 @@ class Compared:
         self.db = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
         self.rows = [Row(*r) for r in self.sql("SELECT id, device, layer, space, api, address, bytes, alloc_ns, free_ns "
                                                 "FROM allocations ORDER BY id")]
-        for r in self.rows:  # a real cuBLAS allocates, too: through the driver, while PyTorch calls cudaMalloc
+        for r in self.rows:  # the real cuBLAS also allocates, through the driver, while PyTorch calls cudaMalloc
             if r.space == "device" and not r.api.startswith("cudaMalloc"):
                 r.space = LIBRARY
         self.mapped = self.sql("SELECT device, address, bytes, map_ns, unmap_ns FROM mappings ORDER BY map_ns, id")
@@ -72,7 +72,7 @@ class Compared:
                         device, since, at)
 
     def reserved_by_pool(self, at, device):
-        """What the pool holds by its last word, where nothing was taken from it or given to it since."""
+        """What the pool last reported as reserved, if nothing was allocated or freed in it since."""
         last = self.sql("SELECT reserved_bytes, time_ns FROM pool WHERE pool <> 0 AND device = ? AND time_ns <= ? "
                         "ORDER BY time_ns DESC LIMIT 1", device, at)
         if not last or any(last[0][1] < t <= at for r in self.rows if r.space == "pool" for t in (r.start, r.end or 0)):
@@ -85,7 +85,7 @@ class Compared:
 
 
 def joined(pieces):
-    """Neighbours become one: [(address, bytes)]."""
+    """Merges neighbours: [(address, bytes)]."""
     out = []
     for address, size in sorted(pieces):
         if out and out[-1][0] + out[-1][1] == address:
@@ -101,7 +101,7 @@ def difference(ours, theirs):
 
 
 def differences(run, expandable=False, asynchronous=False):
-    """Every disagreement of a run: [(situation, moment's name, device, what, gpuspy's, PyTorch's)]."""
+    """All differences of a run: [(situation, moment's name, device, what, gpuspy's, PyTorch's)]."""
     wrong = []
     since = -1
     for reported in run.reported:
@@ -113,7 +113,7 @@ def differences(run, expandable=False, asynchronous=False):
                 if ours != wanted:
                     wrong.append((reported["situation"], reported["name"], device, what, ours, wanted))
 
-            if asynchronous:  # each tensor is an allocation of the pool's, and what PyTorch says is the pool's word
+            if asynchronous:  # each tensor is an allocation of CUDA's pool, and PyTorch reports the pool's own figures
                 pools = run.live(at, device, "device", ("pool",))
                 hold("allocated", sum(r.bytes for r in pools), theirs["allocated_bytes"]["current"])
                 hold("allocated peak", run.peak(since, at, device, "device", ("pool",))[0],
@@ -132,7 +132,7 @@ def differences(run, expandable=False, asynchronous=False):
                 segments = run.live(at, device, "device", space)
                 hold("reserved", sum(r.bytes for r in segments), theirs["reserved_bytes"]["current"])
                 peak = run.peak(since, at, device, "device", space)[0]
-                # pieces that were made before the one that failed: PyTorch counts them when all are there
+                # pieces made before one that failed: PyTorch counts them only if all could be made
                 if not expandable or peak < theirs["reserved_bytes"]["peak"] or not run.failures(since, at, device):
                     hold("reserved peak", peak, theirs["reserved_bytes"]["peak"])
                 if expandable:
@@ -160,7 +160,7 @@ def differences(run, expandable=False, asynchronous=False):
                     hold("reserved", reserved, theirs["reserved_bytes"]["current"])
             else:
                 own = sum(r.bytes for r in run.live(at, device, "device", OWN))
-                if not REAL:  # where it grows with every module that is loaded, and other processes may be on the GPU
+                if not REAL:  # on a real GPU it grows with every loaded module, and other processes may use the GPU
                     hold("context", theirs["total"] - theirs["free"] - own, CONTEXT)
         since = at
     return wrong

@@ -1,7 +1,6 @@
-"""Runs scripts with a CUDA build of PyTorch (TORCH_PYTHON) on the simulated GPU, recorded; each run once.
-
-REAL_GPU=1: on the GPU of this machine instead. A simulated GPU's size becomes a limit (GPUSPY_LIMIT); what only the simulator
-can do (several devices, memory of other processes, a small context) is skipped."""
+"""Runs scripts with a CUDA build of PyTorch (TORCH_PYTHON) on the simulated GPU, recorded; each run once. With
+REAL_GPU=1 on the GPU of this machine instead: then a simulated GPU's size becomes a limit (GPUSPY_LIMIT), and what only
+the simulator can do (several devices, memory of other processes, a small context) is skipped."""
 import atexit
 import fcntl
 import functools
@@ -22,12 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
-SECONDS = 300  # a laden machine is no failure
-# Nothing of the developer's own: what `gpuspy calibrate` once learned would change every estimate.
+SECONDS = 300  # long, so that a busy machine does not fail the test
+# Tests must not use the developer's own settings: what `gpuspy calibrate` stored would change every estimate.
 CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
-# Scripts that start processes of multiprocessing, or load an allocator of their own: a script, or a word on its command line.
+# Scripts that start processes with multiprocessing or load their own allocator: a script, or a word of its command
+# line.
 FRESH = {HERE / "pluggable.py", HERE / "sharing.py", ROOT / "fixtures" / "oom" / "other_rank.py",
          ROOT / "fixtures" / "oom" / "worker_spawn.py", "spawn", "spawned_workers"}
 REAL = bool(os.environ.get("REAL_GPU"))
@@ -41,14 +41,14 @@ files_seen = set()
 
 
 def is_forked(command, environment):
-    """A script runs in a fork, but the first run of each test file in a process of its own, as users start it."""
+    """A script runs in a fork, except the first run of each test file, which runs in a new process like a user's."""
     file = os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[0]
     first = file not in files_seen
     files_seen.add(file)
     return isinstance(command[0], Path) and not FRESH.intersection(command) and prepared.have_seen(environment) and not first
 
 
-# Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
+# The longest ones start first, so that no worker of pytest-xdist still runs one when the others have finished.
 LONG = ("test_oom", "test_estimate_sharded", "test_simulate_loops", "test_figures", "test_allocator", "test_whatif_programs", "test_whatif",
         "test_promises", "test_ranks", "test_categories", "test_signatures", "test_uses", "test_limit")
 
@@ -59,14 +59,14 @@ def pytest_collection_modifyitems(items):
 
 
 def size_of(text):
-    """The number of bytes in SIMCUDA_MEMORY's words."""
+    """The number of bytes of a text like that of SIMCUDA_MEMORY."""
     number = re.match(r"[0-9.]+", str(text))[0]
     return int(float(number) * {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}[str(text)[len(number):]])
 
 
 @functools.cache
 def real_context():
-    """What CUDA and its libraries hold outside PyTorch's allocator once they have multiplied matrices."""
+    """What CUDA and its libraries use outside of PyTorch's allocator after multiplying matrices."""
     script = """import torch
 x = torch.rand(256, 256, device="cuda", requires_grad=True)
 (x @ x).sum().backward()
@@ -76,12 +76,12 @@ print(total - free - torch.cuda.memory_reserved())"""
 
 
 def limit_of(size, context="512MiB"):
-    """The limit that leaves a program on the GPU of this machine what a simulated one of that size and context would."""
+    """The limit on this machine's GPU that leaves a program as much as a simulated GPU of that size and context."""
     return f"{size_of(size) - size_of(context) + real_context() >> 10}KiB" if REAL else size
 
 
 def on_the_real_gpu(settings):
-    """The same settings without the simulator's."""
+    """The same settings, without those of the simulator."""
     simulated = {name[8:]: settings[name] for name in settings if name.startswith("SIMCUDA_")}
     if simulated.keys() - {"MEMORY", "CAPABILITY", "UNKNOWN", "SMS", "CONTEXT", "CLOCK", "DEVICES"} or str(simulated.get("DEVICES", 1)) != "1":
         pytest.skip("only a simulated GPU can be like that")
@@ -92,8 +92,8 @@ def on_the_real_gpu(settings):
 
 
 def run_again(folder, start):
-    """A run once more, up to three times, that PyTorch 2.15 aborted: its autograd thread then dropped the last backward's
-    graph after Python had begun to end (recorded or not, 14 of 175 runs on a busy machine)."""
+    """Runs it again, up to three times, if PyTorch 2.15 aborted: its autograd thread then released the last backward's
+    graph after Python had begun to end (with or without recording, in 14 of 175 runs on a busy machine)."""
     for _ in range(3):
         done = start()
         if done.returncode != -signal.SIGABRT or "terminate called without an active exception" not in done.stderr:
@@ -109,9 +109,9 @@ class Recorded:
         self.reports = {}
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
         env.update(CUDA, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
-                   GPUSPY_MIN_FREE=0,  # how full the disk is decides no test
-                   PYTHONDONTWRITEBYTECODE=1, OMP_NUM_THREADS=1)  # a busy machine spends its time on threads that wait for one another
-        if "newest" in os.environ["TORCH_PYTHON"]:  # may import what the simulated CUDA lacks, as with --simulate
+                   GPUSPY_MIN_FREE=0,  # tests must not depend on how full the disk is
+                   PYTHONDONTWRITEBYTECODE=1, OMP_NUM_THREADS=1)  # several threads would mostly wait for each other on a busy machine
+        if "newest" in os.environ["TORCH_PYTHON"]:  # may import functions that the simulated CUDA lacks, as with --simulate
             env.update(LD_AUDIT=BUILD / "sim" / "libsimcuda-redirect.so", SIMCUDA_LIBRARIES=env.pop("LD_LIBRARY_PATH"))
         env.update(on_the_real_gpu(more) if REAL else more)
         env, python = {k: str(v) for k, v in env.items()}, os.environ["TORCH_PYTHON"]
@@ -131,7 +131,7 @@ class Recorded:
         if database not in self.reports:
             self.reports[database] = report_of(database)
         report = json.loads(self.reports[database])
-        for oom in report["oom"]:  # the parts are all of the device, and none holds more than it is
+        for oom in report["oom"]:  # the parts add up to the device, and none is larger than it
             parts = oom["waterfall"]
             assert not parts or sum(part["bytes"] for part in parts) == oom["total_bytes"], parts
             for part in parts:
@@ -158,7 +158,7 @@ def record(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def once(record, tmp_path_factory):
-    """The run of that name, made at its first use by any worker of pytest-xdist."""
+    """The run of that name. The first worker of pytest-xdist that needs it makes it."""
     folder, kept = tmp_path_factory.getbasetemp(), {}
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent

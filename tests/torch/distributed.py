@@ -1,7 +1,5 @@
-"""Two ranks over NCCL, which sends nothing here, on a GPU each; each says what PyTorch counted.
-
-  distributed.py ddp|fsdp|fully_shard FOLDER
-"""
+"""Two ranks with a GPU each, over an NCCL that sends nothing; each prints PyTorch's counters. distributed.py
+ddp|fsdp|fully_shard FOLDER"""
 import json
 import sys
 

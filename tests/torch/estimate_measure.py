@@ -177,7 +177,7 @@ class Model(nn.Module):
 
 
 def loss_of(model, ids):
-    """The loss, and the logits that the caller keeps."""
+    """The loss, and the logits, which the caller keeps."""
     if a.hf:
         out = model(input_ids=ids, labels=ids)
         return out.loss, None if a.drop_logits else out.logits
@@ -195,7 +195,7 @@ def made():
     import transformers
     config = transformers.AutoConfig.from_pretrained(a.hf)
     config.use_cache = not a.no_cache
-    # "are these positions packed sequences?" is read from values, which mean nothing on the simulated GPU
+    # reads values to decide whether the positions are packed sequences; on the simulated GPU the values mean nothing
     import transformers.masking_utils as masks
     masks.find_packed_sequence_indices = lambda *_: None
     model = transformers.AutoModelForCausalLM.from_config(

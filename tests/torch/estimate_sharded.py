@@ -56,7 +56,7 @@ def work(rank):
 
 
 def start(rank):
-    """A fork: it has imported PyTorch."""
+    """Runs in a fork, which has already imported PyTorch."""
     child = os.fork()
     if child:
         return child

@@ -1,5 +1,5 @@
-"""Training as it should be: batches pinned by the loader and copied without waiting, the loss read now and then, an
-evaluation after each epoch, checkpoints, a warm-up, a summary at the end. Nothing in here is to be accused."""
+"""Correct training: batches are pinned by the loader and copied without waiting, the loss is read now and then, with an
+evaluation after each epoch, checkpoints, a warm-up, and a summary at the end. gpuspy must report nothing here."""
 import sys
 import tempfile
 
@@ -69,7 +69,7 @@ def epochs():
 
 
 def warmup():
-    """Waits before the loop: the data's statistics, a few steps to warm up that are looked at, a benchmark."""
+    """Waits before the loop: statistics of the data, a few warm-up steps whose results are read, a benchmark."""
     net = network()
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
     weights = [torch.randn(32).to(dev).sum().item() for _ in range(50)]
@@ -124,7 +124,7 @@ def later():
 
 
 def once():
-    """No loop at all: what is made, looked at and thrown away."""
+    """No loop at all: values are computed, read and dropped."""
     net = network()
     x = torch.randn(1000, 32).to(dev)
     y = net(x)

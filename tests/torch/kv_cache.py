@@ -1,5 +1,5 @@
-"""Caches of keys and values as servers make them: by functions of the names and files that they have there. Prints the bytes
-of each cache."""
+"""Caches of keys and values as in servers, made by functions with the servers' names in files with the servers' names.
+Prints the bytes of each cache."""
 import importlib
 import sys
 import tempfile

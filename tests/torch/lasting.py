@@ -1,5 +1,5 @@
-"""A loop of many small tensors, the same at every run: near its beginning the peak and a failure that it survives; every
-2,000 rounds it keeps another tensor. Prints PyTorch's peak."""
+"""A loop of many small tensors, equal in every run: near its beginning are the peak and a failure that it survives;
+every 2,000 rounds it keeps another tensor. Prints PyTorch's peak."""
 import torch
 
 ROUNDS = 60000

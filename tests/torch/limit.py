@@ -1,4 +1,4 @@
-"""Fills the GPU with tensors of many sizes, goes on after the failure, and prints what PyTorch counts, and dies."""
+"""Fills the GPU with tensors of many sizes, continues after the failure, prints PyTorch's counters, and fails."""
 import torch
 
 MIB = 1 << 20

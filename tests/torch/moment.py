@@ -10,7 +10,7 @@ import torch
 
 NATIVE = torch.cuda.get_allocator_backend() == "native"
 made = 0
-situation = ""  # that the moments belong to
+situation = ""  # the situation of the moments
 
 
 def pools(stats, name, what):
@@ -39,7 +39,7 @@ def moment(name):
     global made
     made += 1
     collecting = gc.isenabled()
-    gc.disable()  # what is freed in the middle of this would belong to no moment
+    gc.disable()  # what is freed during this would belong to no moment
     torch.cuda.nvtx.mark(f"moment {made}")
     segments = torch.cuda.memory_snapshot() if NATIVE else None
     if NATIVE and "SNAPSHOTS" in os.environ:

@@ -1,5 +1,5 @@
-"""Runs out of memory in the way its first argument names; what would have helped is another argument or a setting.
-For a GPU of 1 GiB."""
+"""Runs out of memory in the way that its first argument names; a second argument or a setting avoids it. For a GPU of 1
+GiB."""
 import contextlib
 import sys
 
@@ -50,7 +50,7 @@ def capacity():
 
 
 def fragmentation():
-    """Every other one of the blocks of one segment goes; then a larger one does not fit, though far more is free."""
+    """Every second block of a segment is freed; then a larger one does not fit, although far more memory is free."""
     torch.empty(840 * MIB, dtype=torch.uint8, device="cuda")
     held = [torch.empty(60 * MIB, dtype=torch.uint8, device="cuda") for _ in range(14)]
     del held[:: 1 << 20 if "full" in options else 2]
@@ -77,12 +77,12 @@ def evaluation():
 
 
 def first_step():
-    """Parameters and gradients fit, the optimizer's state does not."""
+    """Parameters and gradients fit, the optimizer's states do not."""
     train(Model(1024, 12).cuda(), [64] * 3, 1024)
 
 
 def in_foreach():
-    """State fits, the temporaries of all parameters at once do not."""
+    """The states fit, the temporaries of all parameters at once do not."""
     train(Model(1024, 6).cuda(), [64] * 3, 1024)
 
 

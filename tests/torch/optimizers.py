@@ -1,6 +1,5 @@
-"""What every optimizer of torch.optim keeps and takes in a step, by PyTorch's own counters; one JSON line each.
-
-    optimizers.py FILE.safetensors      also writes the parameters' names and shapes there"""
+"""What every optimizer of torch.optim keeps and uses in a step, by PyTorch's own counters; one JSON line each.
+optimizers.py FILE.safetensors also writes the parameters' names and shapes there"""
 import json
 import struct
 import sys
@@ -39,7 +38,7 @@ def header(path):
 
 
 def requested(which="current"):
-    """What was asked for: blocks may be larger, by 512 bytes or by a cached block's rest of up to 1 MiB."""
+    """The requested bytes: blocks may be larger, by 512 bytes or by the rest of a cached block of up to 1 MiB."""
     return torch.cuda.memory_stats()[f"requested_bytes.all.{which}"]
 
 

@@ -1,4 +1,4 @@
-/* An allocator of somebody's own, for torch.cuda.memory.CUDAPluggableAllocator: whole MiB from cudaMalloc. */
+/* A custom allocator for torch.cuda.memory.CUDAPluggableAllocator: whole MiB from cudaMalloc. */
 #include <stddef.h>
 #include <sys/types.h>
 

@@ -1,7 +1,5 @@
-"""An allocator of somebody's own instead of PyTorch's: every tensor is a cudaMalloc.
-
-  pluggable.py LIBRARY        prints, at each moment, how many bytes its allocations hold
-"""
+"""A custom allocator instead of PyTorch's: every tensor is a cudaMalloc. pluggable.py LIBRARY prints, at each moment,
+how many bytes its allocations have"""
 import sys
 
 import torch

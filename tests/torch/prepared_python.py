@@ -15,8 +15,8 @@ EARLY = ("GPUSPY_", "LD_", "PYTORCH_")
 
 
 def settings_of(environment):
-    """What is read when the libraries are loaded, so before the fork. Of its allocator's settings PyTorch then reads only the
-    backend, and the others at the first use."""
+    """Settings that libraries read when they are loaded, so before the fork. Of its allocator's settings, PyTorch then
+    reads only the backend, and the others at the first use."""
     return frozenset((name, value) for name, value in environment.items()
                      if name.startswith(EARLY) and name != "GPUSPY_DB" and (name != ALLOCATOR or "backend:" in value))
 
@@ -24,7 +24,7 @@ def settings_of(environment):
 class Prepared:
     def __init__(self, python, environment):
         self.folder = tempfile.TemporaryDirectory()
-        self.target = Path(self.folder.name) / "target"  # where the fork records: a link to the run's folder
+        self.target = Path(self.folder.name) / "target"  # where the fork writes its recording: a link to the run's folder
         ours, theirs = socket.socketpair()
         library = Path(self.folder.name) / "libleave.so"
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, FOLDER / "leave.c"], check=True)
@@ -69,7 +69,8 @@ class PreparedPythons:
         self.of, self.seen = {}, set()
 
     def have_seen(self, environment):
-        """Whether its settings were asked for before: many come only once, and a Python for each would cost more than it saves."""
+        """Was a Python with these settings requested before? Many are used only once, and starting one for each would
+        cost more than it saves."""
         key, before = settings_of(environment), len(self.seen)
         self.seen.add(key)
         return len(self.seen) == before

@@ -1,7 +1,5 @@
-"""Two ranks of a job, started as torchrun starts them, in forks, or by mp.spawn; and what such scripts get wrong.
-
-    ranks.py env|fork|spawn own|stray|checkpoint|first|more
-"""
+"""Two ranks of a job, started like torchrun's, in forks, or by mp.spawn; and typical mistakes in such scripts. ranks.py
+env|fork|spawn own|stray|checkpoint|first|more"""
 import os
 import subprocess
 import sys

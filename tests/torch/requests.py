@@ -1,4 +1,5 @@
-"""Requests of odd sizes in every way that PyTorch's allocator knows; prints what PyTorch's own history says of them."""
+"""Requests of unusual sizes in every way that PyTorch's allocator supports; prints what PyTorch's own history
+states."""
 import json
 import random
 import threading

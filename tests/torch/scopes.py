@@ -1,4 +1,5 @@
-"""Ranges around parts of a training loop; PyTorch's own peak within each visit, as it counts it: a line of JSON a range."""
+"""Ranges around parts of a training loop; prints PyTorch's own peak within each visit of a range: a line of JSON per
+range."""
 import json
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ most = {}
 
 
 class Measured:
-    """A range of gpuspy's, or of NVTX itself, and PyTorch's statistics over the same time."""
+    """A range by gpuspy or by NVTX itself, with PyTorch's statistics for the same time."""
 
     def __init__(self, name, nvtx=False):
         self.name, self.range = name, torch.cuda.nvtx.range(name) if nvtx else gpuspy.scope(name)

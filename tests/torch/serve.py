@@ -1,4 +1,4 @@
-"""A decoder as transformers builds Llama, serving a batch: prefill, then some tokens. Prints what PyTorch counts."""
+"""A decoder built like transformers' Llama, serving a batch: prefill, then some tokens. Prints PyTorch's counters."""
 import json
 import sys
 
@@ -30,7 +30,7 @@ def turned(x):
 
 
 def eager(q, keys, values):
-    """The matrix of scores is made, as transformers' eager_attention_forward does it."""
+    """Computes the whole matrix of scores, like transformers' eager_attention_forward."""
     share = q.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(share, 1), values.repeat_interleave(share, 1)
     mask = torch.zeros(q.shape[0], 1, q.shape[2], keys.shape[2], dtype=DTYPE, device="cuda")
@@ -90,7 +90,7 @@ class Decoder(nn.Module):
         self.lm_head = linear(a["hidden"], a["vocab"])
 
     def forward(self, ids, start):
-        x = embedded = self.embed_tokens(ids)  # as there, kept to the end
+        x = embedded = self.embed_tokens(ids)  # kept to the end, as in transformers
         at = torch.arange(start, start + ids.shape[1], device="cuda", dtype=torch.float32)
         angle = torch.outer(at, 1 / 10000 ** (torch.arange(0, HEAD, 2, device="cuda") / HEAD))
         angle = torch.cat((angle, angle), dim=-1)

@@ -10,7 +10,7 @@ dev = torch.device("cuda")
 
 
 class Bar:
-    """What a progress bar does with what it is given."""
+    """A progress bar that prints what it is given."""
 
     def show(self, **values):
         return ", ".join(f"{k}={v}" for k, v in values.items())  # says print × 1

@@ -9,7 +9,7 @@ import time
 import torch
 
 d = "cuda"
-N = 1600  # more reads than a loop may make without progress
+N = 1600  # more reads than a loop may do without progress
 m = torch.nn.Linear(10, 2).to(d)
 o = torch.optim.SGD(m.parameters(), 0.1)
 X, Y = torch.randn(64, 10, device=d), torch.ones(64, dtype=torch.long, device=d)

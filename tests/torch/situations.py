@@ -1,7 +1,5 @@
-"""What training scripts do with memory, each with moments at which PyTorch says what it holds.
-
-  situations.py NAME…      one after another, in one process
-"""
+"""What training scripts do with memory; at certain moments PyTorch's counters are recorded. situations.py NAME… one
+after another, in one process"""
 import gc
 import sys
 import threading
@@ -468,7 +466,7 @@ def retries():
     moment("half of it")
     kept.clear()
     moment("all cached")
-    big = torch.empty(free * 2 // 3, dtype=torch.uint8, device="cuda")  # only what is cached makes room for it
+    big = torch.empty(free * 2 // 3, dtype=torch.uint8, device="cuda")  # fits only after the cache is emptied
     moment("after the retry")
     del big
 
@@ -491,7 +489,7 @@ def limited_by_fraction():
 
 @situation
 def crumbs():
-    """Blocks of many sizes that come and go."""
+    """Blocks of many sizes, allocated and freed."""
     state, kept = 1, {}
     for i in range(1500):
         state = state * 1103515245 + 12345 & 0x7fffffff
@@ -531,7 +529,7 @@ def two_devices():
 
 @situation
 def data_parallel():
-    model = [nn.Linear(256, 256).to(f"cuda:{d}") for d in range(2)]  # replicate() would want NCCL
+    model = [nn.Linear(256, 256).to(f"cuda:{d}") for d in range(2)]  # replicate() would need NCCL
     inputs = nn.parallel.scatter(torch.zeros(64, 256, device="cuda:0"), [0, 1])
     outs = nn.parallel.parallel_apply(model, inputs)
     moment("applied")

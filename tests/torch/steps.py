@@ -14,7 +14,7 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(32, width), nn.Linear(width, 8)
 
     def forward(self, x):
-        return self.b(torch.relu(self.a(x)))  # makes the result
+        return self.b(torch.relu(self.a(x)))  # the returned result
 
 
 def batch():
@@ -72,7 +72,7 @@ def unscaled():
 
 
 def unseen():
-    """An optimizer that never allocates: only the clipping beside it is seen."""
+    """An optimizer that never allocates: only the clipping is visible."""
     model = Net().to(dev)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(12):
@@ -84,7 +84,7 @@ def unseen():
 
 
 def failing(number, where, optimizer, amp=False):
-    """Runs out of memory in that step."""
+    """Runs out of memory in the given step."""
     model = Net().to(dev)
     optimizer, scale = optimizer(model.parameters()), torch.amp.GradScaler("cuda", enabled=amp)
     for i in range(1, number + 1):
@@ -211,7 +211,7 @@ def tenth():
 
 
 def level():
-    """A buffer that fills up, an average that is made late, and momentum."""
+    """A buffer that fills up, an average allocated late, and momentum."""
     model = Net().to(dev)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
     recent, average = [], None

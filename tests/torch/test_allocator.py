@@ -1,5 +1,5 @@
-"""Segments and blocks joined: at every moment of what training scripts do, what the report says of the allocator's
-active, pending and cached memory, by pool and by stream, is what PyTorch's own snapshot says."""
+"""Segments and blocks together: at every moment of training scripts, the report's figures for the allocator's active,
+pending and cached memory, by pool and by stream, equal those of PyTorch's own snapshot."""
 import json
 import shutil
 import sqlite3
@@ -16,7 +16,7 @@ HOST = 2 | 6 << 2  # kind of a row of layer host, space host, no device
 
 
 def cut(database, at, to):
-    """The recording as if it had ended then."""
+    """A copy of the recording that ends at that moment."""
     shutil.copy(database, to)
     with sqlite3.connect(to) as db:
         db.execute("PRAGMA synchronous = OFF")
@@ -58,7 +58,7 @@ def ours(shares, key, merge):
 
 
 def compare(reported, theirs, own):
-    """What differs, as text."""
+    """The differences, as text."""
     wrong = []
     def hold(what, a, b):
         if a != b:
@@ -80,14 +80,14 @@ def compare(reported, theirs, own):
     return wrong
 
 
-# Each kind must come up in the runs that are made for it: the comparison is of something.
+# Each kind must occur in the runs made for it, so that something is compared.
 SEEN = {"plain": {"pending", "streams"}, "graphs": {"private", "streams"}, "expandable": {"pending", "streams"},
         "tuned": {"pending", "streams", "private"}}
 MOST = 24
 
 
 def chosen(reported):
-    """A report for each moment takes its time: the first of each name in a situation, then evenly."""
+    """A report for each moment takes long: the first moment of each name in a situation, then evenly spaced ones."""
     first = {(s["situation"], s["name"]): s for s in reversed(reported)}
     names = sorted(first.values(), key=lambda s: s["moment"])
     by_interest = [s for s in names if s["situation"] in ("other_streams", "graphs", "graphed_callables", "memory_pool", "emptied")]
@@ -133,7 +133,7 @@ def test_cudas_own_pool(run, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("run", ["little memory"], indirect=True)
-def test_retries_say_what_they_cost(run):  # noqa: F811
+def test_retries_state_their_cost(run):  # noqa: F811
     retries = run.report()["retries"]
     text = (HERE / "situations.py").read_text().splitlines()
     assert retries
@@ -205,7 +205,7 @@ print("retries", stats["num_alloc_retries"], stats["num_ooms"])
 
 
 def test_every_retry_counts(record):
-    """Also where the same line asks for the same size again and again."""
+    """Also if the same line requests the same size again and again."""
     done = record("-c", RETRIES, SIMCUDA_MEMORY="900MiB", SIMCUDA_CONTEXT=0)
     assert "retries 40 0" in done.stdout
     report = done.report()
@@ -228,7 +228,7 @@ for step in range(30):
 
 
 def test_cudnns_benchmark_empties_the_cache(record):
-    """Nobody called torch.cuda.empty_cache(), so nobody can take it out of the loop."""
+    """The script does not call torch.cuda.empty_cache(), so the advice cannot be to remove it from the loop."""
     texts = [advice["text"] for advice in record("-c", BENCHMARK).report()["advice"]]
     assert any("torch.backends.cudnn.benchmark" in text for text in texts), texts
     assert not any("empty_cache" in text for text in texts), texts

@@ -1,4 +1,4 @@
-"""gpuspy attach to a training loop: what is recorded from then on is what PyTorch counts from then on."""
+"""gpuspy attach to a training loop: from then on, the recording agrees with PyTorch's counters."""
 import json
 import os
 import sqlite3
@@ -77,7 +77,7 @@ def test_the_events_are_those_that_pytorch_counts(tmp_path, settings):
 
 
 def test_an_out_of_memory_counts_them(tmp_path):
-    """The parts of the device still sum to it, and its tensors are PyTorch's own total."""
+    """The parts of the device still add up to it, and its tensors are PyTorch's own total."""
     training = Training(tmp_path, SIMCUDA_MEMORY="2GiB")
     training.steps(2)
     training.gpuspy("attach", "--db", "run.db")
@@ -89,8 +89,8 @@ def test_an_out_of_memory_counts_them(tmp_path):
     assert oom["evidence"]["live_bytes"] == own, oom["waterfall"]
 
 
-def test_a_list_that_carries_the_history_is_not_asked_for(tmp_path):
-    """PyTorch would look up the stacks of up to millions of events, in the program's main thread."""
+def test_a_list_with_the_history_is_not_requested(tmp_path):
+    """PyTorch would look up the stacks of up to millions of events in the program's main thread."""
     training = Training(tmp_path)
     training.steps("history")
     training.gpuspy("attach", "--db", "run.db")

@@ -1,4 +1,4 @@
-"""Who called backward() for what autograd's own threads allocate: PyTorch itself, against the script's marked lines."""
+"""The call to backward() behind allocations of autograd's own threads: compared with the script's marked lines."""
 import pytest
 
 from conftest import HERE
@@ -13,7 +13,7 @@ def line(mark):
 
 @pytest.fixture
 def sites(once):
-    """Of a kind: what it allocated at its peak, {(line or None, operation): bytes}."""
+    """For one kind of script: what was allocated at its peak, {(line or None, operation): bytes}."""
     def get(kind, **more):
         report = once(f"backward {kind} {more}", SCRIPT, kind, **more).report()
         [peak] = [p for p in report["peak"] if p["layer"] == "tensor"]
@@ -46,7 +46,7 @@ def test_without_native_frames(sites):
 
 
 @pytest.mark.parametrize("kind, mark", [("given", "given"), ("threads", "both")])
-def test_where_it_cannot_be_told_nothing_is_said(sites, kind, mark):
+def test_nothing_is_stated_if_it_cannot_be_determined(sites, kind, mark):
     report, found = sites(kind)
     assert (line(mark), "AddmmBackward0") not in found
     [peak] = [p for p in report["peak"] if p["layer"] == "tensor"]

@@ -1,5 +1,5 @@
-"""What `gpuspy report --model --batch --seq` expects, beside what a GPT in plain PyTorch was measured to take; and what
-`gpuspy calibrate` makes of that."""
+"""What `gpuspy report --model --batch --seq` expects, compared with the measured use of a GPT in plain PyTorch; and how
+`gpuspy calibrate` uses that."""
 import json
 import os
 import subprocess
@@ -30,7 +30,7 @@ def read_json(words, database, *more):
 
 def settings(kind):
     words = f"--batch 4 --seq 256 --optimizer adamw {KINDS[kind][1]}".split()
-    return [word for at, word in enumerate(words)  # the last of each counts, as on a command line
+    return [word for at, word in enumerate(words)  # the last of each applies, as on a command line
             if not any(word == later for later in words[at + 1:] if later.startswith("--"))
             and not (at and words[at - 1].startswith("--") and words[at - 1] in words[at + 1:])]
 

@@ -1,4 +1,5 @@
-"""What tensors are: the report's categories against what the model says of itself (fixtures/python/train_kinds.py)."""
+"""Categories of tensors: the report's, compared with figures that the model itself gives
+(fixtures/python/train_kinds.py)."""
 import json
 
 import pytest
@@ -39,7 +40,7 @@ def test_at_a_failure(record, kind):
     equal(max(run.report()["oom"], key=lambda o: o["time_s"]), own)
 
 
-def test_outputs_that_are_kept_over_steps_are_told(record):
+def test_outputs_kept_over_steps_are_reported(record):
     run = record(HERE / "keeps.py")
     own = says(run)
     [peak] = [p for p in run.report()["peak"] if p["layer"] == "tensor"]

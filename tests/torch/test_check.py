@@ -1,4 +1,4 @@
-"""gpuspy check and pytest --gpuspy with PyTorch: a clean loop is not accused, a leaking one is."""
+"""gpuspy check and pytest --gpuspy with PyTorch: a clean loop passes, a leaking one fails."""
 import json
 import os
 import re
@@ -52,7 +52,7 @@ def test_a_leak_is_found_with_its_line(once, name, steps):
     reported = check(done, "--no-leaks", "--max-growth", "0/step", code=1)
     lines = [line["line"] for line in reported["no-leaks"]["lines"]]
     assert reported["no-leaks"]["status"] == reported["max-growth"]["status"] == "failed"
-    if name != "outputs":  # what is kept of an output was made where the model was called
+    if name != "outputs":  # an output was allocated by the call of the model
         assert LEAKS[name] in lines
 
 
@@ -136,7 +136,7 @@ def test_the_plugin(tmp_path):
     env.update(CUDA, OMP_NUM_THREADS="2",
                GPUSPY_LIB=str(BUILD / "libgpuspy.so"), TMPDIR=str(tmp_path), PYTHONPATH=str(ROOT / "pytest-gpuspy"))
     if subprocess.run([python, "-c", "import pytest"], env=env, stderr=subprocess.DEVNULL).returncode:
-        borrowed = tmp_path / "borrowed"  # this pytest, without what else lies beside it
+        borrowed = tmp_path / "borrowed"  # this pytest, without other packages in its folder
         borrowed.mkdir()
         beside = Path(pytest.__file__).resolve().parent.parent
         for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "attr", "attrs", "py.py", "pygments"):

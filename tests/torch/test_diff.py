@@ -68,7 +68,7 @@ def test_what_was_edited_is_named(versions):
     old, new = lines_of(BEFORE), lines_of(AFTER)
     rows = {(r["site_before"] and r["site_before"]["line"], r["site_after"] and r["site_after"]["line"]): r
             for r in answer["rows"]}
-    # gelu keeps its input and makes one more result; the cache is new; all else moved by three or four lines
+    # gelu keeps its input and makes one more result; the cache is new; everything else moved by three or four lines
     assert rows[old["UP"], new["UP"]]["change"] > 0 and rows[old["UP"], new["UP"]]["category"] == "activations"
     assert rows[None, new["CACHE"]]["after"] == 4 << 20
     for a, b in rows:
@@ -92,5 +92,5 @@ def test_the_same_twice(versions):
 def test_waits_and_copies(versions):
     for what in "waits", "copies", "allocated", "end":
         answer = diff("--what", what, *versions)
-        for row in answer["rows"]:  # relu's gradient is gone indeed
+        for row in answer["rows"]:  # relu's gradient is really gone
             assert row["status"] != "gone" or row["site_before"]["operation"] == "ReluBackward0", row

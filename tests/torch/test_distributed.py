@@ -1,4 +1,4 @@
-"""Ranks that train together: each one's figures are PyTorch's own."""
+"""Ranks that train together: the figures of each are PyTorch's own."""
 import json
 
 import pytest

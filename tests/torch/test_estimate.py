@@ -1,5 +1,5 @@
-"""`gpuspy estimate` before the run against PyTorch's own counters during it: models in plain PyTorch, written as
-Hugging Face writes them, on the simulated GPU (the allocations and the allocator are real)."""
+"""`gpuspy estimate` before the run, compared with PyTorch's own counters during it: models in plain PyTorch, written
+like Hugging Face's, on the simulated GPU (the allocations and the allocator are real)."""
 import json
 import subprocess
 
@@ -36,7 +36,7 @@ CASES = {  # name: model, precision, attention, checkpointing, batch, seq, more
 
 @pytest.fixture
 def both(once, request):
-    """What was measured, what was estimated."""
+    """The measurement and the estimate."""
     model, precision, attention, checkpointing, batch, seq, more = CASES[request.param]
     same = ["--precision", precision, "--attention", attention, "--checkpointing", checkpointing, "--batch", batch, "--seq", seq]
     done = once(f"measured {request.param}", HERE / "estimate_measure.py", *model.split(), *same, *more.split(),
@@ -52,7 +52,8 @@ TENSORS = ("weights", "gradients", "optimizer_states", "activations", "logits", 
 
 
 def sums(estimate, phase):
-    """Low, likely, high of what PyTorch's allocator is asked for by the model: no context, no workspaces."""
+    """Low, likely and high estimate of what the model requests from PyTorch's allocator: without context and
+    workspaces."""
     lines = [l for l in estimate["lines"] if phase in l["phases"] and l["part"] in TENSORS and not l["host"]]
     return [sum(l[field] for l in lines) for field in ("low_bytes", "bytes", "high_bytes")]
 
@@ -64,12 +65,12 @@ def passes(estimate):
 @pytest.mark.parametrize("both", CASES, indirect=True)
 def test_parameters(both):
     measured, estimate = both
-    # BERT's classifier of two classes is the script's own
+    # the script itself adds BERT's classifier of two classes
     assert 0 <= measured["parameters"] - estimate["params"] <= 2 * 768 + 2
 
 
-# What PyTorch's allocator holds on top: cuBLAS's workspaces, of the forward and the backward thread, and up to 1 MiB
-# that a large block is larger than asked for (weights, gradients, states and temporaries of some 50 tensors).
+# What PyTorch's allocator uses in addition: cuBLAS's workspaces of the forward and the backward thread, and up to 1 MiB
+# by which a large block exceeds the request (weights, gradients, states and temporaries of some 50 tensors).
 WORKSPACE, BLOCKS = 80 << 20, 60 << 20
 
 

@@ -17,9 +17,9 @@ from conftest import BUILD, HERE, ROOT, SECONDS, Recorded
 RUNS = ROOT / "tests" / "e2e" / "estimate_sharded.json"
 CASES = {run["name"]: run for run in json.loads(RUNS.read_text())}
 TENSORS = ("weights", "gradients", "optimizer_states", "activations", "logits", "temporaries", "buckets", "workspaces")
-# A block is up to 1 MiB larger than asked for; FSDP2 has a shard of each parameter, a block each.
+# A block is up to 1 MiB larger than requested; FSDP2 has a block for the shard of each parameter.
 BLOCKS = 40 << 20
-NEAR = 0.03  # between steps and runs: when a collective's tensors are let go is up to a thread of PyTorch's
+NEAR = 0.03  # between steps and runs: a thread of PyTorch decides when a collective's tensors are released
 
 
 def measured(run, record):
@@ -63,7 +63,7 @@ def test_each_rank_is_as_estimated(case):
     for reported in ranks:
         pass_peak = max(reported["forward_peak"], reported["backward_peak"])
         assert passes[0] * 0.98 <= pass_peak <= passes[2] * 1.02 + BLOCKS, [x / pass_peak for x in passes]
-        # the layers of FSDP's MixedPrecision work in 16 bits where autocast's do in 32
+        # with FSDP's MixedPrecision, layers work in 16 bits that work in 32 bits with autocast
         near = 0.25 if "MixedPrecision" in run["name"] else 0.08
         assert abs(passes[1] - pass_peak) <= near * pass_peak + BLOCKS, [x / pass_peak for x in passes]
         assert step[0] * 0.98 <= reported["step_peak"] <= step[2] * 1.02 + BLOCKS, [x / reported["step_peak"] for x in step]

@@ -1,4 +1,4 @@
-"""What `gpuspy export` writes, held against the snapshots that PyTorch itself takes at the same moments of training
+"""The output of `gpuspy export`, compared with the snapshots that PyTorch itself takes at the same moments of training
 scripts, and read by PyTorch's own _memory_viz.py."""
 import base64
 import json
@@ -116,7 +116,7 @@ def traced(once, tmp_path_factory):
 
 
 def test_the_trace_is_pytorchs(traced):
-    """The same events in the same order with the same calls, a moment apart."""
+    """The same events in the same order with the same stacks, at nearly the same times."""
     theirs, ours = traced.theirs["device_traces"][0], traced.ours["device_traces"][0]
     assert ours[-1]["action"] == "snapshot"
     assert [e["action"] for e in ours[:-1]] == [e["action"] for e in theirs if e["action"] != "snapshot"]
@@ -127,7 +127,7 @@ def test_the_trace_is_pytorchs(traced):
             continue
         assert mine["addr"] == their["addr"]
         assert mine["size"] == their["size"]
-        if their["frames"]:  # PyTorch sees none on autograd's own threads
+        if their["frames"]:  # PyTorch has none on autograd's own threads
             assert [(f["name"].split(".")[-1], f["filename"], f["line"]) for f in mine["frames"]] == \
                    [(f["name"], f["filename"], f["line"]) for f in their["frames"]]
     found = Counter(e.get("category") for e in ours if e["action"] == "alloc")
@@ -135,7 +135,7 @@ def test_the_trace_is_pytorchs(traced):
 
 
 def viz(action, *arguments):
-    """As `python -m torch.cuda._memory_viz`, without the three seconds of importing torch."""
+    """Like `python -m torch.cuda._memory_viz`, without the three seconds to import torch."""
     python = os.environ["TORCH_PYTHON"]
     where = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True,
                            stdout=subprocess.PIPE, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Exports of PyTorch's own runs: what they weigh, and what it is for, is what the report says."""
+"""Exports of PyTorch's own runs: weights and categories are those of the report."""
 import csv
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""gpuspy's figures are PyTorch's own, to the byte, at every moment of what training scripts do."""
+"""gpuspy's figures equal PyTorch's own, to the byte, at every moment of training scripts."""
 import os
 import subprocess
 
@@ -58,7 +58,7 @@ def test_nothing_is_lost(run):
 
 
 @pytest.mark.parametrize("run", [r for r in RUNS if r != "asynchronous"], indirect=True)
-def test_the_report_says_the_same(run):
+def test_the_report_agrees(run):
     answer = run.report()
     peaks = {(p["device"], p["layer"]): p["bytes"] for p in answer["peak"]}
     for device in range(len(run.compared.reported[0]["devices"])):
@@ -68,7 +68,7 @@ def test_the_report_says_the_same(run):
         assert peaks[device, "device"] >= reserved if REAL else peaks[device, "device"] == reserved
         failed = [o for o in answer["oom"] if o["device"] == device]
         retries = [o for o in answer["retries"] if o["device"] == device]
-        assert len(failed) - len(retries) == theirs[-1]["ooms"], (failed, retries)  # all others were served at last
+        assert len(failed) - len(retries) == theirs[-1]["ooms"], (failed, retries)  # all other requests succeeded in the end
 
 
 @pytest.mark.parametrize("run", ["little memory", "little expandable memory"], indirect=True)
@@ -104,7 +104,7 @@ def test_every_failure_has_its_line(run):
 
 
 def test_the_comparison_can_fail(once, tmp_path):
-    """A row less, a byte more: each is seen."""
+    """One row less or one byte more is found."""
     import shutil
     import sqlite3
     done = once("plain", HERE / "situations.py", *RUNS["plain"][0])

@@ -1,4 +1,5 @@
-"""torch.cuda.set_per_process_memory_fraction: the recording has the cap, and what-ifs obey it as PyTorch does."""
+"""torch.cuda.set_per_process_memory_fraction: the recording contains the limit, and what-ifs apply it as PyTorch
+does."""
 import json
 import subprocess
 
@@ -63,7 +64,7 @@ def test_a_what_if_obeys_the_cap(run, words, setting):
     assert theirs["replay"]["exact"], theirs["replay"]
     answer = asked(first.database, "--limit", limit("1GiB"), *(["--set", setting] if setting else []))
     ours, ended = answer["whatif"][0], answer["recorded"]["oom"]
-    if ended and ours["request_fits"]:  # what comes after is not in the recording
+    if ended and ours["request_fits"]:  # later events are not in the recording
         assert theirs["recorded"]["fits"] or theirs["recorded"]["oom"]["event"] > ended["event"]
         return
     assert ours["exact"] and figures(ours) == figures(theirs["recorded"]), (ours, theirs)
@@ -77,7 +78,7 @@ def test_a_cap_is_a_share_of_a_smaller_gpu(run, size):
     assert first.code == 0 and figures(ours) == figures(theirs), (ours, theirs)
 
 
-def test_a_setting_is_a_cap_as_a_call_is(run):
+def test_a_setting_limits_like_a_call(run):
     first, real = run("none", "8"), run("0.4", "8")
     theirs = asked(real.database, "--limit", limit("1GiB"))["recorded"]
     ours = asked(first.database, "--set", "per_process_memory_fraction:0.4")["whatif"][0]

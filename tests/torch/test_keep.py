@@ -1,4 +1,4 @@
-"""A recording of bounded size against one in full of the same loop, and against PyTorch's own peak."""
+"""A recording of bounded size, compared with a full one of the same loop and with PyTorch's own peak."""
 import json
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Jobs as launchers start them (docs/launchers.md): torchrun, with restarts; DataLoader workers; mp.spawn."""
+"""Jobs started like launchers start them (docs/launchers.md): torchrun, with restarts; DataLoader workers; mp.spawn."""
 import pytest
 
 RANK = """\
@@ -47,7 +47,7 @@ def torchrun(record, script, *arguments, options=()):
 
 def test_torchrun(record, script):
     done = torchrun(record, script)
-    assert len(list(done.folder.glob("run*.db"))) == 2  # the launcher itself never touches CUDA
+    assert len(list(done.folder.glob("run*.db"))) == 2  # the launcher itself never uses CUDA
     for answer in done.report(), done.report(done.folder):
         assert [(r["rank"], r["gpu"], r["tensor_peak_bytes"]) for r in answer["ranks"]] == [(0, "0", 4 << 20), (1, "1", 8 << 20)]
         assert answer["rank_findings"] == []

@@ -1,5 +1,5 @@
-"""GPUSPY_LIMIT under PyTorch: a script on a capped GPU against the same on one that is so large, which is the oracle.
-What PyTorch says of other processes it asks NVML, which is left as it is."""
+"""GPUSPY_LIMIT with PyTorch: a script on a limited GPU, compared with the same script on a GPU of that size. PyTorch
+gets its figures on other processes from NVML, which the limit does not change."""
 import re
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def end(once, script, size, capped, *arguments, **more):
 
 
 def reported(text):
-    text = re.sub(r'  File "<frozen runpy>".*\n', "", text)  # of a run in a fork
+    text = re.sub(r'  File "<frozen runpy>".*\n', "", text)  # from a run in a fork
     text = re.sub(r"Process \d+ has [^.]*\.\d+ [GM]iB memory in use\. ", "", text)
     return re.sub(r"(Free \(according to CUDA\):) .*", r"\1 …", text)
 
@@ -34,7 +34,7 @@ def same(once, script, size, *arguments, **more):
 
 @pytest.mark.parametrize("settings", ["", "expandable_segments:True"])
 def test_it_fails_where_a_smaller_one_does(once, settings):
-    """At the same tensor, with the same counters, and recovers alike."""
+    """At the same tensor, with the same counters; it recovers in the same way."""
     small, capped = same(once, HERE / "limit.py", "1GiB", PYTORCH_CUDA_ALLOC_CONF=settings, SIMCUDA_CONTEXT="100MiB")
     assert small.code == 1 and "OutOfMemoryError" in small.stderr
     theirs, ours = small.report(), capped.report()
@@ -46,7 +46,7 @@ def test_it_fails_where_a_smaller_one_does(once, settings):
 
 
 def test_cudas_own_pool(once):
-    """What such a pool has free when it is asked depends on when streams came by: no two runs end at the same tensor."""
+    """How much such a pool has free depends on the timing of streams: no two runs fail at the same tensor."""
     more = dict(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync", SIMCUDA_CONTEXT="100MiB")
     runs = [end(once, HERE / "limit.py", "1GiB", capped, **more)[0] for capped in (False, True)]
     count = [int(re.search(r"^(\d+) Allocation on device", run.stdout, re.M)[1]) for run in runs]
@@ -58,7 +58,7 @@ def test_cudas_own_pool(once):
 
 
 def failures(run):
-    """What the report says of each failure, but for who refused."""
+    """The report's text on each failure, without the part on who refused."""
     return [(o["cause"], o["requested_bytes"], o["free_bytes"], o["total_bytes"], o["fatal"],
              o["verdict"].split("; GPUSPY_LIMIT")[0], [(p["what"], p["bytes"]) for p in o["waterfall"]])
             for o in run.report()["oom"]]
@@ -66,8 +66,8 @@ def failures(run):
 
 @pytest.mark.parametrize("script", ["capacity_adam.py", "frag_half.py", "leak_step_cache.py", "recovered_halving.py"])
 def test_scenarios(once, script):
-    """fixtures/oom: the reports of a failure differ only in who refused. On a busy machine PyTorch's threads free a
-    block sometimes before and sometimes after the next one is allocated: one of four pairs of runs must agree."""
+    """fixtures/oom: the reports of a failure differ only in who refused. On a busy machine, PyTorch's threads free a
+    block sometimes before and sometimes after the next allocation: one of four pairs of runs must agree."""
     size = re.search(r"# gpu: (\S+)", (OOM / script).read_text())[1]
     for attempt in range(4):
         small, capped = same(once, OOM / script, size, ATTEMPT=str(attempt))
@@ -78,8 +78,8 @@ def test_scenarios(once, script):
     assert ours == theirs
 
 
-def test_what_fits_is_no_other(once):
-    """The largest GPU that any of it needs: no failure, the same peak."""
+def test_a_limit_without_effect_changes_nothing(once):
+    """With the largest GPU that any of them needs: no failure, the same peak."""
     small, capped = same(once, OOM / "capacity_adam.py", "16GiB")
     assert small.code == 0 and "OutOfMemory" not in capped.stderr
     theirs, ours = small.report(), capped.report()

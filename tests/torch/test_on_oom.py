@@ -1,4 +1,4 @@
-"""Which failures of PyTorch's allocator GPUSPY_ON_OOM and gpuspy metrics count: those that the program sees."""
+"""GPUSPY_ON_OOM and gpuspy metrics count those failures of PyTorch's allocator that the program sees."""
 import time
 
 import pytest

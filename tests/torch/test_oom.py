@@ -22,7 +22,7 @@ def test_cause_and_line(record, name):
 
 
 def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):
-    """It names a leak's graph only by native frames, as the report does."""
+    """It can name a leak's graph only by native frames, as the report does."""
     database = tmp_path / "run.db"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
     env.update(SCENARIOS["leak_validation_losses"].environment, **CUDA)

@@ -1,5 +1,5 @@
-"""The advice after an OOM (ooms.py). Advice that was followed is not given again, and if advice states that it is enough,
-the run completes once it is followed."""
+"""The advice after an OOM (ooms.py). Advice that was followed is not given again, and if the advice states that it is
+enough, the run completes after it was followed."""
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,7 @@ EXPANDABLE = "expandable_segments:True"
 
 @pytest.fixture
 def fails(once):
-    """The verdict of a run that dies of it, and what of it would have helped: amount and whether it is enough, by the
-    words it has."""
+    """Runs it, which must fail; the report's entry on the failure. A measure called enough or not has its amount."""
     def run(how, *options, **more):
         done = end(once, how, *options, **more)
         assert done.code and "OutOfMemoryError" in done.stderr, done.stderr
@@ -81,11 +80,11 @@ def test_holes(fails, once):
 
 
 @pytest.mark.parametrize("how", ["forwards", "evaluation"])
-def test_a_forward_pass_that_keeps_what_none_needs(fails, once, how):
+def test_a_forward_pass_that_keeps_unneeded_activations(fails, once, how):
     oom = fails(how)
     first = oom["measures"][0]
     assert "torch.no_grad()" in first["text"] and first["enough"]
-    assert first["text"].startswith("if no backward") == (how == "forwards")  # it might be the first of a training
+    assert first["text"].startswith("if no backward") == (how == "forwards")  # it might be the first step of a training
     assert first["frees_bytes"] > parts(oom)["activations"] / 2
     assert not measure(oom, "checkpoint") and not measure(oom, "accumulate gradients")
     assert end(once, how, "no_grad").code == 0

@@ -1,11 +1,11 @@
-"""States and steps of torch.optim: what estimate says before, against PyTorch's counters around step()."""
+"""States and steps of torch.optim: the estimate, compared with PyTorch's counters around step()."""
 import json
 import subprocess
 
 import pytest
 from conftest import BUILD, HERE
 
-SCALARS = 4 * 1024 * 4  # a tensor: step counts on the GPU (fused), ASGD's eta and mu, norms of rows and columns
+SCALARS = 4 * 1024 * 4  # per tensor: step counts on the GPU (fused), ASGD's eta and mu, norms of rows and columns
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_every_optimizer_is_as_estimated(measured):
 
 
 def test_most_are_exact(measured):
-    """To the byte, but for step counts on the GPU, where nothing hangs on the order of the tensors."""
+    """To the byte, except for step counts on the GPU, if nothing depends on the order of the tensors."""
     model, rows = measured
     exact = [row for row in rows if row["way"] != "loop" and row["optimizer"] not in ("adafactor", "asgd", "rprop")]
     assert len(exact) > 30

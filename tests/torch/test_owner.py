@@ -1,4 +1,4 @@
-"""PyTorch beside JAX in one process: who took the GPU."""
+"""PyTorch and JAX in one process: whose memory fills the GPU."""
 import pytest
 from conftest import BUILD
 

@@ -1,5 +1,5 @@
-"""The data of a page of real PyTorch runs: each moment sums, the peak is the report's by category, and the address map
-is the report's allocator."""
+"""The data of the page of real PyTorch runs: every moment adds up, the peak is the report's by category, and the
+address map is the report's allocator."""
 import subprocess
 import sys
 

@@ -1,4 +1,5 @@
-"""The page of a PyTorch run in Chromium: categories, address map and marks are the report's. See tests/browser."""
+"""The page of a PyTorch run in Chromium: categories, address map and marks are those of the report. See
+tests/browser."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""A run in a fork of a prepared Python leaves the recording that a process of its own leaves: the same events with the same
-stacks, from the script's outermost frame inwards, and the same report."""
+"""A run in a fork of a prepared Python gives the same recording as in a process of its own: the same events with the
+same stacks, from the script's outermost frame inwards, and the same report."""
 import sqlite3
 
 import pytest
@@ -13,7 +13,7 @@ RUNS = {  # name: script, words, environment
 }
 EVENTS = ("SELECT layer, space, api, bytes, requested_bytes, stream, free_ns IS NULL, alloc_stack_id, free_stack_id FROM allocations",
           "SELECT direction, host_memory, bytes, api, async, stream, stack_id, NULL FROM copies",
-          "SELECT kind, api, stack_id, NULL FROM syncs WHERE kind <> 'implicit'",  # recorded if it took long
+          "SELECT kind, api, stack_id, NULL FROM syncs WHERE kind <> 'implicit'",  # recorded only if it took long
           "SELECT layer, space, api, requested_bytes, free_bytes, total_bytes, fatal, capped, stack_id, NULL FROM ooms",
           "SELECT kind, name, domain, NULL, NULL FROM marks")
 

@@ -1,4 +1,5 @@
-"""The private pool of every segment, held against PyTorch's own snapshot, and when a pool is not used any more."""
+"""The private pool of every segment, compared with PyTorch's own snapshot, and the moment from which a pool is
+unused."""
 import json
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""Several processes, and an allocator of somebody's own."""
+"""Several processes, and a custom allocator."""
 import sqlite3
 import subprocess
 
@@ -29,7 +29,7 @@ def test_allocator_of_its_own(record, tmp_path):
 
 
 def test_a_tensor_that_is_sent(record):
-    """The sender's account bears it; the receiver's has what is its own, and the shared memory beside that."""
+    """It counts for the sender; the receiver has its own memory, and the shared memory separately."""
     done = record(HERE / "sharing.py", "sent")
     assert done.code == 0 and "exit 0\n" in done.stdout, done.stderr[-3000:]
     pid, size = (int(word) for word in next(x for x in done.stdout.splitlines() if x.startswith("child")).split()[1:])

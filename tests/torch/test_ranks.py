@@ -1,4 +1,4 @@
-"""Ranks of one job side by side: who works on which GPU, and what is on a GPU that is another's."""
+"""Ranks of one job together: which GPU each works on, and memory of a rank on another rank's GPU."""
 import pytest
 from conftest import HERE
 

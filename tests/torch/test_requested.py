@@ -1,4 +1,4 @@
-"""The requested size of every tensor allocation, held against PyTorch's own history, to the byte and in order."""
+"""The requested size of every tensor allocation, compared with PyTorch's own history, to the byte and in order."""
 import json
 import os
 import sqlite3
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).resolve().parent / "requests.py"
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21,roundup_power2_divisions:4"]
 
 
-# By `gpuspy run --simulate`: the newest PyTorch needs libraries that the simulated GPU has nothing for.
+# With `gpuspy run --simulate`: the newest PyTorch needs libraries that the simulated GPU lacks.
 def recorded(folder, settings, script, *words):
     python = os.environ.get("TORCH_PYTHON") or pytest.skip("TORCH_PYTHON names no interpreter with PyTorch: tests/torch.sh does")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}

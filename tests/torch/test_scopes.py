@@ -1,4 +1,4 @@
-"""The peak within NVTX ranges against PyTorch's own statistics over the same time."""
+"""The peak within NVTX ranges, compared with PyTorch's own statistics over the same time."""
 import json
 import subprocess
 

@@ -1,4 +1,4 @@
-"""What `gpuspy estimate --inference` says, against what PyTorch counts when serve.py does it."""
+"""The estimates of `gpuspy estimate --inference`, compared with PyTorch's counters in serve.py."""
 import json
 import os
 import subprocess
@@ -34,14 +34,14 @@ TENSORS = ("weights", "kv_cache", "activations", "logits", "temporaries")
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_said_is_what_pytorch_counts(once, name):
+def test_stated_figures_are_pytorchs(once, name):
     shape = SHAPES[name]
     run = once("serve " + name, HERE / "serve.py", json.dumps({**shape, "new": 8}), SIMCUDA_MEMORY="200GiB",
                GPUSPY_DISABLE="1")
     assert run.code == 0, run.stderr
     counted, reported = json.loads(run.stdout), estimate(shape)
     assert reported["params"] == counted["params"]
-    # the caching allocator gives blocks whose rest is too small to use: up to 1 MiB of each
+    # the caching allocator gives a whole block if its rest is too small to use: up to 1 MiB for each
     assert 0 <= counted["weights"] - phase(reported, "prefill", ("weights",))["bytes"] <= 0.002 * counted["weights"] + 4 * MIB
     assert phase(reported, "prefill", ("kv_cache",))["bytes"] == counted["cache"]
     for word in ("prefill", "decode"):

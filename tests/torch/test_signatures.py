@@ -1,4 +1,5 @@
-"""Each line of signatures.py is called what its comment says, as many times a step; nothing in innocent.py is accused."""
+"""Each line of signatures.py is named as its comment states, with the same number per step; nothing in innocent.py is
+reported."""
 import re
 
 import pytest
@@ -36,7 +37,7 @@ def test_patterns_and_calls(seen):
              if any(s["phase"] == "step" for s in here)}
     if stacks == "both":
         assert found == {n: kind_of(comment) for n, comment in KINDS.items()}
-    else: # by the calls alone: how often is known, and what Python's own frames say
+    else: # from the calls only: the number is known, and what Python's own frames show
         times = {n: sum(int(c) for _, c in here) for n, here in found.items()}
         assert times == {n: sum(int(c) for _, c in kind_of(comment)) for n, comment in KINDS.items()}
         frames = ("print", "torch.cuda.synchronize()", "stream.synchronize()", "clip_grad", "GradScaler")
@@ -45,7 +46,7 @@ def test_patterns_and_calls(seen):
                 assert found[n] == kind_of(comment)
 
 
-def test_what_is_accused(seen):
+def test_reported_lines(seen):
     stacks, report = seen
     accused = {n for n, here in by_line(report, SCRIPT).items() if any(s["matters"] for s in here)}
     wanted = {n for n in KINDS if "# says" in LINES[n]}
@@ -76,7 +77,7 @@ def test_nothing_is_accused(once, what):
     assert not [a for a in report["advice"] if a["topic"] in TIME]
 
 
-def test_where_what_is_innocent_stands(once):
+def test_lines_that_must_not_be_reported(once):
     report = once("innocent epochs", INNOCENT, "epochs").report()
     source = INNOCENT.read_text().splitlines()
     phases = {source[s["site"]["line"] - 1].strip(): s for s in report["sync"] if s["phase"] != "end"}

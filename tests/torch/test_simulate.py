@@ -75,7 +75,7 @@ def test_a_dry_run_of_the_fixture(tmp_path, python):
 
 
 def test_a_dry_run_of_two_ranks(tmp_path, python):
-    """Each rank gathers what it holds itself, whether PyTorch gathers by one call or by a group of broadcasts."""
+    """Each rank gathers its own shard, whether PyTorch gathers with one call or with a group of broadcasts."""
     (tmp_path / "ranks.py").write_text(RANKS)
     done = gpuspy(tmp_path, "run", "--simulate", "h100-80g", "--gpus", 2, "--", python, "-m", "torch.distributed.run",
                   "--standalone", "--nproc-per-node", 2, "ranks.py")

@@ -1,4 +1,5 @@
-"""gpuspy run --simulate: loops that wait for values which are not computed are stopped, all others end by themselves."""
+"""gpuspy run --simulate: loops that wait for values which are not computed are stopped; all others end by
+themselves."""
 import json
 import os
 import subprocess
@@ -38,7 +39,7 @@ def gpuspy(tmp_path):
 
 
 def loop_line(name):
-    """Of the first marked loop after the function's or class's beginning."""
+    """Of the first marked loop after the beginning of the function or class."""
     lines = ENDLESS.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith((f"def {name}(", f"class {name.title()}")))
     return next(i + 1 for i, line in enumerate(lines) if i >= start and line.endswith("# the loop"))
@@ -60,14 +61,14 @@ def test_a_loop_around_a_for_is_stopped_later(simulate):
 def test_the_report_states_the_loop(simulate, gpuspy):
     simulate(ENDLESS, "generate")
     text = gpuspy("report", "run.db")
-    assert " ".join(text.split()).startswith("! a loop at ")  # a long path is a line of its own
+    assert " ".join(text.split()).startswith("! a loop at ")  # a long path has its own line
     assert "killed" not in text.splitlines()[0]
     report = json.loads(gpuspy("report", "--json", "run.db"))
     assert report["run"]["loop"].endswith(WAITS) and f":{loop_line('generate')} " in report["run"]["loop"]
     assert report["growth"] == [] and [a["topic"] for a in report["advice"]] == ["loop"]
 
 
-def test_memory_that_such_a_loop_collects_is_no_leak(simulate, gpuspy):
+def test_memory_that_such_a_loop_collects_is_not_a_leak(simulate, gpuspy):
     done = simulate(ENDLESS, "grows")
     assert done.code == 1 and "OutOfMemoryError" in done.err and WAITS in done.err
     assert gpuspy("report", "run.db").startswith(f"! a loop at {ENDLESS}:{loop_line('grows')} ")

@@ -1,4 +1,5 @@
-"""What tensors are by how they are used: fixtures/python/train_uses.py's own figures against the report's categories."""
+"""Categories of tensors by how they are used: fixtures/python/train_uses.py's own figures, compared with the report's
+categories."""
 import json
 import pickle
 import subprocess

@@ -1,4 +1,4 @@
-"""The version of PyTorch: in the recording, in what shows it, and in the rules of a what-if."""
+"""The version of PyTorch: in the recording, in the outputs, and in the rules of a what-if."""
 import json
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Each line of waits.py leaves the copies and syncs that its comment says, and no other."""
+"""Each line of waits.py leaves exactly the copies and waits that its comment states."""
 import re
 import sqlite3
 
@@ -53,5 +53,5 @@ def test_the_report_points_at_the_script(seen):
     sites = {s["site"]["line"]: s["count"] for s in done.report()["sync"] if s["site"]["file"].endswith("waits.py")}
     waits = {line: sum(w.startswith("wait") for w in what) for line, what in left.items()}
     assert {line: n for line, n in sites.items() if waits[line]} == {line: n for line, n in waits.items() if n}
-    # an asynchronous copy that waits all the same, for the host's memory is pageable
+    # an asynchronous copy that waits nevertheless, because the host's memory is pageable
     assert [LINES[line].split("#")[0].strip() for line in sites if not waits[line]] == ["host.to(dev, non_blocking=True)"]

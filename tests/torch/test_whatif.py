@@ -1,4 +1,4 @@
-"""A what-if of a run under default settings against a run recorded under those settings, which is the oracle."""
+"""A what-if of a run with default settings, compared with a run recorded with those settings."""
 import json
 import re
 import subprocess

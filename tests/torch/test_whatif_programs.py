@@ -1,5 +1,6 @@
-"""What-ifs of programs recorded under default settings against runs recorded under those settings, and against what-ifs
-of the snapshot that PyTorch itself took of the same run. WHATIF_ALL=1 runs every setting on every size for each."""
+"""What-ifs of programs recorded with default settings, compared with runs recorded with those settings and with
+what-ifs of the snapshot that PyTorch itself took of the same run. WHATIF_ALL=1 runs every setting on every size for
+each."""
 import json
 import os
 import re
@@ -33,7 +34,7 @@ def run_of(once, program, setting="", size=LARGE):
 
 
 def size_of(recorded, which):
-    """Ample; less than the program reserves; less than it allocates."""
+    """More than enough; less than the program reserves; less than it allocates."""
     allocated, reserved = recorded["peak_allocated_bytes"], recorded["peak_reserved_bytes"]
     return (LARGE, (CONTEXT + (allocated + reserved) // 2) >> 21 << 21, (CONTEXT + allocated * 9 // 10) >> 21 << 21)[which]
 
@@ -52,7 +53,7 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     answer = asked(first.database, "--limit", limit_of(f"{size // MIB}MiB", "100MiB"), *(["--set", setting] if setting else []))
     ours = answer["whatif"][0]
     assert answer["replay"]["exact"], answer["replay"]
-    if ours["oom"] and not ours["oom"]["event"]:  # at the first request: such a recording has nothing to replay
+    if ours["oom"] and not ours["oom"]["event"]:  # it failed at the first request: such a recording has nothing to replay
         assert len(last.report()["oom"]) == 1 and not any(peak["bytes"] for peak in last.report()["peak"])
         return
     theirs = asked(last.database, "--limit", "8GiB")
@@ -72,7 +73,7 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
     assert run.code == 0, run.stderr[-2000:]
     answer = asked(run.database, "--limit", "8GiB")
     small, version = size_of(answer["recorded"], 2), answer["replay"]["torch_version"]
-    settings = [s for s in SETTINGS[1:] if ">" not in s or tuple(map(int, version.split(".")[:2])) >= (2, 9)]  # which a snapshot does not state
+    settings = [s for s in SETTINGS[1:] if ">" not in s or tuple(map(int, version.split(".")[:2])) >= (2, 9)]  # a snapshot does not contain it
     for words in *(["--set", setting] for setting in settings), *([] if REAL else [["--limit"]]):
         # A snapshot does not have the context.
         limits = [f"{small // MIB}MiB"], [f"{(small - CONTEXT) // MIB}MiB"]
@@ -82,5 +83,5 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         figures = [[x["whatif"][0][key] for key in ("fits", "peak_reserved_bytes", "segments", "retries")] for x in (ours, theirs)]
         assert figures[0] == figures[1], words
         failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
-        # The newest PyTorch writes no frames for the threads of backward.
+        # The newest PyTorch records no frames on the threads of backward.
         assert not failures[0] or failures[1][0] in (failures[0][0], None), failures

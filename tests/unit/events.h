@@ -1,5 +1,5 @@
-/* Records for the tests of spool and store: one function a kind of record, and a random stream of
- * them that behaves like a program would. */
+/* Records for the tests of spool and store: one function for each kind of record, and random records like those of a
+ * program. */
 #ifndef TEST_EVENTS_H
 #define TEST_EVENTS_H
 
@@ -269,7 +269,7 @@ static inline void ev_fact(struct gs_writer *w, const char *name, const char *va
     ev_put(w, &r, sizeof r);
 }
 
-/* A free that waits for `count` events, from `event` on; its ev_tensor comes next. */
+/* A free that waits for `count` events, the first of which is `event`; followed by its ev_tensor. */
 static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t event, uint32_t count,
                               uint32_t event_stack, uint32_t free_stack)
 {
@@ -367,7 +367,7 @@ static inline void ev_context(struct gs_writer *w, uint64_t time, uint64_t handl
     EV_PUT(w, r);
 }
 
-/* Beside ev_alloc: in which context, and with which flags. */
+/* Like ev_alloc, with a context and flags. */
 static inline void ev_alloc_in(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes, int device,
                                uint8_t space, uint16_t context, uint8_t flags)
 {
@@ -441,7 +441,7 @@ static inline void ev_start(struct ev_program *p, struct gs_spool *s, uint64_t s
     }
 }
 
-/* A stack number for the thread: often one that it has, else a new one with its new frames. */
+/* A stack number for the thread: often one that it has used, otherwise a new one with its frames. */
 static inline uint32_t ev_capture(struct ev_program *p, int t)
 {
     struct gs_writer *w = &p->writers[t];
@@ -459,7 +459,7 @@ static inline uint32_t ev_capture(struct ev_program *p, int t)
             continue;
         }
         frames[i] = ++p->frames[t];
-        uint32_t line = ev_below(&p->random, 40); /* few: threads and resets meet the same ones */
+        uint32_t line = ev_below(&p->random, 40); /* few, so that threads and resets use the same ones */
         if (line % 2)
             ev_python(w, frames[i], line % 3 ? "train" : "evaluate", "train.py", (int)line);
         else
@@ -480,7 +480,7 @@ static inline void ev_memory(struct ev_program *p, int t)
     int level = (int)ev_below(&p->random, EV_LEVELS);
     uint32_t slot = ev_below(&p->random, EV_SLOTS), stack = ev_capture(p, t);
     uint64_t address = ev_address(level, slot), *bytes = &p->bytes[level][slot];
-    bool free = *bytes != 0, odd = ev_below(&p->random, 60) == 0; /* a record that was not seen */
+    bool free = *bytes != 0, odd = ev_below(&p->random, 60) == 0; /* a record of an unobserved event */
     if (!free) {
         *bytes = 512 * (1 + ev_below(&p->random, 1000));
         p->total[level] += *bytes;
@@ -505,7 +505,7 @@ static inline void ev_memory(struct ev_program *p, int t)
     if (free) *bytes = 0;
 }
 
-/* Physical memory, mappings, contexts, graphs: without regard to whether it makes sense. */
+/* Physical memory, mappings, contexts, graphs: in any order, even if CUDA would refuse it. */
 static inline void ev_device_memory(struct ev_program *p, int t)
 {
     struct gs_writer *w = &p->writers[t];
@@ -551,8 +551,8 @@ static inline void ev_device_memory(struct ev_program *p, int t)
     }
 }
 
-/* One thing that a program does. */
-/* A range begins or ends, or seems to: some ends are lost, some come without a beginning. */
+/* One action of the program. */
+/* A range begins or ends; some ends are lost, and some have no beginning. */
 static inline void ev_range(struct ev_program *p, int t, uint32_t h)
 {
     static const char *const domains[] = {"", "nccl", "cub"};
@@ -720,7 +720,7 @@ static inline struct gs_store *ev_store(const char *path)
     return s;
 }
 
-/* Reads what there is into the store; how many records. */
+/* Reads all records into the store; returns their number. */
 static inline uint64_t ev_drain(struct gs_reader *r, struct gs_store *s)
 {
     const struct gs_rec *rec;

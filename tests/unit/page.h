@@ -1,5 +1,5 @@
-/* A page read back: its data out of its element, and whether it makes sense. For unit tests and
- * fuzzing; NULL is well, else what is not. */
+/* Reads a page back: extracts the data from its element and checks it. For unit tests and fuzzing; functions return
+ * NULL if all is well, otherwise the error. */
 #ifndef GPUSPY_TESTS_PAGE_H
 #define GPUSPY_TESTS_PAGE_H
 
@@ -14,7 +14,7 @@ struct page_numbers {
     size_t n;
 };
 
-/* A column; the caller frees the list. */
+/* The values of a column; the caller frees the list. */
 static inline struct page_numbers page_numbers(const json_t *o, const char *key)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -44,7 +44,7 @@ static inline double page_int(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key));
 }
 
-/* From the data element of a page; the caller frees it. NULL and `why`. */
+/* The data element of a page; the caller frees it. On failure NULL and `why`. */
 static inline json_t *page_data(const char *html, const char **why)
 {
     static const char begin[] = "<script type=\"application/json\" id=\"gpuspy-data\">";
@@ -84,7 +84,7 @@ static inline const char *page_check_exact(const json_t *series, const double *h
     return bad;
 }
 
-/* What is live at each moment sums to what it should, and no line holds less than nothing. */
+/* The live bytes at each moment add up, and no line is negative. */
 static inline const char *page_check_changes(const json_t *series, const double *high, size_t n, size_t lines)
 {
     struct page_numbers c = page_numbers(series, "changes");
@@ -218,7 +218,7 @@ static inline const char *page_check(const json_t *data)
     return bad;
 }
 
-/* Opens, reports and makes the page; the caller frees it. NULL and `error`. */
+/* Opens the recording, makes the report and the page; the caller frees it. On failure NULL and `error`. */
 static inline char *page_make(const char *path, struct run_options options, char *error, size_t error_size)
 {
     char *html = NULL;
@@ -232,7 +232,7 @@ static inline char *page_make(const char *path, struct run_options options, char
     if (f) {
         fclose(f);
     }
-    char *copy = ok ? strdup(html) : NULL; /* else gcc takes it for a pointer to itself */
+    char *copy = ok ? strdup(html) : NULL; /* otherwise gcc thinks that the pointer refers to itself */
     free(html);
     if (report) {
         report_free(report);

@@ -1,4 +1,4 @@
-/* Plans by chance, for properties that hold for all of them. The same seed gives the same plans. */
+/* Random plans, for properties that hold for all plans. The same seed gives the same plans. */
 #ifndef GPUSPY_TEST_PLANS_H
 #define GPUSPY_TEST_PLANS_H
 
@@ -97,7 +97,7 @@ static inline const struct plan *random_any_plan(struct random_plans *r)
     return p;
 }
 
-/* The next plan that makes sense; good until the one after it. */
+/* The next plan that is possible; valid until the next call. */
 static inline const struct plan *random_plan(struct random_plans *r)
 {
     while (!plan_possible(random_any_plan(r)))

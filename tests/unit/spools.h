@@ -1,4 +1,4 @@
-/* What the tests of spools share: a folder for each program, a spool in it, marks to write. */
+/* Shared by the tests of spools: a folder for each program, a spool in it, marks to write. */
 #ifndef TEST_SPOOLS_H
 #define TEST_SPOOLS_H
 
@@ -22,7 +22,7 @@ static inline void drop(struct gs_spool *s, const char *where)
     assert_true(!where || access(where, F_OK));
 }
 
-/* A mark that carries a number, padded to `bytes`. */
+/* A mark with a number, padded to `bytes`. */
 static inline bool put(struct gs_writer *w, uint64_t time, uint32_t number, uint32_t bytes)
 {
     struct gs_rec_mark *r = gs_writer_reserve(w, bytes);

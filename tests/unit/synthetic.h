@@ -1,5 +1,5 @@
-/* Databases as the recorder would leave them, made row by row, for the analyzer's tests. Include
- * after cmocka. Everything lies in a temporary folder that syn_end removes. */
+/* Databases like the recorder's, made row by row, for the analyzer's tests. Include after cmocka. All files are in a
+ * temporary folder that syn_end removes. */
 #ifndef GPUSPY_TESTS_SYNTHETIC_H
 #define GPUSPY_TESTS_SYNTHETIC_H
 
@@ -96,7 +96,7 @@ __attribute__((unused)) static void syn_device(struct syn *s, int device, int64_
             device, (long long)total, (long long)free);
 }
 
-/* A stack of one more Python frame, called from `parent` (0 none). */
+/* A stack with one more Python frame, called from `parent` (0: none). */
 __attribute__((unused)) static int64_t syn_python(struct syn *s, int64_t parent, const char *function, const char *file,
                                                   int line)
 {
@@ -179,7 +179,7 @@ __attribute__((unused)) static void syn_reserved(struct syn *s, int64_t at, int6
             (long long)bytes);
 }
 
-/* Commits, opens and reports; the caller frees with syn_close. */
+/* Commits, opens and makes the report; the caller frees it with syn_close. */
 __attribute__((unused)) static struct result_report *syn_report(struct syn *s, const struct run_options *options)
 {
     static const struct run_options everything = {.all = true};

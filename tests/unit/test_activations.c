@@ -1,4 +1,4 @@
-/* Activations held against published figures, and against PyTorch's own counters. */
+/* Activations, compared with published figures and with PyTorch's own counters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #define MIB 1048576.0
 #define LENGTH(a) (sizeof(a) / sizeof *(a))
 
-/* As printed: the figure, rounded to the digits that were printed. */
+/* Compares with a printed figure, rounded to its number of digits. */
 static void printed(double bytes, double unit, int digits, double figure)
 {
     char ours[32], theirs[32];
@@ -47,7 +47,7 @@ static double korthikanti_layer(enum korthikanti form, double s, double b, doubl
     return 2 * sbh;
 }
 
-/* Korthikanti et al. 2022, table 3's configurations with their formulas: GiB of a layer and of all of them. */
+/* The configurations of table 3 of Korthikanti et al. 2022 with their formulas: GiB of one layer and of all layers. */
 static void test_korthikanti(void **state)
 {
     static const struct {
@@ -69,7 +69,7 @@ static void test_korthikanti(void **state)
             printed(one, GIB, 4, models[i].figures[f][0]);
             printed(one * models[i].layers, GIB, 2, models[i].figures[f][1]);
         }
-    /* without parallelism the forms are one, 34 + 5as/h; selective is the same without the scores */
+    /* without parallelism the formulas are the same, 34 + 5as/h; selective is the same without the scores */
     assert_true(korthikanti_layer(KORTHIKANTI_TP, 2048, 1, 6144, 64, 1) ==
                 korthikanti_layer(KORTHIKANTI_TP_SP, 2048, 1, 6144, 64, 1));
     assert_true(korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 2048, 1, 6144, 64, 8) == 2048 * 6144 * 13.0);
@@ -105,7 +105,7 @@ static void plan_of(const struct given *g, struct model *m, struct plan *p)
     }
 }
 
-/* The sum of what comes and goes in a step: not the weights and the optimizer's states. */
+/* The sum of what is allocated and freed within a step: without the weights and the optimizer's states. */
 static struct estimate_interval sum_of(const struct plan *p, unsigned phases)
 {
     static struct estimate_result r;
@@ -134,8 +134,8 @@ static struct estimate_interval pass_of(const struct plan *p)
     return larger(sum_of(p, IN_PHASE(FORWARD)), sum_of(p, IN_PHASE(BACKWARD)));
 }
 
-/* Bytes over the step's begin at the highest moment of the second step: torch.cuda.max_memory_allocated,
- * PyTorch 2.11, transformers 5.23, torchvision 0.26, on the simulated H100 (tests/torch/estimate_measure.py). */
+/* Bytes above those at the step's begin, at the peak of the second step: torch.cuda.max_memory_allocated, PyTorch 2.11,
+ * transformers 5.23, torchvision 0.26, on the simulated H100 (tests/torch/estimate_measure.py). */
 static const struct measured {
     struct given given;
     double peak;
@@ -204,10 +204,10 @@ static void test_measured(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* A plain GPT without dropout, whose loss is cross_entropy of the logits as they are (tests/torch/gpt.py in GPT-2's
- * size): max_memory_allocated less weights, states and 65 MiB of cuBLAS's workspaces is that of fused layers and a
- * fused loss. Under autocast each logit costs 10 bytes then: log-probabilities in 16 bits and in float32, and one
- * float32 gradient. */
+/* A plain GPT without dropout, whose loss is the cross_entropy of the unchanged logits (tests/torch/gpt.py in GPT-2's
+ * size): max_memory_allocated minus weights, states and 65 MiB of cuBLAS's workspaces is the estimate with fused layers
+ * and a fused loss. Under autocast, each logit then takes 10 bytes: log-probabilities in 16 bits and in float32, and
+ * one float32 gradient. */
 static void test_bare_cross_entropy(void **state)
 {
     static const struct measured plain[] = {
@@ -227,8 +227,8 @@ static void test_bare_cross_entropy(void **state)
     }
 }
 
-/* Gradients of an earlier pass are there: those of this one are made beside them, and go. Peaks over the weights
- * in the second pass before a step, measured as above. */
+/* Gradients of an earlier pass exist: those of this pass are made in addition and freed. Peaks above the weights in the
+ * second pass before a step, measured as above. */
 static void test_accumulated(void **state)
 {
     static const struct measured passes[] = {
@@ -237,7 +237,7 @@ static void test_accumulated(void **state)
         {{"llama-3.2-1b", "bf16", FLASH, NONE, 1, 512, 0, 0}, 4093.8 * MIB},
         {{"mistral-7b", "bf16", FLASH, NONE, 1, 1024, 0, 0}, 20561.8 * MIB},
     };
-    double workspaces = 64 * MIB; /* of cuBLAS, which came since the weights */
+    double workspaces = 64 * MIB; /* cuBLAS's, allocated after the weights */
 
     (void)state;
     for (size_t i = 0; i < LENGTH(passes); i++) {
@@ -251,7 +251,7 @@ static void test_accumulated(void **state)
     }
 }
 
-/* One layer of GPT-2 in pure 16 bits and in float32, added up from autograd's saved tensors. */
+/* One layer of GPT-2 in pure 16 bits and in float32: the sum of autograd's saved tensors. */
 static void test_saved_tensors(void **state)
 {
     struct given g = {"gpt2", "fp32", PLAN_ATTENTION_FLASH, PLAN_CHECKPOINT_NONE, 2, 512, 0, 0};
@@ -264,7 +264,7 @@ static void test_saved_tensors(void **state)
     plan_of(&g, &m, &p);
     struct estimate_act_sizes z = estimate_act_sizes_of(&p, ACT_EAGER);
     estimate_act_layer(&p, &z, false, &tape);
-    /* two norms and what is read after them, q k v, k and v of the cache, output and logsumexp, five tensors of 4h, two
+    /* two norms and the tensors after them, q k v, k and v of the cache, output and logsumexp, five tensors of 4h, two
      * masks */
     assert_true(estimate_act_saved(&tape) ==
                 tokens * (2 * (4 * h + 8) + 2 * 4 * h + 6 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
@@ -282,8 +282,8 @@ static void test_saved_tensors(void **state)
     model_free(&m);
 }
 
-/* What the end of forward has more with create_selective_checkpoint_contexts and torchtitan's policy than with each
- * layer checkpointed as a whole: torch.cuda.memory_allocated, PyTorch 2.11 on the simulated H100
+/* How much more is kept at the end of forward with create_selective_checkpoint_contexts and torchtitan's policy than
+ * with full checkpointing of each layer: torch.cuda.memory_allocated, PyTorch 2.11 on the simulated H100
  * (tests/torch/estimate_measure.py). Six layers each; the allocator rounds. */
 static void test_kept_of_operations(void **state)
 {
@@ -334,7 +334,7 @@ static void test_kept_of_operations(void **state)
     }
 }
 
-/* A row of products, with and without biases, of known choice. */
+/* A sequence of products, with and without biases, and which of them are kept. */
 static void test_which_operations(void **state)
 {
     struct given g = {"llama-3-8b", "bf16", FLASH, PLAN_CHECKPOINT_SELECTIVE_OP, 1, 4096, 0, 0};
@@ -349,10 +349,10 @@ static void test_which_operations(void **state)
     estimate_act_kept(&p, &z, false, &kept); /* q, v, gate, down; attention and its logarithms */
     assert_true(kept.sum == t * (2 * (h + kv + f + h + h) + 4 * 32) && kept.whole == t * 2 * h);
     assert_true(kept.again == h * kv + h * h + h * f && estimate_act_recomputed(&p) == 32 * kept.again);
-    z = estimate_act_sizes_of(&p, ACT_FUSED); /* nothing reads what leaves the layer */
+    z = estimate_act_sizes_of(&p, ACT_FUSED); /* the layer's output is not read by the layer */
     estimate_act_kept(&p, &z, false, &kept);
     assert_true(kept.sum == t * (2 * (h + kv + f + h) + 4 * 32) && kept.whole == 0);
-    p.precision = estimate_precision("fp8"); /* torchao's products one and all; Transformer Engine's none */
+    p.precision = estimate_precision("fp8"); /* all of torchao's products; none of Transformer Engine's */
     for (enum estimate_act_variant variant = ACT_EAGER; variant <= ACT_PADDED; variant++) {
         z = estimate_act_sizes_of(&p, variant);
         estimate_act_kept(&p, &z, false, &kept);
@@ -363,7 +363,7 @@ static void test_which_operations(void **state)
     assert_true(kept.sum == t * (2 * h + 4 * 32));
     model_free(&m);
 
-    g.model = "qwen2.5-7b"; /* q, k, v have biases; out and up, then, are the first and third without */
+    g.model = "qwen2.5-7b"; /* q, k, v have biases; so out and up are the first and third without */
     g.precision = "bf16";
     plan_of(&g, &m, &p);
     h = 3584, kv = 512, f = 18944;
@@ -372,7 +372,7 @@ static void test_which_operations(void **state)
     assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + f) + 4 * 28));
     model_free(&m);
 
-    g.model = "mixtral-8x7b"; /* experts' grouped products are computed again, the router's does not count */
+    g.model = "mixtral-8x7b"; /* the experts' grouped products are computed again; the router's does not count */
     plan_of(&g, &m, &p);
     h = 4096, kv = 1024, f = 14336;
     z = estimate_act_sizes_of(&p, ACT_EAGER);
@@ -402,7 +402,7 @@ static void test_properties(void **state)
                 plan_of(&g, &m, &p);
                 struct estimate_interval none = sum_of(&p, IN_PHASE(FORWARD)), other;
 
-                p.batch = 8; /* what there is of activations is twice as much */
+                p.batch = 8; /* all activations are twice as large */
                 other = sum_of(&p, IN_PHASE(FORWARD));
                 assert_true(other.likely > none.likely && other.likely <= 2 * none.likely);
                 p.batch = 4;
@@ -429,7 +429,7 @@ static void test_parallel(void **state)
 
     (void)state;
     plan_of(&g, &m, &p);
-    for (unsigned tp = 2; tp <= 8; tp *= 2) { /* more of it never needs more */
+    for (unsigned tp = 2; tp <= 8; tp *= 2) { /* larger values never need more */
         p.gpus = p.tp = tp;
         double now = sum_of(&p, IN_PHASE(FORWARD)).likely;
         assert_true(now < last);
@@ -443,7 +443,7 @@ static void test_parallel(void **state)
     p.pp = p.gpus = 8;
     p.accumulation = 16;
     assert_true(estimate_act_in_flight(&p, 0) == 8 && estimate_act_in_flight(&p, 7) == 1);
-    p.accumulation = 4; /* never more than there are */
+    p.accumulation = 4; /* never more than exist */
     assert_true(estimate_act_in_flight(&p, 0) == 4);
     p.accumulation = 16;
     p.interleave = 2; /* 8 (1 + 7/16) */

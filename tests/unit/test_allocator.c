@@ -1,4 +1,4 @@
-/* PyTorch's segments and blocks joined: pools, streams, pending frees, flushes and retries. */
+/* PyTorch's segments and blocks together: pools, streams, pending frees, flushes and retries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void pools_and_streams(void **state_)
     block(&w, BASE, 8 * SYN_MIB, 11, SYN_LIVE, 0);
     block(&w, BASE + 10 * SYN_MIB, 3 * SYN_MIB, 12, SYN_LIVE, 0);
     segment(&w, BASE + (1 << 30), 2 * SYN_MIB, 20, SYN_LIVE);
-    block(&w, BASE + (1 << 30), 512, 21, 5, 0xaa); /* shows whose the segment is, and is freed */
+    block(&w, BASE + (1 << 30), 512, 21, 5, 0xaa); /* shows which pool the segment belongs to, and is freed */
     segment(&w, BASE + (2LL << 30), 20 * SYN_MIB, 30, SYN_LIVE);
     row(&w, GS_LAYER_TENSOR, GS_SPACE_POOL, BASE + (2LL << 30), 4 * SYN_MIB, 31, SYN_LIVE, 0xaa, w.block);
     row(&w, GS_LAYER_DEVICE, GS_SPACE_DEVICE, BASE + (3LL << 30), 64 * SYN_MIB, 40, SYN_LIVE, 0,
@@ -123,7 +123,7 @@ static void pools_and_streams(void **state_)
     syn_end(&w.s);
 }
 
-/* A hole that goes on from one piece of an expandable segment into the next, and a block that lies across. */
+/* A hole that continues from one piece of an expandable segment into the next, and a block across both. */
 static void expandable(void **state_)
 {
     (void)state_;
@@ -138,7 +138,7 @@ static void expandable(void **state_)
                 (long long)id, (long long)(BASE + i * 20 * SYN_MIB), (long long)(20 * SYN_MIB), 10 + i,
                 (long long)w.segment);
     }
-    block(&w, BASE, 50 * SYN_MIB, 20, 10, 0xbb); /* lies in all pieces, and goes */
+    block(&w, BASE, 50 * SYN_MIB, 20, 10, 0xbb); /* lies across all pieces, and is freed */
     block(&w, BASE, 4 * SYN_MIB, 40, SYN_LIVE, 0xbb);
     block(&w, BASE + 35 * SYN_MIB, 10 * SYN_MIB, 41, SYN_LIVE, 0xbb);
     struct result_report *r = syn_report(&w.s, NULL);
@@ -173,13 +173,13 @@ static void pending_frees(void **state_)
     syn_reserved(&w.s, 5, 20 * SYN_MIB);
     int64_t caller = syn_native(&w.s, w.train, C10, 100), reports = syn_native(&w.s, caller, C10, 101);
     int64_t inserts = syn_native(&w.s, caller, C10, 102), event = syn_native(&w.s, inserts, C10, 103);
-    int64_t other = syn_native(&w.s, w.train, C10, 104); /* an event of the program's own */
+    int64_t other = syn_native(&w.s, w.train, C10, 104); /* an event of the program itself */
     segment(&w, BASE, 20 * SYN_MIB, 10, SYN_LIVE);
     int64_t waits = block(&w, BASE, 2 * SYN_MIB, 11, 10, 0);
     int64_t waited = block(&w, BASE + 4 * SYN_MIB, 2 * SYN_MIB, 12, 10, 0);
     int64_t free_now = block(&w, BASE + 8 * SYN_MIB, 2 * SYN_MIB, 13, 10, 0);
     pending(&w, waits, 21, 25, 1, event, reports);
-    pending(&w, waits, 21, 0, 2, event, reports); /* it waits for two */
+    pending(&w, waits, 21, 0, 2, event, reports); /* it waits for two events */
     pending(&w, waited, 22, 26, 3, event, reports);
     pending(&w, free_now, 23, 0, 4, other, reports);
     block(&w, BASE + 12 * SYN_MIB, SYN_MIB, 30, SYN_LIVE, 0);
@@ -193,7 +193,7 @@ static void pending_frees(void **state_)
     syn_end(&w.s);
 }
 
-/* Without native frames nothing shows whose the event is. */
+/* Without native frames it is unknown who made the event. */
 static void pending_unknown(void **state_)
 {
     (void)state_;
@@ -248,7 +248,7 @@ static void streams_that_disagree(void **state_)
     syn_end(&w.s);
 }
 
-/* Nobody has so many; a file may say so. */
+/* More than anybody has; a damaged file may contain them. */
 static void very_many_streams(void **state_)
 {
     (void)state_;
@@ -320,7 +320,7 @@ static void flushes(void **state_)
     syn_end(&w.s);
 }
 
-/* Now and then, or what was not needed again: that was right. */
+/* Rarely, or memory that was not needed again: these flushes were right. */
 static void right_flushes(void **state_)
 {
     (void)state_;
@@ -396,7 +396,7 @@ static void retries(void **state_)
     assert_int_equal(r->retries_n, 1);
     assert_true(fabs(r->retries[0].blocked_s - 3e-3) < 1e-9);
     assert_int_equal(r->retries[0].freed_bytes, 20 * SYN_MIB);
-    assert_int_equal(r->flushes_n, 0); /* what a retry gives back is no flush of its own */
+    assert_int_equal(r->flushes_n, 0); /* memory that a retry releases does not count as a separate flush */
     assert_int_equal(state(r, ALLOCATOR_MOMENT_OOM)->reserved, 20 * SYN_MIB);
     syn_close(r);
     syn_end(&w.s);

@@ -31,7 +31,7 @@ static void every_row_has_a_name_and_a_wrapper(void **state)
     assert_null(gs_apis[GS_API_NONE].name);
 }
 
-/* Also: two rows of one name have no version in common, or the second would not be found. */
+/* Also: two rows of one name must have no version in common, otherwise the second would not be found. */
 static bool found_in_each_version(int row)
 {
     bool found = gs_api_known(gs_apis[row].name);
@@ -78,7 +78,7 @@ static void *look_up_everything(void *failed)
     return NULL;
 }
 
-static void threads_may_be_the_first_to_ask(void **state)
+static void threads_may_look_up_first(void **state)
 {
     pthread_t thread[8];
     int failed[8] = {0};
@@ -124,7 +124,7 @@ static void a_runtime_is_known_by_its_versions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_may_be_the_first_to_ask), /* first: it fills the table */
+        cmocka_unit_test(threads_may_look_up_first), /* must run first: it fills the table */
         cmocka_unit_test(every_row_has_a_name_and_a_wrapper), cmocka_unit_test(every_name_is_found_and_is_unique),
         cmocka_unit_test(only_exact_names_are_found),         cmocka_unit_test(the_real_dlsym_is_the_c_librarys),
         cmocka_unit_test(a_runtime_is_known_by_its_versions),

@@ -11,7 +11,7 @@
 #define LIBTORCH "/usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so"
 enum { MAIN = 2, OTHER = 3, AUTOGRAD = 4 };
 
-struct calls { /* two lines of a script that call backward(), as the gradient of the loss is made */
+struct calls { /* two lines of a script that call backward(), and one that creates the gradient of the loss */
     int64_t main, line[2], ones[2];
 };
 
@@ -32,7 +32,7 @@ static struct calls start(struct syn *s)
     return c;
 }
 
-/* From `at` to `end` ms, -1 for ever. */
+/* From `at` to `end` ms; -1: never freed. */
 static void block(struct syn *s, int thread, int at, int end, int64_t bytes, int64_t stack)
 {
     syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
@@ -43,7 +43,7 @@ static void block(struct syn *s, int thread, int at, int end, int64_t bytes, int
                                     .stack = stack});
 }
 
-/* The place of the one stack with so many bytes live at the peak. */
+/* The place of the only stack with that many bytes live at the peak. */
 static const struct result_by_stack *of_bytes(const struct result_report *r, int64_t bytes)
 {
     const struct result_peak *p = syn_peak(r, RUN_SERIES_TENSOR);
@@ -67,8 +67,8 @@ static void test_while_the_gradient_of_the_loss_lives(void **state)
     block(&s, MAIN, 12, 20, 512, c.ones[1]);
     block(&s, AUTOGRAD, 13, -1, 128, 0);
     block(&s, AUTOGRAD, 14, -1, 128, 0);
-    block(&s, OTHER, 15, -1, 32, 0);    /* nobody knows what that thread is */
-    block(&s, AUTOGRAD, 25, -1, 15, 0); /* nobody is in backward */
+    block(&s, OTHER, 15, -1, 32, 0);    /* the kind of that thread is unknown */
+    block(&s, AUTOGRAD, 25, -1, 15, 0); /* no backward pass is running */
     block(&s, MAIN, 30, 40, 4096, c.main);
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(of_bytes(r, 64)->stack.site.line, 30);
@@ -90,7 +90,7 @@ static void test_two_threads_in_backward_at_once(void **state)
     block(&s, MAIN, 2, 20, 512, c.ones[0]);
     block(&s, AUTOGRAD, 3, -1, 64, 0);
     block(&s, OTHER, 5, 10, 512, c.ones[1]);
-    block(&s, AUTOGRAD, 6, -1, 128, 0); /* one's or the other's */
+    block(&s, AUTOGRAD, 6, -1, 128, 0); /* ambiguous between the two */
     block(&s, AUTOGRAD, 12, -1, 8, 0);
     block(&s, OTHER, 30, 35, 512, c.ones[1]);
     block(&s, AUTOGRAD, 31, -1, 256, 0);
@@ -103,7 +103,7 @@ static void test_two_threads_in_backward_at_once(void **state)
     syn_end(&s);
 }
 
-/* The traceback holds the gradient; the thread goes on elsewhere. */
+/* The traceback keeps the gradient alive; the thread continues elsewhere. */
 static void test_after_an_exception(void **state)
 {
     (void)state;
@@ -122,8 +122,8 @@ static void test_after_an_exception(void **state)
     syn_end(&s);
 }
 
-/* A loss of several tensors has several gradients; the first may go before backward ends. What is made
- * inside backward by its own thread does not end it. */
+/* The loss consists of several tensors, so there are several gradients; the first may be freed before backward ends.
+ * Allocations inside backward by its own thread do not end it. */
 static void test_several_outputs(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void test_the_operation(void **state)
     syn_end(&s);
 }
 
-/* A Function's own backward runs Python on autograd's thread: its line stays, with its caller. */
+/* A Function's own backward runs Python on autograd's thread: its line is kept, with its caller. */
 static void test_python_on_autograds_thread(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void test_failures_copies_and_waits(void **state)
     assert_int_equal(r->syncs[0].site.line, 30);
     struct run *run = r->run;
     report_free(r);
-    char error[256]; /* another look at the same run */
+    char error[256]; /* the same run, opened again */
     struct result_report *again = report_build(run, NULL, error, sizeof error);
     assert_non_null(again);
     assert_int_equal(again->ooms[0].stack.site.line, 30);

@@ -1,5 +1,5 @@
-/* Why a category differs from its estimate: each sentence on the figures that imply it, and none that they
- * do not; and the rows of a whole report. */
+/* Why a category differs from its estimate: each sentence for the figures that imply it, and for no others; and the
+ * rows of a whole report. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 MB */
     int64_t peak[RESULT_CATEGORIES_N], most[RESULT_CATEGORIES_N];
     double per_parameter;   /* of the weights' estimate; 0: 4 */
-    double casts, expected; /* expected: of the category that is asked about */
+    double casts, expected; /* expected: of the category in question */
     int64_t buckets, in_step;
     uint64_t in_step_blocks, blocks;
     size_t ranks;
@@ -182,7 +182,7 @@ static const struct result_budget_row *row_of(const struct result_budget *b, enu
     return NULL;
 }
 
-/* The peak is in forward, where the gradients of the step before are freed already. */
+/* The peak is in forward, when the gradients of the previous step have been freed. */
 static void test_rows_of_a_report(void **state)
 {
     (void)state;
@@ -246,7 +246,7 @@ static void test_nothing_recognised(void **state)
     syn_end(&s);
 }
 
-/* A rank on a GPU of its own: weights to move there, states of so many MB. */
+/* A rank on its own GPU: weights to move there, and so many MB of states. */
 static void rank(struct syn *s, int number, int64_t states)
 {
     char name[32];
@@ -278,7 +278,7 @@ static void rank(struct syn *s, int number, int64_t states)
     memcpy(s->path, first, sizeof first);
 }
 
-/* Each beside what one of the GPUs needs; the fullest stands for all. */
+/* Each rank is compared with the need of one GPU; the fullest one represents all. */
 static void test_each_rank(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* How often places wait over the program's steps, and which of them are accused: on a GPU by time,
- * on a simulated one by count. */
+/* How often places wait in relation to the program's steps, and which of them are reported: on a GPU by time, on a
+ * simulated one by count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static void tensor(struct syn *s, int64_t stack, int64_t at)
                                     .stack = stack});
 }
 
-/* Steps of 5 ms from 200 ms on; every 100th is followed by 100 ms of evaluation. */
+/* Steps of 5 ms, beginning at 200 ms; every 100th is followed by 100 ms of evaluation. */
 static struct result_report *train(struct syn *s, const char *gpu)
 {
     struct lines l;
@@ -131,12 +131,12 @@ static void test_by_time(void **state)
     check_phases(r);
     assert_true(at_line(r, 12)->matters && at_line(r, 12)->advice);     /* 0.5 of 5 ms */
     assert_false(at_line(r, 13)->matters || at_line(r, 13)->advice);    /* 1 us of 5 ms */
-    assert_true(fabs(at_line(r, 12)->pace.steady_share - 0.1) < 0.002); /* evaluation left out */
+    assert_true(fabs(at_line(r, 12)->pace.steady_share - 0.1) < 0.002); /* without the evaluation */
     assert_true(at_line(r, 15)->matters);                               /* every 2nd step, 2.5 % of the time */
     for (int line = 14; line <= 40; line += line == 14 ? 6 : 10) {      /* 14, 20, 30, 40 */
         assert_false(at_line(r, line)->matters || at_line(r, line)->advice);
     }
-    assert_int_equal(r->syncs[0].site.line, 12); /* what matters, though others took longer */
+    assert_int_equal(r->syncs[0].site.line, 12); /* what matters comes first, though others took longer */
     syn_close(r);
     syn_end(&s);
 }

@@ -1,4 +1,4 @@
-/* The calibration file: what is kept of runs, what estimates make of it, and files that are none. */
+/* The calibration file: what is stored about runs, how estimates use it, and invalid files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +82,7 @@ static void test_a_run_counts_once(void **state)
         estimate_calibration_add(&c, &r);
     }
     assert_int_equal(c.rows_n, CALIBRATION_ROWS_MAX);
-    assert_string_equal(c.rows[0].run, "run 10"); /* the oldest went */
+    assert_string_equal(c.rows[0].run, "run 10"); /* the oldest was dropped */
     estimate_calibration_free(&c);
 }
 
@@ -144,7 +144,7 @@ static void test_scales_what_it_learned(void **state)
 /* --- files --------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *text, *why; /* why NULL: it can be read */
+    const char *text, *why; /* why NULL: the file is valid */
 } files[] = {
     {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": []}", NULL},
     {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"more\": {}, \"runs\": [{\"run\": \"a\", \"new\": 7}]}", NULL},
@@ -217,7 +217,7 @@ static void test_what_is_written_is_read(void **state)
     estimate_calibration_free(&again);
     assert_true(estimate_calibration_delete("test", path));
     assert_true(access(path, F_OK) != 0);
-    assert_true(estimate_calibration_delete("test", path)); /* there is none: it is forgotten */
+    assert_true(estimate_calibration_delete("test", path)); /* there is none: it counts as deleted */
     assert_true(estimate_calibration_load("test", path, &again, &code));
     assert_int_equal(again.rows_n, 0);
     estimate_calibration_free(&again);

@@ -1,4 +1,4 @@
-/* Waits and transfers by line: patterns, thresholds, and what is left alone. */
+/* Waits and transfers by line: patterns, thresholds, and what is not reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void test_item_and_cpu(void **state)
     assert_string_equal(w->api, "cudaStreamSynchronize");
     w = wait_at(r, 20, ".cpu()");
     assert_true(fabs(w->blocked_s - 0.1001) < 1e-9);
-    assert_int_equal(r->syncs_n, 2); /* the copies are part of them */
+    assert_int_equal(r->syncs_n, 2); /* the copies are included in them */
     syn_close(r);
     syn_end(&s);
 }
@@ -107,7 +107,7 @@ static void test_a_copy_that_nothing_waits_for(void **state)
                                    .stack = train});
     syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 9, train);        /* another thread's copy, on another stream */
     syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 2, SYN_MS, 7, train); /* the first one, later */
-    syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 4, SYN_MS, 7, train); /* and no more */
+    syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 4, SYN_MS, 7, train); /* and no other */
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->syncs_n, 2);
     assert_int_equal(wait_at(r, 10, NULL)->count, 3);
@@ -142,7 +142,7 @@ static void test_copies_that_wait(void **state)
                                        .at = at + 3 * SYN_MS,
                                        .blocked = SYN_MS / 2,
                                        .stack = async});
-        for (int j = 0; j < 12; j++) { /* fewer are what any step copies */
+        for (int j = 0; j < 12; j++) { /* any step has this few copies */
             syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
                                            .host_memory = GS_HOSTMEM_PAGEABLE,
                                            .bytes = 512,
@@ -154,7 +154,7 @@ static void test_copies_that_wait(void **state)
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(wait_at(r, 30, "blocking copy to the GPU")->kind, GS_SYNC_IMPLICIT);
     assert_true(wait_at(r, 40, "asynchronous copy of pageable memory")->matters);
-    assert_int_equal(r->syncs_n, 2); /* copies up to 64 KiB are staged, and the call returns */
+    assert_int_equal(r->syncs_n, 2); /* copies up to 64 KiB are staged, so the call returns */
     const struct result_transfer *t = transfer_at(r, 30);
     assert_int_equal(t->pinned, 0);
     assert_int_equal(t->bytes, STEPS * 4 * SYN_MIB);
@@ -165,7 +165,7 @@ static void test_copies_that_wait(void **state)
     syn_end(&s);
 }
 
-static void test_what_is_left_alone(void **state)
+static void test_lines_that_are_not_reported(void **state)
 {
     (void)state;
     struct syn s;
@@ -234,7 +234,7 @@ int main(void)
         cmocka_unit_test(test_item_and_cpu),
         cmocka_unit_test(test_a_copy_that_nothing_waits_for),
         cmocka_unit_test(test_copies_that_wait),
-        cmocka_unit_test(test_what_is_left_alone),
+        cmocka_unit_test(test_lines_that_are_not_reported),
         cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

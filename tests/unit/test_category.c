@@ -1,4 +1,4 @@
-/* What tensors are: each rule on rows made by hand, what is freed after the end, and the sums. */
+/* Categories of tensors: each rule on rows made by hand, tensors freed after the end, and the sums. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,7 @@ static void test_each_rule(void **state)
         all += (int64_t)1 << (20 + i);
         by_category[cases[i].category] += (int64_t)1 << (20 + i);
     }
-    block(&s, 900, 1, p.main, 901, p.main); /* the last allocation comes long after */
+    block(&s, 900, 1, p.main, 901, p.main); /* the last allocation is long after */
     struct result_report *r = syn_report(&s, NULL);
     const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
     assert_int_equal(peak->bytes, all);
@@ -124,8 +124,8 @@ static void test_each_rule(void **state)
     syn_end(&s);
 }
 
-/* Moved and converted: what the conversion frees was never used, unless a pass ran before it. */
-static void test_a_move_tells_by_the_passes_since_the_one_before(void **state)
+/* Moved and converted: what the conversion frees was never used, unless a pass ran before. */
+static void test_a_move_is_judged_by_the_passes_since_the_previous_one(void **state)
 {
     (void)state;
     struct syn s;
@@ -148,8 +148,8 @@ static void test_a_move_tells_by_the_passes_since_the_one_before(void **state)
     syn_end(&s);
 }
 
-/* After the last allocation: what backward's thread frees before backward returns was temporary,
- * what the tear-down frees had stayed. */
+/* After the last allocation: what backward's thread frees before backward returns was temporary; what the shutdown
+ * frees had been kept. */
 static void test_the_end_of_the_last_backward_is_not_the_tear_down(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void test_the_end_of_the_last_backward_is_not_the_tear_down(void **state)
     block(&s, 1, 64, p.backward, 20, p.backward);
     block(&s, 2, 128, p.backward, 15, 0);
     block(&s, 3, 256, p.backward, 500, 0);
-    block(&s, 4, 512, p.own, 600, p.main); /* a module's end: the script's last line */
+    block(&s, 4, 512, p.own, 600, p.main); /* at the end of the module: the script's last line */
     struct result_report *r = syn_report(&s, NULL);
     const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
     assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_TEMPORARIES], 64 + 128);
@@ -170,7 +170,7 @@ static void test_the_end_of_the_last_backward_is_not_the_tear_down(void **state)
     syn_end(&s);
 }
 
-/* The innermost counts: a forward pass that is run again inside backward is one. */
+/* The innermost one counts: a forward pass that is repeated inside backward is a forward pass. */
 static void test_forward_inside_backward(void **state)
 {
     (void)state;
@@ -198,10 +198,10 @@ static void test_what_was_live_at_a_failure(void **state)
     syn_device(&s, 0, SYN_GIB, SYN_GIB);
     struct program p = make(&s);
     block(&s, 1, 64, p.moved, -1, 0);
-    block(&s, 2, 4096, p.forward, 3, p.forward); /* the peak; gone when it failed */
+    block(&s, 2, 4096, p.forward, 3, p.forward); /* at the peak; freed before the failure */
     block(&s, 4, 32, p.forward, 30, p.main);
     for (int at = 5; at < 8; at++) {
-        block(&s, at, 16, p.main, at + 1, p.main); /* block 4 outlives the one before it by these */
+        block(&s, at, 16, p.main, at + 1, p.main); /* block 4 outlives the previous one by these */
     }
     syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
                                  .fatal = 1,
@@ -237,8 +237,8 @@ static int64_t at_failure(const struct result_report *r, enum result_category ca
     return r->ooms[0].by_category.bytes[category];
 }
 
-/* The first pass, so that no earlier one shows when its blocks would be freed: as many gradients as
- * there are parameters of the size. PyTorch's large blocks may be a little larger than asked for. */
+/* The first pass, so no earlier one shows when its blocks would be freed: they are gradients if there are as many as
+ * parameters of that size. PyTorch's large blocks may be a little larger than requested. */
 static void test_a_first_backward_that_failed(void **state)
 {
     (void)state;
@@ -249,14 +249,14 @@ static void test_a_first_backward_that_failed(void **state)
     block(&s, 1, 4096, p.moved, -1, 0);
     block(&s, 2, 4096, p.moved, 700, 0);
     block(&s, 3, 40 * SYN_MIB, p.moved, 700, 0);
-    block(&s, 4, 100, p.forward, 600, p.main); /* freed as the exception went up */
+    block(&s, 4, 100, p.forward, 600, p.main); /* freed while the exception propagated */
     for (int i = 0; i < 3; i++) {
         block(&s, 5 + i, 4096, p.backward, 500, 0);
     }
     block(&s, 8, 40 * SYN_MIB + 600000, p.backward, 500, 0);
     block(&s, 9, 5 * SYN_MIB, p.backward, 500, 0);
     failure(&s, 10, p.backward);
-    block(&s, 400, 1, p.main, 401, p.main); /* what handles the exception allocates, too */
+    block(&s, 400, 1, p.main, 401, p.main); /* the exception's handler also allocates */
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(at_failure(r, RESULT_CATEGORY_PARAMETERS), 2 * 4096 + 40 * SYN_MIB);
     assert_int_equal(at_failure(r, RESULT_CATEGORY_GRADIENTS), 2 * 4096 + 40 * SYN_MIB + 600000);
@@ -266,8 +266,8 @@ static void test_a_first_backward_that_failed(void **state)
     syn_end(&s);
 }
 
-/* Later ones: what the same call path's became; but not of what has outlived them all, which a pause of
- * the machine does not do. */
+/* Later passes: the same category as earlier blocks of that call path, unless the block has outlived all of them. A
+ * pause of the machine does not count as outliving. */
 static void test_a_later_backward_that_failed(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void test_a_later_backward_that_failed(void **state)
     syn_process(&s, "r", 1, SYN_S, 1);
     struct program p = make(&s);
     int64_t other = syn_python(&s, p.backward, "inner", "/home/u/ops.py", 3);
-    block(&s, 1, 4096, other, -1, 0); /* kept from the first pass on */
+    block(&s, 1, 4096, other, -1, 0); /* kept since the first pass */
     for (int at = 10; at < 100; at += 20) {
         block(&s, at, 4096, p.backward, at + 10, p.zero);
         block(&s, at + 1, 4096, other, at + 2, 0);
@@ -301,7 +301,7 @@ static void test_a_later_backward_that_failed(void **state)
 static void test_an_optimizer_step_that_failed(void **state)
 {
     (void)state;
-    for (int sets_up = 0; sets_up < 2; sets_up++) { /* where no state was seen set up, it may be state */
+    for (int sets_up = 0; sets_up < 2; sets_up++) { /* if no setup of states was observed, it may be a state */
         struct syn s;
         syn_start(&s);
         syn_process(&s, "r", 1, SYN_S, 1);
@@ -317,7 +317,7 @@ static void test_an_optimizer_step_that_failed(void **state)
     }
 }
 
-/* A failure that the program handled is no evidence for what came later. */
+/* A failure that the program handled is no evidence for later allocations. */
 static void test_a_failure_that_was_no_end(void **state)
 {
     (void)state;
@@ -335,7 +335,7 @@ static void test_a_failure_that_was_no_end(void **state)
     syn_end(&s);
 }
 
-/* Weights outside of modules: as many as have optimizer state, of which each has two. */
+/* Weights outside of modules: as many as have optimizer states, of which each weight has two. */
 static void test_weights_that_no_module_holds(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void test_weights_that_no_module_holds(void **state)
     syn_process(&s, "r", 1, SYN_S, 1);
     struct program p = make(&s);
     int64_t second = syn_python(&s, p.step, "Adam._init_group", TORCH "optim/adam.py", 6);
-    for (int i = 0; i < 4; i++) { /* two of them something else */
+    for (int i = 0; i < 4; i++) { /* two of them are something else */
         block(&s, 1 + i, 4096, p.main, -1, 0);
     }
     block(&s, 5, 512, p.load, -1, 0);
@@ -363,7 +363,7 @@ static void test_weights_that_no_module_holds(void **state)
     syn_end(&s);
 }
 
-/* Outputs in a list: an activation does not outlive two steps. */
+/* Outputs in a list: an activation does not live longer than two steps. */
 static void test_kept_from_forward_for_several_steps(void **state)
 {
     (void)state;
@@ -382,7 +382,7 @@ static void test_kept_from_forward_for_several_steps(void **state)
     const struct result_category_share *kept = share_of(peak, "made in forward and kept for several steps");
     assert_non_null(kept);
     assert_true(category_outlives_steps(kept->rule));
-    assert_int_equal(kept->count, 8); /* all but this step's and the last one's */
+    assert_int_equal(kept->count, 8); /* all except those of this step and the previous one */
     const struct result_category_share *rest = share_of(peak, "made in forward and not freed in it");
     assert_int_equal(rest->count, 2);
     syn_close(r);
@@ -409,7 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_rule),
-        cmocka_unit_test(test_a_move_tells_by_the_passes_since_the_one_before),
+        cmocka_unit_test(test_a_move_is_judged_by_the_passes_since_the_previous_one),
         cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
         cmocka_unit_test(test_forward_inside_backward),
         cmocka_unit_test(test_what_was_live_at_a_failure),

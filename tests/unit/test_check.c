@@ -1,4 +1,4 @@
-/* Limits as people type them, in arguments and in a file; sentences. */
+/* Limits as users type them, in arguments and in a file; sentences. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -149,7 +149,7 @@ static void test_file(void **state)
     const char *small[] = {"small.db", NULL};
     assert_false(check_limits_has(&limits, GATE_SYNCS, small));
     assert_true(check_limits_has(&limits, GATE_PEAK, small));
-    /* the command line comes last, and wins */
+    /* the command line is added last, so it overrides */
     check_limits_add(&limits, &(struct check_limit_entry){.gate = GATE_PEAK, .device = -1, .limit = {.value = 7}});
     assert_true(found(GATE_PEAK, "run.db", 1) == 7);
     assert_true(read_text("\xef\xbb\xbfno-leaks = true\nno-leaks = false\nallow-incomplete = true\n"));

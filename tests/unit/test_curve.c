@@ -1,4 +1,4 @@
-/* The curve of gpuspy top: levels from changes, and when a growth is certain. */
+/* gpuspy top's curve: levels computed from changes, and when a growth is certain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void levels_are_those_of_the_changes(void **state)
     top_curve_clear(&c);
 }
 
-static void what_is_older_than_five_minutes_is_forgotten(void **state)
+static void changes_older_than_five_minutes_are_dropped(void **state)
 {
     struct top_curve c = {0};
     struct top_span p[100];
@@ -53,7 +53,7 @@ static double growth(const int64_t *high, size_t n)
     return top_curve_growth(p, n);
 }
 
-static void growth_is_certain_or_none(void **state)
+static void growth_is_certain_or_not_reported(void **state)
 {
     const int64_t two[] = {1, 2}, line[] = {10, 20, 30, 40}, noise[] = {10, 90, 20, 70, 30, 80, 20, 90},
                   falls[] = {40, 30, 20, 10}, ended[] = {10, 20, 30, 40, 40}, flat[] = {5, 5, 5, 5},
@@ -68,8 +68,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_are_those_of_the_changes),
-        cmocka_unit_test(what_is_older_than_five_minutes_is_forgotten),
-        cmocka_unit_test(growth_is_certain_or_none),
+        cmocka_unit_test(changes_older_than_five_minutes_are_dropped),
+        cmocka_unit_test(growth_is_certain_or_not_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Mangled names: C++ against the C++ runtime's own demangler, Rust as in its specification (RFC 2603 for
- * v0; core::fmt's tests for legacy names). */
+/* Mangled names: C++ compared with the C++ runtime's own demangler, Rust with its specification (RFC 2603 for v0;
+ * core::fmt's tests for legacy names). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void rust_names(void **state)
     is("_ZN3foo17h05af221e174051e9E.llvm.9D1C9369", "foo");
 }
 
-static void what_is_no_mangled_name_stays(void **state)
+static void other_names_stay(void **state)
 {
     static const char *const names[] = {"",  "_",          "_Z", "_R",   "_ZN",        "_RNv",      "main",
                                         "@", "_Z\xff\xfe", "$x", "_Zzz", "_ZN3fooE17", "cudaMalloc"};
@@ -62,7 +62,7 @@ static void what_is_no_mangled_name_stays(void **state)
     is("_Znwm@@GLIBCXX_3.4", "operator new(unsigned long)");
 }
 
-/* vector<vector<…<int>…>>: of real code, though the demangler's own limit is below it. */
+/* vector<vector<…<int>…>>: occurs in real code, though the demangler's own limit is lower. */
 static void long_names_are_demangled(void **state)
 {
     enum { DEEP = 200 };
@@ -86,7 +86,7 @@ static void long_names_are_demangled(void **state)
     is(name, wanted);
 }
 
-/* Substitutions that double each time: a few bytes that stand for more than any memory. */
+/* Substitutions that double the name each time: a few bytes that would need more than any memory. */
 static void names_that_explode_stay(void **state)
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -120,7 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpp_names),
         cmocka_unit_test(rust_names),
-        cmocka_unit_test(what_is_no_mangled_name_stays),
+        cmocka_unit_test(other_names_stay),
         cmocka_unit_test(long_names_are_demangled),
         cmocka_unit_test(names_that_explode_stay),
     };

@@ -1,4 +1,4 @@
-/* Estimates held against published numbers. */
+/* Estimates, compared with published numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

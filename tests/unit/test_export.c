@@ -1,4 +1,4 @@
-/* A device's memory as PyTorch's allocator would have traced it, on rows made by hand. */
+/* A device's memory as PyTorch's allocator would have traced it, from rows made by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +104,7 @@ static void test_it_ends_at_the_moment(void **state)
     SEGMENT(10, 90, 0, MIB2);
     TENSOR(20, 30, 0, 2);
     TENSOR(30, 40, 4, 2);
-    trace(&s, true, 30, &seen, &now); /* what is freed then is gone, what is made then is there */
+    trace(&s, true, 30, &seen, &now); /* what is freed at that moment is gone, what is allocated then exists */
     assert_string_equal(events_text(&seen),
                         "segment_alloc 0+4096, alloc 0+2, free_requested 0+2, free_completed 0+2, alloc 4+2");
     assert_int_equal(now.blocks_n, 1);
@@ -130,7 +130,7 @@ static void map(struct syn *s, int64_t address, int64_t blocks, int at, int end)
             (long long)(end < 0 ? -1 : end * SYN_MS));
 }
 
-/* Pieces that one block made necessary are one call; what lies end to end is one segment. */
+/* Pieces mapped for one block are one event; adjacent pieces are one segment. */
 static void test_expandable_segments(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void test_a_free_that_waits(void **state)
     int64_t other = syn_native(&s, 0, "/lib/libother.so", 100);
     SEGMENT(10, -1, 0, MIB2);
     int64_t waits = TENSOR(20, 30, 0, 2), wrong = TENSOR(21, 31, 4, 2);
-    for (int i = 0; i < 2; i++) { /* two events, the later counts */
+    for (int i = 0; i < 2; i++) { /* two events, the later one counts */
         syn_sql(&s,
                 "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
                 "VALUES(1,%lld,%d,%lld,%lld,%lld,%lld)",
@@ -221,8 +221,8 @@ static void test_without_pytorch(void **state)
     syn_end(&s);
 }
 
-/* Blocks without a segment, across its end, across each other: the sizes add up all the same. */
-static void test_what_makes_no_sense(void **state)
+/* Blocks without a segment, across its end, across each other: the sizes still add up. */
+static void test_impossible_input(void **state)
 {
     (void)state;
     struct syn s;
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(test_expandable_segments),
         cmocka_unit_test(test_a_free_that_waits),
         cmocka_unit_test(test_without_pytorch),
-        cmocka_unit_test(test_what_makes_no_sense),
+        cmocka_unit_test(test_impossible_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

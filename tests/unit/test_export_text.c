@@ -1,4 +1,4 @@
-/* What exports are written with: JSON's texts, cells of tables, protocol buffers, names of frames. */
+/* What exports are written with: JSON strings, table cells, protocol buffers, names of frames. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>

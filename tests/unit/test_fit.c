@@ -1,4 +1,4 @@
-/* Does it fit, and what would make it fit: verdicts, and changes that are held against the plan they make. */
+/* Does it fit, and what would make it fit: verdicts, and changes compared with the plan they lead to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static void verdicts_are_monotone(void **state)
     random_done(&random);
 }
 
-/* Sums are the sums of their parts, in every phase. */
+/* Totals are the sums of their parts, in every phase. */
 static void totals_are_sums(void **state)
 {
     struct random_plans random = {.seed = 2};
@@ -73,7 +73,7 @@ static void totals_are_sums(void **state)
     random_done(&random);
 }
 
-/* What is listed saves, and is listed once, most first. */
+/* Every listed change saves memory and is listed once, the largest first. */
 static void listed_changes_save(void **state)
 {
     struct random_plans random = {.seed = 3};
@@ -101,7 +101,7 @@ static void listed_changes_save(void **state)
             assert_true(changes.way[changes.way_n - 1].peak.likely <= before);
         }
     }
-    assert_true(rows > 300 && ways > 30); /* the plans were worth it */
+    assert_true(rows > 300 && ways > 30); /* the random plans were useful */
     random_done(&random);
 }
 
@@ -112,7 +112,7 @@ static const struct estimate_change *row(const char *id)
     return NULL;
 }
 
-/* An 8-bit optimizer saves 4 - 65/64 bytes a state's parameter: known without any estimate. */
+/* An 8-bit optimizer saves 4 - 65/64 bytes per parameter and state: known without an estimate. */
 static void eight_bit_states(void **state)
 {
     struct model m;
@@ -136,8 +136,8 @@ static void eight_bit_states(void **state)
     model_free(&m);
 }
 
-/* The cheapest is chosen: not 16-bit weights where other rounding of the states is enough; several where one is
- * not. */
+/* The cheapest change is chosen: not 16-bit weights if another rounding of the states is enough; several changes if one
+ * is not. */
 static void the_cheapest_way(void **state)
 {
     struct model m;
@@ -157,7 +157,7 @@ static void the_cheapest_way(void **state)
     assert_true(changes.needed);
     assert_int_equal(changes.way_n, 1);
     assert_string_equal(changes.way[0].id, "optimizer_8bit");
-    p.memory = 2e9; /* weights alone are 2 GB in 16 bits */
+    p.memory = 2e9; /* the weights alone take 2 GB in 16 bits */
     estimate_find_changes(&p, &r, &changes);
     if (changes.way_n) assert_int_not_equal(changes.way[changes.way_n - 1].fit.verdict, FIT_NO);
     model_free(&m);
@@ -170,8 +170,8 @@ static bool noted(const char *words)
     return false;
 }
 
-/* DeepSpeed's PipelineEngine takes ZeRO-1 at most: with stages it is never advised for more, and who asks for more is
- * told whose it is. */
+/* DeepSpeed's PipelineEngine supports ZeRO-1 at most: with stages, more is never advised, and a plan with more gets an
+ * error that names DeepSpeed. */
 static void deepspeed_and_pipelines(void **state)
 {
     static const enum plan_sharding shardings[] = {PLAN_SHARDING_DDP, PLAN_SHARDING_ZERO1, PLAN_SHARDING_ZERO2,
@@ -203,7 +203,7 @@ static void deepspeed_and_pipelines(void **state)
                 if (p.pp > 1 && strcmp(changes.rows[i].id, "offload_optimizer") == 0)
                     assert_true(s < 2 && !strstr(what, "DeepSpeed"));
             }
-            assert_true(p.pp > 1 || of_it); /* it is named where it goes */
+            assert_true(p.pp > 1 || of_it); /* it is named if it is possible */
         }
     model_free(&m);
 }
@@ -230,7 +230,7 @@ static void advice_is_accepted(void **state)
         }
     }
     assert_true(applied > 5000);
-    assert_true(refused < applied / 20); /* what is refused was not thought of */
+    assert_true(refused < applied / 20); /* few changes are refused only after they were applied */
     random_done(&random);
 }
 

@@ -1,5 +1,4 @@
-/* The table of GPUs: consistent with itself and with what is common knowledge of them; and names as people type
- * them. */
+/* The table of GPUs: consistent, and in agreement with well-known figures; and names as users type them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +52,7 @@ static void names_find_their_gpu(void **state)
     }
 }
 
-static void other_names_find_none(void **state)
+static void unknown_names_are_not_found(void **state)
 {
     static const char *const names[] = {"",      " ",   "-",       "nvidia", "80g",     "100",
                                         "h1000", "rtx", "h100-80", "gb",     "\xff\xfe"};
@@ -65,8 +64,7 @@ static void other_names_find_none(void **state)
     assert_null(estimate_gpu_find(large));
 }
 
-/* The driver gives less than the label in the key, and not much less: 9 % at the most, where ECC takes a part of GDDR6.
- */
+/* The driver reports less than the label in the key, but not much less: 9 % at most, if ECC uses a part of GDDR6. */
 static void memory_is_a_little_less_than_the_label(void **state)
 {
     for (size_t i = 0; i < estimate_gpu_count; i++) {
@@ -86,8 +84,8 @@ static void rates_go_together(void **state)
         assert_true(t[GPU_FP32] > 0 && g->hbm > 1e11 && g->pcie > 1e10 && g->node >= 1);
         assert_true((g->nvlink > 0) == (g->reach > 0));
         if (t[GPU_BF16] > 0) assert_true(t[GPU_BF16] == t[GPU_FP16]);
-        /* Tensor cores: half the bits, twice the rate, to what sheets round. 16 bit against TF32 (where no
-         * rate of the sparse column slipped in), fp8 against 16 bit. */
+        /* Tensor cores: half the bits, twice the rate, within the rounding of data sheets. 16 bit compared with TF32
+         * (no rate of the sparse column was copied by mistake), fp8 with 16 bit. */
         if (t[GPU_TF32] > 0 && t[GPU_FP16] / t[GPU_TF32] > 2.05)
             fail_msg("%s: 16 bit is %.3f of tf32", g->key, t[GPU_FP16] / t[GPU_TF32]);
         if (t[GPU_TF32] > 0) assert_true(t[GPU_FP16] / t[GPU_TF32] > 1.95);
@@ -97,7 +95,7 @@ static void rates_go_together(void **state)
     }
 }
 
-/* What the datasheets print. */
+/* What the data sheets state. */
 static void figures_of_the_sheets(void **state)
 {
     const struct estimate_gpu *a100 = estimate_gpu_find("a100-80g"), *h100 = estimate_gpu_find("h100-80g"),
@@ -116,7 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_find_their_gpu),
-        cmocka_unit_test(other_names_find_none),
+        cmocka_unit_test(unknown_names_are_not_found),
         cmocka_unit_test(memory_is_a_little_less_than_the_label),
         cmocka_unit_test(rates_go_together),
         cmocka_unit_test(figures_of_the_sheets),

@@ -1,4 +1,4 @@
-/* What grows, and what only looks like it; churn; what was never freed. */
+/* What grows, and what only seems to; repeated allocations; what was never freed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,8 +38,8 @@ static void test_a_steady_leak(void **state)
     int64_t train = begin(&s), work = syn_python(&s, train, "work", "/home/u/train.py", 11);
     for (int i = 0; i < STEPS; i++) {
         keep(&s, train, i, 1000, SYN_LIVE);
-        keep(&s, train, i, 50000, 5 * SYN_MS); /* comes and goes on the same line */
-        keep(&s, work, i, 90000, 15 * SYN_MS); /* always there, never more */
+        keep(&s, train, i, 50000, 5 * SYN_MS); /* allocated and freed on the same line */
+        keep(&s, work, i, 90000, 15 * SYN_MS); /* always live, never more */
     }
     struct result_report *r = grown(&s, 1);
     assert_int_equal(r->growth[0].steps, STEPS);
@@ -53,8 +53,8 @@ static void test_a_steady_leak(void **state)
     syn_end(&s);
 }
 
-/* Of the first half only what stayed is left: it is there from the beginning, and grows with the steps of the second.
- */
+/* Of the first half, only kept blocks remain: they are there from the beginning, and more are added in the steps of the
+ * second half. */
 static void test_a_leak_in_a_bounded_recording(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void test_what_does_not_grow(void **state)
     for (int i = 0; i < STEPS; i++) {
         int64_t next_clear = 160 - i % 160;
         keep(&s, saw, i, 10000, next_clear * 10 * SYN_MS); /* a cache that is emptied now and then */
-        keep(&s, cache, i, 10000, 640 * SYN_MS);           /* a window that moves */
+        keep(&s, cache, i, 10000, 640 * SYN_MS);           /* a sliding window */
     }
     syn_sql(&s, "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id "
                 "FROM "
@@ -127,7 +127,7 @@ static void test_what_does_not_grow(void **state)
     syn_end(&s);
 }
 
-static void test_tiny_and_few_are_not_told(void **state)
+static void test_tiny_and_few_are_not_reported(void **state)
 {
     (void)state;
     struct syn s;
@@ -145,7 +145,7 @@ static void test_tiny_and_few_are_not_told(void **state)
     syn_end(&s);
 }
 
-/* A training step at step `i`: what its loop allocates and frees. */
+/* What a loop's step `i` allocates and frees. */
 struct loop {
     int64_t forward, optimizer, keep;
 };
@@ -233,7 +233,7 @@ static void test_a_kept_graph_is_one_leak_of_many_lines(void **state)
                 keep(&s, line[k], i, 1000, SYN_LIVE);
             }
         }
-        if (i > STEPS / 2) { /* of another rhythm */
+        if (i > STEPS / 2) { /* with another rhythm */
             keep(&s, other, i, 500, SYN_LIVE);
         }
     }
@@ -273,7 +273,7 @@ static void test_once_an_epoch_is_growth_in_jumps(void **state)
     syn_end(&s);
 }
 
-/* What reaches its size: at a half, at three quarters, and shortly before the end. */
+/* Reaches its final size at a half, at three quarters, and shortly before the end. */
 static void test_what_levels_off_does_not_grow(void **state)
 {
     (void)state;
@@ -282,7 +282,7 @@ static void test_what_levels_off_does_not_grow(void **state)
         struct loop l = a_loop(&s);
         for (int i = 0; i < STEPS; i++) {
             work(&s, &l, i);
-            keep(&s, l.keep, i, 1000, (int64_t)full * 10 * SYN_MS); /* the oldest goes when a new one comes */
+            keep(&s, l.keep, i, 1000, (int64_t)full * 10 * SYN_MS); /* a new one replaces the oldest */
         }
         struct result_report *r = grown(&s, 0);
         syn_close(r);
@@ -296,7 +296,7 @@ static void test_growth_that_ends_with_training_is_growth(void **state)
     struct syn s;
     struct loop l = a_loop(&s);
     int64_t evaluate = syn_python(&s, 0, "evaluate", "/home/u/train.py", 80);
-    for (int i = 0; i < STEPS; i++) { /* an evaluation as long at the end */
+    for (int i = 0; i < STEPS; i++) { /* an evaluation at the end, as long as the rest */
         if (i < STEPS / 2) {
             work(&s, &l, i);
             keep(&s, l.keep, i, 1000, SYN_LIVE);
@@ -335,7 +335,7 @@ static void test_churn(void **state)
     syn_end(&s);
 }
 
-static void test_segments_are_no_leak_under_pytorch(void **state)
+static void test_segments_are_not_leaks_under_pytorch(void **state)
 {
     (void)state;
     struct syn s;
@@ -350,8 +350,8 @@ static void test_segments_are_no_leak_under_pytorch(void **state)
     syn_end(&s);
 }
 
-/* The same line of a program, called into CUDA by PyTorch's allocator and by somebody else. */
-static void test_what_an_extension_takes_is_a_leak_under_pytorch(void **state)
+/* The same line of a program, whose CUDA call is made by PyTorch's allocator or by another library. */
+static void test_memory_of_an_extension_is_a_leak_under_pytorch(void **state)
 {
     (void)state;
     struct syn s;
@@ -380,8 +380,8 @@ static void pinned(struct syn *s, int64_t stack, int step)
                                     .stack = stack});
 }
 
-/* A cache of pinned buffers that fills ever more slowly, and buffers that somebody keeps at every step. */
-static void test_a_cache_of_pinned_memory_is_no_leak(void **state)
+/* A cache of pinned buffers that fills ever more slowly, and buffers that are kept in every step. */
+static void test_a_cache_of_pinned_memory_is_not_a_leak(void **state)
 {
     (void)state;
     struct syn s;
@@ -409,7 +409,7 @@ int main(void)
         cmocka_unit_test(test_a_leak_in_a_bounded_recording),
         cmocka_unit_test(test_a_leak_that_begins_late_and_one_in_epochs),
         cmocka_unit_test(test_what_does_not_grow),
-        cmocka_unit_test(test_tiny_and_few_are_not_told),
+        cmocka_unit_test(test_tiny_and_few_are_not_reported),
         cmocka_unit_test(test_every_tenth_step_is_growth_by_step),
         cmocka_unit_test(test_a_short_training_after_a_long_start),
         cmocka_unit_test(test_a_kept_graph_is_one_leak_of_many_lines),
@@ -417,9 +417,9 @@ int main(void)
         cmocka_unit_test(test_what_levels_off_does_not_grow),
         cmocka_unit_test(test_growth_that_ends_with_training_is_growth),
         cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_segments_are_no_leak_under_pytorch),
-        cmocka_unit_test(test_what_an_extension_takes_is_a_leak_under_pytorch),
-        cmocka_unit_test(test_a_cache_of_pinned_memory_is_no_leak),
+        cmocka_unit_test(test_segments_are_not_leaks_under_pytorch),
+        cmocka_unit_test(test_memory_of_an_extension_is_a_leak_under_pytorch),
+        cmocka_unit_test(test_a_cache_of_pinned_memory_is_not_a_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

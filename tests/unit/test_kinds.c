@@ -1,5 +1,5 @@
-/* Memory that is not cudaMalloc's in the report: pools, physical memory, memory of others and of
- * graphs; calls that were only counted; and databases of schema version 1. */
+/* Memory in the report that is not cudaMalloc's: pools, physical memory, memory of others and of graphs; calls that
+ * were only counted; and databases of schema version 1. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static void test_by_space(void **state)
     assert_int_equal(p->by_space[GS_SPACE_VMM], 8 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_ARRAY], 0); /* came later */
     assert_int_equal(syn_peak(r, RUN_SERIES_SHARED)->bytes, 50 * SYN_MIB);
-    assert_int_equal(r->leaks_n, 1); /* what others own is theirs to free */
+    assert_int_equal(r->leaks_n, 1); /* others must free their own memory */
     assert_int_equal(r->leaks[0].bytes, 3 * SYN_MIB);
     json_t *o = json_report_build(r), *peak = json_array_get(json_object_get(o, "peak"), 0);
     const json_t *kinds = json_object_get(peak, "by_space");
@@ -56,7 +56,7 @@ static void test_graph_memory(void **state)
     struct syn s;
     syn_start(&s);
     syn_process(&s, "run", 1, SYN_S, 1);
-    syn_device(&s, 0, 1000 * SYN_MIB, 900 * SYN_MIB); /* 100 outside from the first */
+    syn_device(&s, 0, 1000 * SYN_MIB, 900 * SYN_MIB); /* 100 in use by others from the beginning */
     syn_sql(&s,
             "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes) VALUES"
             "(1,0,0,300000000,1,%lld),(1,0,0,400000000,1,%lld),(1,0,77,450000000,1,%lld),"
@@ -82,8 +82,8 @@ static void test_graph_memory(void **state)
     syn_end(&s);
 }
 
-/* An expandable segment with a piece unmapped: blocks lie across its other pieces, and the holes are
- * between them and not between the handles' values. */
+/* An expandable segment with an unmapped piece: blocks lie across its other pieces; the holes are between the pieces,
+ * not between the handles' values. */
 static void test_holes_by_mapping(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static void test_holes_by_mapping(void **state)
     assert_int_equal(f->segments, 2);
     assert_int_equal(f->blocks, 2);
     assert_int_equal(f->active_bytes, 3 * SYN_MIB);
-    assert_int_equal(f->free_bytes, 5 * SYN_MIB); /* 1 before, 1 behind the first block; 3 */
+    assert_int_equal(f->free_bytes, 5 * SYN_MIB); /* 1 before and 1 after the first block; 3 */
     assert_int_equal(f->largest_free_bytes, 3 * SYN_MIB);
     syn_close(r);
     syn_end(&s);
@@ -173,7 +173,7 @@ static void test_counted_calls(void **state)
     syn_end(&s);
 }
 
-/* What schema version 1 had where it was different, and no more than is needed. */
+/* Schema version 1 where it differed, reduced to what is needed. */
 static const char version_1[] =
     "CREATE TABLE process(id INTEGER PRIMARY KEY,run_id TEXT NOT NULL,pid INTEGER NOT NULL,ppid,rank,"
     "host,command,cwd,exe,python_version,start_real_ns,end_ns,complete,"

@@ -1,4 +1,4 @@
-/* A file that somebody cuts off while it is mapped does not end the program. */
+/* A mapped file that is truncated by another process does not end the program. */
 #include "tests/unit/events.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static void a_file_cut_off(void **state)
     ev_remove_folder(folder);
 }
 
-/* A signal that somebody sends is still the end. */
+/* A signal sent by a process still ends the program. */
 static void a_signal_sent(void **state)
 {
     pid_t pid = fork();
@@ -55,7 +55,7 @@ static size_t resident_pages(void)
     return resident;
 }
 
-/* What was read of a file leaves memory and is there again; what is not a file's stays. */
+/* Released pages of a file are read again when needed; other memory is unchanged. */
 static void a_part_released(void **state)
 {
     enum { MANY = 4096 };

@@ -1,5 +1,5 @@
-/* Secrets in command lines: what is masked, and what only looks like one. The rows are spellings found in
- * public scripts, documentation and argument parsers; the secrets are made up. */
+/* Secrets in command lines: what is masked, and what only looks like a secret. The rows are spellings found in public
+ * scripts, documentation and argument parsers; the secrets are made up. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +91,8 @@ static const struct row assignments[] = {
     {"python|-c|import x; x.login(token=\"abc def\", add=1)", "python -c import x; x.login(token=\"***\", add=1)"},
     {"python|-c|os.environ[\"HF_TOKEN\"] = 'abc'; y()", "python -c os.environ[\"HF_TOKEN\"] = '***'; y()"},
     {"python|-c|run(['x', '--token', 'abc', 'y'])", "python -c run(['x', '--token', '***', 'y'])"},
-    {"python train.py --api-key abc --lr 3", "python train.py --api-key *** --lr 3"}, /* its own title */
+    {"python train.py --api-key abc --lr 3",
+     "python train.py --api-key *** --lr 3"}, /* the title that the process set itself */
 };
 
 static const struct row documents[] = {
@@ -252,7 +253,7 @@ static void look_alikes_stay(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* A recording made before: blanks have replaced the ends of words. */
+/* A recording by an older version: blanks have replaced the ends of words. */
 static void text_is_masked_too(void **state)
 {
     static const struct row rows[] = {
@@ -273,7 +274,7 @@ static void text_is_masked_too(void **state)
     }
 }
 
-/* Whatever is cut off, nothing of the secret is left, and nothing is written beyond the end. */
+/* Wherever the text is cut, no part of the secret remains, and nothing is written beyond the end. */
 static void every_length_is_safe(void **state)
 {
     static const char words[] = "python\0x.py\0--api-key\0SECRET\0--b=sk-SECRETSECRET0000\0postgres://u:SECRET@h\0"
@@ -319,7 +320,7 @@ static void the_program_without_its_arguments(void **state)
     }
 }
 
-/* Of a program: what is a secret in it, and what only has its name. Lines keep their numbers. */
+/* Source code: what is a secret in it, and what only has such a name. Lines keep their numbers. */
 static void source_code(void **state)
 {
     static const struct {
@@ -360,7 +361,8 @@ static void source_code(void **state)
     }
 }
 
-/* Cut anywhere, into however little room: nothing is read or written past an end, and lines stay lines. */
+/* Cut anywhere, with little room for the result: nothing is read or written past an end, and the number of lines is the
+ * same. */
 static void every_length_of_source_is_safe(void **state)
 {
     static const char text[] =

@@ -1,4 +1,4 @@
-/* Which line of one recording is which of another. */
+/* Which line of one recording corresponds to which line of another. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@ struct sites {
     size_t n;
 };
 
-/* "train.py step 12 linear,relu 4x1024": what calls what, how many of what size; "!train.py" was started */
+/* "train.py step 12 linear,relu 4x1024": file, function, line, what it calls, how many of what size; "!train.py" was
+ * started */
 static void add(struct sites *s, const char *line)
 {
     char file[128], function[128], calls[128];
@@ -64,7 +65,7 @@ static struct diff_match *match(const struct sites *a, const struct sites *b)
     return diff_match_sites(a->list, a->n, b->list, b->n);
 }
 
-/* The same from the other side. */
+/* The same with both recordings exchanged. */
 static void check_turned(const struct sites *a, const struct sites *b, const struct diff_match *m)
 {
     struct diff_match *back = match(b, a);
@@ -252,7 +253,7 @@ static void scatter(struct sites *s)
     }
 }
 
-/* Whatever is compared, the other order is the same seen from the other side; and with itself, all is itself. */
+/* Exchanging the recordings exchanges the result; and each line of a recording matches itself. */
 static void test_symmetry(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Where a device's memory was at its peak: the parts sum to its size, and what was not measured at
- * that moment says so. */
+/* What a device's memory was used for at its peak: the parts add up to its size, and parts that were not measured at
+ * that moment state so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,12 +49,12 @@ static void test_the_parts_sum(void **state)
     assert_int_equal(m->live_bytes, 1400 * SYN_MIB);
     assert_int_equal(m->outside_bytes, 512 * SYN_MIB);
     assert_int_equal(m->free_bytes, 136 * SYN_MIB);
-    assert_true(m->about); /* known from the first look only */
+    assert_true(m->about); /* known only from the first sample */
     syn_close(r);
     syn_end(&s);
 }
 
-/* Of a device row without its time: it was there before the first allocation. */
+/* A device row without a time: taken before the first allocation. */
 static void test_seen_at_an_unknown_time(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void test_seen_at_an_unknown_time(void **state)
     syn_end(&s);
 }
 
-static void test_asked_at_the_peak(void **state)
+static void test_sampled_at_the_peak(void **state)
 {
     (void)state;
     struct syn s;
@@ -78,7 +78,7 @@ static void test_asked_at_the_peak(void **state)
     block(&s, GS_LAYER_DEVICE, 1000, 1 * SYN_S, 4 * SYN_S);
     sample(&s, 2 * SYN_S, 700);
     block(&s, GS_LAYER_DEVICE, 1, 3 * SYN_S, SYN_LIVE);
-    sample(&s, 4 * SYN_S, 900); /* somebody else gave back */
+    sample(&s, 4 * SYN_S, 900); /* freed by another process */
     block(&s, GS_LAYER_DEVICE, 1, 9 * SYN_S, SYN_LIVE);
     struct result_report *r = syn_report(&s, NULL);
     const struct result_device_memory *m = &r->memory[0];
@@ -91,7 +91,7 @@ static void test_asked_at_the_peak(void **state)
     syn_end(&s);
 }
 
-/* Of two looks, the one nearer to the peak; and others' memory cannot have been where ours was. */
+/* Of two samples, the one nearer to the peak; and memory of others cannot have been where this process's was. */
 static void test_the_nearest_look(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void test_the_nearest_look(void **state)
         syn_end(&s);
     }
     struct syn s;
-    start(&s, 512 * SYN_MIB); /* 1.5 GiB are others' at first, and go before ours come */
+    start(&s, 512 * SYN_MIB); /* others use 1.5 GiB at first and free it before this process allocates */
     block(&s, GS_LAYER_DEVICE, 1000, 5 * SYN_S, SYN_LIVE);
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->memory[0].outside_bytes, 1048 * SYN_MIB);
@@ -122,7 +122,7 @@ static void test_the_nearest_look(void **state)
     syn_end(&s);
 }
 
-/* PyTorch reports the block just after the segment that was allocated for it. */
+/* PyTorch reports a block just after the segment that was allocated for it. */
 static void test_tensors_cache_and_the_rest(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void test_tensors_cache_and_the_rest(void **state)
     syn_end(&s);
 }
 
-/* The figure of the recorder's own line at exit, memsets and samples included. */
+/* The number of events in the recorder's own line at exit, including memsets and samples. */
 static void test_events_are_the_recorders(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void test_events_are_the_recorders(void **state)
     assert_int_equal(r->events, 77);
     syn_close(r);
     syn_end(&s);
-    start(&s, 1536 * SYN_MIB); /* never written: only the rows have it */
+    start(&s, 1536 * SYN_MIB); /* never written: only the rows show it */
     block(&s, GS_LAYER_DEVICE, 1, 1 * SYN_S, SYN_S);
     r = syn_report(&s, NULL);
     assert_int_equal(r->events, 2);
@@ -168,7 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_parts_sum),
         cmocka_unit_test(test_seen_at_an_unknown_time),
-        cmocka_unit_test(test_asked_at_the_peak),
+        cmocka_unit_test(test_sampled_at_the_peak),
         cmocka_unit_test(test_the_nearest_look),
         cmocka_unit_test(test_tensors_cache_and_the_rest),
         cmocka_unit_test(test_events_are_the_recorders),

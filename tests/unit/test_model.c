@@ -1,4 +1,4 @@
-/* Models: every count held against the published model's, and what shapes must refuse. */
+/* Models: every count compared with the published model's, and which shapes must be refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,9 +17,9 @@ struct count {
     uint64_t params;
 };
 
-/* Worked out from the configurations by formula: Llama's form V·h·(1 tied | 2) + h + L(h·d(2a + 2kv) + 3hf + 2h),
- * GPT-2's (V + 1024)h + L(12h² + 13h) + 2h, Cerebras-GPT's with 2048 positions; the first Qwen's Llama's with 3h more a
- * layer, biases; BERT's, ViT's and ResNet's as published. */
+/* Computed from the configurations by formula: Llama V·h·(1 tied | 2) + h + L(h·d(2a + 2kv) + 3hf + 2h), GPT-2 (V +
+ * 1024)h + L(12h² + 13h) + 2h, Cerebras-GPT the same with 2048 positions; the first Qwen like Llama plus 3h per layer
+ * for biases; BERT, ViT and ResNet as published. */
 static const struct count by_formula[] = {
     {"cerebras-gpt-111m", 111050496},
     {"cerebras-gpt-256m", 255977024},
@@ -315,11 +315,11 @@ static const struct count by_transformers[] = {
     {"mamba2-1.3b", 1343757312},
     {"mamba2-2.7b", 2702599680},
     {"falcon-mamba-7b", 7272665088},
-    {"mamba-codestral-7b", 7285403648}, /* so says its card, too */
+    {"mamba-codestral-7b", 7285403648}, /* also stated on its card */
 };
 
-/* The same of what has an image tower, too, as AutoModelForImageTextToText, and of what came later. The configurations
- * are those published with the models. */
+/* The same for models with an image tower, as AutoModelForImageTextToText, and for later models. The configurations are
+ * those published with the models. */
 static const struct count by_transformers_later[] = {
     {"gemma-3-4b", 4300079472},
     {"gemma-3-12b", 12187325040},
@@ -428,7 +428,7 @@ static struct model made(const char *name)
     return m;
 }
 
-/* Other names are aliases: of a row that has a count. */
+/* Other names must be aliases of a row that has a count. */
 static void has_a_source(const char *name)
 {
     struct model m = made(name);
@@ -456,7 +456,7 @@ static uint64_t in_place(const struct model *m, enum model_tensor_place place)
     return params;
 }
 
-/* Layers of every kind, each with its own tensors and those of all kinds. */
+/* Sums up layers of every kind, each with its own tensors and those of all kinds. */
 static uint64_t layer_by_layer(const struct model *m)
 {
     uint64_t params = 0;
@@ -498,7 +498,7 @@ static void tensors_add_up(void **state)
 }
 
 /* From the models' papers: what one token uses, in billions. */
-static void tokens_use_what_the_papers_say(void **state)
+static void tokens_use_what_the_papers_state(void **state)
 {
     static const struct {
         const char *name;
@@ -590,7 +590,7 @@ static void tensors_are_those_of_the_published_files(void **state)
     model_free(&m);
 }
 
-/* LoRA's Σ r(rows + cols), as published for the three. */
+/* LoRA's Σ r(rows + cols), as published for these three. */
 static void matrices_are_there_for_adapters(void **state)
 {
     static const struct {
@@ -748,7 +748,7 @@ static void a_patch_does_not_overflow(void **state)
     model_free(&m);
 }
 
-/* Every number in turn is everything that 64 bits can hold: refused, or in bounds, never wrapped. */
+/* Every number in turn gets every size up to 64 bits: it is refused or in bounds, and never overflows. */
 static void no_number_overflows(void **state)
 {
     static const uint64_t values[] = {1,
@@ -774,7 +774,7 @@ static void no_number_overflows(void **state)
 #undef AT
     };
     const size_t n = sizeof at / sizeof *at, each = sizeof values / sizeof *values;
-    int stderr_copy = dup(2), nowhere = open("/dev/null", O_WRONLY); /* hundreds of thousands of refusals */
+    int stderr_copy = dup(2), nowhere = open("/dev/null", O_WRONLY); /* hundreds of thousands of error messages */
 
     (void)state;
     assert_true(stderr_copy >= 0 && nowhere >= 0 && dup2(nowhere, 2) == 2);
@@ -807,7 +807,7 @@ static uint64_t tower_params(const struct model *m)
     return n;
 }
 
-/* "gemma-3-4b" is "gemma-3-4b-text" and what sees. */
+/* "gemma-3-4b" is "gemma-3-4b-text" plus its image tower. */
 static void towers_come_on_top(void **state)
 {
     static const char *const names[][2] = {{"gemma-3-4b", "gemma-3-4b-text"},
@@ -1020,7 +1020,7 @@ static void outputs_are_those_of_torchvision(void **state)
         {"efficientnet-b6", 301, 263, 145766216},
         {"efficientnet-b7", 224, 224, 119538152},
         {"efficientnet-b7", 301, 263, 195530056},
-        /* with their mean over places, which is no module */
+        /* with their mean over positions, which is no module */
         {"mnasnet-0.5", 224, 224, 8823560},
         {"mnasnet-0.5", 301, 263, 14388680},
         {"mnasnet-0.75", 224, 224, 13691416},
@@ -1106,7 +1106,7 @@ int main(void)
         cmocka_unit_test(presets_have_the_published_counts),
         cmocka_unit_test(every_preset_has_a_count_with_a_source),
         cmocka_unit_test(tensors_add_up),
-        cmocka_unit_test(tokens_use_what_the_papers_say),
+        cmocka_unit_test(tokens_use_what_the_papers_state),
         cmocka_unit_test(tensors_are_those_of_the_published_files),
         cmocka_unit_test(matrices_are_there_for_adapters),
         cmocka_unit_test(families_have_defaults),

@@ -1,4 +1,4 @@
-/* Readers of models' files: the JSON scanner, and shapes from the names of tensors. */
+/* Readers of model files: the JSON scanner, and shapes from the names of tensors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static bool skips(const char *text)
     return model_scan_skip(&s) && model_scan_is_done(&s);
 }
 
-/* What jansson takes and what it refuses, it too. */
+/* It accepts and refuses the same as jansson. */
 static void json_is_what_jansson_takes(void **state)
 {
     static const char *const texts[] = {
@@ -203,7 +203,7 @@ static void tensors_are_gathered_by_form(void **state)
     (void)state;
 }
 
-static void roles_come_from_names(void **state)
+static void roles_follow_from_names(void **state)
 {
     static const struct {
         const char *name;
@@ -277,7 +277,7 @@ static void names_are_those_of_folders(void **state)
     (void)state;
 }
 
-/* However many files there are, and even where they hold no tensor. */
+/* However many files there are, and even if they contain no tensor. */
 static void headers_have_an_end(void **state)
 {
     int exit_code = 0;
@@ -291,7 +291,7 @@ static void headers_have_an_end(void **state)
     (void)state;
 }
 
-/* 16 stacks of 2^60 experts are 2^64 experts, which are none. */
+/* 16 stacks of 2^60 experts are 2^64 experts, which is 0 in 64 bits. */
 static void stacks_do_not_overflow(void **state)
 {
     int exit_code = 0;
@@ -322,7 +322,7 @@ int main(void)
         cmocka_unit_test(numbers_are_whole),
         cmocka_unit_test(utf8_is_strict),
         cmocka_unit_test(tensors_are_gathered_by_form),
-        cmocka_unit_test(roles_come_from_names),
+        cmocka_unit_test(roles_follow_from_names),
         cmocka_unit_test(names_are_those_of_folders),
         cmocka_unit_test(headers_have_an_end),
         cmocka_unit_test(stacks_do_not_overflow),

@@ -1,4 +1,4 @@
-/* OOM verdicts: each cause from a run that shows it, and none where it does not. */
+/* OOM verdicts: each cause from a run that has it, and not from others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 enum { STEPS = 200 };
 
 struct shape {                          /* a training loop on a device of 16 GiB */
-    int64_t weights, activations, kept; /* bytes; kept: a step, never freed */
+    int64_t weights, activations, kept; /* bytes; kept: per step, never freed */
     int layer;
 };
 
@@ -91,7 +91,7 @@ static void test_leak(void **state)
     assert_true(r->growth[0].fit > 0.99);
     assert_true(r->leaks[0].growing || r->leaks[1].growing);
     assert_false(r->leaks_at_end);
-    for (size_t i = 0; i < r->advice_n; i++) { /* the verdict states it already */
+    for (size_t i = 0; i < r->advice_n; i++) { /* the verdict already states it */
         assert_string_not_equal(r->advice[i].topic, "leak");
     }
     finish(&s, r);
@@ -135,12 +135,12 @@ static void test_a_small_leak_is_what_is_new(void **state)
     assert_int_equal(r->ooms[0].blame.line, 33);
     assert_string_equal(r->ooms[0].blame_role, "growing");
     finish(&s, r);
-    /* more than any step before has needed */
+    /* more than any earlier step needed */
     oom.requested = 6 * SYN_GIB;
     finish(&s, judge(&s, shape, oom, RESULT_CAUSE_CAPACITY));
 }
 
-static void test_loading_is_no_leak(void **state)
+static void test_loading_is_not_a_leak(void **state)
 {
     (void)state;
     struct syn s;
@@ -171,13 +171,13 @@ static void forward_passes(struct syn *s, int64_t temporary)
                    .requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 15 * SYN_GIB, .fatal = 1, .at = 291 * SYN_MS});
 }
 
-static void test_one_forward_pass_is_no_leak(void **state)
+static void test_one_forward_pass_is_not_a_leak(void **state)
 {
     (void)state;
     struct syn s;
     forward_passes(&s, 20 * SYN_MIB);
     finish(&s, report_of(&s, RESULT_CAUSE_CAPACITY));
-    forward_passes(&s, 200 * SYN_MIB); /* steps that end, and something stays in each */
+    forward_passes(&s, 200 * SYN_MIB); /* steps end, and each keeps something */
     finish(&s, report_of(&s, RESULT_CAUSE_LEAK));
 }
 
@@ -247,8 +247,8 @@ static void test_preallocation(void **state)
     finish(&s, report_of(&s, RESULT_CAUSE_PREALLOCATION));
 }
 
-/* PyTorch: two refusals of the segment, then its own report of the block: one OOM. Its segments
- * have holes enough in sum, and none large enough. */
+/* PyTorch: two refusals of the segment, then its own report of the block: one OOM. The holes in its segments are large
+ * enough in sum, but none is large enough. */
 static void test_one_oom_of_three_rows_and_its_holes(void **state)
 {
     (void)state;
@@ -314,8 +314,8 @@ static void test_a_retry_is_not_fatal(void **state)
     finish(&s, r);
 }
 
-/* PyTorch's cache made good what CUDA refused; soon after, PyTorch fails at something else. */
-static void test_a_retry_is_no_part_of_the_next_failure(void **state)
+/* After CUDA refused, PyTorch served the request from its cache; soon after, PyTorch fails for another reason. */
+static void test_a_retry_is_not_part_of_the_next_failure(void **state)
 {
     (void)state;
     for (int fatal = 0; fatal < 2; fatal++) {
@@ -341,8 +341,8 @@ static void test_a_retry_is_no_part_of_the_next_failure(void **state)
 }
 
 /* Only the last of very many failures are examined: the report claims nothing about the others that was not recorded.
- */
-static void test_what_was_not_looked_into_is_not_known(void **state)
+ * */
+static void test_failures_that_were_not_examined_are_unknown(void **state)
 {
     (void)state;
     struct syn s;
@@ -388,8 +388,8 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
     }
 }
 
-/* PyTorch's failure in the middle of a run, and what came then: nothing, small new memory, the loop again,
- * new memory that comes to more than was refused. */
+/* PyTorch's failure in the middle of a run, and what followed: nothing, little new memory, the loop again, more new
+ * memory than was refused. */
 enum came { NOTHING, SMALL, LOOP, LARGE };
 
 static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread)
@@ -447,15 +447,15 @@ static void test_how_it_ended(void **state)
         const char *thread;
         enum result_oom_outcome outcome;
     } cases[] = {
-        {0, NOTHING, false, NULL, RESULT_OUTCOME_HANDLED}, /* nobody else caught it */
+        {0, NOTHING, false, NULL, RESULT_OUTCOME_HANDLED}, /* no other code caught it */
         {0, SMALL, false, NULL, RESULT_OUTCOME_HANDLED},
         {0, LOOP, true, NULL, RESULT_OUTCOME_HANDLED},
         {1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED},
         {1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
-        {1, LARGE, true, NULL, RESULT_OUTCOME_UNKNOWN}, /* an emergency checkpoint, or a way around */
+        {1, LARGE, true, NULL, RESULT_OUTCOME_UNKNOWN}, /* an emergency checkpoint, or a workaround */
         {1, LOOP, true, NULL, RESULT_OUTCOME_HANDLED},  /* another error ended it */
         {1, LOOP, false, NULL, RESULT_OUTCOME_HANDLED},
-        {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN}, /* it alone may have died of it */
+        {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN}, /* the failure may have ended only this thread */
         {0, LOOP, false, "_bootstrap", RESULT_OUTCOME_HANDLED},
         {1, NOTHING, false, "_bootstrap", RESULT_OUTCOME_ENDED},
         {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED}, /* an older recording */
@@ -482,8 +482,8 @@ static int64_t gib_in(const char *text, const char *before)
     return (int64_t)(number * (unit[0] == 'G' ? (double)SYN_GIB : unit[0] == 'M' ? (double)SYN_MIB : 1));
 }
 
-/* Whatever is live, cached, asked for and in use by others: the sentence of what does not fit is true. */
-static void test_what_does_not_fit_does_not(void **state)
+/* Whatever is live, cached, requested and in use by others: the sentence on what does not fit is true. */
+static void test_the_capacity_sentence_is_true(void **state)
 {
     (void)state;
     static const int64_t total = 16 * SYN_GIB, mib = SYN_MIB;
@@ -538,9 +538,9 @@ static void test_what_does_not_fit_does_not(void **state)
     assert_true(beside > 3 && alone > 3);
 }
 
-/* PyTorch's convolutions try cuDNN's algorithms until one gets its workspace: nothing is thrown. A pass that is tried
- * again is another matter, and begins with a line of its own. */
-static void test_a_convolution_that_goes_on_is_no_failed_pass(void **state)
+/* PyTorch's convolutions try cuDNN's algorithms until one gets its workspace: no exception is raised. A pass that is
+ * tried again is different, and begins with a line of its own. */
+static void test_a_convolution_that_continues_is_not_a_failed_pass(void **state)
 {
     (void)state;
     for (int again = 0; again <= 1; again++) {
@@ -603,8 +603,8 @@ int main(void)
         cmocka_unit_test(test_a_list_emptied_by_the_tear_down_leaked_all_the_same),
         cmocka_unit_test(test_capacity),
         cmocka_unit_test(test_a_small_leak_is_what_is_new),
-        cmocka_unit_test(test_loading_is_no_leak),
-        cmocka_unit_test(test_one_forward_pass_is_no_leak),
+        cmocka_unit_test(test_loading_is_not_a_leak),
+        cmocka_unit_test(test_one_forward_pass_is_not_a_leak),
         cmocka_unit_test(test_oversized_request),
         cmocka_unit_test(test_driver_fragmentation),
         cmocka_unit_test(test_other_process_holds_it),
@@ -613,12 +613,12 @@ int main(void)
         cmocka_unit_test(test_preallocation),
         cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
         cmocka_unit_test(test_a_retry_is_not_fatal),
-        cmocka_unit_test(test_a_retry_is_no_part_of_the_next_failure),
-        cmocka_unit_test(test_what_was_not_looked_into_is_not_known),
+        cmocka_unit_test(test_a_retry_is_not_part_of_the_next_failure),
+        cmocka_unit_test(test_failures_that_were_not_examined_are_unknown),
         cmocka_unit_test(test_a_program_that_goes_on_has_handled_it),
         cmocka_unit_test(test_how_it_ended),
-        cmocka_unit_test(test_what_does_not_fit_does_not),
-        cmocka_unit_test(test_a_convolution_that_goes_on_is_no_failed_pass),
+        cmocka_unit_test(test_the_capacity_sentence_is_true),
+        cmocka_unit_test(test_a_convolution_that_continues_is_not_a_failed_pass),
         cmocka_unit_test(test_the_fatal_one_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

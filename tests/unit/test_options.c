@@ -41,7 +41,7 @@ static const struct command program = {"test", GROUP_READ,         "",  "", OPER
 
 static char reported[4096];
 
-/* Parses words separated by '|'; `reported` is what stderr got. */
+/* Parses words separated by '|'; `reported` is the text on stderr. */
 static int parse(const struct command *c, const char *line, struct settings *s, char **operands)
 {
     static char copy[512];
@@ -117,7 +117,7 @@ static void lists_add_up_and_counts_may_be_missing(void **state)
     assert_int_equal(parse(&plain, "--gpus=", &s, operands), OPTIONS_BAD);
     assert_int_equal(parse(&plain, "--gpus|x", &s, operands), OPTIONS_BAD);
     assert_int_equal(parse(&plain, "--gpu|,,", &s, operands), OPTIONS_BAD);
-    assert_int_equal(parse(&plain, "--=x", &s, operands), OPTIONS_BAD); /* no heading's name */
+    assert_int_equal(parse(&plain, "--=x", &s, operands), OPTIONS_BAD); /* an empty name */
 }
 
 static void a_program_keeps_its_options(void **state)

@@ -1,5 +1,5 @@
-/* Which library took device memory: by the frames that made the allocation; and by PyTorch's own totals
- * if the frames do not show it. */
+/* Which library allocated device memory: by the frames of the allocation, and by PyTorch's own totals if the frames do
+ * not show it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #define LIB "/v/lib/python3.11/site-packages/"
 #define RUNTIME LIB "nvidia/cuda_runtime/lib/libcudart.so.12"
 
-/* What stands at an address of a module, for the test's symbols. */
+/* The symbol at an address of a module, for the test. */
 static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
                    const char **file, int *line)
 {
@@ -132,7 +132,7 @@ static const struct {
       {"/usr/bin/python3.11", 0, 99},
       CTYPES,
       END}},
-    /* a binding is whoever uses it, */
+    /* a binding counts for the library that uses it, */
     {"Numba",
      RESULT_OWNER_FRAMEWORK,
      {{"/home/u/train.py", 9, 0},
@@ -141,7 +141,7 @@ static const struct {
       {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99},
       END}},
     {"train.py", RESULT_OWNER_USER, {SCRIPT, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
-    /* and only if there is nobody, itself */
+    /* and only if there is none, for itself */
     {"cuda", RESULT_OWNER_LIBRARY, {{LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
     {"train.py", RESULT_OWNER_USER, {SCRIPT, CTYPES, END}},
     {"solver", RESULT_OWNER_USER, {{"/usr/lib/libc.so.6", 0, 99}, {"/home/u/build/solver", 0, 5}, END}},
@@ -150,9 +150,9 @@ static const struct {
     {"tinynet", RESULT_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet/_C.abi3.so", 0, 99}, END}},
     {"tinynet", RESULT_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet.libs/libops-1234.so", 0, 99}, END}},
     {"libnew.so.1", RESULT_OWNER_USER, {SCRIPT, {LIB "nvidia/new/lib/libnew.so.1", 0, 99}, END}},
-    /* a user's folder of that name is none of the package */
+    /* a user's folder of that name does not belong to the package */
     {"a.so", RESULT_OWNER_USER, {SCRIPT, {"/home/u/torch/a.so", 0, 99}, END}},
-    /* Python frames alone: a library's C code may stand between them and CUDA */
+    /* only Python frames: a library's C code may be between them and CUDA */
     {"CuPy", RESULT_OWNER_POOL, {{"/home/u/train.py", 9, 0}, {LIB "cupy/_creation/basic.py", 31, 0}, {NULL, 0, 0}}},
     {"unknown", RESULT_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {NULL, 0, 0}}},
     {"unknown",
@@ -195,7 +195,7 @@ static const struct result_by_owner *owner_named(const struct result_peak *p, co
     return NULL;
 }
 
-/* At the peak, not at the end; by the space they took it in. */
+/* At the peak, not at the end; by the space of the memory. */
 static void test_sums(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void test_by_totals(void **state)
     syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 64, .at = 1, .life = 9, .stack = line});
     syn_reserved(&s, 2, 64);
     syn_alloc(&s, (struct syn_alloc){.address = 2, .bytes = 30, .at = 3, .life = SYN_LIVE, .stack = other});
-    /* piece by piece; the first one was given back, of which PyTorch says nothing */
+    /* piece by piece; the first one was freed, which PyTorch does not report */
     syn_alloc(&s, (struct syn_alloc){.address = 3, .bytes = 40, .at = 11, .life = SYN_LIVE, .stack = layer});
     syn_alloc(&s, (struct syn_alloc){.address = 4, .bytes = 40, .at = 12, .life = SYN_LIVE, .stack = layer});
     syn_reserved(&s, 13, 80);
@@ -275,7 +275,7 @@ struct piece {
     int64_t gib;
 };
 
-/* A run of 10 GiB in all, of such pieces; `set`: NAME=value of the environment, NULL none. */
+/* A run of 10 GiB in total, in such pieces; `set`: NAME=value of the environment, or NULL. */
 static struct result_report *taken(struct syn *s, const char *set, const struct piece *pieces)
 {
     static const struct run_options options = {.all = true, .symbol = symbol};
@@ -307,7 +307,7 @@ static void test_in_advance(void **state)
         {NULL, "JAX", "JAX preallocated 70 % of GPU 0, 7.00 GiB in one allocation (its default", true, {{jax, 7}}},
         {"XLA_PYTHON_CLIENT_MEM_FRACTION=.70", "JAX", "(set by XLA_PYTHON_CLIENT_MEM_FRACTION=.70)", true, {{jax, 7}}},
         {"XLA_PYTHON_CLIENT_PREALLOCATE=true", "JAX", "preallocated", true, {{jax, 7}}},
-        /* then it was asked for so much */
+        /* then this much was requested */
         {"XLA_PYTHON_CLIENT_PREALLOCATE=false", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
         {"XLA_PYTHON_CLIENT_PREALLOCATE=0", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
         {NULL, "JAX", "JAX held up to 6.00 GiB", false, {{jax, 3}, {jax, 3}}},
@@ -319,7 +319,7 @@ static void test_in_advance(void **state)
         {NULL, "TensorFlow", "preallocated", true, {{tensorflow, 8}}},
         {"TF_FORCE_GPU_ALLOW_GROWTH=true", "TensorFlow", "held up to", false, {{tensorflow, 8}}},
         {NULL, "CuPy", "CuPy held up to 9.00 GiB of GPU 0 (its pool keeps", false, {{cupy, 9}}},
-        /* a program may take all at once and use it */
+        /* a program may allocate everything at once and use it */
         {NULL, NULL, NULL, false, {{program, 9}}},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -340,7 +340,7 @@ static void test_in_advance(void **state)
     }
 }
 
-/* What bounds a pool already is not advised again. */
+/* If a pool is already limited, a limit is not advised again. */
 static void test_a_bound_that_is_set(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void test_a_bound_that_is_set(void **state)
     syn_end(&s);
 }
 
-/* Tensors that are a pool of their own: vLLM's cache. */
+/* Tensors that form a pool themselves: vLLM's cache. */
 static void test_within_tensors(void **state)
 {
     (void)state;

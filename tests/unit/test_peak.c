@@ -1,4 +1,4 @@
-/* Peak attribution: exact, against a brute-force oracle, and the timeline beside it. */
+/* Attribution of the peak: exact, compared with a brute-force calculation, and the timeline. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +16,7 @@ struct oracle {
     int64_t bytes, time, by_stack[STACKS + 1], count[STACKS + 1], total_count;
 };
 
-/* What is live just after each allocation, by looking at every other one: the last highest is the
- * peak. */
+/* The live bytes just after each allocation, computed from all others: the last maximum is the peak. */
 static struct oracle oracle_of(const struct life *lives, size_t n)
 {
     struct oracle best = {.bytes = -1};
@@ -53,7 +52,7 @@ static void check_round(unsigned seed)
     }
     size_t n = 1 + (size_t)rand() % LIVES;
     for (size_t i = 0; i < n; i++) {
-        now += rand() % 4; /* equal times happen */
+        now += rand() % 4; /* equal times occur */
         lives[i] = (struct life){.at = now,
                                  .life = rand() % 5 == 0 ? SYN_LIVE : 1 + rand() % 40,
                                  .bytes = 1 + rand() % 8, /* ties happen */
@@ -169,7 +168,7 @@ static void test_the_timeline_is_bounded(void **state)
     syn_end(&s);
 }
 
-static void test_top_cuts_and_says_so(void **state)
+static void test_top_shortens_and_states_so(void **state)
 {
     (void)state;
     struct syn s;
@@ -201,7 +200,7 @@ int main(void)
         cmocka_unit_test(test_layers_do_not_mix),
         cmocka_unit_test(test_a_free_comes_before_an_allocation_of_the_same_time),
         cmocka_unit_test(test_the_timeline_is_bounded),
-        cmocka_unit_test(test_top_cuts_and_says_so),
+        cmocka_unit_test(test_top_shortens_and_states_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What the pickle writer writes is what Python reads: texts, numbers and lists go out here and come back
- * through pickle and pickletools. */
+/* The pickle writer's output can be read by Python: strings, numbers and lists are written here and read with pickle
+ * and pickletools. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,7 +143,7 @@ static void test_nested_and_shared(void **state)
                  "assert got['again'] is got['frames'] and got['frames'][0] is got['frames'][1]");
 }
 
-/* More than one batch of a list, and more objects in the memo than one byte counts. */
+/* More than one batch of a list, and more objects in the memo than one byte can count. */
 static void test_long_lists(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Properties of estimates, over thousands of plans: of every model by name, and of shapes that nobody would build. */
+/* Properties of estimates, over thousands of plans: of every model by name, and of unusual shapes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ static struct estimate_result one, other;
 
 /* ---------------------------------------------------------------- plans */
 
-/* A name of `a|b|c|`, by chance. */
+/* A random name of `a|b|c|`. */
 static void random_word(struct random_plans *r, const char *words, char *out, size_t size)
 {
     size_t n = 0, which;
@@ -210,16 +210,16 @@ static void lines_and_sums(void **state)
 
 /* ---------------------------------------------------------------- more of it never needs less */
 
-/* A single layer is made again in full, and its input is kept beside. */
+/* A single layer is recomputed in full, and its input is kept in addition. */
 static bool few_layers(const struct plan *p)
 {
     return p->model->shape.layers < 4 * p->pp;
 }
 
-/* none >= operations >= full. Attention's core alone is on neither side of the last two: a layer that is made again
- * holds the scores of all its attentions, and products are kept of each. Where tensors are divided, what is kept of
- * operations before their sums are reduced, undivided, may be more than what they spare; so may results where weights
- * are frozen, which need no inputs. */
+/* none >= operations >= full. Checkpointing only attention's core is not comparable with the last two: a layer that is
+ * recomputed has the scores of all its attentions, and products are kept of each. With divided tensors, results of
+ * operations that are kept undivided before their sums are reduced may be larger than what they save; so may results
+ * with frozen weights, which need no inputs. */
 static bool less_checkpointing(struct plan *p)
 {
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP && (p->tp > 1 || p->adapter != PLAN_ADAPTER_NONE)) return false;
@@ -263,7 +263,7 @@ static const struct {
 #undef MOVE
 };
 
-/* The largest phase but for holes, which follow what comes and goes, and NCCL's buffers. */
+/* The largest phase without holes, which depend on what is allocated and freed, and without NCCL's buffers. */
 static struct estimate_interval peak_of(const struct estimate_result *r)
 {
     struct estimate_interval most = {0};
@@ -280,7 +280,7 @@ static struct estimate_interval peak_of(const struct estimate_result *r)
     return most;
 }
 
-/* Within what comes of lines that are largest at different moments, or are rounded. Of pipeline stages the one
+/* Within the tolerance for lines that are largest at different moments, or are rounded. Of pipeline stages, the one
  * with the largest expected need is reported, whose low and high need not be the largest. */
 static bool at_least(const struct plan *p, struct estimate_interval a, struct estimate_interval b)
 {

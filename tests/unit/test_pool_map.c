@@ -1,4 +1,4 @@
-/* Which private pool an address is in: by segments, by the pages beside a page, and by time. */
+/* Which private pool an address belongs to: by segments, by neighbouring pages, and by time. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static void test_a_segment_has_the_pool_of_its_block(void **state)
     whatif_facts_free(&f);
 }
 
-static void test_pages_beside_each_other_are_of_one_pool(void **state)
+static void test_adjacent_pages_belong_to_one_pool(void **state)
 {
     struct whatif_facts f = {0};
     struct whatif_pool_map m = {0};
@@ -61,7 +61,7 @@ static void test_pages_beside_each_other_are_of_one_pool(void **state)
     whatif_facts_free(&f);
 }
 
-static void test_what_makes_no_sense_does_no_harm(void **state)
+static void test_impossible_input_does_no_harm(void **state)
 {
     struct whatif_facts f = {0};
     struct whatif_pool_map m = {0};
@@ -104,9 +104,8 @@ static void test_pages_that_are_mapped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages_that_are_mapped),
-                                       cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
-                                       cmocka_unit_test(test_pages_beside_each_other_are_of_one_pool),
-                                       cmocka_unit_test(test_what_makes_no_sense_does_no_harm)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pages_that_are_mapped), cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
+        cmocka_unit_test(test_adjacent_pages_belong_to_one_pool), cmocka_unit_test(test_impossible_input_does_no_harm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Profiles sum to what the report says, by stack, and so do the trees made of them. */
+/* Profiles add up to the report's figures, by stack, and so do the trees made from them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 enum { STACKS = 9, LIVES = 300, ROUNDS = 20 };
 
-/* Lives of two devices, with tensors on the first, calls and failures, from stacks of all kinds. */
+/* Blocks on two devices, with tensors on the first, calls and failures, from stacks of all kinds. */
 static void fill(struct syn *s, const char *run_id, int pid, unsigned seed)
 {
     int64_t stacks[STACKS + 1] = {0}, now = 0;
@@ -122,7 +122,7 @@ static void check_peak(struct result_report *r, const struct result_peak *peak, 
     profile_free(p);
 }
 
-/* Nodes add up, and each leaf is some entry's. */
+/* Nodes add up, and each leaf belongs to an entry. */
 static void check_tree(struct run *run, const struct profile *p, bool native)
 {
     struct profile_call_tree *t = profile_call_tree_build(run, p, native, NULL, NULL);
@@ -311,8 +311,8 @@ static void test_frames(void **state)
     syn_end(&s);
 }
 
-/* PyTorch takes memory from CUDA before the first tensor is there: what is given back before that is not
- * the tensors' either. */
+/* PyTorch allocates from CUDA before the first tensor exists: segments freed before that are not tensors' memory
+ * either. */
 static void test_segments_before_the_first_tensor(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void native_lives(struct syn *s, unsigned seed)
     }
 }
 
-/* Without Python one replay tells what another pass over the rows would. */
+/* Without Python, a single replay gives what another pass over the rows would. */
 static void test_sums_of_a_replay(void **state)
 {
     (void)state;

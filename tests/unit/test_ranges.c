@@ -1,4 +1,4 @@
-/* The map of address ranges against the plainest model of it: an array of bytes. */
+/* The map of address ranges, compared with the simplest model: an array of bytes. */
 #include "tests/unit/events.h"
 #include "schema/ranges.h"
 #include "schema/tables.h"
@@ -65,7 +65,7 @@ static void many(void **state)
 {
     struct gs_ranges r = {0};
     enum { N = 200000 };
-    for (uint64_t i = 0; i < N; i++) { /* in order: a plain tree would be a list */
+    for (uint64_t i = 0; i < N; i++) { /* in order: a plain tree would become a list */
         struct gs_range x = {i * 64, 64, 0, 0, 0};
         assert_true(gs_ranges_add(&r, &x));
     }

@@ -1,4 +1,4 @@
-/* The processes of a run side by side: who works where, and what is on a GPU that is another's. */
+/* The processes of a run together: which GPU each uses, and memory of a process on another one's GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #define TORCH "/v/lib/python3.11/site-packages/torch/"
 
-enum how { PLAIN, LOADED, CONTEXT }; /* LOADED: below torch.load; CONTEXT: no memory, a context alone */
+enum how { PLAIN, LOADED, CONTEXT }; /* LOADED: below torch.load; CONTEXT: no memory, only a context */
 struct held {                        /* MiB, by line of train.py */
     int device, line;
     int64_t mib;
@@ -20,7 +20,7 @@ struct process {
     const char *host, *visible;
     int64_t start_s;
     struct held held[4];
-    int works; /* on this device: many tensors come and go there */
+    int works; /* on this device: many tensors are allocated and freed there */
 };
 
 static void tensors(struct syn *s, int device)
@@ -110,7 +110,7 @@ static const struct {
      "set_device",
      2,
      {{.rank = 0, WORK(0)}, {.rank = 1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1}}},
-    /* what was loaded there is more than what it works on */
+    /* more was loaded there than it uses in its work */
     {"a checkpoint",
      "rank 1 also has up to 3.00 GiB and a context on GPU 0",
      "map_location",
@@ -134,7 +134,7 @@ static const struct {
      "set_device",
      2,
      {{.rank = -1, WORK(0)}, {.rank = -1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1}}},
-    /* nobody else works there: a model over two GPUs */
+    /* nobody else uses that GPU: a model over two GPUs */
     {"two GPUs each",
      NULL,
      NULL,
@@ -229,7 +229,7 @@ static void test_imbalance(void **state)
     syn_end(&s);
 }
 
-static void test_one_process_is_no_rank(void **state)
+static void test_one_process_is_not_a_rank(void **state)
 {
     (void)state;
     struct syn s;
@@ -246,7 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_findings),
         cmocka_unit_test(test_imbalance),
-        cmocka_unit_test(test_one_process_is_no_rank),
+        cmocka_unit_test(test_one_process_is_not_a_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

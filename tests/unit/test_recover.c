@@ -1,4 +1,4 @@
-/* A process dies at a random moment; what it had recorded is in the database afterwards. */
+/* A process is killed at a random moment; what it had recorded is in the database afterwards. */
 #include "tests/unit/events.h"
 #include "schema/spool_file.h"
 
@@ -129,7 +129,7 @@ static void check_complete(void)
         int64_t published = (int64_t)shared->published[t];
         snprintf(sql, sizeof sql, "SELECT count(*) FROM copy WHERE thread_id=%d", t);
         int64_t count = db_number(db, sql);
-        /* It may have died between publishing and telling us. */
+        /* It may have been killed between publishing and counting. */
         if (count != published && count != published + 1)
             fail_msg("thread %d: %lld events, %lld published", t, (long long)count, (long long)published);
         snprintf(sql, sizeof sql, "SELECT total(count) FROM call_count WHERE stream=%d", t);
@@ -141,7 +141,7 @@ static void check_complete(void)
                  " FROM copy WHERE thread_id=%d",
                  t);
         assert_int_equal(db_number(db, sql), 1);
-        /* the innermost line shows which definitions were in force */
+        /* the innermost line shows which definitions were valid */
         snprintf(sql, sizeof sql,
                  "SELECT count(*) FROM copy c LEFT JOIN stack s ON s.id=c.stack_id LEFT JOIN frame f ON "
                  "f.id=s.frame_id WHERE thread_id=%d AND line IS NOT (bytes-1)/50%%100+1",
@@ -251,9 +251,9 @@ static void still_recording(void **state)
     check_complete();
 }
 
-/* ---------------------------------------------------------------- odd remains */
+/* ---------------------------------------------------------------- unusual remains */
 
-/* A process that wrote three events and died, with or without a database. */
+/* A process that wrote three events and was killed, with or without a database. */
 static void leave_three(bool with_store)
 {
     struct gs_writer w;
@@ -261,7 +261,7 @@ static void leave_three(bool with_store)
     gs_writer_open(&w, &spool);
     if (with_store) gs_store_close(ev_store(db));
     for (uint64_t i = 1; i <= 3; i++) ev_alloc(&w, i * 10, i << 12, 100, 0, GS_SPACE_DEVICE, 0);
-    gs_spool_exit(&spool, 0x107); /* killed by what comes after exit */
+    gs_spool_exit(&spool, 0x107); /* killed by something after exit */
     _exit(0);
 }
 
@@ -281,7 +281,7 @@ static void no_database(void **state)
     db_assert_text(db, "SELECT complete,end_ns,command,start_real_ns FROM process", "0 30 python train.py 5\n");
     db_assert_text(db, "SELECT value FROM meta WHERE key='exit_status'", "7\n");
     remains(false);
-    close(open(db, O_CREAT | O_RDWR, 0666)); /* made, but empty */
+    close(open(db, O_CREAT | O_RDWR, 0666)); /* created, but empty */
     assert_int_equal(recover(error), 1);
     db_assert_text(db, "SELECT count(*) FROM allocation", "3\n");
 }
@@ -321,7 +321,7 @@ static void no_gpuspy_database(void **state)
     assert_int_equal(st.st_size, 3000);
 }
 
-/* It had finished its database and died before it removed the spool. */
+/* It had finished its database and was killed before it removed the spool. */
 static void finished_already(void **state)
 {
     char error[256];
@@ -343,7 +343,7 @@ static void finished_already(void **state)
     db_assert_text(db, "SELECT count(*) FROM allocation", "0\n"); /* nothing was added to it */
 }
 
-/* The container is gone, or the user logged out: what the database has is all there is. */
+/* The container is gone, or the user logged out: nothing but the database is left. */
 static void lost_memory(void **state)
 {
     char error[256];
@@ -356,7 +356,7 @@ static void lost_memory(void **state)
     db_assert_text(db, "SELECT complete FROM process", "-\n");
 }
 
-/* As a read-only folder needs it: the spool stays for the original. */
+/* For a read-only folder: the spool stays for the original. */
 static void into_a_copy(void **state)
 {
     char error[256], copy[320], command[1400];
@@ -384,7 +384,7 @@ static void damaged_spool(void **state)
 
 static void read_only(void **state)
 {
-    if (geteuid() == 0) { /* root may write anywhere: be somebody else for this one */
+    if (geteuid() == 0) { /* root may write anywhere: run this as another user */
         pid_t pid = fork();
         if (pid == 0) {
             char error[256];
@@ -406,8 +406,8 @@ static void read_only(void **state)
 
 /* ---------------------------------------------------------------- a disk that fills up */
 
-/* Records until the limit on file sizes stops the database (only it: the spool is memory), then dies. What was
- * committed must be whole, the rest still in the spool. */
+/* Records until the limit on file sizes stops the database (the spool is memory and has no such limit), then is killed.
+ * What was committed must be complete, the rest still in the spool. */
 static void fill_up(bool unused)
 {
     struct gs_writer w;
@@ -477,8 +477,8 @@ static void closed_by_application(void **state)
     assert_int_equal(status, 0);
 }
 
-/* One slot stands for thousands of threads, one after the other; the process dies between any two
- * commits, and each event keeps its own thread. */
+/* One slot is used by thousands of threads, one after the other; the process is killed between any two commits, and
+ * each event keeps its own thread. */
 static void write_lives(bool unused)
 {
     struct gs_writer w;
@@ -490,7 +490,7 @@ static void write_lives(bool unused)
         uint32_t frames[] = {1, 0};
         if (w.chunk) gs_writer_adopt(&w);
         ev_thread(&w, i, "short");
-        if (i == 1) { /* those after it use what this one defined */
+        if (i == 1) { /* later ones use what this one defined */
             ev_python(&w, 1, "f", "x.py", 7);
             ev_stack(&w, 1, frames);
         }

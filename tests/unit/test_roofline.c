@@ -1,4 +1,4 @@
-/* Rooflines: operations and bytes counted by hand, and what is known of rooflines. */
+/* Rooflines: operations and bytes counted by hand, and known properties of rooflines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,8 +78,8 @@ static void attention_naive_and_flash(void **state)
     near(w[2].flops, 4. * 2 * 16 * 64 * (1024. * 1025 / 2));
 }
 
-/* One token against 32768 keys, of grouped heads: bound by reading the cache, whose operations a byte are the heads
- * that share it. */
+/* One token and 32768 keys, of grouped heads: limited by reading the cache; its operations per byte are the number of
+ * heads that share it. */
 static void decode_is_bound_by_memory(void **state)
 {
     struct estimate_roof_shape s = {
@@ -209,7 +209,7 @@ static void points_under_a_roof(void **state)
     assert_true(p.by_memory);
     near(p.attainable, 2.5 * 2039e9);
     near(p.least_s, 2e9 / 2039e9);
-    for (double f = 1; f < 1e18; f *= 7) { /* nothing is over the roof, and the least time is the larger one */
+    for (double f = 1; f < 1e18; f *= 7) { /* nothing is above the roof, and the least time is the larger one */
         p = estimate_roof_point(f, 1e9, 312e12, 2039e9);
         assert_true(p.attainable <= 312e12 && p.attainable <= p.intensity * 2039e9 * (1 + 1e-12));
         near(p.least_s, fmax(p.compute_s, p.memory_s));
@@ -217,7 +217,8 @@ static void points_under_a_roof(void **state)
     }
 }
 
-/* The chart has a line for each row, no wider than the terminal, and all its marks, whatever the numbers. */
+/* The chart has a line for each row, is no wider than the terminal, and contains all its marks, whatever the numbers.
+ * */
 static void the_chart_stays_in_its_lines(void **state)
 {
     for (int width = 40; width <= 300; width += 13) {

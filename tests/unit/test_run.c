@@ -1,5 +1,4 @@
-/* Opening a run: what it may be instead of one, the files that belong to it, and files made by an
- * enemy. */
+/* Opening a run: other files instead of a run, the files that belong to it, and malicious files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +43,7 @@ static void small_run(struct syn *s)
     syn_done(s);
 }
 
-static void test_what_is_no_recording(void **state)
+static void test_files_that_are_not_recordings(void **state)
 {
     (void)state;
     struct syn s;
@@ -102,8 +101,7 @@ static void test_truncated_and_damaged(void **state)
     syn_end(&s);
 }
 
-/* Every byte range of the file overwritten in turn: any answer or refusal, but no crash and no
- * loop. */
+/* Every byte range of the file is overwritten in turn: any answer or refusal, but no crash and no endless loop. */
 static void test_scribbled(void **state)
 {
     (void)state;
@@ -175,8 +173,8 @@ static void test_siblings(void **state)
     small_run(&s);
     snprintf(first, sizeof first, "%s", s.path);
     another(&s, "run.11.db", "r", 11, 500);
-    another(&s, "run.12.db", "other", 12, 600); /* of another run */
-    another(&s, "runs.13.db", "r", 13, 700);    /* not beside it by name */
+    another(&s, "run.12.db", "other", 12, 600); /* belongs to another run */
+    another(&s, "runs.13.db", "r", 13, 700);    /* its name does not belong to it */
     snprintf(s.path, sizeof s.path, "%s", first);
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->processes_n, 2);
@@ -207,7 +205,7 @@ static void test_a_folder_is_its_run(void **state)
     syn_end(&s);
 }
 
-/* Circles in the stack tree, numbers that are out of this world, texts where numbers should be. */
+/* Cycles in the stack tree, absurd numbers, texts instead of numbers. */
 static void test_hostile_rows(void **state)
 {
     (void)state;
@@ -298,7 +296,7 @@ static void test_rows_out_of_order(void **state)
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 100, .life = 10});
-    syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 50, .life = 10}); /* taken to live at 100, for no time */
+    syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 50, .life = 10}); /* counts as live at 100, for no time */
     syn_alloc(&s, (struct syn_alloc){.bytes = 4, .at = 105, .life = 100});
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 5);
@@ -307,7 +305,7 @@ static void test_rows_out_of_order(void **state)
     syn_end(&s);
 }
 
-/* Rows are read from the file's pages up to what only SQLite understands, and by SQL after it: each once. */
+/* Rows are read directly from the file's pages as far as possible, and the rest with SQL: each row once. */
 static void test_every_row_is_read_once(void **state)
 {
     static const char *const odd[] = {"bytes = bytes",  "bytes = CAST(bytes AS BLOB)",
@@ -373,7 +371,7 @@ static void test_native_frames_are_named_once(void **state)
     syn_end(&s);
 }
 
-static void test_lost_events_are_said(void **state)
+static void test_lost_events_are_reported(void **state)
 {
     (void)state;
     struct syn s;
@@ -392,7 +390,7 @@ static void test_lost_events_are_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_no_recording),
+        cmocka_unit_test(test_files_that_are_not_recordings),
         cmocka_unit_test(test_other_databases),
         cmocka_unit_test(test_truncated_and_damaged),
         cmocka_unit_test(test_scribbled),
@@ -404,7 +402,7 @@ int main(void)
         cmocka_unit_test(test_rows_out_of_order),
         cmocka_unit_test(test_every_row_is_read_once),
         cmocka_unit_test(test_native_frames_are_named_once),
-        cmocka_unit_test(test_lost_events_are_said),
+        cmocka_unit_test(test_lost_events_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static struct model shaped(uint64_t layers, uint64_t hidden, uint64_t heads, uin
     return m;
 }
 
-/* Bits a weight of Llama-3.1-8B, from the table in llama.cpp's tools/quantize/README.md. */
+/* Bits per weight of Llama-3.1-8B, from the table in llama.cpp's tools/quantize/README.md. */
 static void gguf_mixtures(void **state)
 {
     static const struct {
@@ -66,7 +66,7 @@ static struct plan serving(const struct model *m, uint64_t batch, uint64_t seq)
 
     p.model = m;
     p.inference = true;
-    p.precision = estimate_precision("fp32"); /* the default, not asked for: 16 bits */
+    p.precision = estimate_precision("fp32"); /* the default, not requested: 16 bits */
     p.optimizer = estimate_optimizer("adam");
     p.batch = batch;
     p.seq = seq;
@@ -124,13 +124,13 @@ static void blocks_windows_and_divided_heads(void **state)
     p.cache_block = 0;
     m.shape.window = 256;
     m.shape.window_layers = 16;
-    assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1000 * token); /* the prompt, at first */
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1000 * token); /* the prompt only, at the beginning */
     assert_true(r.part[ESTIMATE_CACHE].low == 2 * (1000 + 256) * token / 2);
-    p.cache_block = 16; /* vLLM: one block more, a window may begin within one */
+    p.cache_block = 16; /* vLLM: one more block, because a window may begin within one */
     assert_true(part(&p, ESTIMATE_CACHE) == 2 * (1008 + 272) * token / 2);
     m.shape.window = m.shape.window_layers = 0;
     p.cache_block = 0;
-    for (uint64_t tp = 2; tp <= 32; tp *= 2) { /* beyond 8 each GPU has one whole head */
+    for (uint64_t tp = 2; tp <= 32; tp *= 2) { /* beyond 8, each GPU has one whole head */
         p.tp = p.gpus = tp;
         assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1000 * token / (double)(tp < 8 ? tp : 8));
     }
@@ -196,7 +196,7 @@ static void a_number_of_parameters_is_an_interval(void **state)
     model_free(&m);
 }
 
-/* What a file stores counts, unless another form is asked for. */
+/* A file's own form counts, unless another form is requested. */
 static void stored_weights(void **state)
 {
     struct model m = shaped(2, 256, 4, 4, 512, 1000);
@@ -233,7 +233,7 @@ static void passes(void **state)
     model_free(&m);
 }
 
-/* A name's bytes on one GPU. */
+/* Bytes on one GPU for a model with that name. */
 static double named(const char *name, const char *word)
 {
     struct model m;
@@ -249,7 +249,7 @@ static double named(const char *name, const char *word)
     return bytes;
 }
 
-/* Files that people publish. */
+/* Files that are published. */
 static void published_files(void **state)
 {
     static const struct {
@@ -272,7 +272,7 @@ static void published_files(void **state)
     assert_true(fabs(named("llama-2-70b", "q4_k_m") / 1e9 - 41.42) < 0.005);
 }
 
-/* T5: the decoder's layers keep keys and values of their own tokens and of the encoder's. */
+/* T5: the decoder's layers store keys and values of their own tokens and of the encoder's. */
 static void encoder_and_decoder(void **state)
 {
     struct model m = shaped(48, 1024, 16, 16, 4096, 32128);
@@ -350,7 +350,7 @@ static void convolutional_nets(void **state)
     }
 }
 
-/* Whisper: the decoder's layers keep keys and values of the text's tokens and of 1500 audio positions. */
+/* Whisper: the decoder's layers store keys and values of the text's tokens and of 1500 audio positions. */
 static void sound_and_text(void **state)
 {
     struct model m = {0};
@@ -362,7 +362,7 @@ static void sound_and_text(void **state)
     unsigned phases;
     assert_true(estimate_make(&p, &r));
     assert_true(estimate_answer_part(&r, ESTIMATE_CACHE, &phases).likely ==
-                8.0 * 4 * (448 + 1500) * 2 * 1280 * 2); /* as transformers' cache has it */
+                8.0 * 4 * (448 + 1500) * 2 * 1280 * 2); /* like transformers' cache */
     assert_true(plan_possible(&p));
     p.gpus = p.tp = 2;
     assert_false(plan_possible(&p));

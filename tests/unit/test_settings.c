@@ -23,7 +23,7 @@ static void conf_values(void **state)
         {"roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:64", "roundup_power2_divisions",
          "[256:1,512:2,>:8]"},
         {"roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:64", "max_split_size_mb", "64"},
-        {"roundup_power2_divisions:[256:1,512:2", "512", NULL}, /* brackets left open */
+        {"roundup_power2_divisions:[256:1,512:2", "512", NULL}, /* without closing brackets */
         {"a:1],b:2", "b", "2"},
         {"a:1,a:2", "a", "2"}, /* the last one counts */
     };
@@ -39,7 +39,7 @@ static void conf_values(void **state)
     }
 }
 
-struct world { /* a recording, and what is open of it */
+struct world { /* a recording, and the run opened from it */
     struct syn s;
     struct run *run;
 };
@@ -160,12 +160,12 @@ static void mapped_by_others(void **state)
     assert_int_equal(answer(&w).expandable, RUN_NO);
     end(&w);
     begin(&w, true);
-    mapped_from(&w, 0); /* whoever that was */
+    mapped_from(&w, 0); /* whoever mapped it */
     assert_int_equal(answer(&w).expandable, RUN_UNSURE);
     end(&w);
 }
 
-/* Which of the two wins depends on the version. */
+/* Which of the two has priority depends on the version. */
 static void both_variables(void **state)
 {
     (void)state;

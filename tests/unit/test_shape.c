@@ -1,4 +1,4 @@
-/* Bytes and directions that lie in a structure. */
+/* Bytes and directions of copies given as a structure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,13 +31,13 @@ static void mipmaps_end_at_one_texel(void **state)
     assert_int_equal(gs_array_bytes(U8, 1, 8, 8, 6, GS_ARRAY_CUBEMAP, 2), (64 + 16) * 6);
 }
 
-static void memory_that_comes_later_is_none(void **state)
+static void memory_that_comes_later_does_not_count(void **state)
 {
     assert_int_equal(gs_array_bytes(U8, 1, 16, 16, 0, GS_ARRAY_SPARSE, 1), 0);
     assert_int_equal(gs_array_bytes(U8, 1, 16, 16, 0, GS_ARRAY_DEFERRED, 1), 0);
 }
 
-static void channels_say_their_bits(void **state)
+static void channels_state_their_bits(void **state)
 {
     const struct cudaChannelFormatDesc rgba = {8, 8, 8, 8, 1}, half = {16, 0, 0, 0, 2}, bc1 = {8, 8, 8, 8, 17},
                                        bc7 = {8, 8, 8, 8, 30}, nv12 = {8, 8, 8, 0, 4};
@@ -53,14 +53,14 @@ static uint8_t direction(int dst, int src)
     return gs_route(dst, 0x1000, src, 0x2000, 1).direction;
 }
 
-static void the_kinds_of_memory_say_the_direction(void **state)
+static void the_kinds_of_memory_give_the_direction(void **state)
 {
     assert_int_equal(direction(GS_MEMORYTYPE_DEVICE, GS_MEMORYTYPE_HOST), GS_DIR_H2D);
     assert_int_equal(direction(GS_MEMORYTYPE_ARRAY, GS_MEMORYTYPE_HOST), GS_DIR_H2D);
     assert_int_equal(direction(GS_MEMORYTYPE_HOST, GS_MEMORYTYPE_ARRAY), GS_DIR_D2H);
     assert_int_equal(direction(GS_MEMORYTYPE_DEVICE, GS_MEMORYTYPE_ARRAY), GS_DIR_D2D);
     assert_int_equal(direction(GS_MEMORYTYPE_HOST, GS_MEMORYTYPE_HOST), GS_DIR_H2H);
-    /* open, and left to who knows the addresses, unless one side is a handle */
+    /* open: decided by the code that knows the addresses, unless one side is a handle */
     assert_int_equal(direction(GS_MEMORYTYPE_UNIFIED, GS_MEMORYTYPE_HOST), GS_DIR_UNKNOWN);
     assert_int_equal(direction(GS_MEMORYTYPE_ARRAY, GS_MEMORYTYPE_UNIFIED), GS_DIR_H2D);
     struct gs_route r = gs_route(GS_MEMORYTYPE_DEVICE, 1, GS_MEMORYTYPE_DEVICE, 2, 3);
@@ -101,9 +101,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_have_the_bytes_of_their_texels),
         cmocka_unit_test(mipmaps_end_at_one_texel),
-        cmocka_unit_test(memory_that_comes_later_is_none),
-        cmocka_unit_test(channels_say_their_bits),
-        cmocka_unit_test(the_kinds_of_memory_say_the_direction),
+        cmocka_unit_test(memory_that_comes_later_does_not_count),
+        cmocka_unit_test(channels_state_their_bits),
+        cmocka_unit_test(the_kinds_of_memory_give_the_direction),
         cmocka_unit_test(a_batch_without_its_arrays_is_empty),
         cmocka_unit_test(a_batch_of_migrations_goes_where_its_locations_say),
     };

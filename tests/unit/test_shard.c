@@ -20,7 +20,7 @@ static void shows(double value, const char *text)
     assert_string_equal(got, text);
 }
 
-/* ---------------------------------------------------------------- our own lines */
+/* ---------------------------------------------------------------- gpuspy's lines */
 
 struct asked {
     struct plan plan;
@@ -100,7 +100,7 @@ static const char *const models[] = {"gpt2", "llama-3-8b", "llama-3.1-405b", "mi
 static const char *const optimizers[] = {"sgd", "adam", "adam8bit", "adafactor", "muon"};
 static const char *const precisions[] = {"fp32", "amp-bf16", "bf16"};
 
-/* More of ZeRO never needs more, and neither do more GPUs; lines add up to phases. */
+/* A higher ZeRO stage never needs more, and neither do more GPUs; lines add up to phases. */
 static void more_is_never_more(void **state)
 {
     static struct asked a;
@@ -134,7 +134,7 @@ static void more_is_never_more(void **state)
     }
 }
 
-/* All parts of a model are somewhere, once, but for what every GPU has. */
+/* All parts of a model are on some GPU, once, except those that every GPU has. */
 static void parts_are_the_whole(void **state)
 {
     static struct asked a;
@@ -171,7 +171,7 @@ static void experts_are_spread(void **state)
     model_free(&a.model);
 }
 
-/* Every contradiction has one line, and the plan without it is taken. */
+/* Every contradiction gives one line, and the plan without it is accepted. */
 static void contradictions(void **state)
 {
     static struct asked a;
@@ -204,7 +204,7 @@ static void contradictions(void **state)
     model_free(&a.model);
 }
 
-/* A learned table ends; rotary positions only get worse, which is a note. */
+/* A table of learned positions ends; rotary positions only get less accurate, which is a note. */
 static void longest_sequences(void **state)
 {
     static const struct {
@@ -228,7 +228,7 @@ static void longest_sequences(void **state)
         a.plan.master_weights = false;
         assert_true(plan_possible(&a.plan) == !lengths[i].most);
         a.plan.seq = 0;
-        a.plan.cp = a.plan.gpus = 3; /* what is assumed is divisible */
+        a.plan.cp = a.plan.gpus = 3; /* an assumed model can be divided */
         plan_assume(&a.plan, &assumed);
         assert_true(plan_possible(&a.plan));
         if (lengths[i].most) assert_int_equal(a.plan.seq, most / 3 * 3);

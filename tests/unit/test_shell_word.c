@@ -1,4 +1,4 @@
-/* Names in commands to type: a shell gives them back byte by byte, and a terminal is not driven by them. */
+/* Names in suggested commands: a shell gives them back byte by byte, and they cannot control the terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static const struct {
      "'gr\xc3\xbc\xc3\x9f"
      "e'"},
     {"a\nb", "\"$(printf 'a\\012b')\""},
-    {"a\n", "\"$(printf 'a')\"'\n'"}, /* only a newline at the end costs a second line */
+    {"a\n", "\"$(printf 'a')\"'\n'"}, /* only a newline at the end needs a second line */
     {"\xff\xfe", "\"$(printf '\\377\\376')\""},
     {"\033[31m", "\"$(printf '\\033[31m')\""},
     {"a%s'\\\"!$`\t", "\"$(printf 'a\\045s\\047\\134\\042\\041\\044\\140\\011')\""},
@@ -47,7 +47,7 @@ static const struct {
      "\"$(printf '\\302\\23331m')\""},
 };
 
-static void words_are_as_plain_as_they_can_be(void **state)
+static void words_are_as_plain_as_possible(void **state)
 {
     char out[256];
     (void)state;
@@ -93,7 +93,7 @@ static void shells_give_them_back(void **state)
     }
 }
 
-static void what_does_not_fit_is_left_out(void **state)
+static void text_that_does_not_fit_is_left_out(void **state)
 {
     char out[256];
     (void)state;
@@ -111,9 +111,9 @@ static void what_does_not_fit_is_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_as_plain_as_they_can_be),
+        cmocka_unit_test(words_are_as_plain_as_possible),
         cmocka_unit_test(shells_give_them_back),
-        cmocka_unit_test(what_does_not_fit_is_left_out),
+        cmocka_unit_test(text_that_does_not_fit_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

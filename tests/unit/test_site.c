@@ -1,4 +1,4 @@
-/* From a stack to the one line that the person can change; and the holes between blocks. */
+/* From a stack to the one line that the user can change; and the holes between blocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +95,7 @@ static void test_a_packages_line(void **state)
     other.inner = &line;
     assert_true(site_key(&other) != site_key(&site)); /* two places */
     assert_true(site_compare(&site, &other) < 0 && site_compare(&other, &site) > 0);
-    char file[] = "/home/u/train.py", function[] = "<module>"; /* the same words elsewhere in memory */
+    char file[] = "/home/u/train.py", function[] = "<module>"; /* the same text elsewhere in memory */
     other = site;
     other.file = file;
     other.function = function;
@@ -156,7 +156,7 @@ static void test_native_only(void **state)
     syn_end(&s);
 }
 
-static void test_callers_of_a_helper_are_told_apart(void **state)
+static void test_callers_of_a_helper_are_distinguished(void **state)
 {
     (void)state;
     struct syn s;
@@ -176,7 +176,7 @@ static void test_callers_of_a_helper_are_told_apart(void **state)
     assert_int_equal(r->peaks[0].by_site[0].bytes, 60);
     assert_int_equal(r->peaks[0].by_site[0].stacks, 2);
     const struct result_site *site = &r->peaks[0].by_site[0].site;
-    assert_true(site->helper); /* three lines call it: they say more than its own */
+    assert_true(site->helper); /* three lines call it: they tell more than its own line */
     assert_int_equal(site->line, 3);
     assert_string_equal(site->function, "model");
     assert_int_equal(site->via->line, 7);
@@ -184,7 +184,8 @@ static void test_callers_of_a_helper_are_told_apart(void **state)
     syn_end(&s);
 }
 
-/* Two callers do not make a helper, and a library between a line and who called it is no caller. */
+/* Two callers do not make a function a helper, and a library between a line and its caller does not count as a caller.
+ * */
 static void test_a_function_that_few_call_is_the_place(void **state)
 {
     (void)state;
@@ -219,8 +220,8 @@ static bool finalize(void *data, const char *module, const char *build_id, uint6
     return true;
 }
 
-/* What Python frees while it tears down has no Python line any more. */
-/* The interpreter's tear-down calls finalisers; a program's own line calls them otherwise. */
+/* What Python frees during its shutdown has no Python line any more. */
+/* The interpreter's shutdown calls finalisers; otherwise a line of the program calls them. */
 static void test_finalisers(void **state)
 {
     (void)state;
@@ -248,7 +249,7 @@ static void test_interpreter_exit(void **state)
     struct syn s;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
-    for (int way = 0; way < 2; way++) { /* by different ways to one place */
+    for (int way = 0; way < 2; way++) { /* one place, reached in different ways */
         int64_t at = syn_native(&s, 0, "/usr/bin/python3.11", 10);
         at = syn_native(&s, at, "/usr/bin/python3.11", 11);
         at = syn_native(&s, at, "/usr/bin/python3.11", 12 + way);
@@ -280,7 +281,7 @@ static bool autograd(void *data, const char *module, const char *build_id, uint6
     return true;
 }
 
-/* Autograd's threads run no Python: the operation is the place. */
+/* Autograd's threads run no Python: the operation is used as the place. */
 static void test_autograd(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void test_autograd(void **state)
     syn_end(&s);
 }
 
-/* With debugging information: what was inlined there stands for the frame. */
+/* With debugging information: the inlined function replaces the frame. */
 static bool innermost(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
                       const char **file, int *line)
 {
@@ -327,7 +328,7 @@ static size_t whole(void *data, const char *module, const char *build_id, uint64
     return 2;
 }
 
-static void test_what_is_inlined_hides_no_function(void **state)
+static void test_inlined_calls_do_not_hide_a_function(void **state)
 {
     (void)state;
     static const struct run_symbol_more more = {.inlined = whole};
@@ -348,7 +349,7 @@ static void test_what_is_inlined_hides_no_function(void **state)
     assert_int_equal(r->syncs_n, 2);
     assert_true(r->syncs[0].site.library);
     assert_true(r->syncs[1].site.exit);
-    size_t n; /* to people it is two frames */
+    size_t n; /* for the user it is two frames */
     const struct run_frame *frames = run_frame_places(r->run, r->peaks[0].by_stack[0].stack.number, &n);
     assert_int_equal(n, 2);
     assert_string_equal(frames[0].function, "c10::intrusive_ptr::release()");
@@ -368,7 +369,7 @@ static void test_holes(void **state)
         {0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
     struct allocator_heap_map m = allocator_heap_map(segments, 4, blocks, 4, 44 * M);
     assert_int_equal(m.segments, 3);
-    assert_int_equal(m.segment_bytes, 44 * M); /* with the empty one of 4 MiB: the total has room for it */
+    assert_int_equal(m.segment_bytes, 44 * M); /* including the empty one of 4 MiB: the total has room for it */
     assert_int_equal(m.block_bytes, 27 * M);
     assert_int_equal(m.free_bytes, 17 * M);
     assert_int_equal(m.largest_free_bytes, 10 * M);
@@ -389,12 +390,12 @@ int main(void)
         cmocka_unit_test(test_generated_methods),
         cmocka_unit_test(test_only_a_library),
         cmocka_unit_test(test_native_only),
-        cmocka_unit_test(test_callers_of_a_helper_are_told_apart),
+        cmocka_unit_test(test_callers_of_a_helper_are_distinguished),
         cmocka_unit_test(test_a_function_that_few_call_is_the_place),
         cmocka_unit_test(test_finalisers),
         cmocka_unit_test(test_interpreter_exit),
         cmocka_unit_test(test_autograd),
-        cmocka_unit_test(test_what_is_inlined_hides_no_function),
+        cmocka_unit_test(test_inlined_calls_do_not_hide_a_function),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

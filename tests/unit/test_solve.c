@@ -1,4 +1,4 @@
-/* The answers of --solve fit, and one more does not; more GPUs that share never need more. */
+/* The answers of --solve fit, and one more does not; more GPUs that share the model never need more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ static struct estimate_interval peak(const struct plan *p)
     return estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
 }
 
-/* The plan with another batch or sequence, worked out here. */
+/* The plan with another batch or sequence, computed here. */
 static double with(const struct plan *p, enum estimate_solve_what what, uint64_t value, bool surely)
 {
     struct plan changed = *p;
@@ -62,7 +62,7 @@ static void one_more_does_not_fit(void **state)
         check(p, what, &s.likely, false, step, &answered);
         if (s.surely.any) assert_true(s.likely.any && s.likely.value >= s.surely.value);
     }
-    assert_true(answered > 40); /* the plans were worth it */
+    assert_true(answered > 40); /* the random plans were useful */
     random_done(&random);
 }
 
@@ -76,7 +76,7 @@ static void fewest_gpus(void **state)
         if (p.inference || p.sharding == PLAN_SHARDING_DDP) continue;
         fewer = p;
         fewer.gpus = p.tp * (1 + (uint64_t)i % 9);
-        p.memory = peak(&fewer).likely; /* so many are enough, perhaps fewer */
+        p.memory = peak(&fewer).likely; /* this many are enough, perhaps fewer */
         assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
         assert_true(s.likely.any && s.likely.value <= fewer.gpus);
         assert_true(s.likely.value % p.tp == 0);
@@ -92,7 +92,7 @@ static void fewest_gpus(void **state)
     random_done(&random);
 }
 
-/* The search skips most numbers of GPUs: none of those that it skips would have been enough. */
+/* The search skips most numbers of GPUs: none of the skipped ones would have been enough. */
 static void fewest_gpus_of_all(void **state)
 {
     struct random_plans random = {.seed = 15};
@@ -119,7 +119,7 @@ static void fewest_gpus_of_all(void **state)
     random_done(&random);
 }
 
-/* What likely fits alone is not the end: with tensor parallelism it surely does. */
+/* If only the likely figure fits, the search continues: with tensor parallelism, the high one fits. */
 static void surely_with_tensor_parallelism(void **state)
 {
     struct model m;
@@ -135,7 +135,7 @@ static void surely_with_tensor_parallelism(void **state)
     p.batch = 1;
     p.seq = 4096;
     p.gpus = 16384;
-    p.memory = peak(&p).likely * 1.001; /* with the most GPUs likely, not surely */
+    p.memory = peak(&p).likely * 1.001; /* with the largest number of GPUs only the likely figure fits */
     assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
     assert_true(s.likely.any && !strstr(s.likely.option, "--tp"));
     assert_true(s.surely.any && strstr(s.surely.option, "--tp") && s.surely.peak.high <= p.memory);
@@ -143,7 +143,7 @@ static void surely_with_tensor_parallelism(void **state)
     model_free(&m);
 }
 
-/* A server: the fewest are tried first, so a smaller tp does not fit. */
+/* A server: the smallest numbers are tried first, so a smaller tp does not fit. */
 static void gpus_of_a_server(void **state)
 {
     struct random_plans random = {.seed = 13};
@@ -221,13 +221,13 @@ static void no_answer_and_no_question(void **state)
     model_from_count(1000000000, &m);
     p.model = &m;
     p.memory = 80 * GIB;
-    assert_false(estimate_solve("test", &p, SOLVE_BATCH, &s)); /* nothing grows with it */
+    assert_false(estimate_solve("test", &p, SOLVE_BATCH, &s)); /* it does not change with it */
     assert_false(estimate_solve("test", &p, SOLVE_LAYERS, &s));
     model_free(&m);
     random_done(&random);
 }
 
-/* What FSDP has in flight as backward begins, which others have not. */
+/* The units that only FSDP has in flight when backward begins. */
 static double in_flight(void)
 {
     double sum = 0;
@@ -237,8 +237,9 @@ static double in_flight(void)
     return sum;
 }
 
-/* More is divided: never more on a GPU, but that who gathers weights has a shard beside them, and FSDP units in flight.
- * ZeRO 3 does, and ZeRO 2 as FSDP's SHARD_GRAD_OP: where no master weights are kept, and none are frozen. */
+/* Higher sharding never needs more on a GPU. Exception: gathered weights are there in addition to the shard, as are
+ * FSDP units in flight. This concerns ZeRO 3, and ZeRO 2 as FSDP's SHARD_GRAD_OP without master weights or frozen
+ * weights. */
 static void more_sharding_never_needs_more(void **state)
 {
     struct random_plans random = {.seed = 15};
@@ -262,7 +263,7 @@ static void more_sharding_never_needs_more(void **state)
     random_done(&random);
 }
 
-/* More GPUs that share never need more on each: but for their buffers to talk. */
+/* More GPUs that share the model never need more on each one, except for communication buffers. */
 static void more_gpus_never_need_more(void **state)
 {
     struct random_plans random = {.seed = 16};

@@ -1,5 +1,4 @@
-/* The spool: what is written is read once and in order, whatever the threads do and even if it is
- * damaged. */
+/* The spool: records are read once and in order, whatever the threads do, and even if it is damaged. */
 #include "tests/unit/spools.h"
 
 #include <errno.h>
@@ -76,7 +75,7 @@ static void too_large(void **state)
     gs_spool_close(&s);
 }
 
-/* Only what is below the watermark, and a busy thread holds it back. */
+/* Only records before the watermark are read; a busy thread holds it back. */
 static void order(void **state)
 {
     const uint64_t ms = 1000000;
@@ -93,8 +92,8 @@ static void order(void **state)
     gs_reader_poll(r, 20 * ms, false);
     assert_int_equal(number_of(gs_reader_next(r, &thread)), 1);
     assert_int_equal(number_of(gs_reader_next(r, &thread)), 2);
-    assert_null(gs_reader_next(r, &thread)); /* 30 ms is to come */
-    gs_writer_busy(&a);                      /* it takes its time: 25 ms */
+    assert_null(gs_reader_next(r, &thread)); /* the one at 30 ms comes later */
+    gs_writer_busy(&a);                      /* it stays busy: 25 ms */
     put(&b, 31 * ms, 5, 32);
     gs_reader_poll(r, 40 * ms, false);
     assert_null(gs_reader_next(r, &thread));
@@ -102,11 +101,11 @@ static void order(void **state)
     gs_reader_poll(r, 40 * ms, false);
     for (uint32_t i = 3; i <= 5; i++) assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
     gs_writer_busy(&a);
-    gs_writer_idle(&a); /* no event came of it */
+    gs_writer_idle(&a); /* it recorded no event */
     put(&b, 50 * ms, 6, 32);
     gs_reader_poll(r, 60 * ms, false);
     assert_int_equal(number_of(gs_reader_next(r, &thread)), 6);
-    /* a copy sorts by its end: its start lies far behind what has been read */
+    /* a copy is sorted by its end: its start is long before what has been read */
     ev_copy(&a, 10 * ms, 1, 2, 3, 60 * ms, 0, 0, 0);
     put(&b, 69 * ms, 7, 32);
     put(&b, 71 * ms, 8, 32);
@@ -119,7 +118,7 @@ static void order(void **state)
     gs_spool_close(&s);
 }
 
-/* Definitions come right before their event, and not before it is known. */
+/* Definitions are read right before their event, and not before the event is known. */
 static void definitions(void **state)
 {
     const uint64_t ms = 1000000;
@@ -132,7 +131,7 @@ static void definitions(void **state)
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
     gs_writer_busy(&a);
     ev_python(&a, 1, "f", "x.py", 1);
-    assert_int_equal(a.chunk->busy, GS_BUSY); /* its event is still to come */
+    assert_int_equal(a.chunk->busy, GS_BUSY); /* its event is not written yet */
     put(&b, 5 * ms, 2, 32);
     put(&b, 9 * ms, 4, 32);
     gs_reader_poll(r, 20 * ms, false);
@@ -145,7 +144,7 @@ static void definitions(void **state)
     assert_int_equal(thread, 1);
     assert_int_equal(number_of(gs_reader_next(r, &thread)), 3);
     assert_int_equal(number_of(gs_reader_next(r, &thread)), 4);
-    /* what no event follows: the process's are read, the thread's are not */
+    /* definitions without an event: the process's are read, the thread's are not */
     ev_python(&a, 2, "g", "x.py", 1);
     ev_named(&a, GS_REC_API, 0, 1, "cudaMalloc");
     gs_reader_poll(r, 30 * ms, false);
@@ -156,7 +155,7 @@ static void definitions(void **state)
     assert_int_equal(gs_reader_next(r, &thread)->type, GS_REC_RESET);
     assert_null(gs_reader_next(r, &thread));
     gs_reader_release(r);
-    assert_int_equal(taken(&s), 1); /* a's chunk came back although its last words were skipped */
+    assert_int_equal(taken(&s), 1); /* a's chunk was returned although its last records were skipped */
     gs_reader_close(r);
     gs_spool_close(&s);
 }
@@ -170,7 +169,7 @@ static void many_threads_one_after_another(void **state)
     for (uint32_t i = 1; i <= 3 * GS_SPOOL_THREADS; i++) {
         struct gs_writer w;
         gs_writer_open(&w, &s);
-        assert_int_equal(w.thread, 1); /* the number is given out again */
+        assert_int_equal(w.thread, 1); /* the number is used again */
         assert_true(put(&w, i, i, 32));
         gs_writer_close(&w);
         if (i % 512 == 0) {
@@ -197,7 +196,7 @@ static void full(void **state)
     create(&s, NULL);
     gs_writer_open(&w, &s);
     errno = 4711;
-    while (put(&w, written, written, GS_CHUNK_BYTES / 4)) /* nobody drains: no waiting */
+    while (put(&w, written, written, GS_CHUNK_BYTES / 4)) /* nobody drains, so it does not wait */
         written++;
     assert_int_equal(errno, 4711);
     assert_true(written >= GS_SPOOL_CHUNKS * 3);
@@ -211,7 +210,7 @@ static void full(void **state)
     for (uint32_t i = 0; i < written; i++) assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
     gs_reader_release(r);
     assert_true(put(&w, written, written, 32));
-    /* a drain that hangs costs one wait, not one an event */
+    /* a drain that hangs costs one wait, not one per event */
     atomic_store(&s.drain_alive, 1);
     while (!s.stuck) put(&w, written, written, GS_CHUNK_BYTES / 2);
     uint64_t begin = clock_ns();
@@ -241,8 +240,8 @@ static struct shared {
     atomic_uint running;
 } shared;
 
-/* Once a chunk is marked full or last the reader may give it to another thread, whose busy mark it
- * carries then: its old writer does not touch it any more. */
+/* Once a chunk is marked full or last, the reader may give it to another thread, which then sets its busy mark: the old
+ * writer must not touch it any more. */
 static void a_chunk_given_up(void **state)
 {
     struct gs_spool s;
@@ -317,7 +316,7 @@ static void together(uint32_t events, uint32_t bytes, const char *where)
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     assert_int_equal(total, (uint64_t)events * THREADS);
     assert_int_equal(gs_reader_damaged(r), 0);
-    /* Threads that waited for room may come late (see spool_read.c); else none does. */
+    /* Threads that waited for room may be late (see spool_read.c); otherwise none is. */
     if (events * bytes < GS_CHUNK_BYTES * 50) assert_int_equal(late, 0);
     print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes, late);
     gs_reader_close(r);
@@ -390,7 +389,7 @@ static void damage(void **state)
     drop(&s, path);
 }
 
-/* A record that was damaged ends its chunk; the others are read. */
+/* A damaged record ends its chunk; the other chunks are read. */
 static void one_damaged_record(void **state)
 {
     struct gs_spool s;
@@ -414,7 +413,7 @@ static void one_damaged_record(void **state)
     gs_spool_close(&s);
 }
 
-/* Two chunks of one number: how far the first was read is no place to go on in the second. */
+/* Two chunks with one number: reading the second must not start where reading the first ended. */
 static void a_number_twice(void **state)
 {
     struct gs_spool s;
@@ -429,7 +428,7 @@ static void a_number_twice(void **state)
     put(&w, n, n, 64);
     struct gs_chunk *first = gs_spool_chunk(&s, 0), *second = gs_spool_chunk(&s, 1);
     second->seq = first->seq;
-    atomic_store(&second->used, GS_CHUNK_BYTES - 64); /* bytes that nobody checked */
+    atomic_store(&second->used, GS_CHUNK_BYTES - 64); /* bytes that are not checked */
     memset((uint8_t *)(second + 1) + 96, 0x29, GS_CHUNK_BYTES - 64 - 96);
     atomic_store(&first->used, 96 + 8 * 13);
     *(struct gs_rec *)(void *)((uint8_t *)(first + 1) + 96) =
@@ -483,7 +482,7 @@ static void *write_and_vanish(void *spool)
     struct gs_writer w;
     gs_writer_open(&w, spool);
     if (!put(&w, 5, w.thread, 32)) abort();
-    gs_writer_busy(&w); /* as if it had been on its way into the next event */
+    gs_writer_busy(&w); /* as if it had begun its next event */
     pthread_barrier_wait(&all_wrote);
     return NULL; /* no gs_writer_close */
 }
@@ -501,7 +500,7 @@ static void buried(void **state)
     pthread_barrier_init(&all_wrote, NULL, 21);
     for (int i = 0; i < 20; i++) assert_int_equal(pthread_create(&thread[i], NULL, write_and_vanish, &s), 0);
     while (taken(&s) < 21) usleep(100);
-    gs_reader_bury(r); /* they live: nothing happens */
+    gs_reader_bury(r); /* they are alive: nothing happens */
     gs_reader_poll(r, 1000000000, false);
     while (gs_reader_next(r, &from)) seen++;
     gs_reader_release(r);
@@ -509,13 +508,13 @@ static void buried(void **state)
     pthread_barrier_wait(&all_wrote);
     for (int i = 0; i < 20; i++) pthread_join(thread[i], NULL);
     for (int tries = 0; tries < 1000 && taken(&s) > 1; tries++) {
-        usleep(1000); /* joined is a moment before gone */
+        usleep(1000); /* a joined thread may exist for a moment */
         gs_reader_bury(r);
         gs_reader_poll(r, 2000000000, false);
         while (gs_reader_next(r, &from)) seen++;
         gs_reader_release(r);
     }
-    assert_int_equal(taken(&s), 1); /* what is left is this thread's */
+    assert_int_equal(taken(&s), 1); /* only this thread's is left */
     assert_int_equal(seen, 21);
     assert_true(put(&mine, 6, mine.thread, 32));
     pthread_barrier_destroy(&all_wrote);
@@ -551,7 +550,7 @@ static void parking(void **state)
     gs_spool_close(&s);
 }
 
-/* A burial at any moment between a thread's death and the adoption of its writer. */
+/* A burial at any moment between a thread's end and the adoption of its writer. */
 static void parked_is_not_buried(void **state)
 {
     struct gs_spool s;

@@ -1,5 +1,5 @@
-/* The spool's control file and its segment: creation, owner, states, limits, refusals, and what is
- * removed after processes that were killed. */
+/* The spool's control file and its segment: creation, owner, states, limits, refusals, and what is removed after
+ * processes that were killed. */
 #include "tests/unit/spools.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* Those that nobody has attached, and our own. */
+/* Segments that no process has attached, and this process's own. */
 static int segments(void)
 {
     struct shmid_ds ds;
@@ -45,7 +45,7 @@ static void creation(void **state)
     assert_int_equal(gs_spool_create(&other, path, "", "", 0, 0), EEXIST);
     assert_int_equal(errno, 4711);
     assert_int_equal(gs_spool_create(&other, "/nonexistent/x", "", "", 0, 0), ENOENT);
-    assert_int_equal(segments(), before + 1); /* what failed left none */
+    assert_int_equal(segments(), before + 1); /* the failed attempt left none */
     char command[400];
     snprintf(command, sizeof command, "test $(ls '%s' | wc -l) = 1", folder);
     assert_int_equal(system(command), 0); /* no temporary file stays */
@@ -53,14 +53,14 @@ static void creation(void **state)
     assert_int_equal(system(command), 0); /* and no descriptor */
     gs_spool_unlink(&s, path);
     assert_int_not_equal(access(path, F_OK), 0);
-    struct gs_writer w; /* the memory is still there */
+    struct gs_writer w; /* the memory still exists */
     gs_writer_open(&w, &s);
     assert_true(put(&w, 1, 1, 32));
     gs_spool_close(&s);
     assert_int_equal(segments(), before);
 }
 
-/* The file of another recording that has the name now is not touched. */
+/* If another recording's file has the name by now, it is not removed. */
 static void unlinking_another(void **state)
 {
     struct gs_spool s, other;
@@ -100,7 +100,7 @@ static void header(void **state)
     s.header->chunks++;
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
     s.header->chunks--;
-    s.header->cookie[1]++; /* the id is somebody else's now */
+    s.header->cookie[1]++; /* the id belongs to another segment now */
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
     s.header->cookie[1]--;
     EDIT(version, 5);
@@ -181,7 +181,7 @@ static void create_in_child(void)
 static void create_and_fork(void)
 {
     create_in_child();
-    if (fork() == 0) { /* outlives its parent, and has the segment */
+    if (fork() == 0) { /* outlives its parent, and has the segment attached */
         sleep(3);
         _exit(0);
     }
@@ -195,7 +195,7 @@ static void create_and_exec(void)
     }
     usleep(300000);
 }
-/* The process lives on as another program, and a child of it has the segment. */
+/* The process continues as another program, and a child of it has the segment attached. */
 static void create_fork_and_exec(void)
 {
     if (fork() == 0) {
@@ -210,7 +210,7 @@ static void *stay(void *unused)
     sleep(2);
     return unused;
 }
-/* A main thread that has ended is a zombie as long as the others go on. */
+/* A main thread that has ended is a zombie until the others have ended. */
 static void create_and_leave_by_thread(void)
 {
     if (fork() == 0) {
@@ -246,7 +246,7 @@ static void owner(void **state)
     assert_int_equal(state_now(), GS_SPOOL_LEFT);
     remove_left();
     void (*const exec[])(void) = {create_and_exec, create_fork_and_exec};
-    for (int i = 0; i < 2; i++) { /* the process lives on as another program */
+    for (int i = 0; i < 2; i++) { /* the process continues as another program */
         pid = child(exec[i], &leave);
         assert_int_equal(access(path, F_OK), 0);
         assert_int_equal(state_now(), GS_SPOOL_LEFT);
@@ -260,7 +260,7 @@ static void owner(void **state)
     remove_left();
 }
 
-/* As the OOM killer leaves a container's process that nobody reaps. */
+/* Like a container's process that the OOM killer ended and that nobody reaps. */
 static void a_zombie(void **state)
 {
     pid_t pid = fork();
@@ -285,7 +285,7 @@ static void gone_segment(void **state)
     char error[200];
     assert_int_equal(gs_spool_read_control(path, &c, error, sizeof error), 0);
     shmctl(c.shmid, IPC_RMID, NULL);
-    assert_int_equal(state_now(), GS_SPOOL_RECORDING); /* it has it still */
+    assert_int_equal(state_now(), GS_SPOOL_RECORDING); /* it still has it attached */
     let_go(pid, leave);
     assert_int_equal(state_now(), GS_SPOOL_LOST);
     const uint64_t other = c.ipc_namespace + 1;
@@ -313,7 +313,7 @@ static void a_forked_child(void **state)
     waitpid(pid, NULL, 0);
     assert_true(put(&w, 2, 2, 32));
     pid = fork();
-    if (pid == 0) /* still ours, as another process sees it */
+    if (pid == 0) /* still this process's, seen by another process */
         _exit(gs_spool_owner(path) == (uint32_t)getppid() ? 0 : 1);
     int status;
     waitpid(pid, &status, 0);
@@ -323,7 +323,7 @@ static void a_forked_child(void **state)
 
 /* ---------------------------------------------------------------- limits and refusals */
 
-/* Limits on files do not apply to shared memory. Only the control file needs some bytes. */
+/* Limits on file sizes do not apply to shared memory. Only the control file needs some bytes. */
 static void limit_on_file_size(void **state)
 {
     for (rlim_t bytes = 0; bytes <= 8192; bytes += 8192) {
@@ -343,7 +343,7 @@ static void limit_on_file_size(void **state)
     }
 }
 
-/* On a file system without any space left: the control file cannot be written, nothing else is. */
+/* On a full file system: the control file cannot be written, and no other file is needed. */
 static void full_disk(void **state)
 {
     char small[320], where[340], filler[340];
@@ -376,7 +376,7 @@ static void full_disk(void **state)
     rmdir(small);
 }
 
-/* Without shmget, as under a seccomp filter: private memory, and everybody knows. */
+/* Without shmget, as under a seccomp filter: private memory, and a message states that. */
 static void refused(void **state)
 {
     pid_t pid = fork();
@@ -406,11 +406,11 @@ static void refused(void **state)
     unlink(path);
 }
 
-/* Those of dead processes, old enough, beyond a few: none of a stranger's, none that is in use. */
+/* Segments of dead processes, if old enough and beyond a few: none of another user's, none in use. */
 static void orphans(void **state)
 {
     enum { ALL = GS_SPOOL_ORPHANS + 8 };
-    if (unshare(CLONE_NEWIPC)) /* in a namespace of our own: others may leave some, too */
+    if (unshare(CLONE_NEWIPC)) /* in its own namespace, because others may also leave some */
         skip();
     struct gs_spool s;
     struct shmid_ds ds;
@@ -425,12 +425,12 @@ static void orphans(void **state)
     }
     const int before = segments();
     assert_true(before >= ALL);
-    create(&s, path); /* they are too young: somebody may be about to complete them */
+    create(&s, path); /* they are too young: a process may be about to complete them */
     assert_int_equal(segments(), before + 1);
     drop(&s, path);
     gs_segment_remove_orphans(-10);
     assert_int_equal(segments(), GS_SPOOL_ORPHANS);
-    create(&s, path); /* in use: it stays, though the limit were reached */
+    create(&s, path); /* in use: it stays, even if the limit is reached */
     gs_segment_remove_orphans(-10);
     assert_int_equal(segments(), GS_SPOOL_ORPHANS + 1);
     drop(&s, path);

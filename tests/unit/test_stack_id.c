@@ -1,6 +1,6 @@
-/* The per-thread caches and what they write: each frame and stack once, a slot's next stack under
- * its old number, a reset when the frames are full, nothing half-known when the spool has no room.
- * The stacks are made up by a stand-in for the unwinder; the writer is a buffer that is read back. */
+/* The per-thread caches and what they write: each frame and stack once, a slot's next stack under its old number, a
+ * reset when the frames are full, nothing partly known when the spool has no room. A replacement for the unwinder makes
+ * up the stacks; the writer is a buffer that is read back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 /* --- a writer that checks what it is given ---------------------------------------------------- */
 
 static uint64_t buffer[GS_CHUNK_BYTES / 16];
-static long room = -1; /* reservations that succeed from now on, -1 all */
+static long room = -1; /* reservations that succeed from now on; -1: all */
 static struct {
     int frames, stacks, resets, redefined;
 } seen;
@@ -24,7 +24,7 @@ static uint32_t stack_frames[GS_CACHE_STACKS + 1][GS_STACK_MAX_FRAMES + 1];
 static char last_text[8000];
 static uint32_t last_path_len, last_build_id_len;
 
-/* The real one brings the doors with it, and they this writer. */
+/* The real function needs the hooks, and they need this writer. */
 void gs_pin_later(const void *address)
 {
 }
@@ -102,7 +102,7 @@ uint32_t gs_unwind(struct gs_unwinder *u, struct gs_frame from, struct gs_elf_ra
 
 #define CALLER 0x7000
 
-/* Two frames of our own, the caller, then these. */
+/* Two frames of this test, the caller, then these. */
 static void stack_of(int n, const uintptr_t *frames)
 {
     made_up[0] = 0x1001;
@@ -126,7 +126,7 @@ static uint32_t capture_one(uintptr_t frame)
     return capture();
 }
 
-/* What the number stands for is the stack that was captured. */
+/* The number is defined as the stack that was captured. */
 static void assert_stack(uint32_t number, int n, const uintptr_t *frames)
 {
     assert_int_equal(stack_frames[number][0], n + 1);
@@ -187,7 +187,7 @@ static void a_new_epoch_forgets_stacks(void **state)
     uint32_t second = capture_one(0x10);
     assert_int_not_equal(second, 0);
     assert_int_equal(seen.stacks, 2);
-    assert_int_equal(seen.frames, 2); /* frames carry identities of their own */
+    assert_int_equal(seen.frames, 2); /* each frame has its own identity */
     assert_int_equal(seen.resets, 0);
     assert_stack(second, 1, (uintptr_t[]){0x10});
     assert_int_equal(capture_one(0x10), second);
@@ -204,8 +204,7 @@ static void an_unloaded_module_voids_addresses(void **state)
     assert_int_equal(seen.frames, 4);
 }
 
-/* More distinct stacks than places: numbers are defined again, and always mean what was captured.
- */
+/* More distinct stacks than slots: numbers are defined again, and always mean what was captured. */
 static void slots_are_defined_again(void **state)
 {
     enum { A = 200, B = 200 };
@@ -259,7 +258,7 @@ static void no_room(void **state)
     assert_int_equal(seen.stacks, 1);
     assert_int_equal(capture(), n);
     assert_int_equal(seen.stacks, 1);
-    room = 0; /* what is known needs no room */
+    room = 0; /* known frames need no room */
     assert_int_equal(capture(), n);
 }
 
@@ -280,7 +279,7 @@ static void no_room_for_the_reset(void **state)
     room = 0;
     assert_int_equal(capture_one(++i << 8), 0);
     assert_int_equal(seen.resets, 0);
-    room = 1; /* the reset alone */
+    room = 1; /* only the reset */
     assert_int_equal(capture_one(i << 8), 0);
     assert_int_equal(seen.resets, 1);
     room = -1;
@@ -296,7 +295,7 @@ static void depth_of_native(void **state)
     uint32_t n = capture();
     assert_stack(n, GS_NATIVE_DEPTH - 1, frames);
 
-    stack_of(500, frames); /* cut, and says so */
+    stack_of(500, frames); /* cut, with a mark */
     n = capture();
     assert_int_equal(stack_frames[n][0], GS_NATIVE_DEPTH + 1);
     assert_string_equal(last_text, "(deeper frames cut)");
@@ -314,7 +313,7 @@ static void depth_of_native(void **state)
 
 static void the_callers_place(void **state)
 {
-    /* the caller's return address not among the frames: ours are left out by where they lie */
+    /* the caller's return address is not among the frames: gpuspy's own are left out by their addresses */
     struct gs_elf_range self = gs_stack_self;
     gs_stack_self = (struct gs_elf_range){0x1000, 0x2000};
     const uintptr_t frames[] = {0x1003, 0x5000, 0x1004, 0x6000};
@@ -329,7 +328,7 @@ static void the_callers_place(void **state)
     assert_int_equal(capture(), 0);
 }
 
-/* In a thread with Python frames no more is unwound than reaches the interpreter. */
+/* In a thread with Python frames, unwinding stops at the interpreter. */
 static char fake_code[512], fake_str[256], fake_bytes[128], fake_frame[8][128], fake_thread[128];
 static char code_type[8], str_type[8], bytes_type[8];
 static struct gs_python python;
@@ -411,7 +410,7 @@ static void only_above_the_interpreter(void **state)
     /* Python alone */
     n = gs_stack_capture(stacks, GS_STACK_PYTHON, (void *)CALLER);
     assert_int_equal(stack_frames[n][0], 3);
-    /* a thread without Python frames: all that is native */
+    /* a thread without Python frames: all native ones */
     put(fake_thread, python.at.thread_frame, NULL);
     frames[6] = 0x123456;
     stack_of(30, frames);

@@ -1,4 +1,4 @@
-/* What must not happen with tables and on stacks that nobody can read. */
+/* Damaged unwind tables and unreadable stacks must do no harm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static __attribute__((noinline)) int here(volatile int *x)
 
 static struct gs_cfi_work work;
 
-/* An object made up of a table's bytes. */
+/* Tries an object made from a table's bytes. */
 static void try_table(uint8_t *bytes, size_t size, uintptr_t header, uintptr_t pc)
 {
     const ElfW(Phdr) phdr[2] = {
@@ -59,7 +59,7 @@ static __attribute__((no_sanitize("address"))) void copy_bytes(volatile uint8_t 
     for (size_t i = 0; i < bytes; i++) to[i] = from[i];
 }
 
-/* This program's own table, its segment and a place in the code that it is about. */
+/* This program's own table, its segment, and an address in the code that it describes. */
 static int copy_table(struct dl_phdr_info *info, size_t size, void *to)
 {
     struct own_table *t = to;
@@ -123,7 +123,7 @@ static void unmapped_neighbours(void)
     assert_int_equal(gs_memory_pages(0, 1), 0);
     assert_int_equal(gs_memory_pages(UINTPTR_MAX - 4095, 1), 0);
     assert_int_equal(errno, 4711);
-    /* frames that lead there: a frame pointer at the end of what is readable */
+    /* frames that lead there: a frame pointer at the end of readable memory */
     struct gs_unwinder *u = calloc(1, sizeof *u);
     for (uintptr_t fp = (uintptr_t)room; fp < (uintptr_t)room + 5 * 4096; fp += 24) {
         for (int kind = 0; kind < 2; kind++) {
@@ -155,8 +155,8 @@ static void unmapped_both_ways(void **state)
     assert_false(gs_memory_by_copy);
 }
 
-/* Memory that is readable up to the first thread's descriptor is not its stack. */
-static void a_stack_beside_the_threads_descriptor(void **state)
+/* Memory that is readable up to the first thread's descriptor is not the thread's stack. */
+static void a_stack_next_to_the_threads_descriptor(void **state)
 {
     struct gs_memory m = {0};
     gs_memory_begin(&m, (uintptr_t)pthread_self() - 16);
@@ -164,12 +164,11 @@ static void a_stack_beside_the_threads_descriptor(void **state)
     gs_memory_begin(&m, (uintptr_t)__builtin_frame_address(0));
     const uintptr_t hi = m.hi;
     assert_true(hi > (uintptr_t)&m);
-    gs_memory_begin(&m, (uintptr_t)pthread_self() - 16); /* remains what it was */
+    gs_memory_begin(&m, (uintptr_t)pthread_self() - 16); /* remains unchanged */
     assert_int_equal(m.hi, hi);
 }
 
-/* A thread that runs coroutines right below its own stack: what was found not to lead to it is not
- * looked at again. */
+/* A thread that runs coroutines right below its own stack: an address that did not lead to it is not examined again. */
 static void *beside_guard(void *room)
 {
     struct gs_memory m = {0};
@@ -211,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged),
         cmocka_unit_test(unmapped_both_ways),
-        cmocka_unit_test(a_stack_beside_the_threads_descriptor),
+        cmocka_unit_test(a_stack_next_to_the_threads_descriptor),
         cmocka_unit_test(coroutines_below_the_stack),
     };
     here(&x);

@@ -1,4 +1,4 @@
-/* Native stacks of this very program, through the real unwinder; objects that come and go. */
+/* Native stacks of this program, through the real unwinder; objects that are loaded and unloaded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static struct {
 } frames[4096];
 static uint32_t depth, numbers[GS_STACK_MAX_FRAMES];
 
-/* The real one brings the doors with it, and they this writer. */
+/* The real function needs the hooks, and they need this writer. */
 void gs_pin_later(const void *address)
 {
 }
@@ -79,7 +79,7 @@ static __attribute__((noinline)) uint32_t wrapper(void)
 }
 
 static uint32_t down(int n);
-static uint32_t (*volatile again)(int) = down; /* no compiler makes two frames one */
+static uint32_t (*volatile again)(int) = down; /* prevents the compiler from merging two frames */
 
 static __attribute__((noinline)) uint32_t down(int n)
 {
@@ -107,7 +107,7 @@ static void own_stack(void **state)
             depth = 0;
             uint32_t number = down(n);
             assert_int_not_equal(number, 0);
-            if (round) { /* known, nothing is written */
+            if (round) { /* known, so nothing is written */
                 assert_int_equal(number, of_depth[n]);
                 assert_int_equal(depth, 0);
                 continue;
@@ -126,8 +126,8 @@ static void own_stack(void **state)
 
 /* --- ways that are alike ---------------------------------------------------------------------- */
 
-/* Random ways through few functions, with frames of fixed and variable size, so that the same place
- * on the stack is reached in many ways: each way has a number of its own, whatever is remembered. */
+/* Random paths through a few functions, with frames of fixed and variable size, so that the same place on the stack is
+ * reached by many paths: each path must get its own number, whatever is cached. */
 #define WAYS 8192
 static struct {
     uint64_t way;
@@ -207,7 +207,7 @@ static __attribute__((noinline)) void fork_off(int left)
     __asm__ volatile("");
 }
 
-static void ways_alike(void **state)
+static void similar_paths(void **state)
 {
     for (int i = 0; i < 200000; i++) fork_off(2 + (int)below(3));
     uint32_t taken = 0;
@@ -262,10 +262,10 @@ static void errno_is_kept(void **state)
     assert_int_equal(errno, 4711);
 }
 
-static void objects_come_and_go(void **state)
+static void objects_are_loaded_and_unloaded(void **state)
 {
     struct gs_module m;
-    assert_true(gs_module_find(&modules, (uintptr_t)&objects_come_and_go, &m));
+    assert_true(gs_module_find(&modules, (uintptr_t)&objects_are_loaded_and_unloaded, &m));
     assert_true(gs_module_find(&modules, (uintptr_t)&gnu_get_libc_version, &m));
     assert_non_null(memmem(m.path, m.path_len, "libc", 4));
     assert_int_equal(m.build_id_len, 20);
@@ -314,7 +314,7 @@ static void threads_and_loads(void **state)
 
 /* --- symbols ---------------------------------------------------------------------------------- */
 
-/* Not through dlsym, whose name is libgpuspy's own. */
+/* Not through dlsym, which libgpuspy defines itself. */
 static int compare_symbols(struct dl_phdr_info *info, size_t size, void *to)
 {
     const struct {
@@ -344,8 +344,9 @@ static void symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),    cmocka_unit_test(another_thread),
-        cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept), cmocka_unit_test(objects_come_and_go),
+        cmocka_unit_test(own_stack),         cmocka_unit_test(similar_paths),
+        cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),
+        cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_are_loaded_and_unloaded),
         cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

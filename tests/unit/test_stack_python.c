@@ -1,5 +1,5 @@
-/* Line tables, texts and the walk over frames, for every row of the layout table: a small
- * interpreter is laid out in memory as the row says and read back. Real ones are tests/python's. */
+/* Line tables, texts and the walk over frames, for every row of the layout table: a small interpreter is laid out in
+ * memory according to the row and read back. Real interpreters are tested in tests/python. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void lines_locations(void **state)
                 {10, 6632}, {12, 0}, {27, 0}, {28, 6633}, {30, 6633}, {32, 0}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(gs_python_line_at(GS_LINES_LOCATIONS, t, sizeof t, 10, want[i].offset), want[i].line);
-    /* cut off inside an entry: an answer, and nothing read beyond */
+    /* cut inside of an entry: some answer, and nothing is read beyond */
     for (int64_t n = 0; n < (int64_t)sizeof t; n++) gs_python_line_at(GS_LINES_LOCATIONS, t, n, 10, 31);
 }
 
@@ -291,7 +291,7 @@ static void unknown_versions(void **state)
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) assert_false(gs_python_layout_of(versions[i], &at));
 }
 
-static void hash_tells_frames_apart(void **state)
+static void hash_distinguishes_frames(void **state)
 {
     struct gs_python p = interpreter_of("3.12.1");
     struct function f = make_code(&p.at, "f", 5), g = make_code(&p.at, "g", 5);
@@ -318,7 +318,7 @@ static void strange_objects(void **state)
     struct function f = make_code(&p.at, "f", 5);
     char *frame = make_frame(&p.at, NULL, f, 2, 0);
     int64_t offset;
-    set(f.code, p.at.type, str_type); /* no code object, as None is not */
+    set(f.code, p.at.type, str_type); /* None is not a code object */
     assert_null(gs_python_frame(&p, frame, &offset));
     set(frame, p.at.code, NULL);
     assert_null(gs_python_frame(&p, frame, &offset));
@@ -346,7 +346,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-#define CODES 80000 /* more than there is room for */
+#define CODES 80000 /* more than fit */
 
 static void identity_of_code(void **state)
 {
@@ -369,7 +369,7 @@ static void identity_of_code(void **state)
     assert_true(c != a && c != b && c >> GS_CODE_BITS == 0);
     assert_int_equal(gs_code_identity(code[1]), b);
 
-    /* many at once, dying in another order: nobody is lost or mistaken */
+    /* many at once, freed in another order: none is lost or confused */
     static uint64_t numbers[20000 + CODES];
     for (int i = 0; i < 20000; i++) numbers[i] = gs_code_identity(code[i]);
     for (int i = 0; i < 20000; i += 3) slot(code[i * 7 % 20000 / 3 * 3]);
@@ -380,22 +380,22 @@ static void identity_of_code(void **state)
     for (int i = 0; i < 20000; i++) slot(code[i]);
     assert_int_equal(gs_stack_epoch, epoch);
 
-    /* more living ones than there is room for: some begin anew, with numbers never used before */
+    /* more live ones than fit: some get new numbers that were never used before */
     for (int i = 0; i < CODES; i++) numbers[20000 + i] = gs_code_identity(code[i]);
     assert_true(gs_stack_epoch > epoch);
     qsort(numbers, 20000 + CODES, sizeof *numbers, by_number);
     for (int i = 1; i < 20000 + CODES; i++) assert_true(numbers[i] > numbers[i - 1]);
 }
 
-/* Threads record and code dies at the same time; each thread owns its code objects, as the
- * reference that a frame holds makes sure. */
+/* Threads record while code objects are freed; each thread owns its code objects, as with the reference that a frame
+ * holds. */
 static char owned[4][64][16] __attribute__((aligned(16)));
 
 static void *live_and_die(void *arg)
 {
     char(*code)[16] = arg;
     uint64_t last[64];
-    memset(last, 0xff, sizeof last); /* no identity: 0 is one */
+    memset(last, 0xff, sizeof last); /* 0 would be a valid identity */
     for (int round = 0; round < 300; round++) {
         for (int i = 0; i < 64; i++) {
             uint64_t n = gs_code_identity(code[i]);
@@ -430,7 +430,7 @@ int main(void)
         cmocka_unit_test(texts),
         cmocka_unit_test(layouts),
         cmocka_unit_test(unknown_versions),
-        cmocka_unit_test(hash_tells_frames_apart),
+        cmocka_unit_test(hash_distinguishes_frames),
         cmocka_unit_test(strange_objects),
         cmocka_unit_test(identity_in_threads),
         cmocka_unit_test(identity_of_code),

@@ -1,5 +1,5 @@
-/* Our own stacks against those of libgcc and, where it is installed, libunwind, in every way that a
- * program comes to call CUDA. */
+/* gpuspy's stacks compared with those of libgcc and, if installed, libunwind, in every situation in which a program
+ * calls CUDA. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,13 +113,13 @@ static bool alike(const struct trace *a, uint32_t skip_a, const struct trace *b,
     if (a->count - skip_a != b->count - skip_b && !cut) return false;
     for (uint32_t i = skip_a + 1; i < a->count && i - skip_a + skip_b < b->count; i++) {
         const uintptr_t x = a->address[i], y = b->address[i - skip_a + skip_b];
-        if (x != y && (marked || x != y + 1)) /* libunwind does not mark what was interrupted */
+        if (x != y && (marked || x != y + 1)) /* libunwind does not mark the interrupted frame */
             return false;
     }
     return true;
 }
 
-/* In each trace the frame of this function is known by what it returns to. */
+/* In each trace, the frame of this function is recognised by its return address. */
 static uint32_t own_index(const struct trace *t, uintptr_t returns_to)
 {
     for (uint32_t i = 1; i < t->count && i < 6; i++)
@@ -189,7 +189,7 @@ static void depths(void **state)
     assert_alike();
 }
 
-static void deeper_than_asked(void **state)
+static void deeper_than_requested(void **state)
 {
     assert_int_equal(down(400), MOST);
     assert_alike();
@@ -366,7 +366,7 @@ static void nested(void **state)
     assert_alike();
 }
 
-/* At any instruction: prologues, epilogues, leaves, PLT entries and the C library's own assembly. */
+/* At any instruction: prologues, epilogues, leaf functions, PLT entries and the C library's own assembly. */
 static ALONE int leaf(int x)
 {
     return x * 3 + 1;
@@ -400,8 +400,8 @@ static void interrupted_anywhere(void **state)
     assert_alike();
 }
 
-/* Step by step through every instruction, by the processor's own trap. Not through functions with both
- * an aligned and a variable frame: gcc's own entries are wrong in their epilogues, and libgcc crashes. */
+/* At every instruction, with the processor's trap flag. Not in functions with a frame that is both aligned and
+ * variable: gcc's own entries are wrong in their epilogues, and libgcc crashes. */
 static void trap(int sig)
 {
     stepping = 0;
@@ -416,7 +416,7 @@ static void every_instruction(void **state)
 {
     static char a[300], b[300] = "some text";
 #ifdef INSTRUMENTED
-    skip(); /* its run time must not be entered again */
+    skip(); /* its runtime must not be entered again */
 #endif
     handled = 0;
     on_signal(SIGTRAP, 0, trap);
@@ -508,7 +508,7 @@ static void coroutine(void)
     swapcontext(&there, &here);
 }
 
-/* A coroutine's stack that ends where no memory follows, and is unmapped afterwards. */
+/* A coroutine's stack at the end of mapped memory, which is unmapped afterwards. */
 static void on_stack(size_t size)
 {
     char *room = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -549,7 +549,7 @@ static int compare_as_int(void)
 }
 
 /* The same path, mostly the same address, another frame. */
-static void loaded_anew(void **state)
+static void loaded_again(void **state)
 {
     char folder[] = "/tmp/gpuspy-unwind-XXXXXX", path[3][64], command[512];
     assert_non_null(mkdtemp(folder));
@@ -568,13 +568,13 @@ static void loaded_anew(void **state)
         *(void **)&enter = dlsym(l, "enter");
         again_there += (void *)enter == last || !last;
         last = (void *)enter;
-        /* libunwind never forgets what it knows of an address */
+        /* libunwind never drops what it has cached for an address */
         int (*kept)(void **, int) = unw_backtrace;
         unw_backtrace = NULL;
         assert_true(enter(compare_as_int) > 3);
         unw_backtrace = kept;
         dlclose(l);
-        gs_stack_unloaded(); /* as the door of dlclose does */
+        gs_stack_unloaded(); /* as the hook of dlclose does */
     }
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
@@ -615,7 +615,7 @@ static void during_lazy_binding(void **state)
 
 static uint8_t with_fp[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push; mov; call *%rdi; pop; ret */
 static uint8_t without[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x08, 0xc3};
-/* as without, and %rbp is anything meanwhile */
+/* without one, and %rbp has any value meanwhile */
 static uint8_t spoilt[] = {0x55, 0x48, 0xc7, 0xc5, 0x77, 0x77, 0x77, 0x77, 0xff, 0xd7, 0x5d, 0xc3};
 
 static struct trace seen;
@@ -640,7 +640,7 @@ static void code_without_entries(void **state)
     const uint32_t whole = down(0);
     generated(with_fp, sizeof with_fp);
     assert_in_range(seen.count, whole, whole + 1);
-    generated(without, sizeof without); /* whoever has a frame pointer is taken for its caller */
+    generated(without, sizeof without); /* a function with a frame pointer is taken for its caller */
     assert_in_range(seen.count, 1, whole + 1);
     generated(spoilt, sizeof spoilt);
     assert_in_range(seen.count, 1, 3);
@@ -682,7 +682,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup(f, begin)
     const struct CMUnitTest tests[] = {
         TEST(depths),
-        TEST(deeper_than_asked),
+        TEST(deeper_than_requested),
         TEST(shapes),
         TEST(called_back),
         TEST(unwinding_threads),
@@ -695,7 +695,7 @@ int main(void)
         TEST(own_stack),
         TEST(clones),
         TEST(coroutines),
-        TEST(loaded_anew),
+        TEST(loaded_again),
         TEST(during_lazy_binding),
         TEST(code_without_entries),
         TEST(nothing_is_left),

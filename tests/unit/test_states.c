@@ -1,4 +1,4 @@
-/* What is there whatever the batch: optimizers by the forms of tensors, adapters, copies, the fixed parts. */
+/* Memory that does not depend on the batch: optimizers by the shapes of tensors, adapters, copies, the fixed parts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +106,7 @@ static void states_follow_the_form_of_tensors(void **state)
     assert_true(of("adam8bit", TENSOR_NORM, 1, 4095, 1) == 4095 * 8.0);            /* too small: float32 */
     assert_true(of("adam8bit", TENSOR_NORM, 1, 4097, 1) == 2 * (4097 + 17 * 4.0)); /* 17 blocks */
     assert_true(of("adamw4bit", TENSOR_MLP, 2, 4096, 128) == 4096.0 * 128 * 1.0625);
-    assert_true(of("adamw4bit", TENSOR_NORM, 1, 5000, 1) == 5000 * 8.0); /* no whole blocks of 128 */
+    assert_true(of("adamw4bit", TENSOR_NORM, 1, 5000, 1) == 5000 * 8.0); /* no whole number of blocks of 128 */
     assert_true(of("adafactor", TENSOR_MLP, 2, 4096, 11008) == 4 * (4096 + 11008.0));
     assert_true(of("adafactor", TENSOR_NORM, 1, 4096, 1) == 4 * 4096.0);
     assert_true(of("muon", TENSOR_MLP, 2, 64, 32) == 4 * 2048.0);
@@ -119,7 +119,7 @@ static void states_follow_the_form_of_tensors(void **state)
     assert_true(of("paged-adamw8bit", TENSOR_MLP, 2, 4096, 4096) == 4096.0 * 4096 * 2.03125);
 }
 
-/* What a step takes: a copy of everything, nothing, or a tensor's. */
+/* What a step needs: a copy of everything, nothing, or one tensor's. */
 static void steps_take_what_pytorch_does(void **state)
 {
     struct model m;
@@ -196,7 +196,7 @@ static void offloaded_states_are_the_hosts(void **state)
     model_free(&m);
 }
 
-/* 18 bytes per parameter, of Megatron-LM's report: 2 + 4 + 12, also while the step runs. */
+/* 18 bytes per parameter, from Megatron-LM's report: 2 + 4 + 12, also during the step. */
 static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
 {
     struct model m;
@@ -225,8 +225,8 @@ static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
     model_free(&m);
 }
 
-/* One GPU has nobody to gather from, but nothing of its own either where all is the host's. */
-static void offloaded_weights_come_to_one_gpu_too(void **state)
+/* One GPU has nobody to gather from, but has no weights of its own if all are on the host. */
+static void offloaded_weights_are_also_copied_to_a_single_gpu(void **state)
 {
     struct model m;
     struct plan p;
@@ -241,7 +241,7 @@ static void offloaded_weights_come_to_one_gpu_too(void **state)
     assert_true(bytes(&p, ESTIMATE_BUCKETS, "reduced") == 2 * 2 * outside);
     p.offload = PLAN_OFFLOAD_ALL;
     assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered") == 2 * (outside + 2 * layer));
-    p.gpus = 8; /* its own eighth is the host's too */
+    p.gpus = 8; /* its own eighth is on the host too */
     assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered") == 2 * (outside + 2 * layer));
     p.gpus = 1;
     p.adapter = PLAN_ADAPTER_LORA;
@@ -249,9 +249,9 @@ static void offloaded_weights_come_to_one_gpu_too(void **state)
     model_free(&m);
 }
 
-/* FSDP's SHARD_GRAD_OP gathers what it has a shard of until backward is over; DeepSpeed's ZeRO 2, with master weights,
- * has weights whole. FULL_SHARD has the root whole while the loss is computed, and layers on top where they need more.
- */
+/* FSDP's SHARD_GRAD_OP gathers sharded units until backward is over; DeepSpeed's ZeRO 2, with master weights, has whole
+ * weights. FULL_SHARD has the root unit whole while the loss is computed, and layers in addition where they need more.
+ * */
 static void units_are_gathered_when_they_run(void **state)
 {
     struct model m;
@@ -282,7 +282,7 @@ static void units_are_gathered_when_they_run(void **state)
     model_free(&m);
 }
 
-/* Adapters are float32 beside 16-bit weights, and so is what their step makes; frozen weights are in no cache. */
+/* Adapters are float32 with 16-bit weights, and so are the buffers of their step; frozen weights are in no cache. */
 static void the_step_of_adapters_is_float32(void **state)
 {
     struct model m;
@@ -298,7 +298,7 @@ static void the_step_of_adapters_is_float32(void **state)
     model_free(&m);
 }
 
-/* DeepSeek-V3's first three layers have no experts: in 16 stages the second one has more than the first. */
+/* DeepSeek-V3's first three layers have no experts: with 16 stages, the second one has more than the first. */
 static void a_stage_between_can_be_the_fullest(void **state)
 {
     struct model m;
@@ -346,7 +346,7 @@ int main(void)
         cmocka_unit_test(gradients_live_on_between_passes),
         cmocka_unit_test(offloaded_states_are_the_hosts),
         cmocka_unit_test(gradients_of_bfloat16_are_summed_up_in_float32),
-        cmocka_unit_test(offloaded_weights_come_to_one_gpu_too),
+        cmocka_unit_test(offloaded_weights_are_also_copied_to_a_single_gpu),
         cmocka_unit_test(units_are_gathered_when_they_run),
         cmocka_unit_test(the_step_of_adapters_is_float32),
         cmocka_unit_test(a_stage_between_can_be_the_fullest),

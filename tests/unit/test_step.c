@@ -54,7 +54,7 @@ static struct script begin(struct syn *s)
     return c;
 }
 
-/* Forward and backward passes, then the optimizer, from `at` on: 1 ms each. The time after it. */
+/* Forward and backward passes, then the optimizer, beginning at `at`: 1 ms each. Returns the time after it. */
 static int64_t step(struct syn *s, const struct script *c, int64_t at, int passes, int64_t optimizer)
 {
     for (int i = 0; i < passes; i++, at += 2 * SYN_MS) {
@@ -105,10 +105,10 @@ static void test_gradients_of_four_passes_are_one_step(void **state)
     assert_int_equal(steps->site.line, 42);
     assert_int_equal(steps->median_ns, 9 * SYN_MS);
     assert_int_equal(steps->steady, 5);
-    assert_int_equal(step_start_ns(steps, 0), first); /* not with the loading */
+    assert_int_equal(step_start_ns(steps, 0), first); /* without the loading */
     assert_true(step_at(steps, 1000) == SIZE_MAX && step_at(steps, first - 1) == SIZE_MAX);
     assert_int_equal(step_at(steps, first), 0);
-    for (size_t i = 0; i < 50; i++) { /* also what comes after the optimizer, before the next step */
+    for (size_t i = 0; i < 50; i++) { /* also what is between the optimizer and the next step */
         int64_t start = first + (int64_t)i * 9 * SYN_MS;
         assert_int_equal(step_start_ns(steps, i), start);
         assert_int_equal(step_at(steps, start), i);
@@ -141,8 +141,8 @@ static void test_optimizers_that_take_turns_make_one_step(void **state)
     }
 }
 
-/* In the first round PyTorch loads its kernels: on an H200 one of 150 ms came before rounds of 1.3 ms, and on a busy
- * machine it is longer. */
+/* In the first round PyTorch loads its kernels: on an H200 it took 150 ms, and the next ones 1.3 ms; on a busy machine
+ * it takes longer. */
 static void test_a_slow_first_round_changes_no_step(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void test_an_optimizer_seen_once_is_not_the_step(void **state)
     struct syn s;
     struct script c = begin(&s);
     int64_t at = SYN_S;
-    for (int i = 0; i < 30; i++) { /* momentum is made once, and then nothing */
+    for (int i = 0; i < 30; i++) { /* momentum is allocated once */
         at = step(&s, &c, at, 1, i == 0 ? c.optimizer : 0);
     }
     struct result_report *r = found(&s, STEP_SOURCE_BACKWARD, 30);
@@ -364,7 +364,7 @@ static void test_one_line_with_a_whole_model_in_it(void **state)
     finish(&s, r);
 }
 
-static void test_none_where_nothing_repeats(void **state)
+static void test_no_steps_if_nothing_repeats(void **state)
 {
     (void)state;
     struct syn s;
@@ -419,7 +419,7 @@ int main(void)
         cmocka_unit_test(test_a_loop_in_c),
         cmocka_unit_test(test_a_loop_that_only_copies),
         cmocka_unit_test(test_one_line_with_a_whole_model_in_it),
-        cmocka_unit_test(test_none_where_nothing_repeats),
+        cmocka_unit_test(test_no_steps_if_nothing_repeats),
         cmocka_unit_test(test_very_many_steps_are_thinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

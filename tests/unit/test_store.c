@@ -1,4 +1,4 @@
-/* Events → rows: what each event becomes, and that interruptions leave no trace. */
+/* Events → rows: the rows of each event, and that interruptions have no effect on them. */
 #include "tests/unit/events.h"
 
 #include <sys/stat.h>
@@ -41,7 +41,7 @@ static void end(struct bench *b)
     gs_spool_close(&b->spool);
 }
 
-/* ---------------------------------------------------------------- what becomes of an event */
+/* ---------------------------------------------------------------- the row of an event */
 
 /* One row per range; domain, thread and level show which end belongs to which beginning. */
 static void ranges(void **state)
@@ -56,7 +56,7 @@ static void ranges(void **state)
     commit(&b);
     ev_mark(&b.w, 20, GS_MARK_POP, 1, "", "");
     ev_mark(&b.w, 21, GS_MARK_PUSH, 1, "", "step");  /* its end is lost … */
-    ev_mark(&b.w, 22, GS_MARK_PUSH, 1, "", "again"); /* … as is seen here */
+    ev_mark(&b.w, 22, GS_MARK_PUSH, 1, "", "again"); /* … which is noticed here */
     ev_mark(&b.w, 23, GS_MARK_POP, 1, "", "");
     ev_mark(&b.w, 24, GS_MARK_POP, 0, "", "");
     ev_mark(&b.w, 25, GS_MARK_END, 7, "", "");
@@ -81,10 +81,10 @@ static void lifetimes(void **state)
     ev_free(&b.w, 150, 0x1000, 0);
     ev_alloc(&b.w, 160, 0x2000, 20, 1, GS_SPACE_MANAGED, 0); /* over two */
     ev_alloc(&b.w, 170, 0x3000, 30, -1, GS_SPACE_PINNED, 0); /* never freed */
-    ev_alloc(&b.w, 180, 0x1000, 40, 0, GS_SPACE_DEVICE, 0);  /* the address again */
+    ev_alloc(&b.w, 180, 0x1000, 40, 0, GS_SPACE_DEVICE, 0);  /* the address is used again */
     commit(&b);
     ev_free(&b.w, 200, 0x2000, 0);
-    ev_alloc(&b.w, 300, 0x1000, 50, 0, GS_SPACE_DEVICE, 0); /* and again, the free unseen */
+    ev_alloc(&b.w, 300, 0x1000, 50, 0, GS_SPACE_DEVICE, 0); /* and again, without a recorded free */
     ev_free(&b.w, 400, 0x9000, 0);                          /* unknown */
     ev_free(&b.w, 400, 0, 0);                               /* NULL: nothing */
     ev_alloc(&b.w, 400, 0, 0, 0, GS_SPACE_DEVICE, 0);
@@ -154,13 +154,13 @@ static void failed_frees(void **state)
     ev_free(&b.w, 250, 0x1000, 0); /* fails over two batches */
     commit(&b);
     ev_free_failed(&b.w, 260, 0x1000);
-    ev_free(&b.w, 270, 0x5000, 0); /* of nothing we know */
+    ev_free(&b.w, 270, 0x5000, 0); /* of an unknown allocation */
     ev_free_failed(&b.w, 280, 0x5000);
     commit(&b);
     db_assert_text(db, "SELECT free_ns,free_stack_id FROM allocation", "- -\n");
     ev_free(&b.w, 350, 0x1000, 0);
     ev_free_failed(&b.w, 360, 0x1000);
-    ev_free(&b.w, 370, 0x1000, 0); /* in the end it works */
+    ev_free(&b.w, 370, 0x1000, 0); /* finally succeeds */
     end(&b);
     db_assert_text(db, "SELECT alloc_ns,free_ns FROM allocation", "100 370\n");
     db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' ORDER BY key", "failed_frees 4\n");
@@ -277,8 +277,8 @@ static void ooms(void **state)
     db_assert_text(db, "SELECT id FROM oom WHERE fatal=0", "");
     ev_alloc(&b.w, 60, 0x2000, 1000, 0, GS_SPACE_DEVICE, 0);
     commit(&b);
-    /* PyTorch: twice at the device, then it gives up; a smaller batch's cudaMalloc proves nothing,
-     * a tensor of the size does */
+    /* PyTorch: two refusals at the device, then it gives up; a smaller batch's cudaMalloc proves nothing, a tensor of
+     * that size does */
     ev_oom(&b.w, 70, 2000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 5 */
     ev_oom(&b.w, 71, 2000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 6 */
     ev_oom(&b.w, 72, 1800, GS_LAYER_TENSOR, GS_SPACE_DEVICE, 0); /* 7 */
@@ -286,7 +286,7 @@ static void ooms(void **state)
     commit(&b);
     db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1\n");
     ev_tensor(&b.w, 90, 0x3000, 1800, 1800, 0, 0, 0);
-    /* half the batch, again and again: caught, and the program goes on */
+    /* half the batch, again and again: caught, and the program continues */
     ev_oom(&b.w, 91, 6000, GS_LAYER_TENSOR, GS_SPACE_DEVICE, 0); /* 8 */
     for (int i = 0; i < 4; i++) {
         commit(&b);
@@ -310,9 +310,9 @@ static void tensor_totals(void **state)
     ev_tensor(&b.w, 30, 0x1000, -512, 1024, 1 << 22, 0, 0);
     ev_tensor(&b.w, 40, 0x8000, 64, 1064, 0, -1, 0); /* CPU: 1000 bytes were the parent's */
     ev_tensor(&b.w, 50, 0x8000, -64, 1000, 0, -1, 0);
-    ev_tensor(&b.w, 60, 0x9000, -600, 400, 0, -1, 0); /* which the child frees some of */
+    ev_tensor(&b.w, 60, 0x9000, -600, 400, 0, -1, 0); /* the child frees some of them */
     ev_tensor(&b.w, 70, 0x8000, 64, 464, 0, -1, 0);
-    ev_tensor(&b.w, 80, 0xa000, 1, 466, 0, -1, 0); /* and one byte that nobody reported */
+    ev_tensor(&b.w, 80, 0xa000, 1, 466, 0, -1, 0); /* and one byte that was not reported */
     end(&b);
     db_assert_text(db,
                    "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
@@ -324,17 +324,18 @@ static void tensor_totals(void **state)
                    "host host -1 64 70 -\nhost host -1 1 80 -\n");
 }
 
-/* PyTorch's list is made while other threads go on: each block is counted once, and its totals agree all the time. */
+/* PyTorch's list is made while other threads continue: each block is counted once, and its totals agree all the time.
+ * */
 static void blocks_from_before_gpuspy_attached(void **state)
 {
     struct bench b;
     begin(&b);
     ev_fact(&b.w, GS_FACT_ATTACHED, "12.5");
-    ev_tensor(&b.w, 10, 0x1000, 512, 5612, 0, 0, 0); /* 5100 bytes were there */
+    ev_tensor(&b.w, 10, 0x1000, 512, 5612, 0, 0, 0); /* 5100 bytes existed before */
     ev_listed(&b.w, 20, 0x1000, 512);                /* recorded already */
     ev_listed(&b.w, 20, 0x5000, 3000);
     ev_listed(&b.w, 20, 0x6000, 2000);
-    ev_listed(&b.w, 20, 0x7000, 96); /* made in between */
+    ev_listed(&b.w, 20, 0x7000, 96); /* allocated in between */
     ev_tensor(&b.w, 21, 0x7000, 96, 5708, 0, 0, 0);
     ev_tensor(&b.w, 30, 0x5000, -3000, 2708, 0, 0, 0);
     ev_tensor(&b.w, 40, 0x8000, 92, 2800, 0, 0, 0);
@@ -359,9 +360,9 @@ static void stacks(void **state)
     uint32_t deep[] = {3, 2, 1, 0}, shallow[] = {2, 1, 0};
     ev_stack(&b.w, 1, deep);
     ev_alloc(&b.w, 10, 0x1000, 1, 0, 0, 1);
-    ev_stack(&b.w, 2, shallow); /* the same as the other's caller */
+    ev_stack(&b.w, 2, shallow); /* equal to the other's caller */
     ev_alloc(&b.w, 20, 0x2000, 1, 0, 0, 2);
-    ev_alloc(&b.w, 25, 0x2500, 1, 0, 0, 9); /* a number without a meaning */
+    ev_alloc(&b.w, 25, 0x2500, 1, 0, 0, 9); /* an undefined number */
     commit(&b);
     ev_python(&second, 7, "step", "train.py", 20); /* another thread, the same frames */
     ev_python(&second, 9, "main", "train.py", 10);
@@ -369,11 +370,11 @@ static void stacks(void **state)
     ev_stack(&second, 5, same);
     ev_alloc(&second, 30, 0x3000, 1, 0, 0, 5);
     ev_reset(&b.w);
-    ev_python(&b.w, 1, "caf\xe9", "", 0); /* number 1 anew; not UTF-8 */
+    ev_python(&b.w, 1, "caf\xe9", "", 0); /* number 1 is defined again; not UTF-8 */
     uint32_t one[] = {1, 0};
     ev_stack(&b.w, 1, one);
     ev_alloc(&b.w, 40, 0x4000, 1, 0, 0, 1);
-    ev_free(&b.w, 50, 0x4000, 2); /* void since the reset */
+    ev_free(&b.w, 50, 0x4000, 2); /* undefined since the reset */
     end(&b);
     db_assert_text(db, "SELECT id,kind,function,file,line,module_id,offset FROM frame",
                    "1 0 main train.py 10 - -\n2 0 step train.py 20 - -\n3 1 - - - 1 4660\n"
@@ -397,9 +398,9 @@ static void the_rest(void **state)
     ev_sample(&b.w, 60, 1000);
     ev_handle(&b.w, 70, 0xaa, false);
     commit(&b);
-    ev_gpu(&b.w, 3, 1, "H100 first"); /* seen earlier by a thread that is read later */
+    ev_gpu(&b.w, 3, 1, "H100 first"); /* observed earlier by a thread that is read later */
     ev_handle(&b.w, 80, 0xaa, true);
-    ev_handle(&b.w, 90, 0xbb, true); /* made before we looked */
+    ev_handle(&b.w, 90, 0xbb, true); /* created before the recording */
     ev_mark(&b.w, 99, GS_MARK_MOMENT, 0, "", "epoch 1");
     ev_device_sample(&b.w, 99, 700, 300, UINT64_MAX, 0, "");
     end(&b);
@@ -460,7 +461,7 @@ static void creation(void **state)
     unlink(db);
     struct gs_store *s = ev_store(db);
     gs_store_close(s);
-    assert_null(gs_store_create(db, &info, error, sizeof error)); /* there is one */
+    assert_null(gs_store_create(db, &info, error, sizeof error)); /* the file exists */
     assert_string_equal(error, "File exists");
     assert_null(gs_store_create("/nonexistent/x.db", &info, error, sizeof error));
     assert_string_equal(error, "No such file or directory");
@@ -487,9 +488,8 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* PyTorch's micro training loop as the store sees it: CPU tensors of the sizes found there, most
- * freed within 30 µs, an event every 2.75 µs, a few hundred stacks; three seconds after the start,
- * so that times need six bytes. */
+/* PyTorch's small training loop as the store sees it: CPU tensors of the sizes found there, most freed within 30 µs, an
+ * event every 2.75 µs, a few hundred stacks; three seconds after the start, so that times need six bytes. */
 static void size_and_speed(void **state)
 {
     enum { LIFETIMES = 200000, SLOTS = 120, STACKS = 400 };
@@ -538,7 +538,7 @@ static void size_and_speed(void **state)
 
 #define STEPS 6000
 
-/* All of it at once. */
+/* Everything at once. */
 static void record_whole(const char *path, uint64_t seed, struct gs_summary *summary)
 {
     struct gs_spool spool;
@@ -559,8 +559,8 @@ static void record_whole(const char *path, uint64_t seed, struct gs_summary *sum
     gs_spool_close(&spool);
 }
 
-/* The same program, but read bit by bit, committed at random, and forgotten at random: whoever goes
- * on knows only the database and the spool. */
+/* The same program, read in small parts, committed at random moments, and interrupted at random moments: the next
+ * process knows only the database and the spool. */
 static void record_interrupted(const char *path, uint64_t seed, struct gs_summary *summary)
 {
     struct gs_spool spool;
@@ -575,13 +575,13 @@ static void record_interrupted(const char *path, uint64_t seed, struct gs_summar
     for (int i = 0; i < STEPS; i++) {
         ev_step(&p);
         if (ev_below(&random, 40) == 0) {
-            /* the copies' times are their ends: nothing comes behind the clock */
+            /* the times of copies are their ends: nothing is after the clock */
             gs_reader_poll(r, p.time + 1000000, false);
             ev_drain(r, s);
         }
         if (ev_below(&random, 60) == 0) {
             assert_int_equal(gs_store_commit(s, r), 0);
-            if (ev_below(&random, 3)) /* or dies between commit and release */
+            if (ev_below(&random, 3)) /* or stops between commit and release */
                 gs_reader_release(r);
         }
         if (ev_below(&random, 150) == 0) {

@@ -1,5 +1,5 @@
-/* Memory that is more than an address: physical memory and mappings, contexts, graphs, pools, and
- * the calls that are only counted. */
+/* Memory that is more than an address: physical memory and mappings, contexts, graphs, pools, and calls that are only
+ * counted. */
 #include "tests/unit/events.h"
 
 #define MIB (1ull << 20)
@@ -34,7 +34,7 @@ static void commit(struct bench *b)
     gs_reader_release(b->r);
 }
 
-/* Everything in memory is lost; what is committed and the spool remain. */
+/* Everything in the process's memory is lost; what is committed and the spool remain. */
 static void die_and_resume(struct bench *b)
 {
     char error[256];
@@ -91,7 +91,7 @@ static void held_by_references_and_mappings(void **state)
     assert_live(&b, 4 * MIB, 8 * MIB);
     assert_int_equal(gs_store_summary(b.s)->device[0].device_peak, 4 * MIB);
     die_and_resume(&b);
-    vmm(&b, GS_VMM_RELEASE, 0x10, 0, 0); /* the mappings hold it */
+    vmm(&b, GS_VMM_RELEASE, 0x10, 0, 0); /* the mappings keep it */
     vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000, 4 * MIB);
     assert_live(&b, 4 * MIB, 4 * MIB);
     vmm(&b, GS_VMM_RETAIN, 0x10, 0x7100000000, 0);
@@ -99,11 +99,11 @@ static void held_by_references_and_mappings(void **state)
     commit(&b);
     die_and_resume(&b);
     vmm(&b, GS_VMM_UNMAP, 0, 0x7100000000, 4 * MIB);
-    assert_live(&b, 4 * MIB, 0); /* held by what was retained */
+    assert_live(&b, 4 * MIB, 0); /* kept by the retained reference */
     vmm(&b, GS_VMM_RELEASE, 0x10, 0, 0);
     assert_live(&b, 0, 0);
-    vmm(&b, GS_VMM_CREATE, 0x10, 0, 2 * MIB); /* the value again, other memory */
-    vmm(&b, GS_VMM_RELEASE, 0x99, 0, 0);      /* of nothing we know */
+    vmm(&b, GS_VMM_CREATE, 0x10, 0, 2 * MIB); /* the same value, other memory */
+    vmm(&b, GS_VMM_RELEASE, 0x99, 0, 0);      /* of an unknown allocation */
     assert_live(&b, 2 * MIB, 0);
     end(&b);
     db_assert_text(db, "SELECT id,device,layer,space,address,bytes,alloc_ns,free_ns FROM allocations",
@@ -123,21 +123,21 @@ static void failures_are_taken_back(void **state)
         vmm(&b, GS_VMM_CREATE, 0x20, 0, 2 * MIB);
         vmm(&b, GS_VMM_MAP, 0x10, 0x7000000000, 4 * MIB);
         vmm(&b, GS_VMM_RELEASE, 0x10, 0, 0);
-        vmm(&b, GS_VMM_RELEASE, 0x20, 0, 0); /* the last that holds it */
+        vmm(&b, GS_VMM_RELEASE, 0x20, 0, 0); /* the last reference to it */
         assert_live(&b, 4 * MIB, 4 * MIB);
         if (dies) die_and_resume(&b);
         fails(&b, GS_VMM_RELEASE, 0x20, 0, 0);
         assert_live(&b, 6 * MIB, 4 * MIB);
         vmm(&b, GS_VMM_MAP, 0x20, 0x7000000000 + 4 * MIB, 2 * MIB);
         vmm(&b, GS_VMM_RELEASE, 0x20, 0, 0);
-        vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB); /* both, and both objects go */
+        vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB); /* both, and both objects are freed */
         assert_live(&b, 0, 0);
         if (dies) die_and_resume(&b);
         fails(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB);
         assert_live(&b, 6 * MIB, 6 * MIB);
         fails(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB); /* once is enough */
         assert_live(&b, 6 * MIB, 6 * MIB);
-        vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000 + 1 * MIB, MIB); /* CUDA cuts no mapping */
+        vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000 + 1 * MIB, MIB); /* CUDA does not split a mapping */
         fails(&b, GS_VMM_UNMAP, 0, 0x7000000000 + 1 * MIB, MIB);
         vmm(&b, GS_VMM_RELEASE, 0x77, 0, 0);
         fails(&b, GS_VMM_RELEASE, 0x77, 0, 0);
@@ -150,7 +150,7 @@ static void failures_are_taken_back(void **state)
     }
 }
 
-/* What this process did not make counts nowhere, but copies know that it is on the device. */
+/* Memory created by another process is not counted, but copies know that it is on the device. */
 static void imported_and_unknown(void **state)
 {
     struct bench b;
@@ -159,7 +159,7 @@ static void imported_and_unknown(void **state)
     commit(&b);
     die_and_resume(&b);
     vmm(&b, GS_VMM_MAP, 0x10, 0x7000000000, 4 * MIB);
-    vmm(&b, GS_VMM_MAP, 0x20, 0x7100000000, 2 * MIB);                  /* made before the recording */
+    vmm(&b, GS_VMM_MAP, 0x20, 0x7100000000, 2 * MIB);                  /* created before the recording */
     ev_alloc(&b.w, ++b.now, 0x7200000000, MIB, 0, GS_SPACE_SHARED, 0); /* cudaIpcOpenMemHandle */
     commit(&b);
     die_and_resume(&b);
@@ -193,11 +193,11 @@ static void a_value_given_out_again(void **state)
     die_and_resume(&b);
     vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000, 2 * MIB);
     assert_live(&b, 4 * MIB, 4 * MIB);
-    vmm(&b, GS_VMM_CREATE, 0x10, 0, MIB); /* its release was not seen */
+    vmm(&b, GS_VMM_CREATE, 0x10, 0, MIB); /* its release was not observed */
     assert_live(&b, MIB, 0);
     vmm(&b, GS_VMM_MAP, 0x10, 0x7000000000, MIB);
     vmm(&b, GS_VMM_CREATE, 0x20, 0, MIB);
-    vmm(&b, GS_VMM_MAP, 0x20, 0x7000000000, MIB); /* over a mapping whose end was not seen */
+    vmm(&b, GS_VMM_MAP, 0x20, 0x7000000000, MIB); /* over a mapping whose end was not observed */
     vmm(&b, GS_VMM_RELEASE, 0x10, 0, 0);
     assert_live(&b, MIB, MIB);
     end(&b);
@@ -212,7 +212,7 @@ static void expandable_segment(void **state)
     for (uint64_t piece = 2 * MIB; piece <= 20 * MIB; piece += 18 * MIB) {
         struct bench b;
         begin(&b);
-        for (uint64_t i = 0; i < PIECES; i++) { /* the handle's value comes back at once */
+        for (uint64_t i = 0; i < PIECES; i++) { /* the handle's value is used again at once */
             uint64_t handle = 0x100 + i % 2;
             vmm(&b, GS_VMM_CREATE, handle, 0, piece);
             vmm(&b, GS_VMM_MAP, handle, base + i * piece, piece);
@@ -245,8 +245,8 @@ struct model {
         uint64_t bytes;
         int refs, maps;
     } objects[OBJECTS];
-    int objects_n, named[VALUES]; /* by handle's value: its object, -1 */
-    int mapped[PLACES];           /* its object, -1; each place is 4 MiB, a mapping one object's size */
+    int objects_n, named[VALUES]; /* the object of each handle value; -1: none */
+    int mapped[PLACES]; /* the object of each place; -1: none. A place is 4 MiB; a mapping has the size of its object */
 };
 
 static bool alive(const struct model *m, int object)
@@ -352,14 +352,14 @@ static void contexts(void **state)
         ev_alloc_in(&b.w, 5, 0x5000, 10, 0, GS_SPACE_PINNED, 3, GS_FLAG_PINNED_REGISTERED);
         ev_alloc_in(&b.w, 6, 0x6000, 10, 1, GS_SPACE_DEVICE, 0, 0);
         ev_alloc_in(&b.w, 7, 0x7000, 10, 0, GS_SPACE_DEVICE, 4, 0);
-        ev_alloc_in(&b.w, 8, 0x8000, 10, -1, GS_SPACE_PINNED, 0, 0); /* who knows where */
+        ev_alloc_in(&b.w, 8, 0x8000, 10, -1, GS_SPACE_PINNED, 0, 0); /* unknown */
         ev_vmm(&b.w, 9, GS_VMM_CREATE, 0x10, 0, 10, 0, 0);
         ev_vmm(&b.w, 10, GS_VMM_MAP, 0x10, 0x9000, 10, 0, 0);
         ev_vmm(&b.w, 11, GS_VMM_CREATE, 0x20, 0, 10, 0, 0);
         ev_tensor(&b.w, 12, 0x1000, 10, 10, 10, 0, 0);
         commit(&b);
         if (dies) die_and_resume(&b);
-        ev_context(&b.w, 20, 0x99, -1, 3, true); /* with it what has its number */
+        ev_context(&b.w, 20, 0x99, -1, 3, true); /* the allocations with its number are freed with it */
         commit(&b);
         db_assert_text(db, "SELECT group_concat(id) FROM allocation WHERE free_ns IS NOT NULL", "2,5\n");
         if (dies) die_and_resume(&b);
@@ -384,7 +384,7 @@ static void graphs(void **state)
         ev_alloc_in(&b.w, 1, 0x1000, 4096, 0, GS_SPACE_POOL, 0, GS_FLAG_GRAPH);
         ev_alloc_in(&b.w, 2, 0x2000, 4096, 0, GS_SPACE_POOL, 0, GS_FLAG_GRAPH);
         ev_free_node(&b.w, 3, 0x1000);
-        ev_free_node(&b.w, 4, 0x9000); /* another process's graph, say: nothing known */
+        ev_free_node(&b.w, 4, 0x9000); /* belongs, for example, to another process's graph: unknown */
         ev_pool(&b.w, 5, 0, 4096, 2 * MIB);
         commit(&b);
         if (dies) die_and_resume(&b);
@@ -395,7 +395,7 @@ static void graphs(void **state)
         commit(&b);
         db_assert_text(db, "SELECT freed_ns FROM graph_memory", "3\n-\n");
         ev_free(&b.w, 8, 0x2000, 0);
-        ev_alloc(&b.w, 9, 0x2000, 100, 0, GS_SPACE_DEVICE, 0); /* the graph is gone */
+        ev_alloc(&b.w, 9, 0x2000, 100, 0, GS_SPACE_DEVICE, 0); /* the graph is destroyed */
         ev_free(&b.w, 10, 0x2000, 0);
         end(&b);
         db_assert_text(db, "SELECT id,device,api,address,bytes,time_ns,freed_ns,thread_id FROM graph_memory",
@@ -407,7 +407,7 @@ static void graphs(void **state)
     }
 }
 
-/* Somebody else's database: what it says of a thread's last free is an index. */
+/* A malicious database: what it stores for a thread's last free is used as an index. */
 static void no_such_graph_memory(void **state)
 {
     static const char *const numbers[] = {"2", "1000000000000", "-5"};
@@ -468,8 +468,8 @@ static void counted(void **state)
                    "3 0 16 cudaLaunchKernel done 2\n");
 }
 
-/* More streams than there are counters, one after the other, and then calls that were not made before:
- * nothing is missing, though not every call has its stream. */
+/* More streams than counters, one after the other, and then calls that were not made before: no call is missing, but
+ * some have no stream. */
 static void more_streams_than_counters(void **state)
 {
     enum { STREAMS = 8 * GS_SPOOL_COUNTERS, APIS = 60 };
@@ -528,7 +528,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Tensors that wait for events: by row, through a death, and an event used again. */
+/* Tensors that wait for events: by row, after a crash, and with an event that is used again. */
 static void pending_frees(void **state)
 {
     struct bench b;
@@ -544,12 +544,12 @@ static void pending_frees(void **state)
     ev_event_done(&b.w, ++b.now, 0xe1); /* after it */
     commit(&b);
     die_and_resume(&b);
-    ev_sync(&b.w, ++b.now, 5, GS_SYNC_EVENT, 0xe2); /* after a death, and waited for */
+    ev_sync(&b.w, ++b.now, 5, GS_SYNC_EVENT, 0xe2); /* after a crash, and waited for */
     ev_pending(&b.w, 20, 3 << 20, 0xe2, 1, 0, 0);
     ev_tensor(&b.w, 20, 3 << 20, -512, 512, 2 * MIB, 0, 0);
-    ev_pending(&b.w, 30, 4 << 20, 0xe2, 1, 0, 0); /* recorded anew: it had passed */
+    ev_pending(&b.w, 30, 4 << 20, 0xe2, 1, 0, 0); /* recorded again: the first recording had passed */
     ev_tensor(&b.w, 30, 4 << 20, -512, 0, 2 * MIB, 0, 0);
-    ev_pending(&b.w, 31, 9 << 20, 0xe3, 1, 0, 0); /* a tensor that was never seen */
+    ev_pending(&b.w, 31, 9 << 20, 0xe3, 1, 0, 0); /* a tensor that was never observed */
     end(&b);
     db_assert_text(db, "SELECT allocation_id,event,free_ns,done_ns FROM pending_free",
                    "1 224 5 9\n1 225 5 11\n2 85 7 17\n3 226 20 30\n4 226 30 -\n");

@@ -1,5 +1,5 @@
-/* Addresses → functions and lines: of a library compiled for the test, with debugging information,
- * with it in a file of its own, without it, and of another build. */
+/* Addresses → functions and lines: of a library compiled for the test, with debugging information, with a separate file
+ * for it, without it, and of another build. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,8 +41,7 @@ static void sh(const char *format, ...)
     if (system(command) != 0) fail_msg("failed: %s", command);
 }
 
-/* Address and size of a dynamic symbol, and the build id, read with libelf: independent of what is
- * tested. */
+/* Address and size of a dynamic symbol, and the build id, read with libelf: independent of the tested code. */
 static uint64_t symbol_of(const char *path, const char *name, uint64_t *size, char *build_id)
 {
     int fd = open(path, O_RDONLY);
@@ -175,7 +174,7 @@ static void another_build_is_not_believed(void **state)
     symbolizer_free(s);
 }
 
-static void what_is_no_module_is_survived(void **state)
+static void other_files_do_no_harm(void **state)
 {
     struct symbolizer *s = symbolizer_new();
     char fifo[128], text[128], cut[128];
@@ -197,7 +196,7 @@ static void what_is_no_module_is_survived(void **state)
     symbolizer_free(NULL);
 }
 
-/* DWARF by hand: a function with 200,000 blocks, each in the one before. */
+/* Handwritten DWARF: a function with 200,000 blocks, each inside the previous one. */
 static const char nested[] =
     ".globl deep\n.type deep, @function\n"
     ".text\ndeep: .skip 16\n.Lend: .size deep, .Lend - deep\n"
@@ -251,7 +250,7 @@ int main(void)
         cmocka_unit_test(debugging_information_gives_lines_and_inlined_functions),
         cmocka_unit_test(symbols_are_enough_for_the_function),
         cmocka_unit_test(another_build_is_not_believed),
-        cmocka_unit_test(what_is_no_module_is_survived),
+        cmocka_unit_test(other_files_do_no_harm),
         cmocka_unit_test(blocks_in_blocks_are_left_in_the_middle),
         cmocka_unit_test(the_c_library_is_named),
     };

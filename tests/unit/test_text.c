@@ -1,4 +1,4 @@
-/* Names for people: cleaned, shortened, quoted. */
+/* Names as shown to users: cleaned, shortened, quoted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
-static void what_could_drive_a_terminal_is_gone(void **state)
+static void terminal_control_is_removed(void **state)
 {
     static const char *const rows[][2] = {
         {"plain", "plain"},
@@ -41,10 +41,10 @@ static void what_could_drive_a_terminal_is_gone(void **state)
     assert_string_equal(terminal_clean(out, sizeof out, "gr\xc3\xbcn", false), "gr?n");
     assert_string_equal(terminal_clean(out, sizeof out, "4 \xc3\x97 2 \xc2\xb7 1", false), "4 x 2 * 1");
     assert_string_equal(terminal_clean(out, sizeof out, NULL, true), "");
-    assert_string_equal(terminal_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of one */
+    assert_string_equal(terminal_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of a character */
 }
 
-static void columns_count_what_is_seen(void **state)
+static void columns_count_visible_characters(void **state)
 {
     (void)state;
     assert_int_equal(terminal_columns("abc"), 3);
@@ -71,7 +71,7 @@ static void paths_are_shown_from_where_the_run_was(void **state)
     assert_int_equal(terminal_columns(text_path(out, sizeof out, "averyveryverylongname.py", NULL, 10, true)), 10);
 }
 
-static void functions_lose_what_nobody_reads(void **state)
+static void functions_are_shortened_to_what_matters(void **state)
 {
     static const char *const rows[][2] = {
         {"at::native::empty_cuda(c10::ArrayRef<long>, int)", "at::native::empty_cuda"},
@@ -131,10 +131,10 @@ static void a_command_can_be_pasted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_could_drive_a_terminal_is_gone),
-        cmocka_unit_test(columns_count_what_is_seen),
+        cmocka_unit_test(terminal_control_is_removed),
+        cmocka_unit_test(columns_count_visible_characters),
         cmocka_unit_test(paths_are_shown_from_where_the_run_was),
-        cmocka_unit_test(functions_lose_what_nobody_reads),
+        cmocka_unit_test(functions_are_shortened_to_what_matters),
         cmocka_unit_test(a_command_can_be_pasted),
     };
 

@@ -1,5 +1,4 @@
-/* A list of times must read as the array would that it stands for, whatever is thinned and however far apart they are.
- */
+/* A list of times must give the same as an array, however it is thinned and however far apart the times are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

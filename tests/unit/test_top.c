@@ -1,5 +1,4 @@
-/* gpuspy top's model: what it finds from row to row is what is there, however little of it it may look
- * at a time. */
+/* gpuspy top's model: reading new rows in parts finds everything, however little it may read at a time. */
 #include "tests/unit/events.h"
 
 #include "analyzer/top/model.h"
@@ -9,7 +8,7 @@ enum { ADDRESSES = 3000, ROUNDS = 40 };
 static char *folder;
 static char db[300], spool_path[320];
 
-struct bench { /* a spool beside a database, as of a process that records: this one */
+struct bench { /* a spool and a database, as of a recording process: this one */
     struct gs_spool spool;
     struct gs_writer w;
     struct gs_reader *r;
@@ -83,7 +82,7 @@ static int64_t sum_live(const struct bench *b, uint64_t *count)
     return sum;
 }
 
-/* Turns over some of the addresses, old ones and young ones. */
+/* Frees and allocates some of the addresses, old and young ones. */
 static void churn(struct bench *b, int events)
 {
     for (int i = 0; i < events; i++) {
@@ -100,7 +99,7 @@ static void check(struct bench *b)
     const struct top_series *series = top_series_find(b->m, 0, 0, TOP_DEVICE);
     assert_int_equal(s->state, TOP_RECORDING);
     assert_non_null(series);
-    assert_int_equal(series->known, sum);                    /* the recorder says it … */
+    assert_int_equal(series->known, sum);                    /* the recorder states it … */
     assert_int_equal(series->bytes - s->unfound_bytes, sum); /* … and the difference is reported */
     assert_true(s->unfound_bytes >= 0);
     assert_int_equal(s->alive_n, series->count);
@@ -114,8 +113,8 @@ static void check(struct bench *b)
     }
 }
 
-/* A look that may search for a nanosecond alone finds some, says what is missing, and one without a limit
- * finds all. */
+/* An update that may search for a nanosecond only finds some and states what is missing; one without a limit finds
+ * everything. */
 static void found_from_row_to_row(void **state)
 {
     static struct bench b;
@@ -137,7 +136,7 @@ static void found_from_row_to_row(void **state)
     end(&b);
 }
 
-/* A free that failed was none: what was taken for freed is live again. */
+/* A free that failed: the allocation is live again. */
 static void taken_back(void **state)
 {
     static struct bench b;
@@ -162,8 +161,9 @@ static void taken_back(void **state)
     end(&b);
 }
 
-/* What is in the spool alone is not shown, but that it waits is; and what of it is NVML's is not counted. */
-static void what_waits(void **state)
+/* What is only in the spool is not shown, but the display states that it waits; samples of NVML in it are not counted.
+ * */
+static void records_that_wait(void **state)
 {
     static struct bench b;
     begin(&b);
@@ -187,7 +187,7 @@ static void what_waits(void **state)
     end(&b);
 }
 
-/* At its end everything is looked for, however little time there is. */
+/* At the end of the recording everything is searched, however little time there is. */
 static void ended(void **state)
 {
     static struct bench b;
@@ -223,7 +223,7 @@ static void rings(void **state)
     assert_int_equal(late.count, 10);
     assert_int_equal(top_ring_sum(&r, 230 * SECOND, 10).count, 0);
     assert_int_equal(top_ring_sum(&r, 1000 * SECOND, 60).amount, 0);
-    top_ring_add(&r, 100 * SECOND, 10, 1); /* long past: nothing of it is left */
+    top_ring_add(&r, 100 * SECOND, 10, 1); /* long ago: nothing of it is left */
     assert_int_equal(top_ring_sum(&r, 199 * SECOND, 60).count, 65);
     top_ring_add(&r, 5000 * SECOND, 7, 1);
     assert_int_equal(top_ring_sum(&r, 5000 * SECOND, 60).amount, 7);
@@ -235,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_from_row_to_row),
         cmocka_unit_test(taken_back),
-        cmocka_unit_test(what_waits),
+        cmocka_unit_test(records_that_wait),
         cmocka_unit_test(ended),
         cmocka_unit_test(rings),
     };

@@ -1,4 +1,4 @@
-/* Which PyTorch lies around a library: the version out of its files, and out of nothing else. */
+/* Which PyTorch a library belongs to: the version comes from its files only. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -75,7 +75,7 @@ static void test_no_version(void **state)
     assert_false(gs_torch_version("", version, sizeof version));
     assert_false(gs_torch_version("libc10_cuda.so", version, sizeof version));
     assert_false(gs_torch_version("/", version, sizeof version));
-    mkfifo(in_folder("version.py"), 0600); /* nobody writes: it must not wait */
+    mkfifo(in_folder("version.py"), 0600); /* has no writer: reading must not wait */
     assert_false(gs_torch_version(in_folder("lib/libc10_cuda.so"), version, sizeof version));
     unlink(in_folder("version.py"));
 }

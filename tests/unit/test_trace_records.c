@@ -1,4 +1,4 @@
-/* Records are sorted alike in memory and in pieces on the disk. */
+/* Records are sorted equally in memory and in parts on the disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -77,7 +77,7 @@ static void in_pieces(void **unused)
         compare(seed, 5000, 3 + seed * 7);
         compare(seed, seed, 3);
     }
-    compare(1, 100000, 1000); /* more than is read from each piece at once */
+    compare(1, 100000, 1000); /* more than is read from each part at once */
 }
 
 static void where_no_file_can_be(void **unused)

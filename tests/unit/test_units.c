@@ -142,7 +142,7 @@ static void counts_are_read_exactly(void **state)
     }
 }
 
-static void what_is_no_count_is_refused(void **state)
+static void invalid_counts_are_refused(void **state)
 {
     static const char *const rows[][2] = {
         {"", "is empty"},
@@ -275,7 +275,7 @@ int main(void)
         cmocka_unit_test(whole_parts_stay_in_their_range),
         cmocka_unit_test(counts_rates_and_shares),
         cmocka_unit_test(counts_are_read_exactly),
-        cmocka_unit_test(what_is_no_count_is_refused),
+        cmocka_unit_test(invalid_counts_are_refused),
         cmocka_unit_test(sizes_know_both_kinds_of_units),
         cmocka_unit_test(rates_know_bits_and_bytes),
         cmocka_unit_test(times_have_a_unit),

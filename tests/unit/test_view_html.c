@@ -1,4 +1,4 @@
-/* The page's data: cannot leave its element, and is exact. */
+/* The page's data cannot end its element early, and is exact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static void test_text_cannot_leave(void **state)
     assert_string_equal(put("</script><!--&"), "\"\\u003c/script\\u003e\\u003c!--\\u0026\"");
     assert_string_equal(put("a\"b\\c\n\t\x1b[31m\x7f"), "\"a\\\"b\\\\c\\u000a\\u0009\\u001b[31m\\u007f\"");
     assert_string_equal(put("\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xa6"), "\"\\u2028\\u2029\xe2\x80\xa6\"");
-    /* not UTF-8: a byte alone, one too long, a surrogate, past the end, cut off */
+    /* not UTF-8: a single byte, an overlong form, a surrogate, beyond the last character, truncated */
     assert_string_equal(put("\xff|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xe2\x80"),
                         "\"\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd|"
                         "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\"");
@@ -60,7 +60,7 @@ static void test_columns(void **state)
     for (size_t i = 0; i < N; i++) {
         assert_true(back.list[i] == (double)values[i]);
     }
-    page_column_add(&c, INT64_MIN); /* not lost for what follows, whatever it reads as */
+    page_column_add(&c, INT64_MIN); /* keeps the following deltas right, whatever value it has */
     page_column_add(&c, INT64_MAX);
     page_column_free(&c);
     free(back.list);
@@ -97,7 +97,7 @@ static const char *resolution(const json_t *data)
     return json_string_value(json_object_get(json_object_get(data, "resolution"), "text"));
 }
 
-/* Blocks of many call paths that come and go, some of which stay. */
+/* Blocks of many call paths, allocated and freed; some are kept. */
 static void busy(struct syn *s, int paths, int blocks)
 {
     int64_t stacks[2048], root, random = 1;
@@ -135,8 +135,8 @@ static void test_small_run_has_every_event(void **state)
     syn_end(&s);
 }
 
-/* page_check has seen that every moment sums; that the largest is the peak and what was live then is the
- * report's own is seen here. */
+/* page_check has verified that every moment adds up. Here: the largest moment is the peak, and what was live then is
+ * the report's. */
 static void test_long_run_is_exact_at_the_peak(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void test_nothing_recorded(void **state)
     syn_end(&s);
 }
 
-/* A segment with a hole, one that is cached, one that others took. */
+/* A segment with a hole, one that is cached, one that other code allocated. */
 static void test_map(void **state)
 {
     (void)state;

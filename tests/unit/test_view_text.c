@@ -1,5 +1,5 @@
-/* The report for a terminal, from a report made by hand: what comes first, that nothing is wider than
- * the terminal, that a name from a database cannot drive it, and that the emptiest report prints. */
+/* The report for a terminal, from a report made by hand: the order, that nothing is wider than the terminal, that names
+ * from a database cannot control it, and that an empty report prints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -305,7 +305,7 @@ static char *print(const struct result_report *r, struct terminal term, bool nat
     assert_non_null(v.out);
     view_text(&v);
     fclose(v.out);
-    if (getenv("GPUSPY_SHOW")) /* to look at it: GPUSPY_SHOW=1 build/tests/unit/test_view_text */
+    if (getenv("GPUSPY_SHOW")) /* to view it: GPUSPY_SHOW=1 build/tests/unit/test_view_text */
         puts(text);
     return text;
 }
@@ -349,7 +349,7 @@ static void fits_every_width(void **state)
     }
 }
 
-static void a_budget_without_a_measurement_says_so(void **state)
+static void budget_without_a_measurement_states_so(void **state)
 {
     struct result_report r = full();
     r.budget.rows_n = 0;
@@ -366,7 +366,7 @@ static void a_budget_without_a_measurement_says_so(void **state)
     free(text);
 }
 
-static void a_budget_stands_category_by_category(void **state)
+static void budget_has_a_row_for_each_category(void **state)
 {
     struct result_report r = full();
     char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
@@ -405,13 +405,13 @@ static void the_next_command_has_the_measured_parameters(void **state)
         char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
         if (cases[i].option)
             assert_non_null(strstr(text, cases[i].option));
-        else /* nobody can type what is unknown */
+        else /* no command for what is unknown */
             assert_null(strstr(text, "--params"));
         free(text);
     }
 }
 
-/* What every run could be asked stands in the manual: the report names what this one leaves open. */
+/* Commands that suit every run are in the manual: the report suggests those for this run's open questions. */
 static void the_next_commands_are_about_this_run(void **state)
 {
     struct result_report r = full();
@@ -464,7 +464,7 @@ static void says_what_matters_first(void **state)
     free(text);
 }
 
-static void lost_events_come_before_all(void **state)
+static void lost_events_come_first(void **state)
 {
     struct result_report r = full();
     struct run_process dead = process;
@@ -514,7 +514,7 @@ static void names_cannot_drive_the_terminal(void **state)
     free(text);
 }
 
-static void colour_only_where_asked(void **state)
+static void colour_only_if_requested(void **state)
 {
     struct result_report r = full();
     char *text = print(&r, (struct terminal){.colour = true, .utf8 = true, .width = 100}, false);
@@ -586,15 +586,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fits_every_width),
-        cmocka_unit_test(a_budget_without_a_measurement_says_so),
-        cmocka_unit_test(a_budget_stands_category_by_category),
+        cmocka_unit_test(budget_without_a_measurement_states_so),
+        cmocka_unit_test(budget_has_a_row_for_each_category),
         cmocka_unit_test(the_next_command_has_the_measured_parameters),
         cmocka_unit_test(the_next_commands_are_about_this_run),
         cmocka_unit_test(says_what_matters_first),
-        cmocka_unit_test(lost_events_come_before_all),
+        cmocka_unit_test(lost_events_come_first),
         cmocka_unit_test(native_shows_the_calls),
         cmocka_unit_test(names_cannot_drive_the_terminal),
-        cmocka_unit_test(colour_only_where_asked),
+        cmocka_unit_test(colour_only_if_requested),
         cmocka_unit_test(an_empty_report_prints),
         cmocka_unit_test(a_killed_run_of_unknown_memory),
         cmocka_unit_test(many_ranks_are_one_line_each),

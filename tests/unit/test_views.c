@@ -1,5 +1,5 @@
-/* What the views of one recording are made of: branches of a tree of calls, modules, classes of sizes and
- * lifetimes, the course of memory in columns, tables on narrow terminals. */
+/* The parts of the views of one recording: branches of a tree of calls, modules, classes of sizes and lifetimes, the
+ * course of memory in columns, tables on narrow terminals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static const struct run_frame frames[] = {
 };
 enum { MODULE, STEP, CALL, BLOCK, LINEAR, CALL2, START, LIBC, MAIN, SOLVE, GRID, FRAMES };
 
-/* A node below `parent`, which gets its weight, too. */
+/* Adds a node below `parent`, and its weight. */
 static struct profile_call_node nodes[16];
 static struct profile_call_node *children[16][8];
 static size_t nodes_n;
@@ -68,7 +68,7 @@ static struct profile_call_tree tree(void)
     return (struct profile_call_tree){.root = root, .nodes = nodes_n, .depth = 7};
 }
 
-static void what_only_passes_on_is_left_out(void **state)
+static void frames_that_only_pass_on_are_left_out(void **state)
 {
     struct arena arena = {0};
     struct profile_call_tree t = tree();
@@ -80,7 +80,7 @@ static void what_only_passes_on_is_left_out(void **state)
     assert_ptr_equal(top->first->frame, &frames[MODULE]);
     assert_ptr_equal(top->end->frame, &frames[STEP]);
     assert_int_equal(top->total, 128);
-    assert_int_equal(top->n, 2); /* both ways to Block.forward are one */
+    assert_int_equal(top->n, 2); /* both paths to Block.forward are merged */
     const struct view_branch *block = top->children[0];
     assert_ptr_equal(block->first->frame, &frames[BLOCK]);
     assert_int_equal(block->total, 125);
@@ -114,7 +114,7 @@ static void a_program_of_cpp_is_named_by_its_lines(void **state)
     arena_free(&arena);
 }
 
-static void all_of_it_where_it_is_asked_for(void **state)
+static void everything_is_kept_if_requested(void **state)
 {
     struct arena arena = {0};
     struct profile_call_tree t = tree();
@@ -277,10 +277,14 @@ static void a_table_fits_whatever_the_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_only_passes_on_is_left_out), cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
-        cmocka_unit_test(all_of_it_where_it_is_asked_for), cmocka_unit_test(a_chain_is_named_by_ones_own_code),
-        cmocka_unit_test(small_branches_are_summed_up),    cmocka_unit_test(modules_have_the_names_that_import_has),
-        cmocka_unit_test(classes_meet_without_a_gap),      cmocka_unit_test(each_moment_has_its_column),
+        cmocka_unit_test(frames_that_only_pass_on_are_left_out),
+        cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
+        cmocka_unit_test(everything_is_kept_if_requested),
+        cmocka_unit_test(a_chain_is_named_by_ones_own_code),
+        cmocka_unit_test(small_branches_are_summed_up),
+        cmocka_unit_test(modules_have_the_names_that_import_has),
+        cmocka_unit_test(classes_meet_without_a_gap),
+        cmocka_unit_test(each_moment_has_its_column),
         cmocka_unit_test(a_table_fits_whatever_the_width),
     };
 

@@ -1,4 +1,4 @@
-/* A device's memory at an OOM: the parts sum to it, whatever is known of them. */
+/* A device's memory at an OOM: the parts add up to it, whatever is known of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ static int64_t any(int64_t below)
     return (int64_t)((seed >> 20) % (uint64_t)below);
 }
 
-/* Now and then unknown, nothing, or absurd. */
+/* Sometimes unknown, zero, or absurd. */
 static int64_t some(int64_t below)
 {
     int64_t how = any(10);
@@ -80,14 +80,14 @@ static void test_who_holds_what(void **state)
     assert_int_equal(p[RESULT_HELD_DIRECT], 70);
     assert_int_equal(p[RESULT_HELD_GRAPHS], 20);
     assert_int_equal(p[RESULT_HELD_OTHERS], 240);
-    assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it owned, 10 the driver's */
-    assert_int_equal(p[RESULT_HELD_CONTEXT], 80);     /* 330 in use besides ours, 250 of it attributed */
+    assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it attributed, 10 the driver's */
+    assert_int_equal(p[RESULT_HELD_CONTEXT], 80);     /* 330 in use in addition to ours, 250 of it attributed */
     f.nvml_own = f.nvml_others = RUN_UNKNOWN;
     assert_true(oom_waterfall_parts(&f, p));
     assert_int_equal(p[RESULT_HELD_FIRST], 60);
     assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 270);
     assert_int_equal(p[RESULT_HELD_CONTEXT] + p[RESULT_HELD_OTHERS], 0);
-    f.live = 2000; /* more than there is */
+    f.live = 2000; /* more than exists */
     assert_false(oom_waterfall_parts(&f, p));
     f.managed = 1500; /* but it need not be on the device */
     assert_true(oom_waterfall_parts(&f, p));

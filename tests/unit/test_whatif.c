@@ -1,12 +1,14 @@
-/* The replayed allocator under random requests: blocks never overlap, totals are the sums of what is there, and all of
- * it goes back to the driver at the end. That it does what PyTorch's does, tests/e2e/test_whatif.py and
- * tests/torch/test_whatif.py ask recordings of it. */
+/* The replayed allocator with random requests: blocks never overlap, totals are the sums of the blocks, and everything
+ * is returned to the driver at the end. Whether it does the same as PyTorch's is tested with recordings in
+ * tests/e2e/test_whatif.py and tests/torch/test_whatif.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "analyzer/caching/caching.h"
 #include "analyzer/whatif/lane.h"
@@ -136,7 +138,7 @@ static void test_pending_memory_is_nobodys(void **state)
 
 /* --- rules ------------------------------------------------------------------------------------------ */
 
-/* What torch.cuda.memory's documentation says of 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
+/* The example in torch.cuda.memory's documentation, 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
 static void test_rounding(void **state)
 {
     const struct caching_rules four = rules_of("roundup_power2_divisions:4"),
@@ -221,7 +223,7 @@ static void test_refused_settings(void **state)
 
 struct since {
     const char *conf;
-    uint16_t major, minor; /* the first version that takes it */
+    uint16_t major, minor; /* the first version that accepts it */
 };
 
 static bool takes(const char *conf, uint16_t major, uint16_t minor)
@@ -243,6 +245,8 @@ static void test_versions_take_settings(void **state)
                                          {"max_split_size_mb:20", 2, 9},
                                          {"max_non_split_rounding_mb:20", 2, 9},
                                          {"large_segment_size_mb:40", 2, 11},
+                                         {"expandable_segments_reserve:0.5", 2, 15},
+                                         {"expandable_segments_reserve_by_class:[a:0.2,b:1G]", 2, 15},
                                          {"max_split_size_mb:21", 0, 0},
                                          {"roundup_power2_divisions:[2:4,>:8]", 2, 0}};
     (void)state;
@@ -288,7 +292,7 @@ static struct whatif_lane lane_of(uint16_t minor)
     rules.device_bytes = 512 * MIB;
     rules.major = 2;
     rules.minor = minor;
-    whatif_lane_start(&lane, &rules, true, INT64_MAX); /* a newer segment lies lower */
+    whatif_lane_start(&lane, &rules, true, INT64_MAX); /* a newer segment has a lower address */
     return lane;
 }
 
@@ -328,10 +332,42 @@ static void test_order_of_equal_blocks_by_version(void **state)
         caching_release(lane.allocator, old);
         const uint32_t front = take(&lane, MIB / 2), rest = take(&lane, MIB / 2); /* of the old segment */
         caching_release(lane.allocator, rest);
-        caching_release(lane.allocator, front); /* the block that was made last is what is left of both */
+        caching_release(lane.allocator, front); /* the block that was made last is what remains of both */
         caching_release(lane.allocator, young);
         assert_int_equal(next_address(&lane, MIB), addresses[minor == 12]);
         whatif_lane_free(&lane);
+    }
+}
+
+/* As measured with PyTorch 2.15 on a GPU of 2 GiB: the largest request that succeeds. */
+static void test_what_an_expandable_segment_reserves(void **state)
+{
+    static const struct {
+        const char *conf;
+        int64_t largest, too_large;
+    } cases[] = {{"expandable_segments:True", 1200 * MIB, 2400 * MIB},
+                 {"expandable_segments:True,expandable_segments_reserve:0.5", 900 * MIB, 1200 * MIB},
+                 {"expandable_segments:True,expandable_segments_reserve:1G", 900 * MIB, 1200 * MIB},
+                 {"expandable_segments:True,expandable_segments_reserve:40G", 1200 * MIB, 2400 * MIB}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char error[256] = "";
+        struct whatif_lane lane;
+        struct caching_rules rules = caching_default_rules;
+        rules.device_bytes = 2048 * MIB;
+        assert_true(whatif_rules_parse(&rules, cases[i].conf, error, sizeof error));
+        whatif_lane_start(&lane, &rules, false, INT64_MAX);
+        assert_int_not_equal(take(&lane, cases[i].largest), CACHING_NO_BLOCK);
+        assert_int_equal(take(&lane, cases[i].too_large), CACHING_NO_BLOCK);
+        whatif_lane_free(&lane);
+    }
+    static const char *const refused[] = {"-1", "0", "700M", "x"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char conf[64], error[256] = "";
+        struct caching_rules rules = caching_default_rules;
+        snprintf(conf, sizeof conf, "expandable_segments_reserve:%s", refused[i]);
+        assert_false(whatif_rules_parse(&rules, conf, error, sizeof error));
+        assert_non_null(strstr(error, "a share of the memory, such as 0.5, or GiB, such as 40G"));
     }
 }
 
@@ -347,6 +383,7 @@ int main(void)
         cmocka_unit_test(test_versions_take_settings),
         cmocka_unit_test(test_rest_of_a_list_by_version),
         cmocka_unit_test(test_order_of_equal_blocks_by_version),
+        cmocka_unit_test(test_what_an_expandable_segment_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Time on the wires: the transfers that tutorials print, and what published papers say is moved. */
+/* Times of transfers: examples from tutorials, and the volumes that published papers give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ static void an_all_reduce_is_a_scatter_and_a_gather(void **state)
     near(one(WIRE_ALL_REDUCE, 1e9, 1, 3e11, 0, 0).ring_s, 0);
 }
 
-/* 16 GPUs in 2 machines: 7/8 of S inside, then 1/2 of S/8 on each network card, and all that back. */
+/* 16 GPUs in 2 machines: 7/8 of S inside, then 1/2 of S/8 on each network card, and all of it back. */
 static void across_machines_each_gpu_sends_its_part(void **state)
 {
     struct estimate_wire w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 8, 50e9);
@@ -60,9 +60,9 @@ static void across_machines_each_gpu_sends_its_part(void **state)
     assert_int_equal(w.nodes, 2);
     near(w.ring_s, 2 * (7. / 8 * 16e9 / 400e9 + 0.5 * 2e9 / 50e9));
     near(w.one_pass_s, 16e9 / 50e9);                    /* over the slowest link */
-    w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 1, 50e9); /* a GPU a machine: a ring over the network */
+    w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 1, 50e9); /* a GPU per machine: a ring over the network */
     near(w.ring_s, 2 * 15. / 16 * 16e9 / 50e9);
-    w = one(WIRE_ALL_TO_ALL, 16e9, 16, 400e9, 8, 50e9); /* half goes out */
+    w = one(WIRE_ALL_TO_ALL, 16e9, 16, 400e9, 8, 50e9); /* half leaves the machine */
     near(w.ring_s, 0.5 * 16e9 / 50e9);
     near(w.factor, 0.5);
     w = one(WIRE_ALL_REDUCE, 16e9, 8, 400e9, 8, 50e9);
@@ -72,7 +72,7 @@ static void across_machines_each_gpu_sends_its_part(void **state)
     near(w.factor * w.one_pass_s, w.ring_s);
 }
 
-/* 12 GPUs in machines of 8: six in each. 9: four and five, and four network cards carry it all. */
+/* 12 GPUs in machines of 8: six in each. 9: four and five, and four network cards transfer everything. */
 static void machines_that_are_not_full(void **state)
 {
     struct estimate_wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 400e9, 8, 50e9);
@@ -85,7 +85,7 @@ static void machines_that_are_not_full(void **state)
     assert_non_null(strstr(w.formula, "g 4, m 2"));
 }
 
-/* A machine's own links can be the slower ones: one pass is over those. */
+/* The links within a machine can be slower than the network: one pass is limited by them. */
 static void a_network_that_is_faster_than_the_links(void **state)
 {
     struct estimate_wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 12.5e9, 2, 50e9);
@@ -97,8 +97,8 @@ static void a_network_that_is_faster_than_the_links(void **state)
     near(one(WIRE_SEND, 1e9, 12, 12.5e9, 2, 50e9).bandwidth, 50e9);
 }
 
-/* Of an all-to-all the slower wire counts, and its formula says so: with a network as fast as the machine's, what
- * stays in the machine is less than what leaves; with a far faster one it is what takes longer. */
+/* An all-to-all takes the time of the slower wire, and its formula states which: with a network as fast as the
+ * machine's links, less stays in the machine than leaves it; with a far faster network, the links take longer. */
 static void an_all_to_all_is_as_slow_as_its_slower_wire(void **state)
 {
     struct estimate_wire w = one(WIRE_ALL_TO_ALL, 16e9, 16, 50e9, 8, 400e9);
@@ -117,9 +117,9 @@ static void links_of_a_gpu(void **state)
     near(l.node, 450e9);
     near(l.host, 50e9);
     assert_int_equal(l.per_node, 8);
-    l = estimate_wires_links(estimate_gpu_find("a100-pcie"), 8, 0); /* a bridge joins two: not eight */
+    l = estimate_wires_links(estimate_gpu_find("a100-pcie"), 8, 0); /* a bridge connects two, not eight */
     near(l.node, 25e9);
-    near(l.network, 25e9); /* no more than its PCIe carries */
+    near(l.network, 25e9); /* not more than its PCIe allows */
     near(estimate_wires_links(estimate_gpu_find("h100"), 8, 0).network, 50e9);
     l = estimate_wires_links(estimate_gpu_find("rtx4090"), 2, 0);
     near(l.node, 25e9);
@@ -174,9 +174,9 @@ static double volume(const struct estimate_wires *w)
     return sum;
 }
 
-/* ZeRO's paper, section 7: with 16-bit gradients and weights, stages 1 and 2 move as much as plain data
- * parallelism, 2 per parameter; stage 3 half as much again, 3. */
-static void zero_moves_what_its_paper_says(void **state)
+/* ZeRO's paper, section 7: with 16-bit gradients and weights, stages 1 and 2 transfer as much as plain data
+ * parallelism, 2 per parameter; stage 3 1.5 times as much, 3. */
+static void zero_transfers_what_its_paper_states(void **state)
 {
     struct model m = llama_8b();
     struct plan p = plan_of(&m, "bf16");
@@ -200,14 +200,14 @@ static void gradients_of_data_parallel_gpus(void **state)
     model_from_count(7000000000, &m);
     struct plan p = plan_of(&m, "fp32");
     estimate_wires_build(&p, 0, &w);
-    assert_int_equal(w.n, 0); /* one GPU: nothing to say */
+    assert_int_equal(w.n, 0); /* one GPU: no transfers */
     p.gpus = 8;
     p.gpu = estimate_gpu_find("a100");
     p.accumulation = 4;
     estimate_wires_build(&p, 0, &w);
     assert_int_equal(w.n, 1);
     near(w.rows[0].bytes, 28e9);
-    near(w.rows[0].times, 1); /* once a step, whatever is added up */
+    near(w.rows[0].times, 1); /* once per step, however many micro-batches */
     near(w.rows[0].ring_s, 28e9 / 300e9 * 1.75);
     near(w.sum_s, w.rows[0].ring_s);
     assert_int_equal(w.notes_n, 0);
@@ -250,7 +250,7 @@ static void tensor_parallel_activations(void **state)
     estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
     near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 6);
-    p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP; /* what was reduced and scattered is kept */
+    p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP; /* the result of reduce-scatter is kept */
     estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
     near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 4);
@@ -323,8 +323,8 @@ static void adapters_reduce_only_themselves(void **state)
     model_free(&m);
 }
 
-/* ViT-B/16: 196 patches and the class token, 768 wide; 17.56 G multiply-adds an image forward (torchvision's GFLOPS),
- * of which the patches' convolution, which counts 16·16·3·768 for each of them, is one part. */
+/* ViT-B/16: 196 patches and the class token, 768 wide; 17.56 G multiply-adds per image in forward (torchvision's
+ * GFLOPS), including the patches' convolution with 16·16·3·768 for each. */
 static void images_are_patches(void **state)
 {
     struct model m;
@@ -344,9 +344,9 @@ static void images_are_patches(void **state)
     model_free(&m);
 }
 
-/* What a GPU computes in: T4 and V100 have no bfloat16, and compute it in float32; frozen weights spare a third of the
- * products with weights, none of attention's. */
-static void what_is_computed_and_in_what(void **state)
+/* The type in which a GPU computes: T4 and V100 have no bfloat16 and use float32; frozen weights save a third of the
+ * products with weights, and none of attention's. */
+static void computation_and_its_type(void **state)
 {
     struct model m;
     int code = 0;
@@ -368,7 +368,7 @@ static void what_is_computed_and_in_what(void **state)
     double all = w.compute_s;
     if (fabs(all - 6 * (weights + attention) * 4096 / 125e12) > 1e-3 * all) fail_msg("%.6g s", all);
     p.checkpoint =
-        PLAN_CHECKPOINT_SELECTIVE_OP; /* k, the output's and the MLP's second product once more; attention is kept */
+        PLAN_CHECKPOINT_SELECTIVE_OP; /* k, the output's and the MLP's second product again; attention is kept */
     estimate_wires_build(&p, 0, &w);
     double again = 32. * 4096 * (4096 + 4096 + 11008);
     if (fabs(w.compute_s - (6 * (weights + attention) + 2 * again) * 4096 / 125e12) > 1e-3 * all)
@@ -381,7 +381,8 @@ static void what_is_computed_and_in_what(void **state)
     model_free(&m);
 }
 
-/* Served, each token goes to two of Mixtral's experts and back in each layer; one pass of the prompt is the sum. */
+/* Serving: each token is sent to two of Mixtral's experts and back in each layer; one pass over the prompt is the sum.
+ * */
 static void served_experts_get_their_tokens(void **state)
 {
     struct model m;
@@ -412,8 +413,8 @@ static uint64_t draw(uint64_t n)
     return (drawn >> 33) % n;
 }
 
-/* Whatever the plan: times are numbers, the sum is that of the rows, groups fit into the GPUs, a faster network takes
- * no longer, and ZeRO's third stage moves no less than its first. */
+/* For any plan: times are numbers, the sum is that of the rows, groups fit into the GPUs, a faster network takes no
+ * longer, and ZeRO's third stage transfers no less than its first. */
 static void any_plan(void **state)
 {
     static const char *const names[] = {"gpt2",     "llama-3-8b", "mixtral-8x7b", "bert-base-uncased",
@@ -472,13 +473,13 @@ int main(void)
         cmocka_unit_test(a_network_that_is_faster_than_the_links),
         cmocka_unit_test(an_all_to_all_is_as_slow_as_its_slower_wire),
         cmocka_unit_test(links_of_a_gpu),
-        cmocka_unit_test(zero_moves_what_its_paper_says),
+        cmocka_unit_test(zero_transfers_what_its_paper_states),
         cmocka_unit_test(gradients_of_data_parallel_gpus),
         cmocka_unit_test(tensor_parallel_activations),
         cmocka_unit_test(other_ways_to_divide),
         cmocka_unit_test(adapters_reduce_only_themselves),
         cmocka_unit_test(images_are_patches),
-        cmocka_unit_test(what_is_computed_and_in_what),
+        cmocka_unit_test(computation_and_its_type),
         cmocka_unit_test(served_experts_get_their_tokens),
         cmocka_unit_test(any_plan),
     };
