@@ -9,6 +9,9 @@ scripts/estimate-rows/ has runs of xMem's repository (plot/data/002-Monte Carlo/
 SHA-256 begins with a byte below 128 are for validation: no formula was written with them at hand. The others are for
 development, 14 of them are here. Runs that ended out of memory are left out. Other tools' estimates of a row are in its notes.
 
+diffusion-*.tsv: figures of diffusion models from blogs, READMEs and issues, divided by the SHA-256 of the whole row in the same way
+before anything was written.
+
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
 other sources. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
@@ -28,13 +31,14 @@ TOOL = os.path.join(ROOT, os.environ.get("O", "build"), "gpuspy")
 GIB, GB = 2**30, 10**9
 GPUS = {"RTX 3060 12GB": "rtx3060-12g", "RTX 4060 8GB": "rtx4060-8g", "A100-SXM4-40GB": "a100-40g", "A100-SXM4-80GB": "a100-80g",
         "H20 96GB": "h20-96g", "A100 80GB": "a100-80g", "A100": "a100-80g", "RTX 4090": "rtx4090-24g", "H100 96GB": "h100-96g", "H100": "h100-80g",
-        "B200": "b200-180g", "H200": "h200-141g", "4070 Ti SUPER": "rtx4070ti-super-16g", "A6000": "a6000-48g"}
+        "T4": "t4-16g", "B200": "b200-180g", "H200": "h200-141g", "4070 Ti SUPER": "rtx4070ti-super-16g", "A6000": "a6000-48g"}
 NAMES = {"qwen-1.8b-chat": "qwen-1.8b", "qwen-7b-chat": "qwen-7b", "qwen-14b-chat": "qwen-14b", "qwen-72b-chat": "qwen-72b",
          "llama 2 7 b": "llama-2-7b", "llama 2 13 b": "llama-2-13b", "phi-1.5 1.3 b": "phi-1.5", "stablelm alpha 3 b": "stablelm-base-alpha-3b",
          "llama 3.1 8b": "llama-3.1-8b", "llama 3.1 70b": "llama-3.1-70b", "llama 3.1 405b": "llama-3.1-405b", "llama 3 8b": "llama-3-8b",
          "stablelm alpha 3 b": "stablelm-base-alpha-3b", "llama 2 7b": "llama-2-7b", "t5-small (t5)": "t5-small", "llama 2 1b (tinyllama-size)": "tinyllama-1.1b", "t0_3b": "t5-v1.1-xl"}
 OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "adafactor": "adafactor", "sgd momentum": "sgd-momentum", "adagrad": "adagrad", "rmsprop": "rmsprop",
-              "adamw fused": "adamw", "bnb adamw8bit": "adamw8bit", "torchao adamw8bit": "adamw8bit"}
+              "adamw fused": "adamw", "bnb adamw8bit": "adamw8bit", "torchao adamw8bit": "adamw8bit",
+              "adamw8bit": "adamw8bit"}
 # Their loops drop the model's outputs before backward: Hugging Face's Trainer (Qwen), `del pred` (torchtitan, torchtune),
 # `model(...).loss` (this project). xMem's holds them.
 DROPPED = ("QwenLM/Qwen README", "torchtitan", "torchtune", "this project")
@@ -77,7 +81,36 @@ def whole(text):
     return found[0]
 
 
+def diffusion(row):
+    """Options of a diffusion model's row: those that no column has are in its notes."""
+    if "quanto-diffusers" in row["source"]:
+        raise Skipped("counter unknown: the same figure with batches of 1 and 4")
+    if row["model"] == "cogvideox-5b" and "finetrainers" in row["source"]:
+        raise Skipped("the maximum is of what came before the training")
+    if "safety checker" in row["notes"]:
+        raise Skipped("a pipeline with a safety checker")
+    frames, height, width = (["1"] + row["seq"].split("x"))[-3:]
+    precision, training = row["precision"], "inference" not in row["task"]
+    out = ["--model", row["model"], "--batch", whole(row["batch"]), "--image", height] + (["--width", width] if width != height else [])
+    out += ["--frames", frames] if frames != "1" else []
+    out += ["--precision", "amp-fp16" if "autocast" in precision else precision.split(" ")[0]]
+    if training:
+        out += ["--optimizer", OPTIMIZERS[row["optimizer"].lower()]]
+        out += ["--checkpointing", "full"] if row["checkpointing"] == "full" else []
+        out += ["--step", "loop"] if "ShivamShrirao" in row["source"] else []  # before PyTorch 2.0
+        out += ["--accumulation", re.search(r"accum (\d+)", row["batch"])[1]] if "accum" in row["batch"] else []
+        out += ["--weights", "nf4"] if "nf4" in precision else []
+        rank = re.search(r"r=(\d+)", row["notes"])
+        out += ["--adapter", "lora", "--target", "attention", "--lora-rank", rank[1]] if rank else []
+    else:
+        out += ["--inference"]
+    more = re.search(r"options: ([^;]*)", row["notes"])
+    return out + (more[1].split() if more else [])
+
+
 def options(row):
+    if row["task"].startswith(("denoiser", "text to image", "text to video")):
+        return diffusion(row)
     task, precision, model = row["task"].lower(), row["precision"].lower(), model_of(row)
     out = ["--model", model]
     out += ["--masked-lm"] if task.startswith("masked") else []

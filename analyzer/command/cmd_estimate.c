@@ -47,6 +47,8 @@ static const struct option_row options[] = {
     PLAN_ADAPTER_OPTIONS(struct settings, plan),
     OPTIONS_HEADING("Inference"),
     PLAN_INFERENCE_OPTIONS(struct settings, plan),
+    OPTIONS_HEADING("Diffusion"),
+    PLAN_DIFFUSION_OPTIONS(struct settings, plan),
     OPTIONS_HEADING("GPU"),
     PLAN_DEVICE_OPTIONS(struct settings, plan),
     {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,

@@ -1,5 +1,7 @@
 /* The lines of activations and of the loss. */
 #include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/replay.h"
+#include "analyzer/estimate/serving.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,6 +26,8 @@ static const char WHY_EAGER[] = "low: the script drops the outputs, and there is
                                 "eager modules; high: a padding mask";
 
 #define WHY_CONV "low: nothing beyond what is kept; high: cuDNN converts layouts and allocates workspaces"
+
+#define WHY_DENOISER "low, high: other versions of diffusers and PyTorch; high: cuDNN's workspaces"
 
 static struct estimate_interval sorted(double low, double likely, double high)
 {
@@ -224,11 +228,38 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
         estimate_note(r, "what a Mamba's adapters keep for backward is unknown and left out");
 }
 
+/* Operation by operation, as the replay of the allocator runs them. */
+static void denoising(const struct plan *p, struct estimate_result *r)
+{
+    struct estimate_replay_peaks v;
+    char text[192];
+
+    estimate_serving_beside(p, r);
+    if (!p->batch || !estimate_replay(p, INFINITY, 0, false, &v)) return;
+    snprintf(text, sizeof text, "batch %ju · %.0f B kept by the operations%s", (uintmax_t)p->batch,
+             v.saved / (double)p->batch,
+             p->checkpoint == PLAN_CHECKPOINT_FULL ? " outside of checkpointed blocks" : "");
+#define NEAR(bytes) ((struct estimate_interval){0.95 * fmax(0, bytes), fmax(0, bytes), 1.1 * fmax(0, bytes)})
+    const size_t before = r->lines_n;
+    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "activations", NEAR(v.saved), WHY_DENOISER, text);
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, blocks computed again",
+        (struct estimate_interval){0.95 * fmax(0, v.first - v.saved), fmax(0, v.first - v.saved),
+                                   1.5 * fmax(0, v.first - v.saved)},
+        WHY_DENOISER, "the maximum in forward and backward's first half, on top of what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", NEAR(v.second), WHY_DENOISER,
+        "the maximum in backward's second half, on top of all gradients");
+    for (size_t i = before; i < r->lines_n; i++)
+        r->lines[i].source = "diffusers 0.38's modules under autocast, replayed operation by operation";
+#undef NEAR
+}
+
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     struct estimate_act_sizes z;
 
-    if (p->inference || !p->batch) return;
+    if (p->inference) return;
+    if (p->model->shape.family == MODEL_DENOISER) denoising(p, r);
+    if (!p->batch || p->model->shape.family == MODEL_DENOISER) return;
     if (p->model->shape.family == MODEL_CONV) {
         convolutional(p, r);
         return;

@@ -117,7 +117,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
     size_t at;
 
     out[0] = 0;
-    if (p->gpus > 1 || p->offload != PLAN_OFFLOAD_NONE) return;
+    if (p->gpus > 1 || p->offload != PLAN_OFFLOAD_NONE || p->model->shape.family == MODEL_DENOISER) return;
     at = model ? (size_t)snprintf(out, size, " --model %s", model)
                : (size_t)snprintf(out, size, " --params %ju", (uintmax_t)p->model->params);
 

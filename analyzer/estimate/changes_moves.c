@@ -28,6 +28,7 @@ enum group {
     CACHE = 65536,
     BLOCKS = 131072,
     COMPILED = 262144,
+    VAE = 524288,
 };
 
 #define SET_TEXT(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
@@ -419,8 +420,8 @@ APPLY(qlora)
 
 APPLY(shorter)
 {
-    if (p->seq < 256 * (uint64_t)move->n || p->seq % move->n || !transformer(p) || !p->batch ||
-        p->model->shape.family == MODEL_VIT)
+    if (p->model->shape.family == MODEL_DENOISER || p->seq < 256 * (uint64_t)move->n || p->seq % move->n ||
+        !transformer(p) || !p->batch || p->model->shape.family == MODEL_VIT)
         return false;
     p->seq /= move->n;
     SET_TEXT(what, p->inference ? "contexts of %ju tokens (vLLM: --max-model-len)" : "sequences of %ju tokens",
@@ -436,22 +437,53 @@ APPLY(shorter)
 APPLY(weights)
 {
     bool eight = move->n == 8;
-    const char *word = !eight ? "int4" : capability(p) >= 89 || !capability(p) ? "fp8" : "int8";
+    const char *word = !eight && p->model->shape.family == MODEL_DENOISER ? "nf4"
+                       : !eight                                           ? "int4"
+                       : capability(p) >= 89 || !capability(p)            ? "fp8"
+                                                                          : "int8";
     const struct estimate_quantisation *q = estimate_quantisation_find(word);
 
     if (!q || p->model->shape.family == MODEL_CONV || (p->weights && p->weights->bits <= q->bits + 1)) return false;
     p->weights = q;
     if (eight)
         SET_TEXT(what, "weights in 8 bits (%s)", word);
+    else if (p->model->shape.family == MODEL_DENOISER)
+        SET_TEXT(what, "the denoiser's weights in 4 bits (bitsandbytes nf4)");
     else
         SET_TEXT(what, "weights in 4 bits: AWQ or GPTQ (bitsandbytes nf4 and GGUF are about as small)");
     SET_TEXT(option, "--weights %s", word);
-    if (!eight)
+    if (p->model->shape.family == MODEL_DENOISER)
+        SET_TEXT(cost, "images differ; text encoders are apart: --text-weights %s", word);
+    else if (!eight)
         SET_TEXT(cost, "close to 8 bits in quality when tuned; faster for few sequences, slower for many");
     else if (strcmp(word, "fp8") == 0)
         SET_TEXT(cost, "no loss measured over the Llama-3.1 family; faster");
     else
         SET_TEXT(cost, "1 to 3 %% of accuracy when tuned");
+    return true;
+}
+
+APPLY(one_at_a_time)
+{
+    if (p->model->shape.family != MODEL_DENOISER || p->offload != PLAN_OFFLOAD_NONE) return false;
+    p->offload = (enum plan_offload)move->n;
+    SET_TEXT(what, move->n == PLAN_OFFLOAD_MODEL
+                       ? "one model of the pipeline on the GPU at a time: pipe.enable_model_cpu_offload()"
+                       : "one layer on the GPU at a time: pipe.enable_sequential_cpu_offload()");
+    SET_TEXT(option, "--offload %s", move->n == PLAN_OFFLOAD_MODEL ? "model" : "sequential");
+    SET_TEXT(cost, move->n == PLAN_OFFLOAD_MODEL ? "models are copied to the GPU for each image"
+                                                 : "all weights are copied to the GPU in each step");
+    return true;
+}
+
+APPLY(tiles)
+{
+    if (p->model->shape.family != MODEL_DENOISER || p->decoding == PLAN_DECODING_TILED) return false;
+    p->decoding = PLAN_DECODING_TILED;
+    SET_TEXT(what, "the VAE decodes tile by tile: pipe.vae.enable_tiling()");
+    SET_TEXT(option, "--vae tiling");
+    SET_TEXT(cost, "tiles overlap, and their seams may show");
+    (void)move;
     return true;
 }
 
@@ -530,6 +562,11 @@ const struct estimate_move estimate_moves[] = {
      optimizer_8bit},
     {"kv_cache_fp8", CHANGE_COST_ROUNDING, CACHE, 0, false, true, "vLLM's documentation, quantized KV cache",
      cache_fp8},
+    {"vae_tiling", CHANGE_COST_LITTLE, VAE, 0, false, true, "diffusers' documentation, reduce memory usage", tiles},
+    {"offload_models", CHANGE_COST_TIME, OFFLOAD, PLAN_OFFLOAD_MODEL, false, true,
+     "diffusers' documentation, reduce memory usage", one_at_a_time},
+    {"offload_layers", CHANGE_COST_MUCH_TIME, OFFLOAD, PLAN_OFFLOAD_SEQUENTIAL, false, true,
+     "diffusers' documentation, reduce memory usage", one_at_a_time},
     {"weights_8bit", CHANGE_COST_ROUNDING, WEIGHTS, 8, false, true, QUANTISATION_PAPER, weights},
     {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_OPTIMIZER, true, false,
      "ZeRO-Offload (2101.06840)", offload},

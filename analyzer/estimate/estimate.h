@@ -127,7 +127,10 @@ enum estimate_part {
     PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist")      \
     PHASE(STEP, "step", "optimizer step")                                            \
     PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
-    PHASE(DECODE, "decode", "decode, the context is full")
+    PHASE(DECODE, "decode", "decode, the context is full")                           \
+    PHASE(TEXT, "text", "text encoders run")                                         \
+    PHASE(DENOISE, "denoise", "a denoising step")                                    \
+    PHASE(IMAGE, "image", "the VAE decodes")
 /* clang-format on */
 
 enum estimate_phase {
@@ -140,7 +143,7 @@ enum estimate_phase {
 #define IN_PHASE(id) (1u << PHASE_##id)
 #define IN_TRAINING (IN_PHASE(FORWARD) | IN_PHASE(BACKWARD) | IN_PHASE(STEP))
 #define IN_INFERENCE (IN_PHASE(PREFILL) | IN_PHASE(DECODE))
-#define IN_ALL (IN_TRAINING | IN_INFERENCE)
+#define IN_DIFFUSION (IN_PHASE(TEXT) | IN_PHASE(DENOISE) | IN_PHASE(IMAGE))
 
 struct estimate_line {
     enum estimate_part part;
@@ -152,6 +155,12 @@ struct estimate_line {
     const char *source; /* of the formula or constant; static */
     const char *why;    /* why low and high differ; static, NULL where they do not */
 };
+
+/* The moments that a plan has. */
+static inline unsigned estimate_phases(const struct plan *p)
+{
+    return !p->inference ? IN_TRAINING : p->model->shape.family == MODEL_DENOISER ? IN_DIFFUSION : IN_INFERENCE;
+}
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };
 

@@ -8,6 +8,7 @@
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/replay.h"
+#include "analyzer/estimate/serving.h"
 #include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
 
@@ -16,11 +17,6 @@
 
 static const char own[] = "your own recordings (gpuspy calibrate)";
 static const char own_why[] = "the lowest and highest value in your own recordings";
-
-static unsigned phases_of(const struct plan *p)
-{
-    return p->inference ? IN_INFERENCE : IN_TRAINING;
-}
 
 /* ---------------------------------------------------------------- context and workspaces */
 
@@ -46,12 +42,12 @@ static void add_context(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     if (p->context > 0) {
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels", EXACTLY(p->context));
+        line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels", EXACTLY(p->context));
         estimate_explain(line, "--context-size", "as given");
         return;
     }
     if (seen.runs) {
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+        line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                             estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
@@ -59,14 +55,14 @@ static void add_context(const struct plan *p, struct estimate_result *r)
     }
     if (p->gpu && p->gpu->multiprocessors > 0 && p->gpu->simulated) {
         const double n = p->gpu->multiprocessors, each = is_hopper(p) ? CONTEXT_HOPPER : CONTEXT_LIKELY;
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+        line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                             (struct estimate_interval){n * CONTEXT_LOW, n * each, n * CONTEXT_HIGH});
         estimate_explain(line, "measurements of six GPUs, kernels loaded lazily",
                          "%.0f multiprocessors · %.1f MiB (2.9 to 8)", n, each / MIB);
         line->why = "depends on driver and libraries; more if all kernels are loaded at once";
         return;
     }
-    line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+    line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                         (struct estimate_interval){280 * MIB, 500 * MIB, 900 * MIB});
     estimate_explain(line, "published measurements: 287 MB to 0.9 GiB, kernels loaded lazily",
                      "a context, and the kernels that a program uses");
@@ -92,15 +88,15 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
     bool known = p->gpu && p->gpu->capability;
 
     if (seen.runs) {
-        line =
-            estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS and cuDNN", estimate_calibrated_interval(&seen));
+        line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS and cuDNN",
+                            estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
         return;
     }
     known = known && atof(p->gpu->capability) < 10;
     line = estimate_add(
-        r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
+        r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS",
         (struct estimate_interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
@@ -128,7 +124,7 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
         n++;
     }
     if (n <= 0) return;
-    line = estimate_add(r, ESTIMATE_COMMUNICATION, phases_of(p), "NCCL communicators",
+    line = estimate_add(r, ESTIMATE_COMMUNICATION, estimate_phases(p), "NCCL communicators",
                         (struct estimate_interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
     estimate_explain(line, "published measurements: 9.2 MiB per connection and channel, 0.5 to 1.6 GB per communicator",
                      "%.0f group%s (%s) · 16 channels · 2 connections · 9.2 MiB", n, n > 1 ? "s" : "", names);
@@ -200,8 +196,9 @@ static struct estimate_interval largest(const struct plan *p, const struct estim
         struct estimate_interval sum = {0};
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *l = &r->lines[i];
-            unsigned active = l->phases & phases_of(p);
-            if (!l->host && (active & 1u << phase) && (all || (active != phases_of(p) && l->part != ESTIMATE_BUCKETS)))
+            unsigned active = l->phases & estimate_phases(p);
+            if (!l->host && (active & 1u << phase) &&
+                (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
                 sum = estimate_interval_add(sum, l->bytes);
         }
         most = sum.likely > most.likely ? sum : most;
@@ -226,7 +223,7 @@ static double outside_of(const struct estimate_result *r)
 static void add_blocks(const struct plan *p, double live, double allocated, double unsure, struct estimate_result *r)
 {
     const double more = fmax(0, allocated - live);
-    struct estimate_line *line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "blocks, larger than requests",
+    struct estimate_line *line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "blocks, larger than requests",
                                               (struct estimate_interval){0, ceil(more), ceil(more + unsure)});
 
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp: kMinLargeAlloc",
@@ -241,8 +238,11 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
     struct estimate_replay_peaks free, within, most;
     const bool converts = is_hopper(p);
     struct estimate_line *line;
-    double holes, least, more, live = largest(p, r, true).likely - outside_of(r);
+    /* what is beside the trained model is no part of the replay */
+    const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
+    double holes, least, more, live = largest(p, r, true).likely - outside_of(r) - beside;
 
+    room -= beside;
     if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
     within = most = free;
     if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
@@ -256,7 +256,7 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
                : free.largest; /* its segment, split by smaller tensors, needs a second */
     least = fmax(0, within.reserved - live);
     line = estimate_add(
-        r, ESTIMATE_ALLOCATOR, phases_of(p), "cached segments, holes and ends of segments",
+        r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments",
         (struct estimate_interval){
             REPLAY_LOW * least, least,
             fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)});
@@ -264,6 +264,47 @@ static bool add_replayed(const struct plan *p, double room, struct estimate_resu
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
     line->why = "the order of requests, and workspaces of cuDNN between them";
     return true;
+}
+
+static double activations_in(const struct estimate_result *r, enum estimate_phase phase, double *all)
+{
+    double sum = 0;
+
+    *all = 0;
+    for (size_t i = 0; i < r->lines_n; i++) {
+        const struct estimate_line *l = &r->lines[i];
+        if (l->host || !(l->phases & 1u << phase)) continue;
+        *all += l->bytes.likely;
+        sum += l->part == ESTIMATE_ACTIVATIONS ? l->bytes.likely : 0;
+    }
+    return sum;
+}
+
+/* Segments that a pipeline's steps and its VAE leave: on the simulated GPU FLUX's and SDXL's steps reserved 2.2 times
+ * what was live, their VAEs 1.8 times, which is 0.6 of the line with workspaces. The VAE's tensors are too large for
+ * the steps' segments. None where memory is short: the allocator frees them first. */
+#define STEPS_CACHED 1.2
+#define IMAGE_CACHED 0.6
+
+static void add_cached(const struct plan *p, struct estimate_result *r)
+{
+    double all[2], steps = activations_in(r, PHASE_DENOISE, &all[0]), image = activations_in(r, PHASE_IMAGE, &all[1]);
+    const double left = p->offload == PLAN_OFFLOAD_NONE ? (1 + STEPS_CACHED) * steps : 0;
+    const double cached[2] = {STEPS_CACHED * steps, image > 0 ? IMAGE_CACHED * image + left : 0};
+    static const enum estimate_phase phases[2] = {PHASE_DENOISE, PHASE_IMAGE};
+
+    for (int i = 0; i < 2; i++) {
+        const double room = p->memory > 0 ? fmax(0, p->memory - all[i]) : INFINITY, likely = fmin(cached[i], room);
+        struct estimate_line *line;
+        if (!(cached[i] > 0)) continue;
+        line = estimate_add(r, ESTIMATE_ALLOCATOR, 1u << phases[i], "cached segments and holes",
+                            (struct estimate_interval){fmin(0.02 * cached[i], likely), likely,
+                                                       fmin(1.5 * cached[i], fmax(likely, room))});
+        estimate_explain(line, "measured: PyTorch 2.11's allocator, FLUX, SDXL and their VAEs",
+                         "%.1f of %.2f GiB of activations%s", i ? IMAGE_CACHED : STEPS_CACHED,
+                         (i ? image : steps) / GIB, i && left > 0 ? ", and what the steps reserved" : "");
+        line->why = "none if memory is short: the allocator frees cached segments before it fails";
+    }
 }
 
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
@@ -274,10 +315,14 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 
     if (seen.runs) {
         share = estimate_calibrated_interval(&seen);
-        line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments",
+        line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "holes and ends of segments",
                             scaled(largest(p, r, true), share));
         estimate_explain(line, own, "%.1f %% of what is live, as in %zu recorded runs", share.likely * 100, seen.runs);
         line->why = own_why;
+        return;
+    }
+    if (p->inference && p->model->shape.family == MODEL_DENOISER) {
+        add_cached(p, r);
         return;
     }
     if (add_replayed(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
@@ -287,7 +332,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
         const struct estimate_interval all = largest(p, r, true);
         add_blocks(p, all.likely - outside_of(r), 0, BLOCKS_SURE * (all.high - outside_of(r)), r);
     }
-    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments", bytes);
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "holes and ends of segments", bytes);
     estimate_explain(line, "measured: the smallest memory in which eight trainings run, PyTorch 2.11",
                      "%.0f %% of short-lived memory (1 to 30 %%), and a segment of each pool", share.likely * 100);
     line->why = "1 to 10 % were measured; high covers other models and varying lengths";

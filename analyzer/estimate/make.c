@@ -8,7 +8,7 @@
 
 static void add_up(const struct plan *p, struct estimate_result *r)
 {
-    unsigned occurring = p->inference ? IN_INFERENCE : IN_TRAINING;
+    unsigned occurring = estimate_phases(p);
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         for (size_t i = 0; i < r->lines_n && (occurring & 1u << phase); i++)
@@ -62,7 +62,9 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
 {
     memset(r, 0, sizeof *r);
     r->stage = stage;
-    r->peak_phase = p->inference ? PHASE_PREFILL : PHASE_FORWARD;
+    r->peak_phase = !p->inference                              ? PHASE_FORWARD
+                    : p->model->shape.family == MODEL_DENOISER ? PHASE_DENOISE
+                                                               : PHASE_PREFILL;
     estimate_states(p, stage, r);
     estimate_adapters(p, stage, r);
     estimate_activations(p, stage, r);

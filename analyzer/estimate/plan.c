@@ -137,6 +137,31 @@ static bool context_parallel(const struct plan *p, char why[WHY])
     return false;
 }
 
+/* What only a diffusion pipeline has, and what it has not. */
+static bool diffusion(const struct plan *p, char why[WHY])
+{
+    const bool whole = p->offload == PLAN_OFFLOAD_MODEL || p->offload == PLAN_OFFLOAD_SEQUENTIAL;
+    const bool denoiser = p->model->shape.family == MODEL_DENOISER;
+    const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : p->ep > 1 ? "ep" : NULL;
+
+    if (whole && (!denoiser || !p->inference))
+        return REJECT("--offload: 'model' and 'sequential' apply to --inference of diffusion models");
+    if (p->attention == PLAN_ATTENTION_SLICED && (!denoiser || !p->inference))
+        return REJECT("--attention: 'sliced' applies to --inference of diffusion models");
+    if (p->text_weights && !denoiser) return REJECT("--text-weights: only diffusion models have text encoders apart");
+    if (p->decoding != PLAN_DECODING_WHOLE && !denoiser) return REJECT("--vae: only diffusion models have one");
+    if (!denoiser) return false;
+    if (option) return REJECT("--%s: gpuspy does not know how a denoiser is divided; use --sharding", option);
+    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP)
+        return REJECT("--checkpointing: gpuspy does not know what a denoiser keeps; use full");
+    if (p->fused_layers) return REJECT("--fused-layers: unknown for denoisers");
+    if (p->attention == PLAN_ATTENTION_MATH) return REJECT("--attention: 'math' is unknown for denoisers");
+    if (p->adapter != PLAN_ADAPTER_NONE && p->adapter != PLAN_ADAPTER_LORA)
+        return REJECT("--adapter: of a denoiser's adapters gpuspy knows lora and qlora");
+    if (p->precision->cast == PRECISION_CAST_FP8) return REJECT("--precision: fp8 is unknown for denoisers");
+    return false;
+}
+
 static bool offloads(const struct plan *p, char why[WHY])
 {
     if (p->inference || p->offload == PLAN_OFFLOAD_NONE) return false;
@@ -220,7 +245,7 @@ static bool serving(const struct plan *p, char why[WHY])
         {p->interleave > 1, "interleave", ""},
         {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", ""},
         {p->sharding != PLAN_SHARDING_DDP, "sharding", "; divide the model by --tp or --pp"},
-        {p->offload != PLAN_OFFLOAD_NONE, "offload", ""},
+        {p->offload == PLAN_OFFLOAD_OPTIMIZER || p->offload == PLAN_OFFLOAD_ALL, "offload", ""},
         {p->bucket_view, "bucket-view", ""},
         {p->fused_loss, "fused-loss", ""},
         {p->chunked_loss, "chunked-loss", ""},
@@ -248,9 +273,9 @@ static bool attentions(const struct plan *p, char why[WHY])
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes,   world,   serving,   own_kinds,        tensor_parallel,
-                                    pipeline, experts, positions, context_parallel, offloads,
-                                    adapters, formats, attentions};
+    static check *const checks[] = {zeroes,          world,    diffusion, serving,   own_kinds,
+                                    tensor_parallel, pipeline, experts,   positions, context_parallel,
+                                    offloads,        adapters, formats,   attentions};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (checks[i](p, why)) return true;

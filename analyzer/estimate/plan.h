@@ -15,7 +15,8 @@ struct estimate_precision;
 #define PLAN_ATTENTIONS(X)                                                                           \
     X(FLASH, "flash", "scaled_dot_product_attention or FlashAttention: no matrix of scores is kept") \
     X(EAGER, "eager", "the matrix of scores is computed and kept for backward")                      \
-    X(MATH, "math", "scaled_dot_product_attention without a fused kernel: float32 scores are kept")
+    X(MATH, "math", "scaled_dot_product_attention without a fused kernel: float32 scores are kept")  \
+    X(SLICED, "sliced", "diffusers' attention slicing: the matrix of scores of half of the heads at a time")
 
 /* clang-format off */
 #define PLAN_CHECKPOINTS(X)                                                           \
@@ -45,8 +46,10 @@ struct estimate_precision;
 /* clang-format off */
 #define PLAN_OFFLOADS(X)                                                                        \
     X(NONE, "none", "everything stays on the GPU")                                              \
-    X(OPTIMIZER, "optimizer", "optimizer states and master weights are in host memory")  \
-    X(ALL, "all", "parameters too")
+    X(OPTIMIZER, "optimizer", "optimizer states and master weights are in host memory")         \
+    X(ALL, "all", "parameters too")                                                             \
+    X(MODEL, "model", "diffusers' enable_model_cpu_offload: one model of the pipeline is on the GPU at a time") \
+    X(SEQUENTIAL, "sequential", "diffusers' enable_sequential_cpu_offload: one layer at a time")
 /* clang-format on */
 
 /* clang-format off */
@@ -84,6 +87,18 @@ struct estimate_precision;
     X(TOWER, "tower", "the image tower is not trained, as in a training without images") \
     X(TEXT, "text", "only the image tower and the layers that attend to it are trained")
 
+/* Of a diffusion pipeline, beside the denoiser. */
+#define PLAN_RESIDENTS(X)                                      \
+    X(ALL, "all", "text encoders and VAE are on the GPU, too") \
+    X(VAE, "vae", "the VAE; the text's embeddings are cached") \
+    X(TEXT, "text", "the text encoders; latents are cached")   \
+    X(DENOISER, "denoiser", "neither: latents and embeddings are cached")
+
+#define PLAN_DECODINGS(X)                                                \
+    X(WHOLE, "whole", "all images at once")                              \
+    X(SLICED, "slicing", "one image after another (enable_vae_slicing)") \
+    X(TILED, "tiling", "one tile after another (enable_vae_tiling)")
+
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };
 #undef ATTENTION
@@ -108,6 +123,12 @@ enum plan_target { PLAN_TARGETS(TARGET) };
 #define FROZEN(id, word, what) PLAN_FROZEN_##id,
 enum plan_frozen { PLAN_FROZEN(FROZEN) };
 #undef FROZEN
+#define RESIDENT(id, word, what) PLAN_RESIDENT_##id,
+enum plan_resident { PLAN_RESIDENTS(RESIDENT) };
+#undef RESIDENT
+#define DECODING(id, word, what) PLAN_DECODING_##id,
+enum plan_decoding { PLAN_DECODINGS(DECODING) };
+#undef DECODING
 #define SAVED(id, word, what) PLAN_SAVED_##id,
 enum plan_saved { PLAN_SAVED(SAVED) };
 #undef SAVED
@@ -166,7 +187,13 @@ struct plan {
     uint64_t prompt;                           /* tokens read at once, of `seq`; 0: all */
     const struct estimate_quantisation *cache; /* KV cache; NULL: 16 bits */
     uint64_t cache_block;                      /* tokens a block (vLLM: 16); 0: contiguous */
-    double share;                              /* vLLM's gpu_memory_utilization; 0: no server was asked for */
+    /* diffusion */
+    enum plan_resident resident;
+    enum plan_decoding decoding;
+    bool guided;                                      /* classifier-free guidance: two passes in one batch */
+    const struct estimate_quantisation *text_weights; /* of the text encoders; NULL: 16 bits, or float32 if asked for */
+
+    double share; /* vLLM's gpu_memory_utilization; 0: no server was asked for */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
     double context;                                 /* bytes of CUDA's context; 0: not given */

@@ -8,6 +8,7 @@
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/quantisation.h"
+#include "analyzer/model/denoisers.h"
 
 #define WORD(id, word, what) word "|"
 const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
@@ -20,6 +21,8 @@ const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
 const char plan_frozen_words[] = PLAN_FROZEN(WORD);
+const char plan_residents[] = PLAN_RESIDENTS(WORD);
+const char plan_decodings[] = PLAN_DECODINGS(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 
@@ -92,6 +95,33 @@ static void set_shape(const struct plan_settings *s, struct model_shape *shape)
     shape->tied = shape->tied || s->tied;
 }
 
+/* Of what a diffusion model makes. */
+static bool set_size(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
+{
+    struct model_denoiser *d = &m->shape.denoiser;
+    size_t n = 0;
+
+    if (m->shape.family != MODEL_DENOISER) {
+        const char *option = s->width         ? "width"
+                             : s->frames      ? "frames"
+                             : s->resident    ? "resident"
+                             : s->no_guidance ? "no-guidance"
+                                              : NULL;
+        *exit_code = EXIT_USAGE;
+        if (option) complain("%s: --%s: only diffusion models have it", command, option);
+        return !option;
+    }
+    d->width_pixels = s->width;
+    d->frames = s->frames;
+    d->text_tokens = s->seq;
+    free(model_denoiser_ops(m, &n));
+    if (!n) {
+        *exit_code = EXIT_USAGE;
+        complain("%s: --image: too small or too large for %s", command, m->name);
+    }
+    return n > 0;
+}
+
 static bool find_model_alone(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
 {
     struct model_shape shape = model_family_shape(s->family ? place_of(s->family, plan_families) : MODEL_LLAMA);
@@ -114,7 +144,7 @@ static bool find_model_alone(const char *command, const struct plan_settings *s,
     }
     if (s->model.model)
         return model_from_name(command, s->model.model, m, exit_code) &&
-               (!s->image || model_set_image(command, s->image, m, exit_code));
+               (!s->image || model_set_image(command, s->image, m, exit_code)) && set_size(command, s, m, exit_code);
     if (shape_given(s)) {
         set_shape(s, &shape);
         shape.image = s->image ? s->image : shape.image;
@@ -273,7 +303,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .master_weights = s->model.master_weights,
         .step = place_of(s->step, plan_steps),
         .batch = s->batch,
-        .seq = s->seq,
+        .seq = m->shape.family == MODEL_DENOISER ? 0 : s->seq, /* of its text: among what it makes */
         .accumulation = at_least_1(s->accumulation),
         .attention = place_of(s->attention, plan_attentions),
         .checkpoint = place_of(s->checkpointing, plan_checkpoints),
@@ -294,6 +324,11 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .fsdp = s->sharding && strncmp(s->sharding, "fsdp", 4) == 0,
         .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
+        .resident = s->resident                ? (enum plan_resident)place_of(s->resident, plan_residents)
+                    : s->inference || s->serve ? PLAN_RESIDENT_ALL
+                                               : PLAN_RESIDENT_DENOISER,
+        .decoding = place_of(s->vae, plan_decodings),
+        .guided = m->shape.family == MODEL_DENOISER && model_pipeline_of(m)->guidance && !s->no_guidance,
         .saved = place_of(s->saved, plan_saved),
         .ema = s->ema,
         .frozen = place_of(s->frozen, plan_frozen_words),
@@ -308,6 +343,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (p->inference && !p->precision_given)
         p->precision = estimate_precision("bf16"); /* nobody serves in float32 who does not say so */
     if (!quantisation_of(command, "weights", s->weights, &p->weights) ||
+        !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
     adapter_of(s, p);

@@ -14,7 +14,7 @@ struct plan_settings {
     /* an explicit shape, instead of --model */
     const char *family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, experts, experts_used;
-    uint64_t image;
+    uint64_t image, width, frames;
     bool tied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation;
@@ -28,6 +28,8 @@ struct plan_settings {
     const char *adapter, *target, *saved;
     uint64_t rank, block_size, virtual_tokens;
     const char *weights; /* quantisation */
+    const char *text_weights, *resident, *vae;
+    bool no_guidance;
     /* inference */
     bool inference;
     const char *cache;
@@ -44,7 +46,8 @@ struct plan_settings {
     }
 
 extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
-    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_frozen_words[], plan_servers[];
+    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_frozen_words[], plan_servers[],
+    plan_residents[], plan_decodings[];
 
 #define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
 #define PLAN_COUNT(type, member, name, field, argument, help)                              \
@@ -86,6 +89,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "experts", experts, "N", "experts per layer"),                               \
         PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts per token"),                     \
         PLAN_COUNT(type, member, "image", image, "N", "image models: pixels per side; default 224 for most"), \
+        PLAN_COUNT(type, member, "width", width, "N",                                                         \
+                   "diffusion: pixels of the width, if it is not the height (--image)"),                      \
+        PLAN_COUNT(type, member, "frames", frames, "N", "video diffusion: frames"),                           \
         PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
@@ -156,6 +162,16 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     {                                                                                                               \
         "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,                \
             "how frozen or served weights are stored"                                                               \
+    }
+
+#define PLAN_DIFFUSION_OPTIONS(type, member)                                                                         \
+    PLAN_WORD(type, member, "resident", resident, plan_residents,                                                    \
+              "what is on the GPU beside the denoiser: text encoders and VAE; default all, in training denoiser"),   \
+        PLAN_WORD(type, member, "vae", vae, plan_decodings, "how the VAE decodes; default whole"),                   \
+        PLAN_FLAG(type, member, "no-guidance", no_guidance, "no classifier-free guidance, which doubles the batch"), \
+    {                                                                                                                \
+        "text-weights", 0, OPTION_TEXT, PLAN_AT(type, member, text_weights), "WORD", plan_quantisations, 0, 0,       \
+            "how weights of the text encoders are stored"                                                            \
     }
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \

@@ -6,7 +6,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
 
-enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, NOTHING = 0 };
+enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
 
 struct tensor {
     uint32_t block, refs;
@@ -24,7 +24,7 @@ struct node {
     uint32_t saved[SAVED];                /* what backward needs */
     uint32_t saved_n, readers;
     uint32_t outside;      /* of the readers: after the checkpointed layer */
-    uint32_t input;        /* a tensor: what a checkpointed layer read, at its first operation */
+    uint32_t inputs[3];    /* tensors from outside of a checkpointed layer, which are kept for it */
     uint32_t held, kept;   /* outputs that the script has: of the pass before, of this one */
     uint32_t cast;         /* a block */
     uint32_t parameter[2]; /* from 1 */
@@ -41,11 +41,14 @@ struct pass {
     double weight, gradient; /* bytes of an element of what is trained */
 
     struct caching_allocator *allocator;
-    double largest;         /* request, bytes */
+    double largest; /* request, bytes */
+    double most;    /* bytes allocated at once, since it was set */
+    double saved, first, second;
     double capacity, taken; /* bytes that the driver has, and has given */
     double workspace;
     bool forward_has, backward_has; /* a workspace */
     uint64_t address;
+    bool trains;  /* else there is no backward pass */
     bool keeps;   /* autograd does; not in forward of a checkpointed layer, which keeps its input alone */
     size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none is */
     bool refused; /* a request found no memory, also after cached segments were freed */
@@ -81,6 +84,11 @@ static uint64_t reserve_nothing(void *self, int64_t bytes)
     return 0; /* no expandable segments */
 }
 
+static double allocated(const struct pass *c)
+{
+    return (double)caching_totals(c->allocator)->allocated;
+}
+
 static uint32_t take(struct pass *c, double bytes)
 {
     uint32_t block;
@@ -89,6 +97,7 @@ static uint32_t take(struct pass *c, double bytes)
     c->largest = fmax(c->largest, bytes);
     block = caching_allocate(c->allocator, caching_rounded(&caching_default_rules, (int64_t)ceil(bytes)), 0, 0);
     c->refused = c->refused || block == CACHING_NO_BLOCK;
+    c->most = fmax(c->most, allocated(c));
     return block;
 }
 
@@ -200,7 +209,7 @@ static void forward(struct pass *c, size_t i, uint32_t input)
     struct node *node = &c->nodes[i];
     uint32_t in = op->from ? c->nodes[op->from - 1].out : input;
 
-    if (op->cast > 0) node->cast = take(c, op->cast);
+    if (op->cast > 0 && node->cast == CACHING_NO_BLOCK) node->cast = take(c, op->cast);
     save_inputs(c, i, in);
     if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
     if (op->flags & (REPLAY_IN_PLACE | REPLAY_PARTS))
@@ -216,7 +225,8 @@ static void forward(struct pass *c, size_t i, uint32_t input)
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
     for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) let_go(c, node->out);
     each_input(c, i, NOTHING, has_read);
-    if (op->lets_go) has_read(c, op->lets_go, NOTHING);
+    for (size_t k = 0; k < LETS_GO; k++)
+        if (op->lets_go[k]) has_read(c, op->lets_go[k], NOTHING);
 }
 
 static bool ends_checkpoint(const struct pass *c, size_t i)
@@ -231,14 +241,23 @@ static size_t checkpoint_begin(const struct pass *c, size_t i)
     return i;
 }
 
+/* Keeps what a checkpointed layer reads from outside. */
+static void keep_inputs(struct pass *c, size_t i)
+{
+    const struct estimate_replay_op *op = &c->list.ops[i];
+    const uint32_t from[] = {op->from, op->others[0], op->others[1]};
+
+    for (size_t k = 0; k < 3 && op->checkpoint && c->trains; k++)
+        if (from[k] && c->list.ops[from[k] - 1].checkpoint != op->checkpoint)
+            c->tensors[c->nodes[i].inputs[k] = c->nodes[from[k] - 1].out].refs++;
+}
+
 /* Forward, of which a checkpointed layer keeps its input. */
 static void forward_all(struct pass *c, uint32_t input)
 {
     for (size_t i = 0; i < c->list.n; i++) {
-        const struct estimate_replay_op *op = &c->list.ops[i];
-        c->keeps = !op->checkpoint;
-        if (op->checkpoint && checkpoint_begin(c, i) == i && op->from)
-            c->tensors[c->nodes[i].input = c->nodes[op->from - 1].out].refs++;
+        c->keeps = c->trains && !c->list.ops[i].checkpoint;
+        keep_inputs(c, i);
         forward(c, i, input);
     }
     c->keeps = true;
@@ -251,8 +270,11 @@ static void compute_again(struct pass *c, size_t end)
 {
     c->again = checkpoint_begin(c, end);
     for (size_t i = c->again; i <= end; i++) forward(c, i, NOTHING);
-    let_go(c, c->nodes[c->again].input);
-    c->nodes[c->again].input = NOTHING;
+    for (size_t i = c->again; i <= end; i++)
+        for (size_t k = 0; k < 3; k++) {
+            let_go(c, c->nodes[i].inputs[k]);
+            c->nodes[i].inputs[k] = NOTHING;
+        }
     c->again = SIZE_MAX;
 }
 
@@ -272,6 +294,7 @@ static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
     double bytes = c->list.ops[to - 1].bytes;
     uint32_t sum;
 
+    if (c->list.ops[to - 1].flags & REPLAY_NO_GRADIENT) return;
     if (c->list.ops[to - 1].flags & REPLAY_PARTS) {
         add_part(c, node, gradient);
         return;
@@ -347,12 +370,13 @@ static void of_inputs(struct pass *c, size_t i)
     drop(c, &first);
     if (weight_first) of_parameters(c, i);
     for (size_t k = 0; k < 3; k++)
-        if (to[k]) made[k] = make(c, gradient_bytes(c, op, to[k]));
+        if (to[k] && !(c->list.ops[to[k] - 1].flags & REPLAY_NO_GRADIENT))
+            made[k] = make(c, gradient_bytes(c, op, to[k]));
     drop(c, &second);
     for_a_moment(c, op->work);
     if (!weight_first) of_parameters(c, i);
     for (size_t k = 0; k < 3; k++)
-        if (to[k]) {
+        if (made[k]) {
             deliver(c, to[k], made[k]);
             let_go(c, made[k]);
         }
@@ -363,6 +387,7 @@ static void backward(struct pass *c, size_t i)
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
 
+    if (op->flags & REPLAY_NO_GRADIENT) return;
     if (op->flags & REPLAY_PARTS) node->gradient = joined_parts(c, i);
     uint32_t gradient = node->gradient;
     if (op->flags & (REPLAY_PASSES_ON | REPLAY_PARTS))
@@ -370,6 +395,7 @@ static void backward(struct pass *c, size_t i)
     else
         of_inputs(c, i);
     while (node->saved_n) let_go(c, node->saved[--node->saved_n]);
+    if (!node->parameter[0]) drop(c, &node->cast);
     node->gradient = NOTHING;
     let_go(c, gradient);
 }
@@ -421,12 +447,15 @@ static void step(struct pass *c)
 /* A micro-batch forward and backward. */
 static void run(struct pass *c, uint32_t *input)
 {
+    const double base = allocated(c);
     uint32_t before = *input;
     size_t n = c->list.n;
 
+    c->most = 0;
     *input = make(c, c->list.input);
     let_go(c, before);
     forward_all(c, *input);
+    c->saved = allocated(c) - base;
     for (size_t k = 0; k < n; k++) {
         let_go(c, c->nodes[k].held);
         c->nodes[k].held = c->nodes[k].kept;
@@ -434,11 +463,20 @@ static void run(struct pass *c, uint32_t *input)
     }
     if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make(c, c->list.ops[n - 1].bytes);
     for (size_t k = n; k-- > 0;) {
-        if (ends_checkpoint(c, k)) compute_again(c, k);
+        if (ends_checkpoint(c, k) && !(c->list.ops[k].flags & REPLAY_NO_GRADIENT)) compute_again(c, k);
         take_workspace(c, k, &c->backward_has);
         backward(c, k);
+        if (k == n / 2) {
+            c->first = c->most - base;
+            c->most = 0;
+        }
     }
-    for (size_t i = 1; i < c->parameters_n; i++) c->parameters[i].old = c->parameters[i].gradient != CACHING_NO_BLOCK;
+    c->second = c->most - base;
+    for (size_t i = 1; i < c->parameters_n; i++) {
+        struct parameter *one = &c->parameters[i];
+        if (!one->old) c->second -= one->elements * c->gradient;
+        one->old = one->gradient != CACHING_NO_BLOCK;
+    }
 }
 
 /* Of more than two micro-batches the later ones are like the second. */
@@ -473,36 +511,67 @@ static void prepare(struct pass *c)
             }
         if (op->again) c->nodes[i].parameter[0] = c->nodes[op->again - 1].parameter[0];
         each_input(c, i, (uint32_t)i, count_reader);
-        if (op->lets_go) c->nodes[op->lets_go - 1].readers++;
+        for (size_t k = 0; k < LETS_GO; k++)
+            if (op->lets_go[k]) count_reader(c, op->lets_go[k], (uint32_t)i);
     }
+}
+
+static void end(struct pass *c)
+{
+    caching_allocator_free(c->allocator);
+    free(c->nodes);
+    free(c->parameters);
+    free(c->tensors);
 }
 
 bool estimate_replay(const struct plan *p, double capacity, double workspace, bool converts,
                      struct estimate_replay_peaks *out)
 {
-    struct pass c = {
-        .p = p, .capacity = capacity, .workspace = workspace, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
-    bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
+    struct pass c = {.p = p,
+                     .capacity = capacity,
+                     .workspace = workspace,
+                     .address = (uint64_t)1 << 40,
+                     .again = SIZE_MAX,
+                     .trains = true};
+    const bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
+    const enum model_family family = p->model->shape.family;
 
-    if (!estimate_replay_knows(p)) return false;
+    if (family != MODEL_DENOISER && !estimate_replay_knows(p)) return false;
     c.list.converts = converts;
     c.weight = float32 ? 4 : p->precision->weights;
     c.gradient = float32 ? 4 : p->precision->gradients;
-    (p->model->shape.family == MODEL_CONV ? estimate_replay_conv : estimate_replay_layers)(p, &c.list);
+    (family == MODEL_CONV       ? estimate_replay_conv
+     : family == MODEL_DENOISER ? estimate_replay_denoiser
+                                : estimate_replay_layers)(p, &c.list);
     bool known = c.list.n > 0;
     if (known) {
         c.allocator = caching_allocator_new(&caching_default_rules, &driver);
         prepare(&c);
         train(&c);
         const struct caching_totals *t = caching_totals(c.allocator);
-        *out =
-            (struct estimate_replay_peaks){(double)t->peak_allocated, (double)t->peak_reserved, c.largest, !c.refused};
-        caching_allocator_free(c.allocator);
-        free(c.nodes);
-        free(c.parameters);
-        free(c.tensors);
+        *out = (struct estimate_replay_peaks){
+            (double)t->peak_allocated, (double)t->peak_reserved, c.largest, c.saved, c.first, c.second, !c.refused};
+        end(&c);
     }
     free(c.list.ops);
     return known;
+}
+
+double estimate_replay_forward(const struct plan *p)
+{
+    struct pass c = {.p = p, .capacity = INFINITY, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
+    const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
+    double most = 0;
+
+    if (p->model->shape.family == MODEL_DENOISER) estimate_replay_denoiser(p, &c.list);
+    if (c.list.n) {
+        c.allocator = caching_allocator_new(&caching_default_rules, &driver);
+        prepare(&c);
+        forward_all(&c, make(&c, c.list.input));
+        most = c.most;
+        end(&c);
+    }
+    free(c.list.ops);
+    return most;
 }

@@ -12,12 +12,13 @@ enum {
     REPLAY_KEEPS_INPUT = 2,  /* for backward; in place: a copy of it */
     REPLAY_KEEPS_OTHERS = 4, /* its second and third input */
     REPLAY_KEEPS_OUTPUT = 8,
-    REPLAY_PASSES_ON = 16, /* its gradient is that of its inputs: additions, joins */
-    REPLAY_JOINS = 32,     /* it also reads what the join before it, its second input, reads */
-    REPLAY_PARTS = 64,     /* its output is divided among readers, whose gradients are joined */
-    REPLAY_PRODUCT = 128,  /* by cuBLAS */
-    REPLAY_MASKS = 256,    /* makes what it keeps before its output */
-    REPLAY_HELD = 512,     /* the script has its output until the next pass made another */
+    REPLAY_PASSES_ON = 16,     /* its gradient is that of its inputs: additions, joins */
+    REPLAY_JOINS = 32,         /* it also reads what the join before it, its second input, reads */
+    REPLAY_PARTS = 64,         /* its output is divided among readers, whose gradients are joined */
+    REPLAY_PRODUCT = 128,      /* by cuBLAS */
+    REPLAY_MASKS = 256,        /* makes what it keeps before its output */
+    REPLAY_HELD = 512,         /* the script has its output until the next pass made another */
+    REPLAY_NO_GRADIENT = 1024, /* nothing that it depends on is trained */
 };
 
 struct estimate_replay_op {
@@ -30,7 +31,7 @@ struct estimate_replay_op {
     double parameters[2], cast; /* elements of its weight and bias; bytes of autocast's copy of the weight */
     double stored;              /* bytes of weights that are not trained */
     double sums;                /* bytes that the gradient of its bias needs for a moment */
-    uint32_t lets_go;           /* an operation whose output a variable has until this one is done */
+    uint32_t lets_go[4];        /* operations whose outputs variables have until this one is done */
     uint32_t checkpoint;        /* from 1: the checkpointed layer that it is in; 0: none */
     uint32_t again;             /* the operation, from 1, whose weight it is instead (tied) */
 };
@@ -45,7 +46,10 @@ struct estimate_replay_list {
 struct estimate_replay_peaks {
     double allocated, reserved; /* bytes, of the caching allocator */
     double largest;             /* request */
-    bool fits;                  /* in the memory that it was given */
+    /* bytes of the last step on top of what is there at its beginning: at the end of forward; the most in forward and
+     * the first half of backward; the most in the second half, less all gradients */
+    double saved, first, second;
+    bool fits; /* in the memory that it was given */
 };
 
 /* Its index from 1. */
@@ -55,6 +59,9 @@ bool estimate_replay_knows(const struct plan *p);
 /* Those of a model that is known. */
 void estimate_replay_conv(const struct plan *p, struct estimate_replay_list *list);
 void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *list);
+void estimate_replay_denoiser(const struct plan *p, struct estimate_replay_list *list);
+/* The most that is live at once in a pass without gradients, bytes; 0: the operations are not known. */
+double estimate_replay_forward(const struct plan *p);
 
 /* `capacity`: bytes that segments may take together; INFINITY: any. `workspace`: of cuBLAS, which forward and backward
  * each ask for once. False: it is not known, or too large an image. */

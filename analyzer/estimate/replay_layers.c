@@ -399,7 +399,7 @@ static uint32_t layer(struct build *b, uint32_t x)
     uint32_t attended = attention(b, norm(b, x, width));
     x = add(b, attended, x);
     x = add(b, mlp(b, norm(b, x, width)), x);
-    if (b->m->family == MODEL_GPT && b->m->fused_qkv) b->list->ops[x - 1].lets_go = attended; /* attn_output */
+    if (b->m->family == MODEL_GPT && b->m->fused_qkv) b->list->ops[x - 1].lets_go[0] = attended; /* attn_output */
     return x;
 }
 
@@ -473,6 +473,6 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
         checkpointed(&b, first);
     }
     if (b.m->final_norm) x = norm(&b, x, (double)b.m->hidden);
-    b.list->ops[x - 1].lets_go = tokens; /* inputs_embeds */
+    b.list->ops[x - 1].lets_go[0] = tokens; /* inputs_embeds */
     if (estimate_act_has_logits(b.m)) loss(&b, x, tokens);
 }

@@ -596,7 +596,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     const struct model_shape *s = &p->model->shape;
     struct estimate_line *line;
 
-    if (!p->inference) return;
+    if (!p->inference || estimate_serving_denoiser(p, r)) return;
     add_weights(p, stage, r);
     add_untied_copy(p, stage, r);
     if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;

@@ -277,7 +277,7 @@ static void fewest(const struct plan *p, struct estimate_solution *s)
 static bool prepare(const char *command, struct plan *p, struct estimate_solution *s)
 {
     const struct model_shape *shape = &p->model->shape;
-    bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV;
+    bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV || shape->family == MODEL_DENOISER;
 
     if (!(p->memory > 0)) {
         complain("%s: --solve needs the amount of memory; add --gpu h100-80g or --memory 80GiB", command);

@@ -238,7 +238,8 @@ static double after_loss(const struct plan *p)
 {
     struct estimate_act_pass pass;
 
-    if (!p->batch || p->tp > 1 || p->pp > 1 || !p->model->shape.layers || p->model->shape.family == MODEL_CONV)
+    if (!p->batch || p->tp > 1 || p->pp > 1 || !p->model->shape.layers || p->model->shape.family == MODEL_CONV ||
+        p->model->shape.family == MODEL_DENOISER)
         return 0;
     estimate_act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
     return pass.after_loss;
@@ -422,6 +423,7 @@ static void add_float8(const struct plan *p, uint64_t stage, struct estimate_res
 
 void estimate_states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
+    if (p->model->shape.family == MODEL_DENOISER) return; /* among its activations */
     if (p->precision->cast == PRECISION_CAST_AUTOCAST) add_autocast(p, stage, r);
     if (p->precision->cast == PRECISION_CAST_FP8) add_float8(p, stage, r);
 }

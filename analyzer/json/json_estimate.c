@@ -61,7 +61,10 @@ static json_t *model(const struct model *m)
                 {"state", s->state},
                 {"taps", s->taps},
                 {"step_rank", s->step_rank},
-                {"groups", s->groups}};
+                {"groups", s->groups},
+                {"width", s->denoiser.width_pixels},
+                {"frames", s->denoiser.frames},
+                {"text_tokens", s->denoiser.text_tokens}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].n) json_object_set_new(shape, rows[i].key, count(rows[i].n));
@@ -77,7 +80,8 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoi
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
                          *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
                          *const targets[] = {PLAN_TARGETS(WORD)}, *const saved[] = {PLAN_SAVED(WORD)},
-                         *const frozen[] = {PLAN_FROZEN(WORD)};
+                         *const frozen[] = {PLAN_FROZEN(WORD)}, *const residents[] = {PLAN_RESIDENTS(WORD)},
+                         *const decodings[] = {PLAN_DECODINGS(WORD)};
 #undef WORD
 
 static json_t *plan(const struct estimate_answer *a)
@@ -108,6 +112,11 @@ static json_t *plan(const struct estimate_answer *a)
     json_object_set_new(o, "fused_loss", json_boolean(p->fused_loss));
     json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
     json_object_set_new(o, "prompt", count(p->prompt));
+    if (p->model->shape.family == MODEL_DENOISER)
+        json_object_set_new(o, "diffusion",
+                            json_pack("{s:s, s:s, s:b, s:o}", "resident", residents[p->resident], "vae",
+                                      decodings[p->decoding], "guidance", p->guided, "text_weights",
+                                      text(p->text_weights ? p->text_weights->word : NULL)));
     /* of inference: is there a token after token, and a KV cache? */
     json_object_set_new(o, "decodes",
                         p->inference && p->model->shape.family != MODEL_UNKNOWN

@@ -78,6 +78,19 @@ static void unknown_type(struct model_reading *r, const char *name)
             clean);
 }
 
+/* Of diffusers: also its VAEs and whole pipelines. */
+static void unknown_class(struct model_reading *r)
+{
+    char clean[64];
+
+    r->unknown = true;
+    terminal_clean(clean, sizeof clean, model_config_word(r->json, "_class_name"), true);
+    model_config_reject(r,
+                        "_class_name '%s' is unknown; gpuspy knows denoisers such as UNet2DConditionModel and "
+                        "FluxTransformer2DModel (docs/estimate.md)",
+                        clean);
+}
+
 /* The language model within one that also sees or hears. */
 static json_t *inner(struct model_reading *r, json_t *root)
 {
@@ -164,14 +177,19 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
         model_config_reject(r, "describes an adapter; give the config.json of its base model, and --adapter");
         return false;
     }
-    choose_type(r, root);
-    if (r->type) model_config_read_shape(r);
+    r->json = root;
+    if (*model_config_word(root, "_class_name")) {
+        if (!model_config_read_denoiser(r)) unknown_class(r);
+    } else {
+        choose_type(r, root);
+        if (r->type) model_config_read_shape(r);
+    }
     if (*r->problem) return false;
     if (!model_from_shape(f->command, f->path, &r->s, m, &ignored)) {
         model_config_reject(r, "%s", ""); /* it said so itself */
         return false;
     }
-    note_head(r);
+    if (r->type) note_head(r);
     note_type_of_numbers(root, m);
     m->source = "config.json";
     model_name_of(f->path, m->name, sizeof m->name);

@@ -71,4 +71,7 @@ const char *model_config_word(json_t *object, const char *key);
 /* Fills r->s from the keys of r->json; what does not go together is said by model_config_reject. */
 void model_config_read_shape(struct model_reading *r);
 
+/* The same of one of diffusers' denoisers; false: its _class_name is none of these. */
+bool model_config_read_denoiser(struct model_reading *r);
+
 #endif

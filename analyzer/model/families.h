@@ -20,6 +20,24 @@
 #define MAMBA .family = MODEL_MAMBA, .norms = 1, .final_norm = true, .tied = true, .taps = 4, .conv_bias = true
 #define T5 .family = MODEL_T5, .norms = 2, .final_norm = true, .tied = true, .buckets = 32
 
+/* Denoisers: kind, and the pipeline around it (denoisers.def) */
+#define DENOISER(k, p, latents, text_width)                                                                 \
+    .family = MODEL_DENOISER, .denoiser.kind = MODEL_DENOISER_##k, .denoiser.pipeline = MODEL_PIPELINE_##p, \
+    .denoiser.latent = (latents), .denoiser.out = (latents), .denoiser.text = (text_width)
+#define UNET(p, text_width, n) DENOISER(UNET, p, 4, text_width), .denoiser.levels = (n), .denoiser.block_layers = 2
+#define LEVELS(...) .denoiser.width = {__VA_ARGS__}
+#define DEPTHS(...) .denoiser.depth = {__VA_ARGS__}
+#define SPLITS(...) .denoiser.split = {__VA_ARGS__}
+#define TOKENS(l, a, d, f) .layers = (l), .heads = (a), .head_dim = (d), .hidden = (uint64_t)(a) * (d), .ffn = (f)
+#define PATCHED .denoiser.patch = 2
+#define FLUX1 \
+    DENOISER(FLUX, FLUX, 64, 4096), PATCHED, .denoiser.pooled = 768, TOKENS(57, 24, 128, 12288), .denoiser.single = 38
+#define SD3S DENOISER(SD3, SD3, 16, 4096), PATCHED, .denoiser.pooled = 2048
+#define PIXARTS DENOISER(PIXART, PIXART, 4, 4096), .denoiser.out = 8, PATCHED, TOKENS(28, 16, 72, 4608)
+#define SANAS DENOISER(SANA, SANA, 32, 2304), .denoiser.patch = 1
+#define WANS DENOISER(WAN, WAN, 16, 4096), PATCHED
+#define COGS DENOISER(COGVIDEOX, COGVIDEOX, 16, 4096), PATCHED, .denoiser.time = 512
+
 /* Kinds that presets share. */
 #define OPT GPT, .fused_qkv = false
 #define CEREBRAS GPT, .one_kernel_gelu = true, .no_dropout = true

@@ -67,6 +67,8 @@ bool model_build_stored(const struct model_stored *s, const struct model_file *f
                         const struct model_stored_hints *hints, struct model *m);
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
+/* Does a config.json name one of diffusers' denoisers that is known? */
+bool model_config_names_denoiser(const char *text);
 
 /* What a config.json says beside the weights' files. */
 struct model_config_beside {

@@ -127,6 +127,42 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
                        : model_file_reject(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
+/* One of diffusers', whose configuration says more than its weights: the operations, too. */
+static bool is_denoiser(const struct model_file *f)
+{
+    char *path = within(f, "config.json"), *bytes = NULL;
+    int ignored;
+    struct model_file config;
+    size_t n;
+    bool is = false;
+
+    if (model_file_open(&config, f->command, path, &ignored)) {
+        bytes = model_file_all(&config, CONFIG_BYTES_MAX, &n);
+        is = bytes && model_config_names_denoiser(bytes);
+        model_file_close(&config);
+    }
+    free(bytes);
+    free(path);
+    return is;
+}
+
+/* Of a diffusers pipeline, the denoiser. */
+static bool of_pipeline(const struct model_file *f, const struct entries *e, struct model *m)
+{
+    const char *denoiser = named(e, "transformer") ? "transformer" : "unet";
+
+    if (!named(e, denoiser))
+        return model_file_reject(f, "is a pipeline without a unet or transformer; name one of the folders in it");
+    char *path = within(f, denoiser);
+    char *config = arena_realloc(NULL, strlen(path) + sizeof "/config.json", 1);
+    sprintf(config, "%s/config.json", path);
+    bool ok = e->read(f->command, config, m, f->exit_code);
+    if (ok) model_name_of(f->path, m->name, sizeof m->name);
+    free(config);
+    free(path);
+    return ok;
+}
+
 static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
 {
     static const char *const first[] = {"model.safetensors.index.json", "model.safetensors",
@@ -134,6 +170,8 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
     size_t n;
     const char *name;
 
+    if (named(e, "model_index.json")) return of_pipeline(f, e, m);
+    if (named(e, "config.json") && is_denoiser(f)) return one(f, e, "config.json", m);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if (named(e, first[i])) return one(f, e, first[i], m);
     name = ending(e, ".safetensors.index.json", &n);
@@ -146,8 +184,6 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
     if (n > 1) return model_file_reject(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
     if (named(e, "config.json")) return one(f, e, "config.json", m);
     if (named(e, "snapshots") && named(e, "refs")) return in_cache(f, e, m);
-    if (named(e, "model_index.json"))
-        return model_file_reject(f, "is a pipeline of several models; name one of the folders in it");
     if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))
         return one(f, e, name, m);
     return model_file_reject(f, "has no config.json, no .safetensors and no .gguf");

@@ -25,7 +25,8 @@
     FAMILY(CONV, "conv", "convolutional network, known by its name")                                 \
     FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")                                 \
     FAMILY(WHISPER, "whisper", "encoder of 30 seconds of audio, decoder with cross-attention")       \
-    FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")
+    FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")      \
+    FAMILY(DENOISER, "denoiser", "UNet or transformer of a diffusion pipeline")
 /* clang-format on */
 
 enum model_family {
@@ -52,6 +53,52 @@ enum model_tower {
 enum { MODEL_LINEAR_HEAD = 128 }; /* of all published ones */
 
 #define MODEL_AS_CONTEXT UINT64_MAX /* as positions: a learned table of `context` rows */
+
+/* DENOISER(id, diffusers' class) */
+/* clang-format off */
+#define MODEL_DENOISERS(DENOISER)                                                                     \
+    DENOISER(UNET, "UNet2DConditionModel") DENOISER(FLUX, "FluxTransformer2DModel")                   \
+    DENOISER(SD3, "SD3Transformer2DModel") DENOISER(PIXART, "PixArtTransformer2DModel")               \
+    DENOISER(SANA, "SanaTransformer2DModel") DENOISER(WAN, "WanTransformer3DModel")                   \
+    DENOISER(COGVIDEOX, "CogVideoXTransformer3DModel") DENOISER(HUNYUAN, "HunyuanVideoTransformer3DModel") \
+    DENOISER(LTX, "LTXVideoTransformer3DModel")
+/* clang-format on */
+
+enum model_denoiser_kind {
+#define DENOISER(id, name) MODEL_DENOISER_##id,
+    MODEL_DENOISERS(DENOISER)
+#undef DENOISER
+        MODEL_DENOISERS_N
+};
+
+/* What is around a denoiser: denoisers.def. */
+enum model_pipeline_id {
+#define PIPELINE(id, ...) MODEL_PIPELINE_##id,
+#include "analyzer/model/denoisers.def"
+#undef PIPELINE
+};
+
+enum { MODEL_UNET_LEVELS = 4 };
+
+/* What a denoiser has beside layers, hidden, heads, head_dim and ffn of the shape. */
+struct model_denoiser {
+    enum model_denoiser_kind kind;
+    enum model_pipeline_id pipeline;
+    uint64_t latent, out;           /* channels of what it reads and makes */
+    uint64_t patch;                 /* latent places to a side of a token */
+    uint64_t text, pooled;          /* widths of the text's embeddings; of the one for all of it */
+    uint64_t cross;                 /* width of keys and values of the text (Sana, LTX) */
+    uint64_t single, dual, refiner; /* layers of one stream; with a second attention; of text */
+    uint64_t time;                  /* width of the time step's embedding (CogVideoX) */
+    uint64_t levels, block_layers, width[MODEL_UNET_LEVELS];     /* UNet: residual blocks a level; channels */
+    uint64_t depth[MODEL_UNET_LEVELS], split[MODEL_UNET_LEVELS]; /* transformer blocks after each, 0: none; heads */
+    uint64_t table;                                              /* numbers of positions that are no parameters */
+    bool linear_in;                /* UNet: transformers begin with a Linear, not a convolution */
+    bool qk_norm, guidance, sizes; /* sizes: embeddings of resolution and aspect ratio */
+    bool rotary;
+    /* what is made: pixels to a side or height; width if it is another; frames; 0: as the pipeline's default */
+    uint64_t width_pixels, frames, text_tokens;
+};
 
 /* The numbers of a configuration; 0 or false where a family has no such thing. Sizes are elements. */
 struct model_shape {
@@ -110,6 +157,7 @@ struct model_shape {
     bool masked_lm;         /* BERT: the head for masked tokens, whose output layer is tied */
     enum model_tower tower; /* what sees, beside the language model that all other numbers describe */
     unsigned conv_net;      /* which convolutional network: 1 + its row in convnets.def */
+    struct model_denoiser denoiser;
 };
 
 enum model_tensor_role {

@@ -266,6 +266,10 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
     bool ok;
 
     *exit_code = EXIT_USAGE;
+    if (m->shape.family == MODEL_DENOISER) {
+        m->shape.image = side;
+        return true;
+    }
     if (m->shape.family == MODEL_CONV && m->shape.conv_net) {
         ok = model_conv_maps(m, side, side, NULL, 0) > 0;
         if (ok)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
+#include "analyzer/model/denoisers.h"
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 
@@ -585,6 +586,9 @@ bool model_from_shape(const char *command, const char *what, const struct model_
         return refused(command, what, exit_code, "the family of the model must be known for a shape: gpt, llama …");
     if (shape->family == MODEL_CONV)
         return refused(command, what, exit_code, "convolutional networks are known by name: --model resnet-50");
+    if (shape->family == MODEL_DENOISER)
+        return (shape->denoiser.latent && model_denoiser_make(m)) ||
+               refused(command, what, exit_code, "denoisers are known by name or by their config.json");
     if (!sizes_in_bounds(command, what, shape, exit_code) || !has_sizes(command, what, shape, exit_code) ||
         !consistent(command, what, shape, exit_code))
         return false;

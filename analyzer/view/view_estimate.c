@@ -1,4 +1,5 @@
 /* The estimate's head, table and notes. */
+#include "analyzer/model/denoisers.h"
 #include "analyzer/view/view_estimate_parts.h"
 
 #include <stdarg.h>
@@ -68,8 +69,37 @@ static void add_gpus(struct head *h, const struct plan *p)
     if (p->ep > 1) add_part(h, "ep %ju", (uintmax_t)p->ep);
     if (plan_dp(p) > 1 && !p->inference) add_part(h, "%s", shardings[p->sharding]);
     if (p->offload != PLAN_OFFLOAD_NONE)
-        add_part(h, p->offload == PLAN_OFFLOAD_ALL ? "parameters and states in host memory"
-                                                   : "optimizer states in host memory");
+        add_part(h, "%s",
+                 p->offload == PLAN_OFFLOAD_ALL          ? "parameters and states in host memory"
+                 : p->offload == PLAN_OFFLOAD_MODEL      ? "one model on the GPU at a time"
+                 : p->offload == PLAN_OFFLOAD_SEQUENTIAL ? "one layer on the GPU at a time"
+                                                         : "optimizer states in host memory");
+    if (p->model->shape.family != MODEL_DENOISER) return;
+    if (p->inference && p->guided) add_part(h, "guidance");
+    if (p->decoding != PLAN_DECODING_WHOLE)
+        add_part(h, p->decoding == PLAN_DECODING_TILED ? "VAE tiling" : "VAE slicing");
+    add_part(h, p->resident == PLAN_RESIDENT_ALL    ? "with text encoders and VAE"
+                : p->resident == PLAN_RESIDENT_VAE  ? "with the VAE"
+                : p->resident == PLAN_RESIDENT_TEXT ? "with text encoders"
+                                                    : "without text encoders and VAE");
+}
+
+/* " of 49 x 480 x 720": what a diffusion model makes. */
+static const char *made(const struct plan *p, char out[64])
+{
+    const struct model_shape *s = &p->model->shape;
+
+    *out = 0;
+    if (s->family != MODEL_DENOISER) return out;
+    const struct model_pipeline *around = model_pipeline_of(p->model);
+    const uint64_t high = s->image ? s->image : around->image,
+                   frames = s->denoiser.frames ? s->denoiser.frames : around->frames;
+    const uint64_t wide = s->denoiser.width_pixels ? s->denoiser.width_pixels : high;
+    if (frames > 1)
+        snprintf(out, 64, " of %ju x %ju x %ju", (uintmax_t)frames, (uintmax_t)high, (uintmax_t)wide);
+    else
+        snprintf(out, 64, " of %ju x %ju", (uintmax_t)high, (uintmax_t)wide);
+    return out;
 }
 
 /* what was understood */
@@ -77,7 +107,7 @@ static void view_estimate_head(const struct view_estimate *v)
 {
     const struct plan *p = &v->a->plan;
     struct head h = {{0}, 0};
-    char count[UNITS_TEXT], name[256];
+    char count[UNITS_TEXT], name[256], size[64];
     int at = 0;
 
     if (*p->model->name)
@@ -94,7 +124,7 @@ static void view_estimate_head(const struct view_estimate *v)
                  : v->a->assumed.seq                      ? " (length assumed)"
                                                           : "");
     else if (p->batch)
-        add_part(&h, "batch %ju%s", (uintmax_t)p->batch, v->a->assumed.batch ? " (assumed)" : "");
+        add_part(&h, "batch %ju%s%s", (uintmax_t)p->batch, made(p, size), v->a->assumed.batch ? " (assumed)" : "");
     if (p->batch && p->model->shape.heads) add_part(&h, "%s attention", attentions[p->attention]);
     at = at ? terminal_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
@@ -126,8 +156,9 @@ static int ranges(const struct view_estimate *v)
 /* The phases that occur, abbreviated. */
 static const char *phase_short(const struct view_estimate *v, int phase)
 {
-    static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode"},
-                                                           {"forward", "backward", "step", "prefill", "decode"}};
+    static const char *const words[][ESTIMATE_PHASES_N] = {
+        {"fwd", "bwd", "step", "prefill", "decode", "text", "denoise", "VAE"},
+        {"forward", "backward", "step", "prefill", "decode", "text", "denoise", "VAE"}};
 
     if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0) phase = PHASE_FORWARD;
     return words[v->term.width >= 90][phase];

@@ -224,7 +224,25 @@ def sources():
     return lines + [distribution(several, "several GPUs, of all sources"), distribution(found, "all, with peft, torchtune and torchao")]
 
 
-TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources}
+def diffusion():
+    """The seventh: published figures of diffusion models."""
+    rows = rows_script()
+    lines = ["| rows | which | median error | 90th percentile | bias | between low and high | above high | mean width |",
+             "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for name in ("development", "validation"):
+        found, _, _ = rows.judged(ROWS / f"diffusion-{name}.tsv")
+        groups = {f"{name}, all": found}
+        if name == "validation":
+            for source, _, _, *_ in found:
+                groups.setdefault(source, [row for row in found if row[0] == source])
+        for group, some in groups.items():
+            n, median, p90, bias, within, above, width = rows.summed_up(some)
+            lines.append(f"| {group} | {n} | {median:.1%} | {p90:.1%} | {bias:+.1%} | {within:.0%} | {above:.0%} | {width:.0%} |".replace("%", " %"))
+    return lines
+
+
+TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
+          "diffusion": diffusion}
 
 
 def between(text, name):

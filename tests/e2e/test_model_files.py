@@ -474,7 +474,7 @@ def test_files_that_are_not_models(tmp_path):
     (tmp_path / "text.bin").write_text("hello, this is no model")
     (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     os.mkfifo(tmp_path / "fifo.gguf")
-    for path, word in (("empty", "no config.json"), ("pipeline", "several models"), ("torch", "torch.save"), ("lfs.safetensors", "Git LFS"),
+    for path, word in (("empty", "no config.json"), ("pipeline", "without a unet or transformer"), ("torch", "torch.save"), ("lfs.safetensors", "Git LFS"),
                        ("zero.gguf", "empty"), ("text.bin", "is not a model"), ("loop.json", "cannot be read"), ("fifo.gguf", "not a regular file"),
                        ("missing.json", "cannot be read")):
         assert word in estimate(tmp_path / path, code=3), path

@@ -95,6 +95,17 @@ static const struct count by_torchvision[] = {
     {"convnext-base", 88591464},     {"convnext-large", 197767336},
 };
 
+/* Counted with diffusers 0.38.0 on the meta device. */
+static const struct count by_diffusers[] = {
+    {"stable-diffusion-1.5", 859520964}, {"stable-diffusion-2.1", 865910724}, {"sdxl", 2567463684},
+    {"sdxl-refiner", 2259526660},        {"sd3-medium", 2028328000},          {"sd3.5-medium", 2243171520},
+    {"sd3.5-large", 8056627520},         {"flux.1-dev", 11901408320},         {"flux.1-schnell", 11891178560},
+    {"pixart-alpha", 611349152},         {"pixart-sigma", 610856096},         {"sana-0.6b", 591747872},
+    {"sana-1.6b", 1604462752},           {"wan2.1-1.3b", 1418996800},         {"wan2.1-14b", 14288491584},
+    {"cogvideox-2b", 1693783872},        {"cogvideox-5b", 5570283072},        {"hunyuanvideo", 12821012544},
+    {"ltx-video", 1923385472},
+};
+
 /* Counted with transformers 5.23.0 on the meta device, from the published configurations: decoders as
  * AutoModelForCausalLM, encoders as AutoModel, T5 as AutoModelForSeq2SeqLM (1.1's output layer apart from
  * the embedding, as it is published), ViT as AutoModelForImageClassification with 1000 classes, Whisper as
@@ -382,6 +393,7 @@ static void presets_have_the_published_counts(void **state)
     (void)state;
     HOLDS(by_formula);
     HOLDS(by_torchvision);
+    HOLDS(by_diffusers);
     HOLDS(by_transformers);
     HOLDS(by_transformers_later);
 }
@@ -421,8 +433,8 @@ static void has_a_source(const char *name)
 {
     struct model m = made(name);
 
-    if (!COUNTED(m.name, by_formula) && !COUNTED(m.name, by_torchvision) && !COUNTED(m.name, by_transformers) &&
-        !COUNTED(m.name, by_transformers_later))
+    if (!COUNTED(m.name, by_formula) && !COUNTED(m.name, by_torchvision) && !COUNTED(m.name, by_diffusers) &&
+        !COUNTED(m.name, by_transformers) && !COUNTED(m.name, by_transformers_later))
         fail_msg("%s (%s): its count has no source", name, m.name);
     model_free(&m);
 }

@@ -4,7 +4,7 @@
     const make = page.make, byId = page.byId;
     const e = JSON.parse(byId("gpuspy-data").textContent);
     const phaseName = {forward_end: "End of forward", backward_end: "End of backward", step: "Optimizer step",
-                       prefill: "Prefill", decode: "Decode"};
+                       prefill: "Prefill", decode: "Decode", text: "Text encoders", denoise: "Denoising step", image: "VAE decodes"};
     const shades = {fits: "good", tight: "warn", does_not_fit: "bad"};
     const tag = (verdict, before) => make("span", {class: "tag " + shades[verdict], title: e.verdicts[verdict].words + ": " + e.verdicts[verdict].meaning},
         (before ? before + ": " : "") + e.verdicts[verdict].words);

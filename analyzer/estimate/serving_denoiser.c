@@ -1,0 +1,203 @@
+/* What a diffusion pipeline needs: text encoders, the denoiser's steps, the VAE, each while the others are on the GPU
+ * or not; and in training what is resident beside the denoiser. */
+#include <math.h>
+#include <stdio.h>
+#include "analyzer/base/units.h"
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/quantisation.h"
+#include "analyzer/estimate/replay.h"
+#include "analyzer/estimate/serving.h"
+#include "analyzer/model/denoisers.h"
+
+static const char counted[] = "diffusers 0.38, transformers 4.57: parameters on the meta device";
+static const char measured[] = "diffusers' modules on PyTorch 2.11, torch.cuda.max_memory_allocated()";
+
+/* A model of the pipeline: when it is needed, and bytes of its weights; of its largest layer. */
+struct component {
+    const char *name;
+    unsigned when;
+    double params, bytes, layer;
+};
+
+static double element(const struct plan *p)
+{
+    return p->precision_given && p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
+}
+
+static double text_bytes(const struct plan *p, double params)
+{
+    const struct model_tensor t = {.role = TENSOR_MLP, .dims = 2, .rows = 4096, .cols = 4096};
+
+    /* all but the embeddings: 3 % of T5's, 25 % of CLIP's, which nobody quantises */
+    return params * (p->text_weights ? estimate_quantisation_bits(p->text_weights, p->model, &t, 16) / 8 : element(p));
+}
+
+static double denoiser_bytes(const struct plan *p, double *largest)
+{
+    const struct model *m = p->model;
+    double sum = 0;
+
+    *largest = 0;
+    for (size_t i = 0; i < m->tensors_n; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        const double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, 16) : 8 * element(p);
+        const double bytes = (double)t->rows * (double)t->cols * (double)t->count * bits / 8;
+        sum += bytes;
+        *largest = fmax(*largest, bytes / (double)t->count);
+    }
+    return sum;
+}
+
+/* Which of them are on the GPU when. With sequential offload a layer at a time, and none that waits. */
+static void add_component(const struct plan *p, const struct component *c, struct estimate_result *r)
+{
+    const bool one = p->offload == PLAN_OFFLOAD_MODEL, layer = p->offload == PLAN_OFFLOAD_SEQUENTIAL;
+    struct estimate_line *line =
+        estimate_add(r, ESTIMATE_WEIGHTS, p->inference && (one || layer) ? c->when : estimate_phases(p), c->name,
+                     EXACTLY(layer ? c->layer : c->bytes));
+    char count[UNITS_TEXT];
+
+    estimate_explain(line, counted, "%s parameters · %.5g B%s", units_format_count(count, units_whole(c->params)),
+                     c->bytes / c->params,
+                     layer ? ", of which the largest layer is on the GPU"
+                     : one ? ", only while it runs"
+                           : "");
+}
+
+static bool has_text(const struct plan *p)
+{
+    return p->resident == PLAN_RESIDENT_ALL || p->resident == PLAN_RESIDENT_TEXT;
+}
+
+static bool has_vae(const struct plan *p)
+{
+    return p->resident == PLAN_RESIDENT_ALL || p->resident == PLAN_RESIDENT_VAE;
+}
+
+static double vae_element(const struct plan *p)
+{
+    const bool fp16 = p->precision->weights == 2 && p->precision_given && p->precision->name[0] == 'f';
+
+    return model_pipeline_of(p->model)->wide_vae && (fp16 || model_pipeline_of(p->model)->shrink_frames > 1)
+               ? 4
+               : element(p);
+}
+
+void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_pipeline *around = model_pipeline_of(p->model);
+    const unsigned all = IN_TRAINING | IN_DIFFUSION;
+    const double e = p->inference ? element(p) : p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
+    const struct component text = {"text encoders", IN_PHASE(TEXT) | (all & IN_TRAINING), (double)around->text,
+                                   text_bytes(p, (double)around->text) / (p->text_weights ? 1 : element(p)) *
+                                       (p->text_weights ? 1 : e),
+                                   2 * 32128 * 4096.0},
+                           vae = {"VAE", IN_PHASE(IMAGE) | (all & IN_TRAINING), (double)around->vae,
+                                  (double)around->vae * (p->inference ? vae_element(p) : e), 9.0 * 512 * 512 * e};
+
+    const double numbers = (double)p->model->shape.denoiser.table;
+    const struct component table = {"table of positions", IN_PHASE(DENOISE) | (all & IN_TRAINING), numbers, numbers * e,
+                                    numbers * e};
+
+    if (numbers > 0) add_component(p, &table, r);
+    if (has_text(p) && around->text) add_component(p, &text, r);
+    if (has_vae(p)) add_component(p, &vae, r);
+}
+
+double estimate_serving_beside_bytes(const struct plan *p)
+{
+    static struct estimate_result r;
+    double sum = 0;
+
+    r.lines_n = 0;
+    if (p->model->shape.family == MODEL_DENOISER) estimate_serving_beside(p, &r);
+    for (size_t i = 0; i < r.lines_n; i++) sum += r.lines[i].bytes.likely;
+    return sum;
+}
+
+/* --- images ----------------------------------------------------------------------------------- */
+
+/* Pixels that the VAE decodes at once, all images of them. */
+static double pixels_at_once(const struct plan *p, double *pixels)
+{
+    const struct model_pipeline *around = model_pipeline_of(p->model);
+    const struct model_shape *s = &p->model->shape;
+    const double high = (double)(s->image ? s->image : around->image);
+    const double wide = s->denoiser.width_pixels ? (double)s->denoiser.width_pixels : high;
+    const double frames = (double)(s->denoiser.frames ? s->denoiser.frames : around->frames), tile = around->tile;
+    const double images = p->decoding == PLAN_DECODING_WHOLE ? (double)p->batch : 1;
+    double at_once = around->at_once ? fmin(around->at_once, frames) : frames;
+
+    *pixels = (double)p->batch * high * wide * frames;
+    if (p->decoding != PLAN_DECODING_TILED) return images * high * wide * at_once;
+    return images * fmin(high, tile) * fmin(wide, tile) * at_once;
+}
+
+/* A convolution's workspace on top of the tensors: SDXL's published peak in float32 is 1.3 times them. At most the
+ * copies of what the largest reads and makes: 5/3. Of videos none is known. */
+#define DECODE_LOW 0.75
+#define DECODE_LIKELY 1.3
+#define DECODE_HIGH 1.75
+
+static void add_decoding(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_pipeline *around = model_pipeline_of(p->model);
+    const double size = vae_element(p), each = around->decode / 10.0;
+    const double likely = around->frames > 1 ? 1 : DECODE_LIKELY;
+    double pixels, at_once = pixels_at_once(p, &pixels), bytes = at_once * each * size;
+    struct estimate_line *line;
+
+    /* the images themselves, once more while they are put together */
+    bytes += at_once < pixels ? 2 * 3 * pixels * size : 0;
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(IMAGE), "VAE, decoding",
+                        (struct estimate_interval){DECODE_LOW * bytes, likely * bytes, DECODE_HIGH * bytes});
+    line->why = "low: no workspaces, other versions of diffusers; high: cuDNN copies to channels last and back";
+    estimate_explain(line, measured, "%.0f pixels at once · %.1f numbers · %.0f B · %.1f (cuDNN's workspaces)", at_once,
+                     each, size, likely);
+}
+
+static void add_steps(const struct plan *p, struct estimate_result *r)
+{
+    struct plan one = *p;
+    struct estimate_line *line;
+    double bytes;
+
+    one.precision = estimate_precision(element(p) == 4 ? "fp32" : "bf16");
+    bytes = estimate_replay_forward(&one);
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DENOISE), "activations, denoising step",
+                        (struct estimate_interval){0.9 * bytes, bytes, 1.6 * bytes});
+    line->why = "high: cuDNN's workspaces, and what a scheduler keeps";
+    estimate_explain(line, measured, "the most that is live in the operations of a forward pass, batch %ju%s",
+                     (uintmax_t)p->batch, p->guided ? " · 2 (guidance)" : "");
+    if (p->weights && p->weights->bits < 16) {
+        double largest;
+        denoiser_bytes(p, &largest);
+        largest *= 16 / p->weights->bits;
+        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DENOISE), "one matrix in 16 bits",
+                            (struct estimate_interval){0, largest, largest});
+        line->why = "none if a kernel multiplies by quantised weights";
+        estimate_explain(line, "bitsandbytes, torchao: weights are unpacked for their product", "the largest matrix");
+    }
+}
+
+bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r)
+{
+    double largest;
+    const double bytes = denoiser_bytes(p, &largest);
+    const struct component denoiser = {p->weights ? "denoiser, quantised" : "denoiser", IN_PHASE(DENOISE),
+                                       (double)p->model->params, bytes, largest};
+
+    if (p->model->shape.family != MODEL_DENOISER) return false;
+    add_component(p, &denoiser, r);
+    estimate_serving_beside(p, r);
+    if (!p->batch) {
+        estimate_note(r, "no --batch: activations are left out");
+        return true;
+    }
+    add_steps(p, r);
+    if (has_vae(p)) add_decoding(p, r);
+    if (has_text(p))
+        estimate_note(
+            r, "of the text encoders only the weights are counted; a prompt needs at most a few hundred MiB more");
+    return true;
+}
