@@ -423,19 +423,19 @@ static inline void after_graph_free(struct gs_hooked *call, uint64_t address)
     if (call->result != 0) gs_record_free_failed(call->t, address, GS_LAYER_DEVICE, GS_SPACE_DEVICE);
 }
 
-static inline bool frees(const struct cudaGraphNodeParams *node)
+static inline bool is_free_node(const struct cudaGraphNodeParams *node)
 {
     return node && node->type == GS_NODE_MEM_FREE;
 }
 
 static inline void before_graph_node(struct gs_hooked *call, const struct cudaGraphNodeParams *node)
 {
-    if (frees(node)) before_graph_free(call, (uintptr_t)node->free.dptr);
+    if (is_free_node(node)) before_graph_free(call, (uintptr_t)node->free.dptr);
 }
 
 static inline void after_graph_node(struct gs_hooked *call, const struct cudaGraphNodeParams *node)
 {
-    if (frees(node))
+    if (is_free_node(node))
         after_graph_free(call, (uintptr_t)node->free.dptr);
     else if (call->result == 0 && node->type == GS_NODE_MEM_ALLOC)
         after_graph_alloc(call, (uintptr_t)node->alloc.dptr, node->alloc.bytesize,

@@ -14,7 +14,7 @@ _Atomic bool gs_allocator_waiting;
 
 static char module[PATH_MAX];
 
-static int around(struct dl_phdr_info *info, size_t size, void *address)
+static int find_object_around(struct dl_phdr_info *info, size_t size, void *address)
 {
     const uintptr_t at = (uintptr_t)address;
     for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -33,7 +33,7 @@ void gs_allocator_seen(const void *caller)
 {
     static atomic_flag searched = ATOMIC_FLAG_INIT;
     if (atomic_load_explicit(&gs_allocator_lo, memory_order_relaxed)) return;
-    if (!atomic_flag_test_and_set(&searched)) gs_elf_each(around, (void *)(uintptr_t)caller);
+    if (!atomic_flag_test_and_set(&searched)) gs_elf_each(find_object_around, (void *)(uintptr_t)caller);
 }
 
 const char *gs_allocator_module(void)
@@ -59,7 +59,7 @@ static struct {
 } torch;
 enum { UNSEEN, LOOKING, FOUND, MISSING };
 
-static void find(void)
+static void find_allocator(void)
 {
     int expected = UNSEEN;
     if (!atomic_compare_exchange_strong(&torch.state, &expected, LOOKING)) return;
@@ -72,7 +72,7 @@ uint64_t gs_torch_stream(int device)
 {
     int state = atomic_load_explicit(&torch.state, memory_order_acquire);
     if (__builtin_expect(state == UNSEEN, 0)) {
-        find();
+        find_allocator();
         state = atomic_load_explicit(&torch.state, memory_order_acquire);
     }
     if (state != FOUND || device < 0 || device > INT8_MAX) return GS_STREAM_UNKNOWN;

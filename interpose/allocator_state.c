@@ -14,7 +14,7 @@ enum { DEVICES = 64, FAILURES = 16, WINDOW = 128 /* words */ };
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 #define SET(field, value) atomic_store_explicit(&(field), value, memory_order_relaxed)
 
-static void record(struct gs_thread *t, uint8_t kind, int device, uint64_t address, int64_t value)
+static void record_state(struct gs_thread *t, uint8_t kind, int device, uint64_t address, int64_t value)
 {
     struct gs_rec_allocator *r = gs_record_begin(t, sizeof *r, GS_REC_ALLOCATOR);
     if (!r) return;
@@ -38,7 +38,7 @@ static struct cap {
 } caps[DEVICES] = {[0 ... DEVICES - 1] = {.last = -1}};
 
 /* Six printable bytes, read as a number, exceed the memory of any device. */
-static bool is_name(const char *text)
+static bool is_setting_name(const char *text)
 {
     size_t n = 0;
     while (n < 256 && text[n] >= ' ' && text[n] <= '~') n++;
@@ -62,7 +62,7 @@ static __attribute__((noinline, cold)) void find_cap(struct cap *c, uintptr_t en
     }
     if (found != 1) return;
     const uintptr_t total = end + at * sizeof *words;
-    const bool optional = is_name((const char *)&words[at + 1]);
+    const bool optional = is_setting_name((const char *)&words[at + 1]);
     const size_t properties = optional ? properties_bytes() : 0;
     const uintptr_t cap = total + sizeof *words + properties;
     if ((optional && !properties) || gs_peek(cap, words, 2 * sizeof *words) != 2 * sizeof *words) return;
@@ -71,7 +71,7 @@ static __attribute__((noinline, cold)) void find_cap(struct cap *c, uintptr_t en
     SET(c->total, total);
 }
 
-static __attribute__((no_sanitize("address", "thread"))) int64_t load(uintptr_t at)
+static __attribute__((no_sanitize("address", "thread"))) int64_t load_word(uintptr_t at)
 {
     typedef int64_t __attribute__((may_alias)) any;
     return *(const any *)at;
@@ -90,15 +90,15 @@ void gs_allocator_read_cap(struct gs_thread *t, int device, int64_t reserved)
     }
     const uintptr_t total = GET(c->total), at = GET(c->at);
     if (!total) return;
-    if (!end || load(total) != reserved) { /* it was not the allocator's total */
+    if (!end || load_word(total) != reserved) { /* it was not the allocator's total */
         SET(c->total, 0);
         return;
     }
-    const bool set = !GET(c->optional) || (load(at + sizeof(int64_t)) & 0xff) == 1;
-    const int64_t bytes = set ? load(at) : 0;
+    const bool set = !GET(c->optional) || (load_word(at + sizeof(int64_t)) & 0xff) == 1;
+    const int64_t bytes = set ? load_word(at) : 0;
     if (bytes == GET(c->last)) return;
     SET(c->last, bytes);
-    record(t, GS_ALLOCATOR_CAP, device, 0, bytes);
+    record_state(t, GS_ALLOCATOR_CAP, device, 0, bytes);
 }
 
 /* --- private pools ---------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ struct block {
 };
 
 /* Is there a std::set at `at`? It has its comparison, then colour, root, first and last node and size. */
-static bool is_set(const uintptr_t *words, uintptr_t at)
+static bool are_bits_set(const uintptr_t *words, uintptr_t at)
 {
     const uintptr_t header = at + sizeof *words, root = words[2], first = words[3], last = words[4], n = words[5];
     if (!root) return first == header && last == header && !n;
@@ -127,7 +127,7 @@ static bool read_owner(struct block *b, uintptr_t pool)
     uintptr_t words[SETS * SET_WORDS + 2];
     size_t at = 0;
     if (pool % 8 || gs_peek(pool, words, sizeof words) != sizeof words) return false;
-    while (at < SETS * SET_WORDS && is_set(&words[at], pool + at * sizeof *words)) at += SET_WORDS;
+    while (at < SETS * SET_WORDS && are_bits_set(&words[at], pool + at * sizeof *words)) at += SET_WORDS;
     if (!at || (words[at] & 0xff) != (b->bytes <= 1 << 20)) return false;
     const uintptr_t owner = words[at + 1];
     if (owner && (owner % 8 || owner > pool || pool - owner > 1024)) return false;
@@ -164,7 +164,7 @@ static bool has_id(const int64_t *words)
     return (uint64_t)(words[0] | words[1]) <= UINT32_MAX && !words[0] != !words[1];
 }
 
-static void know(uintptr_t pool, int device)
+static void know_pool(uintptr_t pool, int device)
 {
     int64_t words[2];
     size_t i = 0;
@@ -196,7 +196,7 @@ void gs_allocator_read_unused(struct gs_thread *t)
         if (pool <= 1 || is_used(&pools[i], pool)) continue;
         const int device = pools[i].device;
         if (!atomic_compare_exchange_strong(&pools[i].pool, &pool, 0)) continue;
-        record(t, GS_ALLOCATOR_UNUSED, device, 0, (int64_t)pool);
+        record_state(t, GS_ALLOCATOR_UNUSED, device, 0, (int64_t)pool);
     }
     errno = saved;
 }
@@ -208,8 +208,8 @@ void gs_allocator_read_pool(struct gs_thread *t, int device, uint64_t address, i
     struct block b = {.bytes = bytes, .address = (int64_t)address};
     const bool found = gs_peek_stack(is_block, &b, &place);
     SET(failures, found ? 0 : GET(failures) + 1);
-    if (b.pool) know((uintptr_t)b.pool, device);
+    if (b.pool) know_pool((uintptr_t)b.pool, device);
     errno = saved;
     gs_allocator_read_unused(t);
-    record(t, GS_ALLOCATOR_POOL, device, address, found ? (int64_t)b.pool : -1);
+    record_state(t, GS_ALLOCATOR_POOL, device, address, found ? (int64_t)b.pool : -1);
 }

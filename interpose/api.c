@@ -27,23 +27,23 @@ static uint16_t table[SLOTS];
 enum { EMPTY, FILLING, READY };
 static _Atomic int table_state;
 
-static uint32_t hash(const char *name)
+static uint32_t hash_api_name(const char *name)
 {
     uint32_t h = 2166136261u;
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) h = (h ^ *c) * 16777619u;
     return h ^ h >> 15;
 }
 
-static void fill(void)
+static void fill_api_table(void)
 {
     for (uint16_t i = 1; i < GS_API_CUDA_END; i++) {
-        uint32_t at = hash(gs_apis[i].name) % SLOTS;
+        uint32_t at = hash_api_name(gs_apis[i].name) % SLOTS;
         while (table[at]) at = (at + 1) % SLOTS;
         table[at] = i;
     }
 }
 
-static bool is(uint16_t api, const char *name, unsigned versions)
+static bool is_api(uint16_t api, const char *name, unsigned versions)
 {
     return gs_apis[api].versions & versions && strcmp(gs_apis[api].name, name) == 0;
 }
@@ -51,30 +51,30 @@ static bool is(uint16_t api, const char *name, unsigned versions)
 static uint16_t find_slowly(const char *name, unsigned versions)
 {
     for (uint16_t i = 1; i < GS_API_CUDA_END; i++)
-        if (is(i, name, versions)) return i;
+        if (is_api(i, name, versions)) return i;
     return GS_API_NONE;
 }
 
-static uint16_t find(const char *name, unsigned versions)
+static uint16_t find_api(const char *name, unsigned versions)
 {
     if (atomic_load_explicit(&table_state, memory_order_acquire) != READY) {
         int expected = EMPTY;
         /* Another thread, or the code that a signal interrupted, is filling the table: do not wait for it. */
         if (!atomic_compare_exchange_strong(&table_state, &expected, FILLING)) return find_slowly(name, versions);
-        fill();
+        fill_api_table();
         atomic_store_explicit(&table_state, READY, memory_order_release);
     }
-    for (uint32_t at = hash(name) % SLOTS; table[at]; at = (at + 1) % SLOTS)
-        if (is(table[at], name, versions)) return table[at];
+    for (uint32_t at = hash_api_name(name) % SLOTS; table[at]; at = (at + 1) % SLOTS)
+        if (is_api(table[at], name, versions)) return table[at];
     return GS_API_NONE;
 }
 
 uint16_t gs_api_find(const char *name, enum gs_version version)
 {
-    return find(name, 1u << version);
+    return find_api(name, 1u << version);
 }
 
 bool gs_api_known(const char *name)
 {
-    return find(name, GS_IN_ALL) != GS_API_NONE;
+    return find_api(name, GS_IN_ALL) != GS_API_NONE;
 }

@@ -10,7 +10,7 @@
 
 #define READ_MAX 16384 /* more than is stored, because masking shortens the text */
 
-static ssize_t read_all(char *out, size_t size)
+static ssize_t read_command_line(char *out, size_t size)
 {
     size_t n = 0;
     ssize_t got = 0;
@@ -31,7 +31,7 @@ static size_t whole_words(const char *words, size_t n, size_t size)
 }
 
 /* "python", "python3.11", "/opt/bin/bash": a program that runs another program's text. */
-static bool is_interpreter(const char *path)
+static bool is_interpreter_path(const char *path)
 {
     static const char *const names[] = {"python", "pypy", "ipython", "node", "bash",  "dash",
                                         "sh",     "zsh",  "perl",    "ruby", "julia", "Rscript"};
@@ -54,7 +54,7 @@ size_t gs_arguments_program(const char *words, size_t length)
 {
     const size_t first = strnlen(words, length);
     size_t at = first + 1;
-    if (first >= length || !is_interpreter(words)) return first;
+    if (first >= length || !is_interpreter_path(words)) return first;
     while (at < length && words[at] == '-') {
         const char *option = words + at;
         const size_t end = at + strnlen(option, length - at);
@@ -71,7 +71,7 @@ void gs_arguments_read(char *out, size_t size)
 {
     char words[READ_MAX + 1];
     const int saved = errno;
-    size_t n = whole_words(words, (size_t)read_all(words, READ_MAX), READ_MAX);
+    size_t n = whole_words(words, (size_t)read_command_line(words, READ_MAX), READ_MAX);
     words[n] = 0;
     if (!gs_config()->args) n = gs_arguments_program(words, n);
     gs_mask_words(out, size, words, n);

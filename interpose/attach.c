@@ -31,7 +31,7 @@ static struct gs_attach_answer answer = {.magic = GS_ATTACH_MAGIC};
 static pid_t at_work_in; /* a child that was forked meanwhile does not have the thread */
 static char asked[GS_ATTACH_GIVEN_BYTES];
 
-static void finish(enum gs_attach_step step, const char *text)
+static void finish_attach_step(enum gs_attach_step step, const char *text)
 {
     if (text != answer.text) snprintf(answer.text, sizeof answer.text, "%s", text);
     atomic_store(&answer.step, step);
@@ -39,7 +39,7 @@ static void finish(enum gs_attach_step step, const char *text)
 
 /* --- when the library is loaded ----------------------------------------------------------------- */
 
-static bool is_called(const struct link_map *map, const char *name)
+static bool is_map_called(const struct link_map *map, const char *name)
 {
     const char *slash = strrchr(map->l_name, '/');
     return strncmp(slash ? slash + 1 : map->l_name, name, strlen(name)) == 0;
@@ -50,7 +50,7 @@ bool gs_attach_load(void)
 {
     bool after = false;
     for (const struct link_map *map = _r_debug.r_map; map && map->l_ld != _DYNAMIC; map = map->l_next)
-        if (is_called(map, "libc.so")) after = true;
+        if (is_map_called(map, "libc.so")) after = true;
     gs_attached = gs_dormant = after;
     return after;
 }
@@ -87,7 +87,7 @@ static double process_age_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - started;
 }
 
-static void *attach(void *unused)
+static void *attach_work(void *unused)
 {
     static char line[1024], age[32];
     load_once();
@@ -105,7 +105,7 @@ static void *attach(void *unused)
     if (!db) {
         gs_dormant = true;
         line[strcspn(line, "\n")] = 0;
-        finish(GS_ATTACH_FAILED, line[0] ? line : "the recording could not be started");
+        finish_attach_step(GS_ATTACH_FAILED, line[0] ? line : "the recording could not be started");
         return NULL;
     }
     const bool rerouted = gs_reroute(false);
@@ -113,13 +113,13 @@ static void *attach(void *unused)
     if (!rerouted) gs_reroute_later();
     gs_attached_blocks_ask();
     snprintf(answer.text, sizeof answer.text, "%s%s%s", db, line[0] ? "\n" : "", line);
-    finish(GS_ATTACH_DONE, answer.text);
+    finish_attach_step(GS_ATTACH_DONE, answer.text);
     return NULL;
 }
 
 /* --- detach --------------------------------------------------------------------------------------- */
 
-static void *detach(void *unused)
+static void *detach_work(void *unused)
 {
     const char *db = gpuspy_database();
     snprintf(answer.text, sizeof answer.text, "%s", db ? db : "");
@@ -127,15 +127,15 @@ static void *detach(void *unused)
     gs_attached_blocks_drop();
     gs_reroute(true);
     if (gs_session_detach())
-        finish(GS_ATTACH_DONE, answer.text);
+        finish_attach_step(GS_ATTACH_DONE, answer.text);
     else
-        finish(GS_ATTACH_FAILED, "the recording is incomplete; gpuspy report completes it");
+        finish_attach_step(GS_ATTACH_FAILED, "the recording is incomplete; gpuspy report completes it");
     return NULL;
 }
 
 /* --- the entries ---------------------------------------------------------------------------------- */
 
-static bool begin(void)
+static bool begin_work(void)
 {
     if (atomic_load(&answer.step) == GS_ATTACH_AT_WORK && at_work_in == getpid()) return false;
     at_work_in = getpid();
@@ -143,11 +143,11 @@ static bool begin(void)
     return true;
 }
 
-static const struct gs_attach_answer *start(void *(*work)(void *))
+static const struct gs_attach_answer *start_work(void *(*work)(void *))
 {
     pthread_t thread;
     if (gs_start_thread(&thread, STACK_BYTES, work, NULL)) {
-        finish(GS_ATTACH_FAILED, "a thread could not be started in it");
+        finish_attach_step(GS_ATTACH_FAILED, "a thread could not be started in it");
         return &answer;
     }
     pthread_detach(thread);
@@ -157,17 +157,17 @@ static const struct gs_attach_answer *start(void *(*work)(void *))
 __attribute__((visibility("default"))) const struct gs_attach_answer *gpuspy_attach(const char *settings)
 {
     const int saved = errno;
-    if (!begin()) return &answer;
+    if (!begin_work()) return &answer;
     if (!gs_attached) {
-        finish(GS_ATTACH_REFUSED, gs_config()->disabled ? "it was started with GPUSPY_DISABLE=1"
-                                                        : "it has been recorded since it started");
+        finish_attach_step(GS_ATTACH_REFUSED, gs_config()->disabled ? "it was started with GPUSPY_DISABLE=1"
+                                                                    : "it has been recorded since it started");
     } else if (!gs_dormant) {
         const char *db = gpuspy_database();
         snprintf(answer.text, sizeof answer.text, "it is recorded already%s%s", db ? ", to " : "", db ? db : "");
-        finish(GS_ATTACH_REFUSED, answer.text);
+        finish_attach_step(GS_ATTACH_REFUSED, answer.text);
     } else {
         snprintf(asked, sizeof asked, "%s", settings);
-        start(attach);
+        start_work(attach_work);
     }
     errno = saved;
     return &answer;
@@ -176,13 +176,13 @@ __attribute__((visibility("default"))) const struct gs_attach_answer *gpuspy_att
 __attribute__((visibility("default"))) const struct gs_attach_answer *gpuspy_detach(void)
 {
     const int saved = errno;
-    if (!begin()) return &answer;
+    if (!begin_work()) return &answer;
     if (!gs_attached)
-        finish(GS_ATTACH_REFUSED, "it was started with the recorder and is recorded until it ends");
+        finish_attach_step(GS_ATTACH_REFUSED, "it was started with the recorder and is recorded until it ends");
     else if (gs_dormant)
-        finish(GS_ATTACH_REFUSED, "it is not recorded");
+        finish_attach_step(GS_ATTACH_REFUSED, "it is not recorded");
     else
-        start(detach);
+        start_work(detach_work);
     errno = saved;
     return &answer;
 }

@@ -81,12 +81,12 @@ static struct {
 
 /* ---------------------------------------------------------------- Python's values */
 
-static void let_go(PyObject *o)
+static void release_object(PyObject *o)
 {
     if (o) py.release(o);
 }
 
-static PyObject *attribute(PyObject *o, const char *name)
+static PyObject *attribute_of(PyObject *o, const char *name)
 {
     PyObject *value = o ? py.get(o, name) : NULL;
     if (o && !value) py.clear();
@@ -104,12 +104,12 @@ static void take_exception(void)
 }
 
 /* What a function without arguments returns; NULL: it is missing or raised an exception. */
-static PyObject *result_of(PyObject *o, const char *name)
+static PyObject *call_result_of(PyObject *o, const char *name)
 {
-    PyObject *function = programs.type ? NULL : attribute(o, name);
+    PyObject *function = programs.type ? NULL : attribute_of(o, name);
     PyObject *value = function ? py.call(function, NULL) : NULL;
     if (function && !value) take_exception();
-    let_go(function);
+    release_object(function);
     return value;
 }
 
@@ -122,15 +122,15 @@ static int give_back_exception(void)
     return -1;
 }
 
-static bool returns(PyObject *o, const char *name, int expected)
+static bool does_call_return(PyObject *o, const char *name, int expected)
 {
-    PyObject *value = result_of(o, name);
+    PyObject *value = call_result_of(o, name);
     const int is = value ? py.is_true(value) : -1;
-    let_go(value);
+    release_object(value);
     return is == expected;
 }
 
-static long long number_of(PyObject *dict, const char *name, long long otherwise)
+static long long dict_number_of(PyObject *dict, const char *name, long long otherwise)
 {
     PyObject *value = py.item(dict, name);
     const long long n = value ? py.number(value) : otherwise;
@@ -147,7 +147,7 @@ static bool is_live(PyObject *block)
 }
 
 /* Returns -1 if it is not a list. */
-static intptr_t length_of(PyObject *list)
+static intptr_t list_length_of(PyObject *list)
 {
     const intptr_t n = list ? py.length(list) : -1;
     if (list && n < 0) py.clear();
@@ -163,7 +163,7 @@ struct listing {
     bool full; /* the spool has no room for more */
 };
 
-static void *begin(struct listing *l, size_t bytes, uint8_t type, uint8_t flags)
+static void *begin_listing_record(struct listing *l, size_t bytes, uint8_t type, uint8_t flags)
 {
     const uint16_t size = (uint16_t)((bytes + 7) & ~(size_t)7);
     struct gs_rec *r = l->full ? NULL : gs_writer_reserve(&l->writer, size);
@@ -174,16 +174,16 @@ static void *begin(struct listing *l, size_t bytes, uint8_t type, uint8_t flags)
     return r;
 }
 
-static void define_stack(struct listing *l)
+static void define_listing_stack(struct listing *l)
 {
     static const char name[] = "(allocated before gpuspy attached)";
-    struct gs_rec_frame_python *f = begin(l, sizeof *f + sizeof name - 1, GS_REC_FRAME_PYTHON, 0);
+    struct gs_rec_frame_python *f = begin_listing_record(l, sizeof *f + sizeof name - 1, GS_REC_FRAME_PYTHON, 0);
     if (!f) return;
     f->frame = 1;
     f->function_len = sizeof name - 1;
     memcpy(f + 1, name, sizeof name - 1);
     gs_writer_commit(&l->writer, f->rec.size);
-    struct gs_rec_stack *s = begin(l, sizeof *s + sizeof s->frames[0], GS_REC_STACK, 0);
+    struct gs_rec_stack *s = begin_listing_record(l, sizeof *s + sizeof s->frames[0], GS_REC_STACK, 0);
     if (!s) return;
     s->depth = s->frames[0] = 1;
     gs_writer_commit(&l->writer, s->rec.size);
@@ -191,16 +191,16 @@ static void define_stack(struct listing *l)
 
 static void record_block(struct listing *l, PyObject *segment, uint64_t address, long long bytes, long long requested)
 {
-    struct gs_rec_tensor *r = begin(l, sizeof *r, GS_REC_TENSOR, GS_FLAG_BEFORE);
+    struct gs_rec_tensor *r = begin_listing_record(l, sizeof *r, GS_REC_TENSOR, GS_FLAG_BEFORE);
     if (!r) return;
     r->address = address;
     r->bytes = bytes;
-    r->stream = (uint64_t)number_of(segment, "stream", 0);
+    r->stream = (uint64_t)dict_number_of(segment, "stream", 0);
     r->extra = requested > 0 && requested <= bytes && bytes - requested < GS_EXTRA_UNKNOWN
                    ? (uint32_t)(bytes - requested)
                    : GS_EXTRA_UNKNOWN;
     r->api = GS_API_TORCH_USAGE;
-    r->device = (int8_t)number_of(segment, "device", -1);
+    r->device = (int8_t)dict_number_of(segment, "device", -1);
     r->layer = GS_LAYER_TENSOR;
     gs_writer_commit_more(&l->writer, r->rec.size);
     l->blocks++;
@@ -209,14 +209,14 @@ static void record_block(struct listing *l, PyObject *segment, uint64_t address,
 static void record_segment(struct listing *l, PyObject *segment)
 {
     PyObject *blocks = py.item(segment, "blocks");
-    const intptr_t n = length_of(blocks);
-    long long address = number_of(segment, "address", 0);
+    const intptr_t n = list_length_of(blocks);
+    long long address = dict_number_of(segment, "address", 0);
     for (intptr_t i = 0; i < n; i++) {
         PyObject *block = py.at(blocks, i);
-        const long long bytes = number_of(block, "size", 0);
-        address = number_of(block, "address", address);
+        const long long bytes = dict_number_of(block, "size", 0);
+        address = dict_number_of(block, "address", address);
         if (bytes > 0 && address > 0 && is_live(block))
-            record_block(l, segment, (uint64_t)address, bytes, number_of(block, "requested_size", 0));
+            record_block(l, segment, (uint64_t)address, bytes, dict_number_of(block, "requested_size", 0));
         address += bytes;
     }
 }
@@ -229,11 +229,11 @@ static void record_list(PyObject *cuda)
     l.writer.impatient = true;
     gs_writer_busy(&l.writer); /* no reader passes this time before the blocks are written */
     l.time_ns = gs_now();
-    PyObject *segments = result_of(cuda, "memory_snapshot");
-    const intptr_t n = length_of(segments);
-    if (n >= 0) define_stack(&l);
+    PyObject *segments = call_result_of(cuda, "memory_snapshot");
+    const intptr_t n = list_length_of(segments);
+    if (n >= 0) define_listing_stack(&l);
     for (intptr_t i = 0; i < n; i++) record_segment(&l, py.at(segments, i));
-    let_go(segments);
+    release_object(segments);
     snprintf(text, sizeof text, "%lu", l.blocks);
     if (n >= 0) gs_setting_write(&l.writer, GS_FACT_ATTACHED_BLOCKS, text, GS_FLAG_FACT);
     gs_writer_idle(&l.writer);
@@ -243,24 +243,25 @@ static void record_list(PyObject *cuda)
 /* ---------------------------------------------------------------- */
 
 /* Runs in the main thread, with the GIL. */
-static int record(void *unused)
+static int record_listing(void *unused)
 {
     const int saved = errno;
     const uint32_t session = atomic_exchange(&asked, 0);
     (void)unused;
     if (session && session == atomic_load(&gs_session_live) && asked_in == getpid() && py.is_initialized()) {
         PyObject *modules = py.of_sys("modules"), *torch = modules ? py.item(modules, "torch") : NULL;
-        PyObject *cuda = attribute(torch, "cuda"), *implementation = attribute(torch, "_C");
-        if (returns(cuda, "is_initialized", 1) && returns(implementation, "_cuda_isHistoryEnabled", 0))
+        PyObject *cuda = attribute_of(torch, "cuda"), *implementation = attribute_of(torch, "_C");
+        if (does_call_return(cuda, "is_initialized", 1) &&
+            does_call_return(implementation, "_cuda_isHistoryEnabled", 0))
             record_list(cuda);
-        let_go(implementation);
-        let_go(cuda);
+        release_object(implementation);
+        release_object(cuda);
     }
     errno = saved;
     return give_back_exception();
 }
 
-static bool find_functions(void)
+static bool find_python_functions(void)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *found = gs_real_dlsym(RTLD_DEFAULT, names[i].name);
@@ -272,10 +273,10 @@ static bool find_functions(void)
 
 void gs_attached_blocks_ask(void)
 {
-    if (!find_functions()) return;
+    if (!find_python_functions()) return;
     asked_in = getpid();
     atomic_store(&asked, atomic_load(&gs_session_live));
-    if (py.call_soon(record, NULL) != 0) atomic_store(&asked, 0);
+    if (py.call_soon(record_listing, NULL) != 0) atomic_store(&asked, 0);
 }
 
 void gs_attached_blocks_drop(void)

@@ -23,7 +23,7 @@ void gs_before_start(const struct gs_run_path *path)
     before.now = NULL;
 }
 
-static long long size_of(const char *db, const char *suffix)
+static long long recording_size_of(const char *db, const char *suffix)
 {
     char path[PATH_MAX + 8];
     struct stat st;
@@ -37,7 +37,7 @@ static bool begin_next(void)
     uint32_t pid;
     while (!before.now && before.next < before.path.left_count) {
         if (gs_run_path_left(&before.path, before.next++, db, sizeof db) &&
-            size_of(db, "") + size_of(db, "-wal") <= BYTES_MAX)
+            recording_size_of(db, "") + recording_size_of(db, "-wal") <= BYTES_MAX)
             (void)gs_recovery_begin(&before.now, db, NULL, 0, &pid, error, sizeof error);
     }
     return before.now != NULL;
@@ -53,7 +53,7 @@ bool gs_before_step(void)
     return before.next < before.path.left_count;
 }
 
-static unsigned long long now_ns(void)
+static unsigned long long before_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -63,8 +63,8 @@ static unsigned long long now_ns(void)
 void gs_before_finish(void)
 {
     char error[512];
-    const unsigned long long until = now_ns() + END_NS;
-    while (gs_before_step() && now_ns() < until) continue;
+    const unsigned long long until = before_now_ns() + END_NS;
+    while (gs_before_step() && before_now_ns() < until) continue;
     if (before.now) (void)gs_recovery_end(before.now, error, sizeof error);
     before.now = NULL;
     before.path.left_count = 0;

@@ -13,7 +13,7 @@ static _Atomic bool captures, allocates;
 #define INTO 64
 static _Atomic uint64_t into[INTO];
 
-static bool replace(uint64_t from, uint64_t to)
+static bool replace_stream(uint64_t from, uint64_t to)
 {
     for (int i = 0; i < INTO; i++) {
         uint64_t expected = from;
@@ -25,12 +25,12 @@ static bool replace(uint64_t from, uint64_t to)
 void gs_capture_begun(uint64_t graph)
 {
     atomic_store_explicit(&captures, true, memory_order_relaxed);
-    if (graph) replace(0, graph);
+    if (graph) replace_stream(0, graph);
 }
 
 bool gs_capture_made(uint64_t graph)
 {
-    return graph && !replace(graph, 0);
+    return graph && !replace_stream(graph, 0);
 }
 
 bool gs_captured(uint64_t stream)

@@ -18,7 +18,7 @@ static struct gs_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char given[GS_ATTACH_GIVEN_BYTES]; /* replaces the environment: "NAME=VALUE", each terminated by a NUL */
 
-static const char *value_of(const char *name)
+static const char *setting_value_of(const char *name)
 {
     const size_t len = strlen(name);
     if (!given[0]) return getenv(name);
@@ -27,35 +27,35 @@ static const char *value_of(const char *name)
     return NULL;
 }
 
-static void complain(const char *name, const char *value, const char *expected)
+static void report_bad_setting(const char *name, const char *value, const char *expected)
 {
     if (config.complaint[0]) return;
     snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not %s; using the default", name, value, expected);
 }
 
-static bool flag(const char *name)
+static bool read_flag_setting(const char *name)
 {
     static const struct {
         const char *word;
         bool value;
     } words[] = {{"", false}, {"0", false},  {"no", false},  {"false", false}, {"off", false},
                  {"1", true}, {"yes", true}, {"true", true}, {"on", true}};
-    const char *value = value_of(name);
+    const char *value = setting_value_of(name);
     if (!value) return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(value, words[i].word) == 0) return words[i].value;
-    complain(name, value, "0 or 1");
+    report_bad_setting(name, value, "0 or 1");
     return false;
 }
 
 /* A setting that is on by default. */
 static bool flag_unless_unset(const char *name)
 {
-    const char *value = value_of(name);
-    return !value || !*value || flag(name);
+    const char *value = setting_value_of(name);
+    return !value || !*value || read_flag_setting(name);
 }
 
-static unsigned stacks(void)
+static unsigned read_stacks_setting(void)
 {
     static const struct {
         const char *word;
@@ -64,39 +64,39 @@ static unsigned stacks(void)
                  {"native", GS_STACK_NATIVE},
                  {"both", GS_STACK_PYTHON | GS_STACK_NATIVE},
                  {"none", 0}};
-    const char *value = value_of("GPUSPY_STACKS");
+    const char *value = setting_value_of("GPUSPY_STACKS");
     if (value && *value) {
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             if (strcmp(value, words[i].word) == 0) return words[i].value;
-        complain("GPUSPY_STACKS", value, "python, native, both or none");
+        report_bad_setting("GPUSPY_STACKS", value, "python, native, both or none");
     }
     return GS_STACK_PYTHON | GS_STACK_NATIVE;
 }
 
 static bool keep_deepbind(void)
 {
-    const char *value = value_of("GPUSPY_DEEPBIND");
+    const char *value = setting_value_of("GPUSPY_DEEPBIND");
     if (!value || !*value) return false;
     if (strcmp(value, "keep") == 0) return true;
-    complain("GPUSPY_DEEPBIND", value, "keep");
+    report_bad_setting("GPUSPY_DEEPBIND", value, "keep");
     return false;
 }
 
 static unsigned native_depth(void)
 {
-    const char *value = value_of("GPUSPY_NATIVE_DEPTH");
+    const char *value = setting_value_of("GPUSPY_NATIVE_DEPTH");
     if (!value || !*value) return 0;
     char *end;
     errno = 0;
     long depth = strtol(value, &end, 10);
     if (!errno && !*end && depth >= 1 && depth <= GS_STACK_MAX_FRAMES) return (unsigned)depth;
-    complain("GPUSPY_NATIVE_DEPTH", value, "a number from 1 to 512");
+    report_bad_setting("GPUSPY_NATIVE_DEPTH", value, "a number from 1 to 512");
     return 0;
 }
 
-static void limit(void)
+static void read_limit_setting(void)
 {
-    const char *value = value_of("GPUSPY_LIMIT");
+    const char *value = setting_value_of("GPUSPY_LIMIT");
     if (!value || !*value || gs_limit_read(value) || config.complaint[0]) return;
     snprintf(config.complaint, sizeof config.complaint,
              "GPUSPY_LIMIT=%.60s is not a size (24GiB, or 0:24GiB,1:40GiB by device; `gpuspy run --limit` knows GPUs "
@@ -104,7 +104,7 @@ static void limit(void)
              value);
 }
 
-static bool printable(const char *text)
+static bool is_text_printable(const char *text)
 {
     for (; *text; text++)
         if (*text <= ' ' || *text > '~') return false;
@@ -113,18 +113,18 @@ static bool printable(const char *text)
 
 static uint64_t min_free(void)
 {
-    const char *value = value_of("GPUSPY_MIN_FREE");
+    const char *value = setting_value_of("GPUSPY_MIN_FREE");
     uint64_t bytes;
     if (!value || !*value) return GS_MIN_FREE_DEFAULT;
     if (strcmp(value, "0") == 0) return 0;
     if (gs_size_read(value, &bytes)) return bytes;
-    complain("GPUSPY_MIN_FREE", value, "a size, such as 5GiB, or 0");
+    report_bad_setting("GPUSPY_MIN_FREE", value, "a size, such as 5GiB, or 0");
     return GS_MIN_FREE_DEFAULT;
 }
 
-static uint64_t keep(void)
+static uint64_t read_keep_setting(void)
 {
-    const char *value = value_of("GPUSPY_KEEP");
+    const char *value = setting_value_of("GPUSPY_KEEP");
     uint64_t bytes;
     if (!value || !*value || strcmp(value, "0") == 0) return 0;
     if (gs_size_read(value, &bytes) && bytes >= GS_KEEP_MIN) return bytes;
@@ -138,8 +138,8 @@ static uint64_t keep(void)
 /* Processes that this one starts inherit the id and therefore belong to the same run. */
 static void run_id(void)
 {
-    const char *shared = value_of("GPUSPY_RUN_ID");
-    if (shared && *shared && strlen(shared) < sizeof config.run_id && printable(shared)) {
+    const char *shared = setting_value_of("GPUSPY_RUN_ID");
+    if (shared && *shared && strlen(shared) < sizeof config.run_id && is_text_printable(shared)) {
         strcpy(config.run_id, shared);
         return;
     }
@@ -157,22 +157,22 @@ static void read_environment(void)
 {
     int saved = errno;
     config.complaint[0] = 0;
-    config.disabled = flag("GPUSPY_DISABLE");
+    config.disabled = read_flag_setting("GPUSPY_DISABLE");
     if (!config.disabled) {
-        config.quiet = flag("GPUSPY_QUIET");
-        config.torch_cpu = flag("GPUSPY_TORCH_CPU");
+        config.quiet = read_flag_setting("GPUSPY_QUIET");
+        config.torch_cpu = read_flag_setting("GPUSPY_TORCH_CPU");
         config.nvml = flag_unless_unset("GPUSPY_NVML");
         config.args = flag_unless_unset("GPUSPY_ARGS");
         config.source = flag_unless_unset("GPUSPY_SOURCE");
         config.min_free = min_free();
-        config.keep = keep();
+        config.keep = read_keep_setting();
         config.keep_deepbind = keep_deepbind();
-        config.stacks = stacks();
+        config.stacks = read_stacks_setting();
         config.native_depth = native_depth();
-        const char *db = value_of("GPUSPY_DB");
+        const char *db = setting_value_of("GPUSPY_DB");
         snprintf(config.db, sizeof config.db, "%s", db && *db ? db : "run.db");
         if (!getcwd(config.cwd, sizeof config.cwd)) strcpy(config.cwd, ".");
-        limit();
+        read_limit_setting();
         run_id();
     }
     errno = saved;

@@ -61,7 +61,7 @@ static bool first_seen(int device)
     return !(atomic_fetch_or(&seen, bit) & bit);
 }
 
-static void define(struct gs_thread *t, int device, bool current)
+static void write_device_definition(struct gs_thread *t, int device, bool current)
 {
     char name[256] = "";
     size_t total = 0;
@@ -103,7 +103,7 @@ int gs_device_resolve(struct gs_thread *t, int device)
     if (device < 0) return GS_DEVICE_NONE;
     if (device < DEVICES && first_seen(device)) {
         /* memory that the process had before is known only from CUDA */
-        define(t, device, current || (gs_attached && ask_current(t) == device));
+        write_device_definition(t, device, current || (gs_attached && ask_current(t) == device));
         gs_device_locate(device);
     }
     return device;

@@ -48,7 +48,7 @@ static bool reserve_memory(void)
 }
 
 /* NULL if no room is left. */
-static struct string *keep(struct gs_mark_text text, uint32_t number)
+static struct string *keep_registered_string(struct gs_mark_text text, uint32_t number)
 {
     const size_t bytes = (sizeof(struct string) + text.bytes + 7) & ~(size_t)7;
     size_t at = atomic_load(&memory_used);
@@ -62,13 +62,13 @@ static struct string *keep(struct gs_mark_text text, uint32_t number)
     return s;
 }
 
-static bool is_ours(const void *handle)
+static bool is_own_handle(const void *handle)
 {
     const uintptr_t base = (uintptr_t)atomic_load(&memory), at = (uintptr_t)handle;
     return at >= base && at - base < MEMORY_BYTES && base;
 }
 
-static struct gs_mark_text text_of(const struct string *s)
+static struct gs_mark_text registered_text_of(const struct string *s)
 {
     return (struct gs_mark_text){.at = s->text, .bytes = s->bytes};
 }
@@ -78,7 +78,7 @@ static const char forgotten; /* the handle of strings for which there was no roo
 
 static const void *register_string(struct gs_mark_text text)
 {
-    const struct string *s = keep(text, 0);
+    const struct string *s = keep_registered_string(text, 0);
     return s ? (const void *)s : &forgotten;
 }
 
@@ -99,13 +99,13 @@ static const void *create_domain(struct gs_mark_text name)
     struct string *new = NULL;
     for (uint32_t i = 1; i < OTHERS; i++) {
         struct string *known = atomic_load(&domains[i]);
-        if (!known && !new) new = keep(name, i);
+        if (!known && !new) new = keep_registered_string(name, i);
         if (!known && !new) break;
         if (!known) {
             new->number = i;
             if (atomic_compare_exchange_strong(&domains[i], &known, new)) return new;
         }
-        if (gs_mark_same(text_of(known), name)) return known;
+        if (gs_mark_same(registered_text_of(known), name)) return known;
     }
     return &domains[OTHERS];
 }
@@ -118,7 +118,7 @@ struct domain {
 static struct domain domain_of(const void *handle)
 {
     const struct string *s = handle;
-    if (is_ours(handle) && s->number) return (struct domain){s->number, text_of(s)};
+    if (is_own_handle(handle) && s->number) return (struct domain){s->number, registered_text_of(s)};
     if (handle == &domains[OTHERS]) return (struct domain){OTHERS, gs_mark_text(others_text, SIZE_MAX)};
     return (struct domain){0, gs_mark_text(NULL, 0)};
 }
@@ -134,21 +134,21 @@ static struct gs_mark_text message_of(const struct nvtx_abi_attributes *a)
     case NVTX_ABI_WIDE: return gs_mark_wide(a->message.wide);
     case NVTX_ABI_REGISTERED:
         if (registered == &forgotten) return gs_mark_text(forgotten_text, SIZE_MAX);
-        return is_ours(registered) ? text_of(registered) : gs_mark_text(NULL, 0);
+        return is_own_handle(registered) ? registered_text_of(registered) : gs_mark_text(NULL, 0);
     default: return gs_mark_text(NULL, 0);
     }
 }
 
-static void mark(uint8_t kind, uint64_t id, struct gs_mark_text domain, struct gs_mark_text name)
+static void record_mark(uint8_t kind, uint64_t id, struct gs_mark_text domain, struct gs_mark_text name)
 {
     struct gs_thread *t = gs_enter_mark();
     gs_record_mark_text(t, kind, id, domain, name);
     gs_leave_mark(t);
 }
 
-static void moment(const void *domain, struct gs_mark_text name)
+static void record_moment(const void *domain, struct gs_mark_text name)
 {
-    mark(GS_MARK_MOMENT, 0, domain_of(domain).name, name);
+    record_mark(GS_MARK_MOMENT, 0, domain_of(domain).name, name);
 }
 
 static uint64_t next_id(void)
@@ -164,54 +164,54 @@ static bool is_early(void)
            atomic_load(&gs_session_state) == GS_SESSION_NOT_YET && gs_session_is_enabled();
 }
 
-static void end_range(uint64_t id)
+static void record_range_end(uint64_t id)
 {
-    mark(GS_MARK_END, id, gs_mark_text(NULL, 0), gs_mark_text(NULL, 0));
+    record_mark(GS_MARK_END, id, gs_mark_text(NULL, 0), gs_mark_text(NULL, 0));
 }
 
-static uint64_t start(const void *domain, struct gs_mark_text name)
+static uint64_t start_range(const void *domain, struct gs_mark_text name)
 {
     const struct domain d = domain_of(domain);
     const uint64_t id = next_id();
     const struct gs_mark_early range = {.level = id, .id = id, .domain_name = d.name};
-    if (!is_early() || !gs_mark_early_add(&range, name)) mark(GS_MARK_START, id, d.name, name);
+    if (!is_early() || !gs_mark_early_add(&range, name)) record_mark(GS_MARK_START, id, d.name, name);
     return id;
 }
 
-static void finish(uint64_t id)
+static void finish_range(uint64_t id)
 {
     uint64_t early;
-    if (id && (!gs_mark_early_end(&(struct gs_mark_early){.level = id}, &early) || early)) end_range(id);
+    if (id && (!gs_mark_early_end(&(struct gs_mark_early){.level = id}, &early) || early)) record_range_end(id);
 }
 
-static struct gs_mark_early nested(struct domain d, uint16_t level)
+static struct gs_mark_early nested_range(struct domain d, uint16_t level)
 {
     return (struct gs_mark_early){.owner = levels, .domain = d.number, .level = level, .domain_name = d.name};
 }
 
-static int push(const void *domain, struct gs_mark_text name)
+static int push_range(const void *domain, struct gs_mark_text name)
 {
     const struct domain d = domain_of(domain);
     const uint16_t level = levels[d.number]++;
-    struct gs_mark_early range = nested(d, level);
+    struct gs_mark_early range = nested_range(d, level);
     uint64_t ignored;
     gs_mark_early_end(&range, &ignored); /* of a thread that has ended and had its levels at the same address */
     if (is_early()) range.id = next_id();
-    if (!range.id || !gs_mark_early_add(&range, name)) mark(GS_MARK_PUSH, level, d.name, name);
+    if (!range.id || !gs_mark_early_add(&range, name)) record_mark(GS_MARK_PUSH, level, d.name, name);
     return NVTX_ABI_NO_TRACKING;
 }
 
-static int pop(const void *domain)
+static int pop_range(const void *domain)
 {
     const struct domain d = domain_of(domain);
     if (!levels[d.number]) return NVTX_ABI_NO_TRACKING; /* nothing was pushed */
     const uint16_t level = --levels[d.number];
-    const struct gs_mark_early range = nested(d, level);
+    const struct gs_mark_early range = nested_range(d, level);
     uint64_t early;
     if (!gs_mark_early_end(&range, &early))
-        mark(GS_MARK_POP, level, d.name, gs_mark_text(NULL, 0));
+        record_mark(GS_MARK_POP, level, d.name, gs_mark_text(NULL, 0));
     else if (early)
-        end_range(early);
+        record_range_end(early);
     return NVTX_ABI_NO_TRACKING;
 }
 
@@ -222,68 +222,68 @@ typedef const struct nvtx_abi_attributes attributes;
 
 static void do_MarkEx(attributes *a)
 {
-    moment(NULL, message_of(a));
+    record_moment(NULL, message_of(a));
 }
 static void do_MarkA(const char *text)
 {
-    moment(NULL, TEXT(text));
+    record_moment(NULL, TEXT(text));
 }
 static void do_MarkW(const wchar_t *text)
 {
-    moment(NULL, gs_mark_wide(text));
+    record_moment(NULL, gs_mark_wide(text));
 }
 static uint64_t do_RangeStartEx(attributes *a)
 {
-    return start(NULL, message_of(a));
+    return start_range(NULL, message_of(a));
 }
 static uint64_t do_RangeStartA(const char *text)
 {
-    return start(NULL, TEXT(text));
+    return start_range(NULL, TEXT(text));
 }
 static uint64_t do_RangeStartW(const wchar_t *text)
 {
-    return start(NULL, gs_mark_wide(text));
+    return start_range(NULL, gs_mark_wide(text));
 }
 static void do_RangeEnd(uint64_t id)
 {
-    finish(id);
+    finish_range(id);
 }
 static int do_RangePushEx(attributes *a)
 {
-    return push(NULL, message_of(a));
+    return push_range(NULL, message_of(a));
 }
 static int do_RangePushA(const char *text)
 {
-    return push(NULL, TEXT(text));
+    return push_range(NULL, TEXT(text));
 }
 static int do_RangePushW(const wchar_t *text)
 {
-    return push(NULL, gs_mark_wide(text));
+    return push_range(NULL, gs_mark_wide(text));
 }
 static int do_RangePop(void)
 {
-    return pop(NULL);
+    return pop_range(NULL);
 }
 
 static void do_DomainMarkEx(const void *d, attributes *a)
 {
-    moment(d, message_of(a));
+    record_moment(d, message_of(a));
 }
 static uint64_t do_DomainRangeStartEx(const void *d, attributes *a)
 {
-    return start(d, message_of(a));
+    return start_range(d, message_of(a));
 }
 static void do_DomainRangeEnd(const void *d, uint64_t id)
 {
-    finish(id);
+    finish_range(id);
 }
 static int do_DomainRangePushEx(const void *d, attributes *a)
 {
-    return push(d, message_of(a));
+    return push_range(d, message_of(a));
 }
 static int do_DomainRangePop(const void *d)
 {
-    return pop(d);
+    return pop_range(d);
 }
 static const void *do_DomainRegisterStringA(const void *d, const char *s)
 {
@@ -323,7 +323,8 @@ struct function {
 static const struct function core[] = {NVTX_ABI_CORE(FUNCTION)};
 static const struct function core2[] = {NVTX_ABI_CORE2(FUNCTION)};
 
-static bool fill(const struct nvtx_abi_callbacks *callbacks, int module, const struct function *functions, size_t n)
+static bool fill_callbacks(const struct nvtx_abi_callbacks *callbacks, int module, const struct function *functions,
+                           size_t n)
 {
     nvtx_abi_function **table = NULL;
     unsigned int size = 0;
@@ -343,8 +344,8 @@ int InitializeInjectionNvtx2(nvtx_abi_lookup lookup)
     if (lookup && gs_session_is_enabled() && preloaded_self() && reserve_memory())
         callbacks = lookup(NVTX_ABI_TABLE_CALLBACKS);
     bool done = callbacks && callbacks->struct_size >= sizeof *callbacks &&
-                fill(callbacks, NVTX_ABI_MODULE_CORE, core, sizeof core / sizeof *core) &&
-                fill(callbacks, NVTX_ABI_MODULE_CORE2, core2, sizeof core2 / sizeof *core2);
+                fill_callbacks(callbacks, NVTX_ABI_MODULE_CORE, core, sizeof core / sizeof *core) &&
+                fill_callbacks(callbacks, NVTX_ABI_MODULE_CORE2, core2, sizeof core2 / sizeof *core2);
     errno = saved;
     return done;
 }

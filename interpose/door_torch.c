@@ -48,8 +48,8 @@ static void *real_c10(const char *symbol, _Atomic(void *) *cache)
         (type) real_c10(symbol, &cache); \
     })
 
-static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allocated, int64_t reserved,
-                  bool has_totals, device_register device)
+static void record_usage(const void *caller, void *pointer, int64_t bytes, int64_t allocated, int64_t reserved,
+                         bool has_totals, device_register device)
 {
     const int type = device_type(device);
     const bool cpu = type == DEVICE_CPU;
@@ -77,8 +77,8 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
     gs_leave(t);
 }
 
-static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, int64_t reserved,
-                          device_register device)
+static void record_out_of_memory(const void *caller, int64_t bytes, int64_t allocated, int64_t reserved,
+                                 device_register device)
 {
     if (device_type(device) != DEVICE_CUDA) return;
     struct gs_thread *t = gs_enter(GS_API_TORCH_OOM, caller);
@@ -104,7 +104,7 @@ static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, 
     {                                                                                                              \
         void (*real)(void *, int64_t, int64_t, int64_t, device_register) =                                         \
             REAL(void (*)(void *, int64_t, int64_t, int64_t, device_register), #symbol);                           \
-        usage(__builtin_return_address(0), pointer, bytes, allocated, reserved, true, device);                     \
+        record_usage(__builtin_return_address(0), pointer, bytes, allocated, reserved, true, device);              \
         if (real) real(pointer, bytes, allocated, reserved, device);                                               \
     }
 USAGE_WITH_TOTALS(_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE)
@@ -116,7 +116,7 @@ USAGE_WITH_TOTALS(_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE)
     {                                                                                               \
         void (*real)(int64_t, int64_t, int64_t, device_register) =                                  \
             REAL(void (*)(int64_t, int64_t, int64_t, device_register), #symbol);                    \
-        out_of_memory(__builtin_return_address(0), bytes, allocated, reserved, device);             \
+        record_out_of_memory(__builtin_return_address(0), bytes, allocated, reserved, device);      \
         if (real) real(bytes, allocated, reserved, device);                                         \
     }
 OUT_OF_MEMORY(_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE)
@@ -127,7 +127,7 @@ void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t 
 {
     void (*real)(void *, int64_t, device_register) =
         REAL(void (*)(void *, int64_t, device_register), "_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE");
-    usage(__builtin_return_address(0), pointer, bytes, 0, 0, false, device);
+    record_usage(__builtin_return_address(0), pointer, bytes, 0, 0, false, device);
     if (real) real(pointer, bytes, device);
 }
 

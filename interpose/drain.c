@@ -66,7 +66,7 @@ static struct {
     _Atomic uint64_t progress; /* increases while work is done */
 } drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void fail(void)
+static void fail_drain(void)
 {
     pthread_cond_broadcast(&drain.flushed);
     struct gs_spool_header *h = drain.spool->header;
@@ -82,10 +82,10 @@ static void fail(void)
     gs_deactivate("recording stopped here: %s", gs_store_error(drain.store));
 }
 
-static bool commit(void)
+static bool commit_store(void)
 {
     if (gs_store_commit(drain.store, drain.reader) != 0) {
-        fail();
+        fail_drain();
         return false;
     }
     gs_reader_release(drain.reader);
@@ -94,13 +94,13 @@ static bool commit(void)
 }
 
 /* After a commit: removes some of the old rows if the recording has reached its bound. */
-static bool trim(void)
+static bool trim_store(void)
 {
     const enum gs_trim rc = gs_store_trim(drain.store);
     drain.trimming = rc == GS_TRIM_MORE;
     drain.read_too_long = drain.read_too_long || rc == GS_TRIM_READ;
     drain.bound_reached = drain.bound_reached || rc == GS_TRIM_FULL || rc == GS_TRIM_READ;
-    if (rc == GS_TRIM_FAILED) fail();
+    if (rc == GS_TRIM_FAILED) fail_drain();
     return rc != GS_TRIM_FAILED;
 }
 
@@ -114,7 +114,7 @@ static bool commit_is_due(void)
 }
 
 /* Counts events for which there was no room. */
-static void lose(const struct gs_rec *rec)
+static void lose_record(const struct gs_rec *rec)
 {
     struct gs_spool_header *h = drain.spool->header;
     uint64_t none = 0;
@@ -130,19 +130,19 @@ static int read_batch(void)
     const struct gs_rec *rec;
     while (n < BATCH && (rec = gs_reader_next(drain.reader, &thread))) {
         if (drain.bound_reached && !gs_record_is_definition(rec)) {
-            lose(rec);
+            lose_record(rec);
         } else if (gs_store_add(drain.store, thread, rec) != 0) {
-            fail();
+            fail_drain();
             return -1;
         }
         n++;
     }
     atomic_fetch_add(&drain.progress, 1);
-    if (commit_is_due() && (!commit() || !trim())) return -1;
+    if (commit_is_due() && (!commit_store() || !trim_store())) return -1;
     return n;
 }
 
-static void bury(uint64_t now_ns)
+static void bury_threads(uint64_t now_ns)
 {
     if (gs_reader_fill(drain.reader) < BURY_FILL || now_ns - drain.buried_ns < BURY_NS) return;
     drain.buried_ns = now_ns;
@@ -157,10 +157,10 @@ static bool holds_back(void)
 }
 
 /* Reads everything that is available. Returns the number of records, -1 on failure. */
-static int read_all(bool final)
+static int read_spool(bool final)
 {
     int total = 0, n;
-    bury(gs_now());
+    bury_threads(gs_now());
     gs_reader_poll(drain.reader, gs_now(), final);
     if (!final && holds_back()) return 0;
     while ((n = read_batch()) > 0) {
@@ -195,12 +195,12 @@ static void write_torch_version(void)
     write_fact("torch_version", version);
 }
 
-static const char *unit_of(uint64_t bytes)
+static const char *summary_unit(uint64_t bytes)
 {
     return bytes >> 30 ? "GiB" : "MiB";
 }
 
-static double in_units(uint64_t bytes)
+static double bytes_in_units(uint64_t bytes)
 {
     return (double)bytes / (bytes >> 30 ? 0x1p30 : 0x1p20);
 }
@@ -215,27 +215,27 @@ static void report_bound(void)
             "recording stopped here: its disk is nearly full (GPUSPY_MIN_FREE), and no old event can be removed");
     else
         gs_deactivate("recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (%.1f %s)",
-                      in_units(gs_config()->keep), unit_of(gs_config()->keep));
+                      bytes_in_units(gs_config()->keep), summary_unit(gs_config()->keep));
 }
 
-static void finish(void)
+static void finish_store(void)
 {
     struct gs_spool_header *h = drain.spool->header;
     write_torch_version();
     gs_spool_end(drain.spool, gs_now());
-    if (read_all(true) < 0 || !commit()) return;
+    if (read_spool(true) < 0 || !commit_store()) return;
     if (drain.bound_reached && !drain.full) report_bound();
     const uint64_t lost = drain.full && !drain.bound_reached ? drain.lost : atomic_load(&h->lost);
     gs_store_exit(drain.store, h);
     if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, lost, lost ? atomic_load(&h->lost_first_ns) : 0,
                         gs_reader_damaged(drain.reader)) != 0) {
-        fail();
+        fail_drain();
         return;
     }
     drain.summary = *gs_store_summary(drain.store);
 }
 
-static void wait_ms(unsigned ms)
+static void sleep_until_woken(unsigned ms)
 {
     const struct timespec until = gs_deadline(CLOCK_MONOTONIC, ms);
     if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
@@ -252,7 +252,7 @@ static unsigned next_wait(unsigned ms, int records)
 /* gpuspy_flush waits for the lock, so everything that its thread recorded before has been read. Locked. */
 static void serve_flush(uint64_t asked)
 {
-    if (asked == drain.flush_done || !commit() || !trim()) return;
+    if (asked == drain.flush_done || !commit_store() || !trim_store()) return;
     drain.flush_done = asked;
     pthread_cond_broadcast(&drain.flushed);
 }
@@ -280,7 +280,7 @@ static bool disk_is_nearly_full(uint64_t *left, uint64_t *floor)
 
 /* Ends the recording if there is no room for more: on its disk, or within GPUSPY_KEEP. A recording that has grown large
  * first stops growing: old rows make room for new ones. */
-static bool is_full(void)
+static bool is_disk_full(void)
 {
     uint64_t left, floor;
     if (drain.bound_reached) {
@@ -297,7 +297,7 @@ static bool is_full(void)
     write_fact("stopped", "disk");
     gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "
                   "(GPUSPY_MIN_FREE)",
-                  in_units(left), unit_of(left), in_units(floor), unit_of(floor));
+                  bytes_in_units(left), summary_unit(left), bytes_in_units(floor), summary_unit(floor));
     return true;
 }
 
@@ -313,27 +313,27 @@ static int drain_until_stopped(void)
     int signal;
     while (!drain.stop && !drain.failed) {
         const uint64_t asked = drain.flush_asked;
-        const int records = read_all(false);
+        const int records = read_spool(false);
         if (records < 0) break;
         write_torch_version();
         serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
-        if (drain.trimming && (!commit() || !trim())) break;
-        if ((drain.full = is_full())) break;
+        if (drain.trimming && (!commit_store() || !trim_store())) break;
+        if ((drain.full = is_disk_full())) break;
         ms = drain.trimming ? WAIT_MIN_MS : next_wait(ms, records);
         if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
-        wait_ms(ms);
+        sleep_until_woken(ms);
     }
     return -1;
 }
 
-static void *run(void *unused)
+static void *run_drain(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-drain");
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread only */
     pthread_mutex_lock(&drain.lock);
     const int ended_by = drain_until_stopped();
-    if (!drain.failed) finish();
+    if (!drain.failed) finish_store();
     atomic_store(&drain.spool->drain_alive, 0);
     gs_before_finish();
     close_store();
@@ -367,7 +367,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);
     atomic_store(&drain.running, true); /* without the lock: a fork handler that waits for this thread may hold it */
-    int failed = gs_start_thread(&drain.thread, STACK_BYTES, run, NULL);
+    int failed = gs_start_thread(&drain.thread, STACK_BYTES, run_drain, NULL);
     if (!failed) return 0;
     atomic_store(&drain.running, false);
     atomic_store(&spool->drain_alive, 0);
@@ -399,7 +399,7 @@ int gpuspy_flush(void)
 }
 
 /* Waits for the thread as long as it makes progress. */
-static bool join(void)
+static bool join_drain(void)
 {
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
@@ -417,7 +417,7 @@ bool gs_drain_stop(struct gs_summary *summary)
     drain.stop = true;
     pthread_cond_signal(&drain.wake);
     pthread_mutex_unlock(&drain.lock);
-    if (!join()) {
+    if (!join_drain()) {
         gs_deactivate("the database is incomplete; gpuspy report completes it");
         return false;
     }

@@ -67,7 +67,7 @@ void gs_fork_go_on(void)
 
 /* Runs last. Another thread's first CUDA call may be starting the session now, and that thread may wait for a lock that
  * another handler holds. */
-static void before(void)
+static void before_fork(void)
 {
     if (!gs_session_is_enabled()) return;
     gs_fork_rest(REST_IN_HANDLER_MS);
@@ -128,5 +128,6 @@ GS_UNCHECKED void gs_fork_load(void)
     static atomic_flag registered = ATOMIC_FLAG_INIT;
     gs_register_atfork *real = (gs_register_atfork *)gs_libc_function("__register_atfork");
     /* whether this process is recorded is decided later: a sanitizer may be just starting up */
-    if (real && !atomic_flag_test_and_set(&registered)) real(before, after_in_parent, after_in_child, &__dso_handle);
+    if (real && !atomic_flag_test_and_set(&registered))
+        real(before_fork, after_in_parent, after_in_child, &__dso_handle);
 }

@@ -33,7 +33,7 @@ void gs_record_graph_memory(struct gs_thread *t, int device)
 
 /* --- pools ----------------------------------------------------------------------------------- */
 
-static uint64_t pool_of(CUresult (*get)(CUmemoryPool *, CUdevice), int device)
+static uint64_t graph_pool_of(CUresult (*get)(CUmemoryPool *, CUdevice), int device)
 {
     CUmemoryPool pool;
     if (!get || device < 0 || get(&pool, device) != CUDA_SUCCESS) return 0;
@@ -45,10 +45,10 @@ void gs_record_pool_now(struct gs_thread *t, uint64_t pool)
     if (!t) return;
     const int saved = errno;
     int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    const uint64_t current = pool_of(real_cuDeviceGetMemPool(), on);
+    const uint64_t current = graph_pool_of(real_cuDeviceGetMemPool(), on);
     if (!pool) pool = current;
     /* CUDA does not report the device of a pool, unless it is the device's default or current pool */
-    if (pool != current && pool != pool_of(real_cuDeviceGetDefaultMemPool(), on)) on = GS_DEVICE_NONE;
+    if (pool != current && pool != graph_pool_of(real_cuDeviceGetDefaultMemPool(), on)) on = GS_DEVICE_NONE;
     CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();
     uint64_t used = 0, reserved = 0;
     CUmemoryPool asked = (CUmemoryPool)(uintptr_t)pool;

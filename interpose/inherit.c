@@ -14,7 +14,7 @@ struct text {
     bool cut;
 };
 
-static void add(struct text *t, const char *from, size_t len)
+static void add_inherited_text(struct text *t, const char *from, size_t len)
 {
     if (len >= sizeof t->at - t->used) {
         t->cut = true;
@@ -26,18 +26,18 @@ static void add(struct text *t, const char *from, size_t len)
 }
 
 /* A % in a folder's name is not a placeholder. */
-static void add_folder(struct text *t, const char *folder)
+static void add_preload_folder(struct text *t, const char *folder)
 {
-    for (const char *c = folder; *c; c++) add(t, "%%", *c == '%'), add(t, c, 1);
-    add(t, "/", 1);
+    for (const char *c = folder; *c; c++) add_inherited_text(t, "%%", *c == '%'), add_inherited_text(t, c, 1);
+    add_inherited_text(t, "/", 1);
 }
 
 static void inherit_database(const struct gs_config *config)
 {
     struct text t = {.used = 0};
     if (config->db[0] == '/' || config->cwd[0] != '/') return;
-    add_folder(&t, config->cwd);
-    add(&t, config->db, strlen(config->db));
+    add_preload_folder(&t, config->cwd);
+    add_inherited_text(&t, config->db, strlen(config->db));
     if (!t.cut) setenv("GPUSPY_DB", t.at, 1);
 }
 
@@ -53,11 +53,11 @@ static void inherit_preload(const struct gs_config *config)
     while (*preload) {
         const size_t len = strcspn(preload, ": ");
         if (strlen(own.dli_fname) == len && !strncmp(preload, own.dli_fname, len) && memchr(preload, '/', len)) {
-            add(&t, config->cwd, strlen(config->cwd));
-            add(&t, "/", 1);
+            add_inherited_text(&t, config->cwd, strlen(config->cwd));
+            add_inherited_text(&t, "/", 1);
             found = true;
         }
-        add(&t, preload, len + (preload[len] != 0));
+        add_inherited_text(&t, preload, len + (preload[len] != 0));
         preload += len + (preload[len] != 0);
     }
     if (found && !t.cut) setenv("LD_PRELOAD", t.at, 1);

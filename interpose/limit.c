@@ -50,7 +50,7 @@ static int current_device(void)
     return get && get(&device) == CUDA_SUCCESS ? device : GS_DEVICE_NONE;
 }
 
-static bool ask(size_t *free_bytes, size_t *total)
+static bool ask_device_memory(size_t *free_bytes, size_t *total)
 {
     CUresult (*get)(size_t *, size_t *) = real_cuMemGetInfo_v2();
     return get && get(free_bytes, total) == CUDA_SUCCESS;
@@ -72,7 +72,7 @@ static bool ask_elsewhere(int device, size_t *free_bytes, size_t *total)
     if (retain(&context, device) != CUDA_SUCCESS) return false;
     bool known = push(context) == CUDA_SUCCESS;
     if (known) {
-        known = ask(free_bytes, total);
+        known = ask_device_memory(free_bytes, total);
         pop(&popped);
     }
     release(device);
@@ -89,12 +89,13 @@ static uint64_t held_by_others(int device)
 }
 
 /* False: the device has no cap, has an invalid one, or cannot be queried. */
-static bool measure(int device, struct held *h)
+static bool measure_held(int device, struct held *h)
 {
     size_t free_bytes, total;
     const bool here = device == current_device();
     h->cap = gs_limit_of(device);
-    if (!h->cap || !(here ? ask(&free_bytes, &total) : ask_elsewhere(device, &free_bytes, &total))) return false;
+    if (!h->cap || !(here ? ask_device_memory(&free_bytes, &total) : ask_elsewhere(device, &free_bytes, &total)))
+        return false;
     if (h->cap >= total || free_bytes > total) return false;
     const uint64_t theirs = held_by_others(device);
     h->total = total;
@@ -115,7 +116,7 @@ void gs_limit_view(int device, uint64_t *free_bytes, uint64_t *total_bytes)
     struct held h;
     const int saved = errno;
     if (device == GS_DEVICE_CURRENT) device = current_device();
-    if (free_bytes && measure(device, &h)) {
+    if (free_bytes && measure_held(device, &h)) {
         *free_bytes = capped_free(&h);
         *total_bytes = h.cap;
     } else if (!free_bytes) {
@@ -194,7 +195,7 @@ static uint64_t slack_of(int device, bool trim, uint64_t *held)
     return sum;
 }
 
-static uint64_t slack(int device, bool trim)
+static uint64_t limit_slack(int device, bool trim)
 {
     return slack_of(device, trim, NULL);
 }
@@ -214,33 +215,33 @@ static uint64_t at_most(const struct gs_limit_call *c)
     return 0;
 }
 
-static void release(struct gs_limit_call *c)
+static void release_limit_call(struct gs_limit_call *c)
 {
     if (c->reserved) atomic_fetch_sub(&flight[c->device], c->reserved);
     c->reserved = 0;
 }
 
-static bool refuse(struct gs_limit_call *c)
+static bool refuse_limit_call(struct gs_limit_call *c)
 {
-    release(c);
+    release_limit_call(c);
     gs_record_capped(true);
     return c->withheld = true;
 }
 
 /* Allocations that other threads have begun may still fail, or may already be in the device's own sum, for a moment. A
  * call is let through if they are still in progress after that. */
-static bool fits(struct gs_limit_call *c, struct held *h, uint64_t need)
+static bool fits_limit(struct gs_limit_call *c, struct held *h, uint64_t need)
 {
     for (int i = 0; i < TRIES; i++) {
         const uint64_t before = atomic_fetch_add(&flight[c->device], need);
         c->reserved = need;
-        if (!measure(c->device, h)) break;
+        if (!measure_held(c->device, h)) break;
         if (h->used + before + need <= h->cap) return true;
         if (h->used + need > h->cap) {
-            release(c);
+            release_limit_call(c);
             return false;
         }
-        release(c);
+        release_limit_call(c);
         nanosleep(&(struct timespec){.tv_nsec = TRY_NS}, NULL);
     }
     return true;
@@ -253,16 +254,16 @@ static bool refuses_near_cap(struct gs_limit_call *c, struct held *h)
     c->measured = true;
     if (c->kind == GS_LIMIT_POOL) { /* it may be served from memory that its pool already has */
         if (h->used - (unused < h->used ? unused : h->used) + c->bytes <= h->cap) return false;
-        slack(c->device, true);
-        return refuse(c);
+        limit_slack(c->device, true);
+        return refuse_limit_call(c);
     }
     if (unused) {
-        slack(c->device, true);
-        if (!measure(c->device, h)) return false;
+        limit_slack(c->device, true);
+        if (!measure_held(c->device, h)) return false;
     }
     /* a smaller one may share an existing page */
     const uint64_t least = c->kind == GS_LIMIT_ARRAY || c->kind == GS_LIMIT_MIPMAPPED ? 0 : c->bytes;
-    return least >= PAGE && h->used + least > h->cap ? refuse(c) : false;
+    return least >= PAGE && h->used + least > h->cap ? refuse_limit_call(c) : false;
 }
 
 bool gs_limit_refuses(struct gs_limit_call *c, enum gs_limit_kind kind, int device, uint64_t bytes, uint64_t pool,
@@ -275,16 +276,16 @@ bool gs_limit_refuses(struct gs_limit_call *c, enum gs_limit_kind kind, int devi
         (struct gs_limit_call){.kind = (uint8_t)kind, .device = device, .bytes = bytes, .pool = pool, .stream = stream};
     const bool node = kind == GS_LIMIT_POOL && gs_captured(stream); /* of a graph: nothing is allocated now */
     bool refused = false;
-    if (!node && measure(device, &h)) {
+    if (!node && measure_held(device, &h)) {
         c->capped = true;
         const uint64_t need = at_most(c);
-        if (!need || !fits(c, &h, need)) refused = refuses_near_cap(c, &h);
+        if (!need || !fits_limit(c, &h, need)) refused = refuses_near_cap(c, &h);
     }
     errno = saved;
     return refused;
 }
 
-static void undo(const struct gs_limit_call *c, uint64_t address)
+static void undo_allocation(const struct gs_limit_call *c, uint64_t address)
 {
     CUresult (*free_linear)(CUdeviceptr) = real_cuMemFree_v2();
     CUresult (*free_ordered)(CUdeviceptr, CUstream) = real_cuMemFreeAsync();
@@ -306,11 +307,11 @@ static void undo(const struct gs_limit_call *c, uint64_t address)
 
 /* A pool near the cap of a larger device reserves a whole chunk, where a pool of a full device reserves only what it
  * needs: the rest of the chunk does not count, nor do allocations that it served without reserving. */
-static bool over(const struct gs_limit_call *c)
+static bool is_over_limit(const struct gs_limit_call *c)
 {
     struct held h;
     uint64_t now = 0;
-    if (!measure(c->device, &h) || h.used <= h.cap) return false;
+    if (!measure_held(c->device, &h) || h.used <= h.cap) return false;
     if (c->kind != GS_LIMIT_POOL) return true;
     slack_of(c->device, false, &now);
     if (now <= c->pools) return false;
@@ -320,20 +321,20 @@ static bool over(const struct gs_limit_call *c)
 
 /* The call was made and now exceeds the cap: as on a full device, all unused memory is freed first, and what the stream
  * has freed is waited for. */
-static bool stands(const struct gs_limit_call *c, uint64_t address)
+static bool does_allocation_stand(const struct gs_limit_call *c, uint64_t address)
 {
     CUresult (*wait)(CUstream) = real_cuStreamSynchronize();
-    if (!over(c)) return true;
-    slack(c->device, true);
-    if (!over(c)) return true;
+    if (!is_over_limit(c)) return true;
+    limit_slack(c->device, true);
+    if (!is_over_limit(c)) return true;
     if (c->kind == GS_LIMIT_POOL && wait) {
         wait((CUstream)(uintptr_t)c->stream);
-        slack(c->device, true);
-        if (!over(c)) return true;
+        limit_slack(c->device, true);
+        if (!is_over_limit(c)) return true;
     }
-    undo(c, address);
+    undo_allocation(c, address);
     if (c->kind == GS_LIMIT_POOL && wait) wait((CUstream)(uintptr_t)c->stream);
-    slack(c->device, true);
+    limit_slack(c->device, true);
     return false;
 }
 
@@ -341,8 +342,8 @@ int gs_limit_end(struct gs_limit_call *c, int result, uint64_t address)
 {
     if (!c->capped || c->withheld) return result;
     const int saved = errno;
-    const bool undone = c->measured && result == CUDA_SUCCESS && address && !stands(c, address);
-    release(c);
+    const bool undone = c->measured && result == CUDA_SUCCESS && address && !does_allocation_stand(c, address);
+    release_limit_call(c);
     gs_record_capped(undone);
     errno = saved;
     return undone ? CUDA_ERROR_OUT_OF_MEMORY : result;

@@ -56,7 +56,7 @@ bool gs_size_read(const char *text, uint64_t *bytes)
     return read_size(&text, bytes) && !*text;
 }
 
-static bool read_entry(const char **at, uint64_t *everywhere, uint64_t *each)
+static bool read_limit_entry(const char **at, uint64_t *everywhere, uint64_t *each)
 {
     const char *p = *at;
     uint64_t *to = everywhere;
@@ -78,7 +78,7 @@ bool gs_limit_read(const char *value)
     uint64_t everywhere = 0, each[DEVICES] = {0};
     const char *p = value;
     for (bool more = true; more; p += more) {
-        if (!read_entry(&p, &everywhere, each)) return false;
+        if (!read_limit_entry(&p, &everywhere, each)) return false;
         more = *p == ',';
     }
     all = everywhere;

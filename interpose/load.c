@@ -17,7 +17,7 @@
 
 #define START_MS 5000 /* longer than any start takes */
 
-static void __attribute__((constructor)) load(void)
+static void __attribute__((constructor)) load_recorder(void)
 {
     int saved = errno;
     gs_stderr_load();
@@ -39,7 +39,7 @@ static void __attribute__((constructor)) load(void)
     errno = saved;
 }
 
-static void __attribute__((destructor)) unload(void)
+static void __attribute__((destructor)) unload_recorder(void)
 {
     int saved = errno, cancel;
     gs_resolve_end();

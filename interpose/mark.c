@@ -17,7 +17,7 @@ struct gs_mark_text gs_mark_text(const char *text, size_t most)
     return (struct gs_mark_text){.at = text, .bytes = n};
 }
 
-static uint32_t valid(wchar_t c)
+static uint32_t valid_character(wchar_t c)
 {
     const uint32_t code = (uint32_t)c;
     return code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? REPLACEMENT : code;
@@ -32,7 +32,7 @@ struct gs_mark_text gs_mark_wide(const wchar_t *text)
 {
     struct gs_mark_text t = {.at = text, .wide = true};
     for (; text && *text; text++) {
-        const size_t more = utf8_bytes(valid(*text));
+        const size_t more = utf8_bytes(valid_character(*text));
         if (t.bytes + more > GS_STRING_MAX) break;
         t.bytes += more;
     }
@@ -46,7 +46,7 @@ struct gs_mark_text gs_mark_cut(struct gs_mark_text text, size_t most)
     size_t n = 0, more;
     if (text.bytes <= most) return text;
     if (text.wide)
-        while (n + (more = utf8_bytes(valid(*wide))) <= most) n += more, wide++;
+        while (n + (more = utf8_bytes(valid_character(*wide))) <= most) n += more, wide++;
     else
         for (n = most; n && (narrow[n] & 0xc0) == 0x80; n--) continue;
     text.bytes = n;
@@ -69,7 +69,7 @@ void gs_mark_copy(char *to, struct gs_mark_text text)
         return;
     }
     const wchar_t *from = text.at;
-    for (char *end = to + text.bytes; to < end; from++) to = put_utf8(to, valid(*from));
+    for (char *end = to + text.bytes; to < end; from++) to = put_utf8(to, valid_character(*from));
 }
 
 bool gs_mark_same(struct gs_mark_text utf8, struct gs_mark_text text)
@@ -80,7 +80,7 @@ bool gs_mark_same(struct gs_mark_text utf8, struct gs_mark_text text)
     const wchar_t *from = text.at;
     for (const char *end = at + utf8.bytes; at < end; from++) {
         char one[4];
-        const size_t n = (size_t)(put_utf8(one, valid(*from)) - one);
+        const size_t n = (size_t)(put_utf8(one, valid_character(*from)) - one);
         if (memcmp(at, one, n) != 0) return false;
         at += n;
     }

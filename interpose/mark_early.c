@@ -26,19 +26,19 @@ static bool is_any(const struct early *e)
            e < early + atomic_load_explicit(&reach, memory_order_relaxed);
 }
 
-static bool take(struct early *e, enum state from, enum state to)
+static bool take_early_slot(struct early *e, enum state from, enum state to)
 {
     uint32_t expected = from;
     return atomic_compare_exchange_strong(&e->state, &expected, to);
 }
 
-static void give_back(struct early *e)
+static void give_back_early_slot(struct early *e)
 {
     atomic_store(&e->state, FREE);
     atomic_fetch_sub(&used, 1);
 }
 
-static uint64_t key_of(const struct gs_mark_early *r)
+static uint64_t early_mark_key(const struct gs_mark_early *r)
 {
     return ((uintptr_t)r->owner + r->domain) * 0x9e3779b97f4a7c15u ^ r->level;
 }
@@ -46,7 +46,7 @@ static uint64_t key_of(const struct gs_mark_early *r)
 static bool is_of(struct early *e, const struct gs_mark_early *r)
 {
     const struct gs_mark_early *its = &e->range;
-    return atomic_load_explicit(&e->key, memory_order_relaxed) == key_of(r) && its->owner == r->owner &&
+    return atomic_load_explicit(&e->key, memory_order_relaxed) == early_mark_key(r) && its->owner == r->owner &&
            its->domain == r->domain && its->level == r->level;
 }
 
@@ -55,7 +55,7 @@ bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text na
     struct early *e = early;
     if (atomic_load(&gs_session_live)) return false;
     atomic_fetch_add(&used, 1);
-    while (e < early + ROOM && !take(e, FREE, CLAIMED)) e++;
+    while (e < early + ROOM && !take_early_slot(e, FREE, CLAIMED)) e++;
     if (e == early + ROOM) {
         atomic_fetch_sub(&used, 1);
         return true;
@@ -63,7 +63,7 @@ bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text na
     uint32_t n = atomic_load(&reach);
     while (n <= e - early && !atomic_compare_exchange_weak(&reach, &n, (uint32_t)(e - early) + 1)) continue;
     e->range = *range;
-    atomic_store_explicit(&e->key, key_of(range), memory_order_relaxed);
+    atomic_store_explicit(&e->key, early_mark_key(range), memory_order_relaxed);
     atomic_store(&e->session, 0);
     atomic_store(&e->ended, false);
     name = gs_mark_cut(name, NAME);
@@ -71,12 +71,12 @@ bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text na
     gs_mark_copy(e->name, name);
     atomic_store(&e->state, OPEN);
     /* the recording began meanwhile and may have missed this entry */
-    if (!atomic_load(&gs_session_live) || !take(e, OPEN, CLAIMED)) return true;
+    if (!atomic_load(&gs_session_live) || !take_early_slot(e, OPEN, CLAIMED)) return true;
     const bool recorded = atomic_load(&e->session) != 0;
     if (recorded)
         atomic_store(&e->state, OPEN);
     else
-        give_back(e);
+        give_back_early_slot(e);
     return recorded;
 }
 
@@ -88,11 +88,11 @@ bool gs_mark_early_end(const struct gs_mark_early *range, uint64_t *id)
         if ((state != OPEN && state != WRITING) || !is_of(e, range)) continue;
         /* while its start is being written, its writer also writes its end */
         atomic_store(&e->ended, true);
-        if (!take(e, OPEN, CLAIMED)) return true;
+        if (!take_early_slot(e, OPEN, CLAIMED)) return true;
         const uint32_t live =
             atomic_load(&gs_session_live); /* read only now: the start may have been written meanwhile */
         if (live && atomic_load(&e->session) == live) *id = e->range.id;
-        give_back(e);
+        give_back_early_slot(e);
         return true;
     }
     return false;
@@ -102,13 +102,13 @@ void gs_mark_early_write(struct gs_thread *t)
 {
     const uint32_t live = atomic_load(&gs_session_live);
     for (struct early *e = early; is_any(e); e++) {
-        if (atomic_load(&e->session) == live || !take(e, OPEN, WRITING)) continue;
+        if (atomic_load(&e->session) == live || !take_early_slot(e, OPEN, WRITING)) continue;
         atomic_store(&e->session, live);
         gs_record_mark_text(t, GS_MARK_START, e->range.id, e->range.domain_name,
                             (struct gs_mark_text){.at = e->name, .bytes = e->name_bytes});
         atomic_store(&e->state, OPEN);
-        if (!atomic_load(&e->ended) || !take(e, OPEN, CLAIMED)) continue;
+        if (!atomic_load(&e->ended) || !take_early_slot(e, OPEN, CLAIMED)) continue;
         gs_record_mark_text(t, GS_MARK_END, e->range.id, gs_mark_text(NULL, 0), gs_mark_text(NULL, 0));
-        give_back(e);
+        give_back_early_slot(e);
     }
 }

@@ -102,7 +102,7 @@ static const struct {
     LIST(2, "nvmlDeviceGetMPSComputeRunningProcesses"),
 };
 
-static bool find_functions(void *library)
+static bool find_nvml_functions(void *library)
 {
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = NULL;
@@ -116,7 +116,7 @@ static bool find_functions(void *library)
 static void open_library(void)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-    const bool found = library && find_functions(library);
+    const bool found = library && find_nvml_functions(library);
     pthread_mutex_lock(&nvml.lock);
     nvml.state = found && call.init() == NVML_ABI_SUCCESS ? OPEN : OFF;
     nvml.listed_whole = nvml_abi_ids_are_ours();
@@ -150,7 +150,7 @@ static void add_holder(struct holders *h, const struct nvml_abi_process *p)
         h->at[i].bytes = p->bytes;
 }
 
-static void read_list(struct holders *h, list_function *list, nvml_abi_device device)
+static void read_holder_list(struct holders *h, list_function *list, nvml_abi_device device)
 {
     static uint8_t room[PROCESSES * NVML_ABI_PROCESS_MOST] __attribute__((aligned(8)));
     unsigned int n = PROCESSES;
@@ -171,12 +171,12 @@ static void read_lists(struct holders *h, nvml_abi_device device)
     h->known = call.list[0] != NULL;
     for (size_t i = 0; i < sizeof call.list / sizeof *call.list; i++) {
         const bool known = h->known;
-        if (call.list[i]) read_list(h, call.list[i], device);
+        if (call.list[i]) read_holder_list(h, call.list[i], device);
         if (i > 0) h->known = known; /* a driver without graphics or MPS: no such processes */
     }
 }
 
-static void name_of(uint32_t pid, char *name, size_t size)
+static void process_name_of(uint32_t pid, char *name, size_t size)
 {
     name[0] = 0;
     const bool named = call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0];
@@ -203,7 +203,7 @@ static int find_self(const struct holders *h)
     return !nvml.listed_whole && h->n == 1 ? 0 : -1;
 }
 
-static void judge(const struct holders *h, struct gs_rec_device_sample *r, char *name, size_t size)
+static void judge_holders(const struct holders *h, struct gs_rec_device_sample *r, char *name, size_t size)
 {
     const int self = find_self(h);
     uint32_t largest = 0;
@@ -220,12 +220,12 @@ static void judge(const struct holders *h, struct gs_rec_device_sample *r, char 
         if (h->at[i].bytes >= most) most = h->at[i].bytes, largest = h->at[i].pid;
     }
     r->other_pid = largest;
-    if (largest) name_of(largest, name, size);
+    if (largest) process_name_of(largest, name, size);
 }
 
 /* --- a sample ---------------------------------------------------------------------------------- */
 
-static void write_sample(const struct gs_rec_device_sample *sample, const char *name)
+static void write_nvml_sample(const struct gs_rec_device_sample *sample, const char *name)
 {
     const size_t len = strnlen(name, 255);
     const uint16_t bytes = (uint16_t)((sizeof *sample + len + 7) & ~(size_t)7);
@@ -307,13 +307,13 @@ static void sample_device(int device)
     }
     if (call.temperature && call.temperature(handle, NVML_ABI_TEMPERATURE_GPU, &degrees) == NVML_ABI_SUCCESS)
         r.temperature = (uint8_t)(degrees < UINT8_MAX ? degrees + 1 : 0);
-    judge(&holders, &r, name, sizeof name);
+    judge_holders(&holders, &r, name, sizeof name);
     if (gs_limited()) see_capped(device, &r, name);
-    write_sample(&r, name);
+    write_nvml_sample(&r, name);
 }
 
 /* Locked. */
-static void sample(void)
+static void sample_devices(void)
 {
     const uint64_t began = gs_now();
     atomic_store(&nvml.due, false);
@@ -344,18 +344,18 @@ static void wait_for_work(void)
     while (sem_timedwait(&nvml.wake, &until) && errno == EINTR) continue;
 }
 
-static int pass(struct dl_phdr_info *info, size_t size, void *unused)
+static int scan_objects(struct dl_phdr_info *info, size_t size, void *unused)
 {
     return 1;
 }
 
-static void *run(void *unused)
+static void *run_nvml(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-nvml");
     inside = true;
     gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes and releases the loader's lock … */
     /* … and the lock of its list: a callback that calls CUDA holds it, and may wait for the first sample */
-    dl_iterate_phdr(pass, NULL);
+    dl_iterate_phdr(scan_objects, NULL);
     atomic_store(&nvml.stage, LOADER_PASSED);
     open_library();
     atomic_store(&nvml.stage, OPENED);
@@ -363,14 +363,14 @@ static void *run(void *unused)
         wait_for_work();
         over = atomic_load(&nvml.over);
         pthread_mutex_lock(&nvml.lock);
-        if (is_sample_due(gs_now())) sample();
+        if (is_sample_due(gs_now())) sample_devices();
         pthread_mutex_unlock(&nvml.lock);
     }
     atomic_store(&nvml.stage, ENDED);
     return NULL;
 }
 
-static bool reaches(enum stage stage, int ms)
+static bool reaches_stage(enum stage stage, int ms)
 {
     const struct timespec step = {.tv_nsec = 1000000};
     for (; atomic_load(&nvml.stage) < stage && ms > 0; ms--) nanosleep(&step, NULL);
@@ -403,14 +403,14 @@ void gs_nvml_ask(int device)
 
 /* The program exits, and its libraries, including NVML, are about to be unloaded: takes the last sample that is due,
  * then no more. A program that fails because memory ran out often exits at once. */
-static void stop(void)
+static void stop_nvml(void)
 {
     if (nvml.pid != getpid() || inside) return; /* a copy of the process that libc does not know of */
     const int saved = errno;
     atomic_store(&nvml.over, true);
     if (atomic_load(&nvml.stage) > STARTED) { /* otherwise it waits for the loader's lock, which this thread may hold */
         sem_post(&nvml.wake);
-        if (!reaches(ENDED, PATIENCE_MS))
+        if (!reaches_stage(ENDED, PATIENCE_MS))
             gs_print_line("NVML has not answered for 1 s; the recording ends without its last sample");
     }
     errno = saved;
@@ -423,17 +423,17 @@ void gs_nvml_begin(struct gs_spool *spool)
     static bool registered;
     pthread_t thread;
     if (!gs_config()->nvml || nvml.state != CLOSED) return;
-    if (!registered) registered = !atexit(stop);
+    if (!registered) registered = !atexit(stop_nvml);
     if (!registered || sem_init(&nvml.wake, 0, 0)) return; /* it could not be stopped in time */
     nvml.spool = spool;
     nvml.pid = getpid();
     atomic_store(&nvml.stage, STARTED);
-    if (gs_start_thread(&thread, STACK_BYTES, run, NULL)) {
+    if (gs_start_thread(&thread, STACK_BYTES, run_nvml, NULL)) {
         atomic_store(&nvml.stage, NO_THREAD);
         return;
     }
     pthread_detach(thread);
-    if (reaches(LOADER_PASSED, LOADER_MS)) reaches(OPENED, PATIENCE_MS);
+    if (reaches_stage(LOADER_PASSED, LOADER_MS)) reaches_stage(OPENED, PATIENCE_MS);
 }
 
 void gs_nvml_end(void)
@@ -446,7 +446,7 @@ void gs_nvml_rest(void)
 {
     if (nvml.pid != getpid() || !gs_nvml_threads()) return;
     gs_nvml_end();
-    if (!reaches(ENDED, PATIENCE_MS)) return; /* it hangs: this process gets no more samples */
+    if (!reaches_stage(ENDED, PATIENCE_MS)) return; /* it hangs: this process gets no more samples */
     pthread_mutex_lock(&nvml.lock);
     nvml.writer = (struct gs_writer){0};
     nvml.next_ns = nvml.soonest_ns = 0;
@@ -469,7 +469,7 @@ void gs_nvml_lock(void)
 {
     if (inside) return; /* NVML starts a program of its own (nvidia-modprobe) */
     /* A child would keep the loader's locks, which NVML's thread holds while it opens the library */
-    if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches(OPENED, PATIENCE_MS);
+    if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches_stage(OPENED, PATIENCE_MS);
     const struct timespec until = gs_deadline(CLOCK_REALTIME, nvml.slow ? 0 : PATIENCE_MS);
     locked = !pthread_mutex_timedlock(&nvml.lock, &until);
     nvml.slow = !locked;

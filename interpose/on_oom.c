@@ -93,7 +93,7 @@ static bool find_in_path(char *program, size_t size)
 }
 
 /* Where a build, `make install`, the wheel and the packages place it. */
-static bool find_program(char *program, size_t size)
+static bool find_shell(char *program, size_t size)
 {
     static const char *const places[] = {"gpuspy", "../bin/gpuspy", "../../bin/gpuspy"};
     const char *slash = strrchr(on_oom.library, '/');
@@ -145,7 +145,7 @@ static void reset_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
 }
 
-static int execute(void *given)
+static int execute_command(void *given)
 {
     struct start *s = given;
     syscall(SYS_setsid);
@@ -161,12 +161,12 @@ static int execute(void *given)
 static int start_and_end(void *given)
 {
     struct start *s = given;
-    if (clone(execute, top_of(s->stack[1]), CLONE_VM | CLONE_VFORK, s) < 0) s->error = errno;
+    if (clone(execute_command, top_of(s->stack[1]), CLONE_VM | CLONE_VFORK, s) < 0) s->error = errno;
     syscall(SYS_exit_group, 0);
     return 0;
 }
 
-static int start_process(struct start *s)
+static int start_oom_process(struct start *s)
 {
     const pid_t first = clone(start_and_end, top_of(s->stack[0]), CLONE_VM | CLONE_VFORK, s);
     if (first < 0) return errno;
@@ -193,7 +193,7 @@ void gs_on_oom_start(const char *database)
             (long)getpid());
         return;
     }
-    if (!find_program(program, sizeof program)) {
+    if (!find_shell(program, sizeof program)) {
         gs_print_line("GPUSPY_ON_OOM has no effect: cannot find the program gpuspy beside %s or in PATH",
                       on_oom.library);
         return;
@@ -207,6 +207,6 @@ void gs_on_oom_start(const char *database)
     start.environment = on_oom.environment;
     start.descriptors = files.rlim_cur > DESCRIPTORS_MAX ? DESCRIPTORS_MAX : (unsigned)files.rlim_cur - 1;
     start.error = 0;
-    const int error = start_process(&start);
+    const int error = start_oom_process(&start);
     if (error) gs_print_line("GPUSPY_ON_OOM has no effect: cannot start %s: %s", program, strerror(error));
 }

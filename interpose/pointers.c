@@ -22,16 +22,16 @@ static struct {
 } table;
 static uintptr_t piece[PIECE_BYTES / sizeof(uintptr_t)];
 
-static uint32_t slot_of(uintptr_t from)
+static uint32_t pointer_slot_of(uintptr_t from)
 {
     uint32_t i = (uint32_t)(from * 0x9e3779b97f4a7c15u >> 51);
     while (table.slot[i].from && table.slot[i].from != from) i = (i + 1) % SLOTS;
     return i;
 }
 
-static void add(uintptr_t from, uintptr_t to)
+static void add_pointer(uintptr_t from, uintptr_t to)
 {
-    const uint32_t i = slot_of(from);
+    const uint32_t i = pointer_slot_of(from);
     if (table.slot[i].from && table.slot[i].to != to) {
         table.slot[i].to = 0;
     } else if (!table.slot[i].from && table.used < MOST) {
@@ -51,7 +51,7 @@ void gs_pointers_prepare(bool back)
         for (int v = 0; v < GS_VERSIONS; v++) {
             const uintptr_t wrapper = (uintptr_t)gs_wrappers[api][v];
             const uintptr_t real = wrapper ? (uintptr_t)gs_real_own(api, (enum gs_version)v) : 0;
-            if (real) add(back ? wrapper : real, back ? real : wrapper);
+            if (real) add_pointer(back ? wrapper : real, back ? real : wrapper);
         }
     }
 }
@@ -68,7 +68,7 @@ static void reroute_piece(uintptr_t at, size_t words, const struct gs_elf_range 
     for (size_t i = 0; i < words; i++) {
         uintptr_t now = piece[i];
         if (now < table.lo || now > table.hi || now - own->lo < own->hi - own->lo) continue;
-        const uintptr_t to = table.slot[slot_of(now)].to, place = at + i * sizeof now;
+        const uintptr_t to = table.slot[pointer_slot_of(now)].to, place = at + i * sizeof now;
         if (to && is_writable(place, now))
             __atomic_compare_exchange_n((uintptr_t *)place, &now, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     }

@@ -42,12 +42,12 @@ static const struct {
     {"PyGC_IsEnabled", &py.collects}, /* the last row: may be missing */
 };
 
-static void let_go(PyObject *o)
+static void release_value(PyObject *o)
 {
     if (o) py.release(o);
 }
 
-static PyObject *attribute(PyObject *o, const char *name)
+static PyObject *attribute_value(PyObject *o, const char *name)
 {
     PyObject *value = o ? py.get(o, name) : NULL;
     if (o && !value) py.clear();
@@ -57,11 +57,11 @@ static PyObject *attribute(PyObject *o, const char *name)
 /* Copies an attribute if it is text; otherwise "". */
 static void copy_text(char *out, size_t size, PyObject *of, const char *name)
 {
-    PyObject *value = attribute(of, name);
+    PyObject *value = attribute_value(of, name);
     const char *text = value ? py.utf8(value) : NULL;
     if (value && !text) py.clear();
     snprintf(out, size, "%s", text ? text : "");
-    let_go(value);
+    release_value(value);
 }
 
 static bool type_is(PyObject *o, const char *const *allowed)
@@ -69,43 +69,43 @@ static bool type_is(PyObject *o, const char *const *allowed)
     char name[32];
     PyObject *type = o ? py.type(o) : NULL;
     copy_text(name, sizeof name, type, "__name__");
-    let_go(type);
+    release_value(type);
     while (*allowed && strcmp(*allowed, name) != 0) allowed++;
     return *allowed != NULL;
 }
 
 /* Python itself makes the text from plain values: no code of the program runs for it. */
-static bool plain(PyObject *exception, PyObject *type)
+static bool is_plain_exception(PyObject *exception, PyObject *type)
 {
     static const char *const of_c[] = {"wrapper_descriptor", NULL};
     static const char *const values[] = {"str", "int", "float", "bool", "NoneType", NULL};
-    PyObject *method = attribute(type, "__str__");
+    PyObject *method = attribute_value(type, "__str__");
     bool is = type_is(method, of_c);
-    let_go(method);
-    PyObject *arguments = is ? attribute(exception, "args") : NULL;
+    release_value(method);
+    PyObject *arguments = is ? attribute_value(exception, "args") : NULL;
     const intptr_t n = arguments ? py.length(arguments) : -1;
     is = n >= 0 && n <= WORDS;
     for (intptr_t i = 0; is && i < n; i++) is = type_is(py.item(arguments, i), values); /* borrowed */
-    let_go(arguments);
+    release_value(arguments);
     return is;
 }
 
 /* "ValueError: its first line", as at the end of Python's traceback; only the type if the text is not plain. */
-static void describe(char *out, size_t size, PyObject *exception)
+static void describe_raised(char *out, size_t size, PyObject *exception)
 {
     char module[128], name[128], text[512] = "", line[sizeof module + sizeof name + sizeof text + 8];
     PyObject *type = py.type(exception);
     copy_text(module, sizeof module, type, "__module__");
     copy_text(name, sizeof name, type, "__qualname__");
-    PyObject *message = type && plain(exception, type) ? py.text(exception) : NULL;
+    PyObject *message = type && is_plain_exception(exception, type) ? py.text(exception) : NULL;
     const char *utf8 = message ? py.utf8(message) : NULL;
     if (!utf8) py.clear();
     if (utf8) {
         utf8 += strspn(utf8, " \t\r\n");
         snprintf(text, sizeof text, "%.*s", (int)strcspn(utf8, "\r\n"), utf8);
     }
-    let_go(message);
-    let_go(type);
+    release_value(message);
+    release_value(type);
     const bool own = !strcmp(module, "builtins") || !strcmp(module, "__main__");
     snprintf(line, sizeof line, "%s%s%s%s%s", own ? "" : module, own || !*module ? "" : ".", name, *text ? ": " : "",
              text);
@@ -121,26 +121,26 @@ static bool is_a_librarys(const char *file)
 }
 
 /* The program's innermost line, "train.py:31"; the innermost of all frames if none is the program's. */
-static void locate(char *out, size_t size, PyObject *traceback)
+static void locate_traceback(char *out, size_t size, PyObject *traceback)
 {
     bool own = false;
     PyObject *entry = traceback;
     *out = 0;
     for (int i = 0; i < ENTRIES && entry; i++) {
         char file[GS_PLACE_BYTES - 24];
-        PyObject *frame = attribute(entry, "tb_frame"), *code = attribute(frame, "f_code");
-        PyObject *line = attribute(entry, "tb_lineno"), *next = attribute(entry, "tb_next");
+        PyObject *frame = attribute_value(entry, "tb_frame"), *code = attribute_value(frame, "f_code");
+        PyObject *line = attribute_value(entry, "tb_lineno"), *next = attribute_value(entry, "tb_next");
         copy_text(file, sizeof file, code, "co_filename");
         const bool librarys = is_a_librarys(file);
         if (line && *file && (!librarys || !own)) snprintf(out, size, "%s:%ld", file, py.number(line));
         own = own || !librarys;
-        let_go(line);
-        let_go(code);
-        let_go(frame);
-        if (entry != traceback) let_go(entry);
+        release_value(line);
+        release_value(code);
+        release_value(frame);
+        if (entry != traceback) release_value(entry);
         entry = next; /* the last one's is None, which has no such attributes */
     }
-    if (entry && entry != traceback) let_go(entry);
+    if (entry && entry != traceback) release_value(entry);
 }
 
 /* Python calls it for every event that it audits, with its lock held. Returns 0: the event proceeds. */
@@ -151,8 +151,8 @@ static int on_event(const char *event, PyObject *arguments, void *self)
     if (event[0] != 's' || strcmp(event, "sys.excepthook") != 0 || py.occurred()) return 0;
     PyObject *value = py.item(arguments, 2), *traceback = py.item(arguments, 3);
     if (value) {
-        describe(exception, sizeof exception, value);
-        locate(place, sizeof place, traceback);
+        describe_raised(exception, sizeof exception, value);
+        locate_traceback(place, sizeof place, traceback);
         gs_session_exception(exception, place, py.collects && !py.collects());
     }
     py.clear();

@@ -26,7 +26,7 @@
 
 /* --- threads --------------------------------------------------------------------------------- */
 
-static void define_thread(struct gs_thread *t)
+static void write_thread_definition(struct gs_thread *t)
 {
     char name[16 + 1] = "";
     prctl(PR_GET_NAME, name);
@@ -55,7 +55,7 @@ static void open_thread(struct gs_thread *t, uint32_t session)
     const bool last = ended >= PTHREAD_DESTRUCTOR_ITERATIONS;
     const bool adopted = !last && gs_slot_adopt(&t->writer, &t->stacks, session);
     if (!adopted) gs_writer_open(&t->writer, gs_session_spool());
-    define_thread(t);
+    write_thread_definition(t);
     if (!adopted && !last) t->stacks = gs_stacks_open(&t->writer);
     if (!adopted) gs_stack_find_python();
     gs_session_watch_thread(t);
@@ -200,7 +200,7 @@ void gs_leave_mark(struct gs_thread *t)
 }
 
 /* An allocation of the driver's inside a wrapper about memory: the outer wrapper makes the event. */
-static void note(uint64_t address, uint64_t bytes)
+static void note_freed(uint64_t address, uint64_t bytes)
 {
     struct gs_thread *t = &gs_self;
     if (!t->depth || !gs_apis[t->call.api].memory) return;
@@ -211,7 +211,7 @@ static void note(uint64_t address, uint64_t bytes)
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-static void capture(struct gs_thread *t, unsigned what)
+static void capture_stack(struct gs_thread *t, unsigned what)
 {
     t->writing = true; /* until its event has been written */
     t->call.stack = t->stacks ? gs_stack_capture(t->stacks, what, t->call.caller) : 0;
@@ -222,13 +222,13 @@ static void capture(struct gs_thread *t, unsigned what)
 void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint8_t layer, uint8_t space, int device,
                      uint64_t stream, uint8_t flags)
 {
-    if (!t) note(address, bytes);
+    if (!t) note_freed(address, bytes);
     if (!t || !address) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
     t->grown = t->grown || layer == GS_LAYER_DEVICE;
     if (t->call.noted == 1 && t->call.noted_address == address) bytes = t->call.noted_bytes;
-    capture(t, EVERYTHING);
+    capture_stack(t, EVERYTHING);
     struct gs_rec_alloc *r = BEGIN(t, gs_rec_alloc, GS_REC_ALLOC, flags);
     if (r) {
         r->address = address;
@@ -239,13 +239,13 @@ void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint
         r->layer = layer;
         r->space = space;
         r->context = gs_context_current(t);
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
 
-static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, uint8_t layer, uint8_t space,
-                           int device, uint64_t stream, uint8_t flags)
+static uint64_t write_free_record(struct gs_thread *t, uint8_t type, uint64_t address, uint8_t layer, uint8_t space,
+                                  int device, uint64_t stream, uint8_t flags)
 {
     struct gs_rec_free *r = BEGIN(t, gs_rec_free, type, flags);
     if (!r) return gs_record_now();
@@ -257,7 +257,7 @@ static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, 
     r->space = space;
     r->pad = 0;
     const uint64_t time = r->rec.time_ns;
-    end(t, r);
+    record_end(t, r);
     return time;
 }
 
@@ -271,8 +271,8 @@ void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_
     }
     int saved = errno;
     const int on = gs_device_resolve(t, device);
-    capture(t, EVERYTHING);
-    t->call.start_ns = write_free(t, GS_REC_FREE, address, layer, space, on, stream, flags);
+    capture_stack(t, EVERYTHING);
+    t->call.start_ns = write_free_record(t, GS_REC_FREE, address, layer, space, on, stream, flags);
     errno = saved;
 }
 
@@ -280,7 +280,7 @@ void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer,
 {
     if (!t || !address) return;
     int saved = errno;
-    write_free(t, GS_REC_FREE_FAILED, address, layer, space, GS_DEVICE_NONE, 0, 0);
+    write_free_record(t, GS_REC_FREE_FAILED, address, layer, space, GS_DEVICE_NONE, 0, 0);
     errno = saved;
 }
 
@@ -289,7 +289,7 @@ void gs_record_event(struct gs_thread *t, uint64_t event)
     if (!t || !gs_allocator_calls(t->call.caller)) return;
     int saved = errno;
     struct gs_marked *m = &t->marked;
-    capture(t, EVERYTHING);
+    capture_stack(t, EVERYTHING);
     t->writing = false;
     /* the events of one free have the same call site */
     if (m->count && (m->stack != t->call.stack || m->count == GS_PENDING_EVENTS)) m->count = 0;
@@ -305,7 +305,7 @@ void gs_record_event_done(struct gs_thread *t, uint64_t event)
     struct gs_rec_event_done *r = BEGIN(t, gs_rec_event_done, GS_REC_EVENT_DONE, 0);
     if (r) {
         r->event = event;
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -316,8 +316,8 @@ void gs_record_pending(struct gs_thread *t, uint64_t address)
     if (!m || !m->count) return;
     int saved = errno;
     const uint16_t bytes = (uint16_t)(sizeof(struct gs_rec_pending) + m->count * sizeof *m->events);
-    capture(t, EVERYTHING);
-    struct gs_rec_pending *r = begin(t, bytes, GS_REC_PENDING, 0);
+    capture_stack(t, EVERYTHING);
+    struct gs_rec_pending *r = record_begin(t, bytes, GS_REC_PENDING, 0);
     if (r) {
         gs_allocator_waits_now();
         r->address = address;
@@ -325,7 +325,7 @@ void gs_record_pending(struct gs_thread *t, uint64_t address)
         r->event_stack = m->stack != t->call.stack ? m->stack : 0;
         r->count = m->count;
         memcpy(r->events, m->events, m->count * sizeof *m->events);
-        end(t, r);
+        record_end(t, r);
     }
     m->count = 0;
     errno = saved;
@@ -340,7 +340,7 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
     /* A tensor is freed wherever its last reference goes: Python's line says which statement that
      * was, while the native frames are the same reference counting every time. They are the dearer
      * part of an event, so a free does without. */
-    capture(t, bytes < 0 ? GS_STACK_PYTHON : EVERYTHING);
+    capture_stack(t, bytes < 0 ? GS_STACK_PYTHON : EVERYTHING);
     struct gs_rec_tensor *r = BEGIN(t, gs_rec_tensor, GS_REC_TENSOR, flags);
     if (r) {
         r->stream = stream;
@@ -353,7 +353,7 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
         r->device = (int8_t)on;
         r->layer = layer & 3;
         r->has_totals = has_totals;
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -378,7 +378,7 @@ static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t
     int saved = errno;
     const uint64_t now = returned_at(t);
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    capture(t, EVERYTHING);
+    capture_stack(t, EVERYTHING);
     struct gs_rec_copy *r = BEGIN(t, gs_rec_copy, type, async ? GS_FLAG_ASYNC : 0);
     if (r) {
         r->rec.time_ns = t->call.start_ns;
@@ -392,7 +392,7 @@ static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t
         r->direction = direction;
         r->host_memory = 0;
         memset(r->pad, 0, sizeof r->pad);
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -411,7 +411,7 @@ void gs_record_set(struct gs_thread *t, uint64_t dst, uint64_t bytes, uint64_t s
 static void write_sync(struct gs_thread *t, uint8_t kind, uint64_t handle, uint64_t blocked_ns)
 {
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    if (!t->call.stack) capture(t, EVERYTHING);
+    if (!t->call.stack) capture_stack(t, EVERYTHING);
     struct gs_rec_sync *r = BEGIN(t, gs_rec_sync, GS_REC_SYNC, 0);
     if (!r) return;
     r->rec.time_ns = t->call.start_ns;
@@ -421,7 +421,7 @@ static void write_sync(struct gs_thread *t, uint8_t kind, uint64_t handle, uint6
     r->device = (int16_t)on;
     r->kind = kind;
     memset(r->pad, 0, sizeof r->pad);
-    end(t, r);
+    record_end(t, r);
 }
 
 void gs_record_sync(struct gs_thread *t, uint8_t kind, uint64_t handle)
@@ -449,7 +449,7 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
     if (!t) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
-    capture(t, EVERYTHING);
+    capture_stack(t, EVERYTHING);
     const bool capped = t->capped && space != GS_SPACE_PINNED && space != GS_SPACE_MANAGED;
     if (layer == GS_LAYER_TENSOR) t->capped = false; /* the next failure may be due to the allocator's own cap */
     struct gs_rec_oom *r = BEGIN(t, gs_rec_oom, GS_REC_OOM, capped ? GS_FLAG_CAPPED : 0);
@@ -465,7 +465,7 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
         r->layer = layer;
         r->space = space;
         r->pad = 0;
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -498,7 +498,7 @@ void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_b
         r->device = (int16_t)on;
         r->source = source;
         memset(r->pad, 0, sizeof r->pad);
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -508,7 +508,7 @@ static void write_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int
 {
     int saved = errno;
     const int on = gs_device_resolve(t, device);
-    capture(t, EVERYTHING);
+    capture_stack(t, EVERYTHING);
     struct gs_rec_handle *r = BEGIN(t, gs_rec_handle, GS_REC_HANDLE, destroyed ? GS_FLAG_DESTROYED : 0);
     if (r) {
         r->handle = handle;
@@ -517,7 +517,7 @@ static void write_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int
         r->kind = kind;
         r->pad = 0;
         r->context = context;
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -552,7 +552,7 @@ void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t ad
     if (!t) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
-    capture(t, EVERYTHING);
+    capture_stack(t, EVERYTHING);
     struct gs_rec_vmm *r = BEGIN(t, gs_rec_vmm, GS_REC_VMM, flags);
     if (r) {
         t->call.start_ns = r->rec.time_ns;
@@ -565,7 +565,7 @@ void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t ad
         r->op = op;
         memset(r->pad, 0, sizeof r->pad);
         t->grown = t->grown || op == GS_VMM_MAP;
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -583,7 +583,7 @@ void gs_record_pool(struct gs_thread *t, uint64_t pool, uint64_t used_bytes, uin
         r->api = t->call.api;
         r->device = (int16_t)on;
         r->pad = 0;
-        end(t, r);
+        record_end(t, r);
     }
     errno = saved;
 }
@@ -593,7 +593,7 @@ void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready)
     if (!t || !t->writer.spool) return;
     int saved = errno;
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    if (!gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready))) lose(t);
+    if (!gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready))) record_lose(t);
     errno = saved;
 }
 

@@ -47,7 +47,7 @@ static struct counted {
 
 /* --- what the statistics are known by ----------------------------------------------------------- */
 
-static bool adds_up(const struct stat *s)
+static bool does_stat_add_up(const struct stat *s)
 {
     return s[ALL].current == s[SMALL].current + s[LARGE].current &&
            s[ALL].allocated == s[SMALL].allocated + s[LARGE].allocated && s[ALL].current >= 0 &&
@@ -57,9 +57,9 @@ static bool adds_up(const struct stat *s)
 static bool is_stats(const struct stats *s, int64_t bytes, int64_t allocated, int64_t reserved)
 {
     return s->allocated_bytes[ALL].current == allocated && s->reserved_bytes[ALL].current == reserved &&
-           adds_up(s->allocation) && adds_up(s->segment) && adds_up(s->active) && adds_up(s->allocated_bytes) &&
-           adds_up(s->reserved_bytes) && s->allocation[ALL].allocated > 0 &&
-           s->allocation[ALL].allocated == s->active[ALL].allocated &&
+           does_stat_add_up(s->allocation) && does_stat_add_up(s->segment) && does_stat_add_up(s->active) &&
+           does_stat_add_up(s->allocated_bytes) && does_stat_add_up(s->reserved_bytes) &&
+           s->allocation[ALL].allocated > 0 && s->allocation[ALL].allocated == s->active[ALL].allocated &&
            s->allocation[ALL].current <= s->active[ALL].current && s->allocated_bytes[ALL].allocated >= bytes;
 }
 
@@ -72,7 +72,8 @@ static bool is_more(const struct stats *s, const struct more_stats *m)
             m->requested_bytes[i].allocated > s->allocated_bytes[i].allocated)
             return false;
     }
-    return adds_up(m->active_bytes) && adds_up(m->requested_bytes) && m->requested_bytes[ALL].allocated > 0;
+    return does_stat_add_up(m->active_bytes) && does_stat_add_up(m->requested_bytes) &&
+           m->requested_bytes[ALL].allocated > 0;
 }
 
 /* --- finding them -------------------------------------------------------------------------------- */
@@ -82,7 +83,7 @@ struct search {
     int64_t bytes, allocated, reserved;
 };
 
-static bool find_in_object(void *self, uintptr_t object)
+static bool find_statistics_in(void *self, uintptr_t object)
 {
     const struct search *search = self;
     struct counted *c = search->c;
@@ -102,8 +103,8 @@ static bool find_in_object(void *self, uintptr_t object)
 }
 
 /* Searches for the statistics, or checks whether what was found counts along. */
-static __attribute__((noinline, cold)) bool learn(struct counted *c, int64_t bytes, int64_t allocated, int64_t reserved,
-                                                  int64_t now[2])
+static __attribute__((noinline, cold)) bool learn_counters(struct counted *c, int64_t bytes, int64_t allocated,
+                                                           int64_t reserved, int64_t now[2])
 {
     const int saved = errno;
     struct stats s;
@@ -111,7 +112,7 @@ static __attribute__((noinline, cold)) bool learn(struct counted *c, int64_t byt
     if (!GET(c->stats) && GET(c->searches) < SEARCHES) {
         SET(c->searches, GET(c->searches) + 1);
         SET(c->confirmed, 0);
-        (void)gs_peek_stack(find_in_object, &(struct search){c, bytes, allocated, reserved}, NULL);
+        (void)gs_peek_stack(find_statistics_in, &(struct search){c, bytes, allocated, reserved}, NULL);
     }
     const uintptr_t at = GET(c->stats);
     const bool right = at && gs_peek(at, &s, sizeof s) == sizeof s && gs_peek(GET(c->more), &m, sizeof m) == sizeof m &&
@@ -129,7 +130,7 @@ static __attribute__((noinline, cold)) bool learn(struct counted *c, int64_t byt
 
 /* --- reading them --------------------------------------------------------------------------------- */
 
-static __attribute__((no_sanitize("address", "thread"))) int64_t load(uintptr_t at)
+static __attribute__((no_sanitize("address", "thread"))) int64_t load_counter_word(uintptr_t at)
 {
     typedef int64_t __attribute__((may_alias)) any;
     return *(const any *)at;
@@ -139,14 +140,14 @@ static bool read_now(struct counted *c, int64_t bytes, int64_t allocated, int64_
 {
     const uintptr_t at = GET(c->stats);
     if (__builtin_expect(!at || GET(c->confirmed) <= CONFIRMATIONS, 0))
-        return learn(c, bytes, allocated, reserved, now);
-    if (load(at + offsetof(struct stats, allocated_bytes[ALL].current)) != allocated ||
-        load(at + offsetof(struct stats, reserved_bytes[ALL].current)) != reserved) {
+        return learn_counters(c, bytes, allocated, reserved, now);
+    if (load_counter_word(at + offsetof(struct stats, allocated_bytes[ALL].current)) != allocated ||
+        load_counter_word(at + offsetof(struct stats, reserved_bytes[ALL].current)) != reserved) {
         SET(c->stats, 0);
         return false;
     }
-    now[0] = load(at + offsetof(struct stats, allocation[ALL].allocated));
-    now[1] = load(GET(c->more) + offsetof(struct more_stats, requested_bytes[ALL].allocated));
+    now[0] = load_counter_word(at + offsetof(struct stats, allocation[ALL].allocated));
+    now[1] = load_counter_word(GET(c->more) + offsetof(struct more_stats, requested_bytes[ALL].allocated));
     return true;
 }
 

@@ -135,7 +135,7 @@ static uintptr_t cuda_target(const struct slot *s, bool back)
     return 0;
 }
 
-static uintptr_t target(const struct slot *s, bool back)
+static uintptr_t slot_target(const struct slot *s, bool back)
 {
     if (s->name[0] == 'c' && s->name[1] == 'u') return cuda_target(s, back);
     const struct other *o = other_called(s->name);
@@ -148,7 +148,7 @@ static uintptr_t target(const struct slot *s, bool back)
 
 /* False for a function that the object itself defines: its own calls are not intercepted, unless they report to
  * PyTorch's profiler. */
-static bool concerns(const struct gs_imports *o, size_t symbol)
+static bool concerns_symbol(const struct gs_imports *o, size_t symbol)
 {
     const bool sorted = o->hash && o->hash[1] > 1; /* undefined symbols come first */
     if (sorted && symbol < o->hash[1]) return true;
@@ -159,12 +159,12 @@ static bool concerns(const struct gs_imports *o, size_t symbol)
 static void reroute_slot(const struct gs_imports *o, const ElfW(Rela) * r, struct visit *v)
 {
     const size_t symbol = ELF64_R_SYM(r->r_info);
-    if (!gs_import_is_address(r) || !concerns(o, symbol)) return;
+    if (!gs_import_is_address(r) || !concerns_symbol(o, symbol)) return;
     uintptr_t *const at = (uintptr_t *)(o->info->dlpi_addr + r->r_offset);
     struct slot s = {.of = o, .symbol = symbol, .name = o->strings + o->symbols[symbol].st_name, .now = *at};
     if (!s.now) return; /* a weak symbol that nothing defines */
     s.unbound = o->symbols[symbol].st_shndx == SHN_UNDEF && s.now - v->object.lo < v->object.hi - v->object.lo;
-    const uintptr_t to = target(&s, v->back);
+    const uintptr_t to = slot_target(&s, v->back);
     if (to) gs_import_write(o->info, at, s.now, to);
 }
 
@@ -192,7 +192,7 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-static int find_own(struct dl_phdr_info *info, size_t size, void *data)
+static int find_own_range(struct dl_phdr_info *info, size_t size, void *data)
 {
     if (gs_elf_dynamic(info) != _DYNAMIC) return 0;
     *(unsigned long long *)data = info->dlpi_adds;
@@ -201,14 +201,14 @@ static int find_own(struct dl_phdr_info *info, size_t size, void *data)
 }
 
 /* False: another thread is doing it, or the list changed. */
-static bool try(bool back, bool only_new)
+static bool try_reroute(bool back, bool only_new)
 {
     struct visit v = {.back = back, .only_new = only_new};
     struct gs_shield shield;
     gs_shield_begin(&shield);
     bool done = !atomic_exchange(&busy, true);
     if (done) {
-        gs_elf_each(find_own, &v.loads);
+        gs_elf_each(find_own_range, &v.loads);
         if (!only_new) gs_pointers_prepare(back);
         gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* any thread that was loading these objects has now finished */
         gs_elf_each(visit_object, &v);
@@ -223,7 +223,7 @@ bool gs_reroute(bool back)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     for (int i = 0; i < ROUNDS; i++) {
-        if (try(back, false)) return true;
+        if (try_reroute(back, false)) return true;
         nanosleep(&pause, NULL);
     }
     return false;
@@ -238,7 +238,7 @@ void gs_reroute_due(void)
 {
     if (!atomic_load_explicit(&later, memory_order_acquire)) return;
     atomic_store(&later, false);
-    if (!try(false, true)) atomic_store(&later, true);
+    if (!try_reroute(false, true)) atomic_store(&later, true);
 }
 
 void gs_reroute_forked(void)

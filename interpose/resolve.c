@@ -45,7 +45,7 @@ static UNCHECKED struct symbols symbols_of(const struct link_map *map)
     return s;
 }
 
-static UNCHECKED bool same(const char *a, const char *b)
+static UNCHECKED bool are_strings_same(const char *a, const char *b)
 {
     while (*a && *a == *b) a++, b++;
     return *a == *b;
@@ -65,19 +65,19 @@ static UNCHECKED void *symbol_in(const struct link_map *map, const char *name)
     for (;; i++) {
         const ElfW(Sym) *symbol = &s.symbol[i];
         if ((chain[i - first] | 1) == (h | 1) && symbol->st_shndx != SHN_UNDEF &&
-            same(s.string + symbol->st_name, name))
+            are_strings_same(s.string + symbol->st_name, name))
             return (void *)(map->l_addr + symbol->st_value);
         if (chain[i - first] & 1) return NULL;
     }
 }
 
-static UNCHECKED bool starts(const char *text, const char *prefix)
+static UNCHECKED bool string_starts_with(const char *text, const char *prefix)
 {
     while (*prefix && *text == *prefix) text++, prefix++;
     return !*prefix;
 }
 
-static UNCHECKED const char *base_name(const char *path)
+static UNCHECKED const char *object_base_name(const char *path)
 {
     const char *base = path;
     for (; *path; path++)
@@ -90,7 +90,7 @@ UNCHECKED void gs_real_find(void)
     static const char *const libraries[] = {"libc.so", "libdl.so", "libc.musl", "ld-musl"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
         for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-            if (!map->l_name || !starts(base_name(map->l_name), libraries[i])) continue;
+            if (!map->l_name || !string_starts_with(object_base_name(map->l_name), libraries[i])) continue;
             if (!gs_dlvsym_at) gs_dlvsym_at = symbol_in(map, "dlvsym");
             if (!gs_dlsym_at) gs_dlsym_at = symbol_in(map, "dlsym");
             if (!gs_dlopen_at) gs_dlopen_at = symbol_in(map, "dlopen");
@@ -104,7 +104,7 @@ UNCHECKED void *gs_libc_function(const char *name)
     static const char *const libraries[] = {"libc.so", "libpthread.so", "libutil.so"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
         for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-            if (!map->l_name || !starts(base_name(map->l_name), libraries[i])) continue;
+            if (!map->l_name || !string_starts_with(object_base_name(map->l_name), libraries[i])) continue;
             void *found = symbol_in(map, name);
             if (found) return found;
         }
@@ -131,7 +131,7 @@ void *gs_real_dlvsym(void *handle, const char *name, const char *version)
 static enum gs_version version_called(const char *node)
 {
     for (int v = 0; v < GS_VERSIONS; v++)
-        if (same(node, gs_version_nodes[v])) return (enum gs_version)v;
+        if (are_strings_same(node, gs_version_nodes[v])) return (enum gs_version)v;
     return GS_VERSION_NONE;
 }
 
@@ -268,12 +268,12 @@ static bool has_soname(const struct dl_phdr_info *info, const ElfW(Dyn) * dynami
         if (d->d_tag == DT_STRTAB) string = gs_elf_pointer(info->dlpi_addr, d->d_un.d_ptr);
         if (d->d_tag == DT_SONAME) soname = d->d_un.d_val;
     }
-    return string && soname && starts(string + soname, prefix);
+    return string && soname && string_starts_with(string + soname, prefix);
 }
 
-static bool is_called(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *prefix)
+static bool is_object_called(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *prefix)
 {
-    return starts(base_name(info->dlpi_name), prefix) || has_soname(info, dynamic, prefix);
+    return string_starts_with(object_base_name(info->dlpi_name), prefix) || has_soname(info, dynamic, prefix);
 }
 
 static void keep_first(struct match *to, struct match m)
@@ -283,7 +283,7 @@ static void keep_first(struct match *to, struct match m)
 
 /* Objects that the program started with are in the global scope, in the order of the list. A later object's flags do
  * not show whether it is in it, so it counts only by its version or its name. */
-static int find_in_object(struct dl_phdr_info *info, size_t size, void *data)
+static int find_symbol_in_object(struct dl_phdr_info *info, size_t size, void *data)
 {
     struct search *s = data;
     const bool startup = s->index++ < startup_objects;
@@ -299,27 +299,27 @@ static int find_in_object(struct dl_phdr_info *info, size_t size, void *data)
     if (s->after_us && startup) keep_first(&s->next, m);
     if (m.version != GS_VERSION_NONE && m.version == s->version) keep_first(&s->exact, m);
     if (m.version != GS_VERSION_NONE && (!s->newest.at || m.version > s->newest.version)) s->newest = m;
-    if (s->file && is_called(info, dynamic, s->file)) keep_first(&s->named, m);
+    if (s->file && is_object_called(info, dynamic, s->file)) keep_first(&s->named, m);
     if (s->after_us) keep_first(&s->any, m);
     return 0;
 }
 
-static struct search search(const char *name, const char *file, enum gs_version version)
+static struct search search_symbol(const char *name, const char *file, enum gs_version version)
 {
     gs_resolve_load(false);
     struct search s = {.name = name, .version = version, .file = file, .after_us = loaded_late};
-    gs_elf_each(find_in_object, &s);
+    gs_elf_each(find_symbol_in_object, &s);
     return s;
 }
 
-static struct match first_of(const struct match *const *matches)
+static struct match first_match(const struct match *const *matches)
 {
     while (matches[1] && !matches[0]->at) matches++;
     return *matches[0];
 }
-#define FIRST_OF(...) first_of((const struct match *const[]){__VA_ARGS__, NULL})
+#define FIRST_OF(...) first_match((const struct match *const[]){__VA_ARGS__, NULL})
 
-static void *pinned(struct match m)
+static void *pin_match(struct match m)
 {
     if (m.at && m.object) gs_pin_later(m.object);
     return m.at;
@@ -327,13 +327,13 @@ static void *pinned(struct match m)
 
 void *gs_find_in(const char *file, const char *name)
 {
-    return pinned(search(name, file, GS_VERSION_NONE).named);
+    return pin_match(search_symbol(name, file, GS_VERSION_NONE).named);
 }
 
 /* --- CUDA ------------------------------------------------------------------------------------ */
 
 /* References to any version bind to another interposer, or to a runtime without versions. */
-static bool serves(const struct match *m, enum gs_version version)
+static bool serves_version(const struct match *m, enum gs_version version)
 {
     return m->at && (m->version == version || m->version == GS_VERSION_NONE);
 }
@@ -342,31 +342,31 @@ static bool serves(const struct match *m, enum gs_version version)
  * would have bound to it too. */
 static struct match runtime_function(const char *name, enum gs_version version, bool *foreign)
 {
-    const struct search s = search(name, "libcudart.so", version);
+    const struct search s = search_symbol(name, "libcudart.so", version);
     *foreign = false;
-    if (serves(&s.next, version)) return s.next;
+    if (serves_version(&s.next, version)) return s.next;
     if (s.exact.at) return s.exact;
     const struct match found = FIRST_OF(&s.next, &s.named, &s.any);
-    if (!found.at || serves(&found, version)) return found;
+    if (!found.at || serves_version(&found, version)) return found;
     *foreign = true;
     return version == GS_VERSION_13 ? found : (struct match){.at = NULL};
 }
 
 static struct match any_runtime_function(const char *name)
 {
-    const struct search s = search(name, "libcudart.so", GS_VERSION_NONE);
+    const struct search s = search_symbol(name, "libcudart.so", GS_VERSION_NONE);
     return FIRST_OF(&s.next, &s.newest, &s.named, &s.any);
 }
 
 static struct match driver_function(const char *name)
 {
-    const struct search s = search(name, "libcuda.so.1", GS_VERSION_NONE);
+    const struct search s = search_symbol(name, "libcuda.so.1", GS_VERSION_NONE);
     return FIRST_OF(&s.named, &s.next, &s.any);
 }
 
 void *gs_resolve_name(enum gs_library library, const char *name)
 {
-    return pinned(library == GS_LIBRARY_RT ? any_runtime_function(name) : driver_function(name));
+    return pin_match(library == GS_LIBRARY_RT ? any_runtime_function(name) : driver_function(name));
 }
 
 void *gs_resolve(uint16_t api, enum gs_version version)
@@ -380,7 +380,7 @@ void *gs_resolve(uint16_t api, enum gs_version version)
     /* the first result stays: every call goes to one and the same function */
     void *expected = NULL;
     _Atomic(void *) *const slot = &gs_reals[api][version];
-    return atomic_compare_exchange_strong(slot, &expected, pinned(m)) ? m.at : expected;
+    return atomic_compare_exchange_strong(slot, &expected, pin_match(m)) ? m.at : expected;
 }
 
 void *gs_real_own(uint16_t api, enum gs_version version)

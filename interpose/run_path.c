@@ -14,7 +14,7 @@
 /* --- the name that was asked for ------------------------------------------------------------- */
 
 /* %p is the process id, %h the host; anything else stays as it is. */
-static void expand(char *out, size_t size, const char *pattern)
+static void expand_pattern(char *out, size_t size, const char *pattern)
 {
     size_t used = 0;
     for (const char *c = pattern; *c && used + 1 < size; c++) {
@@ -42,7 +42,7 @@ static bool asked_path(char *out, size_t size, const struct gs_config *config)
 {
     char name[PATH_MAX];
     struct stat st;
-    expand(name, sizeof name, config->db);
+    expand_pattern(name, sizeof name, config->db);
     int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", config->cwd, name);
     if (len < 0 || (size_t)len >= size) return false;
     /* a folder: use the default name in it */
@@ -65,7 +65,7 @@ static bool with_insert(char *out, size_t size, const char *path, const char *in
 
 /* --- whose a taken name is ------------------------------------------------------------------- */
 
-static bool spool_is_ours(const char *path, const char *run_id)
+static bool is_spool_of_run(const char *path, const char *run_id)
 {
     struct gs_spool_control c;
     char error[160];
@@ -87,15 +87,15 @@ static bool database_is_ours(const char *path, const char *run_id)
     return ours;
 }
 
-static bool exists(const char *path)
+static bool does_path_exist(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0;
 }
 
-static bool is_ours(const struct gs_run_path *path, const char *run_id)
+static bool is_path_of_run(const struct gs_run_path *path, const char *run_id)
 {
-    return exists(path->spool) ? spool_is_ours(path->spool, run_id) : database_is_ours(path->db, run_id);
+    return does_path_exist(path->spool) ? is_spool_of_run(path->spool, run_id) : database_is_ours(path->db, run_id);
 }
 
 static bool left_by_us(const char *path)
@@ -108,7 +108,7 @@ static bool left_by_us(const char *path)
 /* A name that is taken: number `n` of this process's names, 0 the run's first. */
 static void note_left(struct gs_run_path *path, int n)
 {
-    if (path->left_count < GS_LEFT_MAX && exists(path->spool) && left_by_us(path->spool))
+    if (path->left_count < GS_LEFT_MAX && does_path_exist(path->spool) && left_by_us(path->spool))
         path->left[path->left_count++] = (short)n;
 }
 
@@ -126,10 +126,10 @@ static int try_name(struct gs_run_path *path, const struct claim *c)
 {
     int len = snprintf(path->spool, sizeof path->spool, "%s.spool", path->db);
     if (len < 0 || (size_t)len >= sizeof path->spool) return ENAMETOOLONG;
-    if (exists(path->db) || exists(path->spool)) return EEXIST;
+    if (does_path_exist(path->db) || does_path_exist(path->spool)) return EEXIST;
     int failed =
         gs_spool_create(c->spool, path->spool, c->config->run_id, c->command, c->start_mono_ns, c->start_real_ns);
-    if (failed || !exists(path->db)) return failed;
+    if (failed || !does_path_exist(path->db)) return failed;
     /* between the check and the creation, another process recorded under this name and ended */
     gs_spool_unlink(c->spool, path->spool);
     gs_spool_close(c->spool);
@@ -137,7 +137,7 @@ static int try_name(struct gs_run_path *path, const struct claim *c)
 }
 
 /* Number `n` of the names beside the run's first file. */
-static bool beside(char *out, size_t size, const char *first, int n)
+static bool path_beside(char *out, size_t size, const char *first, int n)
 {
     char insert[48];
     /* exec keeps the pid */
@@ -153,7 +153,7 @@ static int try_beside(struct gs_run_path *path, const struct claim *c)
 {
     note_left(path, 0);
     for (int n = 1; n < TRIES; n++) {
-        if (!beside(path->db, sizeof path->db, path->first, n)) return ENAMETOOLONG;
+        if (!path_beside(path->db, sizeof path->db, path->first, n)) return ENAMETOOLONG;
         int failed = try_name(path, c);
         if (failed != EEXIST) return failed;
         note_left(path, n);
@@ -161,7 +161,7 @@ static int try_beside(struct gs_run_path *path, const struct claim *c)
     return EEXIST;
 }
 
-static int claim(struct gs_run_path *path, const char *asked, const struct claim *c)
+static int claim_path(struct gs_run_path *path, const char *asked, const struct claim *c)
 {
     char insert[16] = "";
     for (int n = 1; n < TRIES; n++) {
@@ -170,7 +170,7 @@ static int claim(struct gs_run_path *path, const char *asked, const struct claim
         memcpy(path->db, path->first, sizeof path->db);
         int failed = try_name(path, c);
         if (failed != EEXIST) return failed;
-        if (is_ours(path, c->config->run_id)) return try_beside(path, c);
+        if (is_path_of_run(path, c->config->run_id)) return try_beside(path, c);
     }
     return EEXIST;
 }
@@ -182,7 +182,7 @@ bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
     char asked[PATH_MAX];
     const struct claim c = {config, spool, command, start_mono_ns, start_real_ns};
     memset(path, 0, sizeof *path);
-    int failed = asked_path(asked, sizeof asked, config) ? claim(path, asked, &c) : ENAMETOOLONG;
+    int failed = asked_path(asked, sizeof asked, config) ? claim_path(path, asked, &c) : ENAMETOOLONG;
     if (failed) {
         snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config), strerror(failed));
         return false;
@@ -193,7 +193,7 @@ bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
 
 bool gs_run_path_left(const struct gs_run_path *path, int i, char *db, size_t size)
 {
-    return beside(db, size, path->first, path->left[i]);
+    return path_beside(db, size, path->first, path->left[i]);
 }
 
 const char *gs_run_path_shown(const char *path, const struct gs_config *config)

@@ -12,7 +12,7 @@ static _Atomic bool printed_failure;
 static char *_Atomic asker;
 static size_t asker_size;
 
-static void print_line(const char *format, va_list arguments)
+static void print_stderr_line(const char *format, va_list arguments)
 {
     char line[2048] = "gpuspy: "; /* the thread that prints may have a small stack */
     size_t len = strlen(line);
@@ -36,7 +36,7 @@ void gs_print_line(const char *format, ...)
     va_list arguments;
     int saved = errno;
     va_start(arguments, format);
-    print_line(format, arguments);
+    print_stderr_line(format, arguments);
     va_end(arguments);
     errno = saved;
 }
@@ -49,7 +49,7 @@ void gs_deactivate(const char *format, ...)
     if (!atomic_exchange(&printed_failure, true)) {
         va_list arguments;
         va_start(arguments, format);
-        print_line(format, arguments);
+        print_stderr_line(format, arguments);
         va_end(arguments);
     }
     errno = saved;

@@ -50,7 +50,7 @@ static struct {
 
 /* --- start ----------------------------------------------------------------------------------- */
 
-static uint64_t clock_ns(clockid_t clock)
+static uint64_t session_clock_ns(clockid_t clock)
 {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -58,7 +58,7 @@ static uint64_t clock_ns(clockid_t clock)
 }
 
 /* A number from the environment; -1: none. */
-static long number_of(const char *name)
+static long environment_number(const char *name)
 {
     const char *value = getenv(name);
     char *end;
@@ -68,12 +68,12 @@ static long number_of(const char *name)
 }
 
 /* Slurm also numbers the only task of a batch script: the number is a rank only in a step with several tasks. */
-static int read_rank(void)
+static int read_environment_rank(void)
 {
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "LOCAL_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        long rank = number_of(names[i]);
-        if (strcmp(names[i], "SLURM_PROCID") == 0 && number_of("SLURM_STEP_NUM_TASKS") < 2) continue;
+        long rank = environment_number(names[i]);
+        if (strcmp(names[i], "SLURM_PROCID") == 0 && environment_number("SLURM_STEP_NUM_TASKS") < 2) continue;
         if (rank >= 0) return (int)rank;
     }
     return -1;
@@ -99,7 +99,7 @@ static struct gs_store *create_store(const char *command, uint64_t real_ns, char
         .pid = (uint32_t)getpid(),
         .ppid = (uint32_t)getppid(),
         .start_real_ns = real_ns,
-        .rank = read_rank(),
+        .rank = read_environment_rank(),
         .cwd = gs_config()->cwd,
         .exe = len > 0 ? exe : NULL,
         .python_version = gs_stack_python_version(),
@@ -158,8 +158,8 @@ static void define_process(void)
 static bool open_files(struct gs_store **store)
 {
     char command[sizeof((struct gs_spool_header *)0)->command], error[512];
-    const uint64_t real_ns = clock_ns(CLOCK_REALTIME);
-    gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
+    const uint64_t real_ns = session_clock_ns(CLOCK_REALTIME);
+    gs_session_start_ns = session_clock_ns(CLOCK_MONOTONIC);
     gs_store_files_guest();
     gs_arguments_read(command, sizeof command);
     if (!gs_run_path_claim(&session.path, gs_config(), gs_session_spool(), command, gs_session_start_ns, real_ns, error,
@@ -184,7 +184,7 @@ bool gs_session_unprepared(void)
     return session.wiped && !atomic_load_explicit(&gs_session_page.here, memory_order_relaxed);
 }
 
-static bool spool_is_ours(void)
+static bool is_session_spool_ours(void)
 {
     return atomic_load(&session.spooling) && session.pid == getpid() && !gs_session_unprepared();
 }
@@ -194,12 +194,12 @@ static void note_exit(int status, void *unused)
 {
     (void)unused;
     gs_resolve_end();
-    if (spool_is_ours()) gs_spool_exit(gs_session_spool(), status);
+    if (is_session_spool_ours()) gs_spool_exit(gs_session_spool(), status);
 }
 
 void gs_session_exception(const char *exception, const char *place, bool collector_off)
 {
-    if (spool_is_ours()) gs_spool_exception(gs_session_spool(), exception, place, collector_off);
+    if (is_session_spool_ours()) gs_spool_exception(gs_session_spool(), exception, place, collector_off);
 }
 
 /* Not when the library is loaded: exit handlers run in reverse order, so handlers that were registered that early would
@@ -259,7 +259,7 @@ static void go_live(void)
     gs_unseen_write();
 }
 
-static void start(void)
+static void start_session(void)
 {
     if (!gs_session_is_enabled()) {
         atomic_store(&gs_session_state, GS_SESSION_OVER);
@@ -317,7 +317,7 @@ bool gs_session_begin(void)
         gs_host_inspect();
         pthread_mutex_lock(&session.lock);
         const bool first = atomic_load(&gs_session_state) == GS_SESSION_NOT_YET;
-        if (first) start();
+        if (first) start_session();
         pthread_mutex_unlock(&session.lock);
         state = atomic_load(&gs_session_state);
         if (first && state == GS_SESSION_LIVE) gs_nvml_begin(gs_session_spool());
@@ -444,7 +444,7 @@ bool gs_session_detach(void)
 {
     gs_nvml_rest();
     pthread_mutex_lock(&session.lock);
-    if (spool_is_ours()) write_detached();
+    if (is_session_spool_ours()) write_detached();
     const bool done = end_to_go_on();
     pthread_mutex_unlock(&session.lock);
     return done && gs_watcher_rest();

@@ -61,8 +61,8 @@ static uint64_t at_least_one(uint64_t n)
     return n ? n : 1;
 }
 
-static uint64_t bytes_of(unsigned bits, uint64_t width, uint64_t height, uint64_t depth, unsigned flags,
-                         unsigned levels)
+static uint64_t array_bytes_of(unsigned bits, uint64_t width, uint64_t height, uint64_t depth, unsigned flags,
+                               unsigned levels)
 {
     uint64_t texels = 0;
     const bool layers = flags & (GS_ARRAY_LAYERED | GS_ARRAY_CUBEMAP);
@@ -80,13 +80,13 @@ static uint64_t bytes_of(unsigned bits, uint64_t width, uint64_t height, uint64_
 uint64_t gs_array_bytes(int format, unsigned channels, size_t width, size_t height, size_t depth, unsigned flags,
                         unsigned levels)
 {
-    return bytes_of(texel_bits(format, channels), width, height, depth, flags, levels);
+    return array_bytes_of(texel_bits(format, channels), width, height, depth, flags, levels);
 }
 
 uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t width, size_t height, size_t depth,
                           unsigned flags, unsigned levels)
 {
-    return bytes_of(channel_bits(channel), width, height, depth, flags, levels);
+    return array_bytes_of(channel_bits(channel), width, height, depth, flags, levels);
 }
 
 /* Bits of a texel of an array, 8 if it cannot be queried. */
@@ -124,7 +124,7 @@ int gs_location_device(const void *location)
 
 /* --- one copy -------------------------------------------------------------------------------- */
 
-static uint8_t between(bool to_device, bool from_device)
+static uint8_t direction_between(bool to_device, bool from_device)
 {
     if (to_device) return from_device ? GS_DIR_D2D : GS_DIR_H2D;
     return from_device ? GS_DIR_D2H : GS_DIR_H2H;
@@ -136,10 +136,10 @@ struct gs_route gs_route(int dst_type, uint64_t dst, int src_type, uint64_t src,
     const bool to_array = dst_type == GS_MEMORYTYPE_ARRAY, from_array = src_type == GS_MEMORYTYPE_ARRAY;
     struct gs_route r = {dst, src, bytes, GS_DIR_UNKNOWN};
     if (!open)
-        r.direction = between(dst_type != GS_MEMORYTYPE_HOST, src_type != GS_MEMORYTYPE_HOST);
+        r.direction = direction_between(dst_type != GS_MEMORYTYPE_HOST, src_type != GS_MEMORYTYPE_HOST);
     else if (to_array || from_array) /* the handle of an array does not show where its memory is */
-        r.direction = between(to_array || dst_type == GS_MEMORYTYPE_DEVICE || gs_on_device(dst),
-                              from_array || src_type == GS_MEMORYTYPE_DEVICE || gs_on_device(src));
+        r.direction = direction_between(to_array || dst_type == GS_MEMORYTYPE_DEVICE || gs_on_device(dst),
+                                        from_array || src_type == GS_MEMORYTYPE_DEVICE || gs_on_device(src));
     return r;
 }
 
@@ -157,15 +157,16 @@ static uint64_t box_bytes(const struct cudaExtent *e, const void *dst_array, con
 }
 
 /* Whose memory an array or pointer of the runtime's structures is. */
-static int type_of(const void *array)
+static int array_space_of(const void *array)
 {
     return array ? GS_MEMORYTYPE_ARRAY : GS_MEMORYTYPE_UNIFIED;
 }
 
-#define RUNTIME_ROUTE(p)                                                                                             \
-    gs_route(type_of((p)->dstArray), (uint64_t)(uintptr_t)((p)->dstArray ? (void *)(p)->dstArray : (p)->dstPtr.ptr), \
-             type_of((p)->srcArray), (uint64_t)(uintptr_t)((p)->srcArray ? (void *)(p)->srcArray : (p)->srcPtr.ptr), \
-             box_bytes(&(p)->extent, (p)->dstArray, (p)->srcArray))
+#define RUNTIME_ROUTE(p)                                                                                               \
+    gs_route(                                                                                                          \
+        array_space_of((p)->dstArray), (uint64_t)(uintptr_t)((p)->dstArray ? (void *)(p)->dstArray : (p)->dstPtr.ptr), \
+        array_space_of((p)->srcArray), (uint64_t)(uintptr_t)((p)->srcArray ? (void *)(p)->srcArray : (p)->srcPtr.ptr), \
+        box_bytes(&(p)->extent, (p)->dstArray, (p)->srcArray))
 
 struct gs_route gs_route_3d(const struct cudaMemcpy3DParms *p)
 {
@@ -187,7 +188,7 @@ struct gs_route gs_route_3d_peer(const struct cudaMemcpy3DPeerParms *p)
 
 /* --- batches --------------------------------------------------------------------------------- */
 
-static void add(struct gs_batch *b, uint8_t direction, uint64_t dst, uint64_t src, uint64_t bytes)
+static void add_to_batch(struct gs_batch *b, uint8_t direction, uint64_t dst, uint64_t src, uint64_t bytes)
 {
     struct gs_route *way = &b->way[direction];
     if (!way->bytes) *way = (struct gs_route){dst, src, 0, direction};
@@ -207,12 +208,12 @@ struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t
     if (!dsts || !srcs || !sizes) return b;
     for (size_t i = 0; i < count; i++) {
         const uint64_t dst = address_at(dsts, i), src = address_at(srcs, i);
-        add(&b, between(gs_on_device(dst), gs_on_device(src)), dst, src, sizes[i]);
+        add_to_batch(&b, direction_between(gs_on_device(dst), gs_on_device(src)), dst, src, sizes[i]);
     }
     return b;
 }
 
-static bool operand(const struct cudaMemcpy3DOperand *o, uint64_t *address, const void **array)
+static bool operand_address(const struct cudaMemcpy3DOperand *o, uint64_t *address, const void **array)
 {
     if (o->type == GS_OPERAND_ARRAY) {
         *array = o->op.array.array;
@@ -230,9 +231,9 @@ struct gs_batch gs_batch_3d(const struct cudaMemcpy3DBatchOp *ops, size_t count)
     for (size_t i = 0; ops && i < count; i++) {
         uint64_t dst, src;
         const void *dst_array, *src_array;
-        const bool to = operand(&ops[i].dst, &dst, &dst_array);
-        const bool from = operand(&ops[i].src, &src, &src_array);
-        add(&b, between(to, from), dst, src, box_bytes(&ops[i].extent, dst_array, src_array));
+        const bool to = operand_address(&ops[i].dst, &dst, &dst_array);
+        const bool from = operand_address(&ops[i].src, &src, &src_array);
+        add_to_batch(&b, direction_between(to, from), dst, src, box_bytes(&ops[i].extent, dst_array, src_array));
     }
     return b;
 }
@@ -246,7 +247,8 @@ struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, si
     for (size_t i = 0; i < count; i++) {
         while (at + 1 < locations && first_of[at + 1] <= i) at++;
         const uint64_t address = address_at(addresses, i);
-        add(&b, to[at].type == cudaMemLocationTypeDevice ? GS_DIR_H2D : GS_DIR_D2H, address, address, sizes[i]);
+        add_to_batch(&b, to[at].type == cudaMemLocationTypeDevice ? GS_DIR_H2D : GS_DIR_D2H, address, address,
+                     sizes[i]);
     }
     return b;
 }

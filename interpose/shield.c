@@ -54,7 +54,7 @@ void gs_shield_load(void)
     *(void **)&least_stack = gs_libc_function("__pthread_get_minstack");
 }
 
-static size_t taken(const pthread_attr_t *attr)
+static size_t is_stack_taken(const pthread_attr_t *attr)
 {
     if (!least_stack) gs_shield_load(); /* called before gpuspy's constructor */
     return least_stack ? least_stack(attr) : 0;
@@ -81,7 +81,7 @@ static int start_thread(pthread_t *thread, size_t stack, struct thread_start *st
     struct gs_shield shield;
     int failed = pthread_attr_init(&attr);
     if (failed) return failed;
-    if (stack) pthread_attr_setstacksize(&attr, (stack + taken(&attr) + 4095) & ~(size_t)4095);
+    if (stack) pthread_attr_setstacksize(&attr, (stack + is_stack_taken(&attr) + 4095) & ~(size_t)4095);
     /* the application's signals must not reach this thread */
     gs_shield_begin(&shield);
     failed = pthread_create(thread, &attr, run_thread, start);

@@ -12,7 +12,7 @@ static struct slot {
 static _Atomic uint64_t used;   /* one bit per slot: a thread fills, keeps or empties it */
 static _Atomic uint64_t parked; /* … it is complete, and the thread that clears the bit owns it */
 
-static int lowest(uint64_t bits)
+static int lowest_bit(uint64_t bits)
 {
     return bits ? __builtin_ctzll(bits) : -1;
 }
@@ -23,7 +23,7 @@ bool gs_slot_park(struct gs_writer *writer, struct gs_stacks *stacks, uint32_t s
     int i;
     if (!writer->chunk) return false;
     do {
-        i = lowest(~taken);
+        i = lowest_bit(~taken);
         if (i < 0) return false;
     } while (!atomic_compare_exchange_weak_explicit(&used, &taken, taken | 1ull << i, memory_order_acquire,
                                                     memory_order_relaxed));
@@ -39,7 +39,7 @@ bool gs_slot_adopt(struct gs_writer *writer, struct gs_stacks **stacks, uint32_t
     uint64_t ready = atomic_load_explicit(&parked, memory_order_relaxed);
     int i;
     do {
-        i = lowest(ready);
+        i = lowest_bit(ready);
         if (i < 0) return false;
     } while (!atomic_compare_exchange_weak_explicit(&parked, &ready, ready & ~(1ull << i), memory_order_acquire,
                                                     memory_order_relaxed));
@@ -62,6 +62,6 @@ bool gs_slot_adopt(struct gs_writer *writer, struct gs_stacks **stacks, uint32_t
 void gs_slots_forget(void)
 {
     for (uint64_t left = atomic_exchange(&parked, 0); left; left &= left - 1)
-        gs_stacks_close(slots[lowest(left)].stacks); /* private memory, copied from the parent */
+        gs_stacks_close(slots[lowest_bit(left)].stacks); /* private memory, copied from the parent */
     atomic_store(&used, 0);
 }

@@ -51,14 +51,14 @@ void *gs_cache_reserve(struct gs_stacks *s, uint8_t type, uint32_t bytes)
 /* --- frames ----------------------------------------------------------------------------------- */
 
 /* Tables of growing size follow one another; the last one is in use. */
-static struct gs_cached_frame *table_of(struct gs_stacks *s)
+static struct gs_cached_frame *cache_table_of(struct gs_stacks *s)
 {
     return s->frames + (s->frames_size - GS_CACHE_FRAMES_FIRST) / 3;
 }
 
-static struct gs_cached_frame *slot_of(struct gs_stacks *s, uint64_t key)
+static struct gs_cached_frame *cache_slot_of(struct gs_stacks *s, uint64_t key)
 {
-    struct gs_cached_frame *table = table_of(s);
+    struct gs_cached_frame *table = cache_table_of(s);
     uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) % s->frames_size;
     while (table[i].key && table[i].key != key) i = (i + 1) % s->frames_size;
     return &table[i];
@@ -66,7 +66,7 @@ static struct gs_cached_frame *slot_of(struct gs_stacks *s, uint64_t key)
 
 uint32_t gs_cache_frame(struct gs_stacks *s, uint64_t key)
 {
-    return slot_of(s, key)->frame;
+    return cache_slot_of(s, key)->frame;
 }
 
 uint32_t gs_cache_next_frame(const struct gs_stacks *s)
@@ -74,18 +74,18 @@ uint32_t gs_cache_next_frame(const struct gs_stacks *s)
     return s->frames_used + 1;
 }
 
-static void grow(struct gs_stacks *s)
+static void grow_cache(struct gs_stacks *s)
 {
-    const struct gs_cached_frame *old = table_of(s), *end = old + s->frames_size;
+    const struct gs_cached_frame *old = cache_table_of(s), *end = old + s->frames_size;
     s->frames_size *= 4;
     for (; old < end; old++)
-        if (old->key) *slot_of(s, old->key) = *old;
+        if (old->key) *cache_slot_of(s, old->key) = *old;
 }
 
 void gs_cache_add_frame(struct gs_stacks *s, uint64_t key)
 {
-    if (s->frames_used >= s->frames_size / 4 * 3) grow(s);
-    *slot_of(s, key) = (struct gs_cached_frame){key, ++s->frames_used};
+    if (s->frames_used >= s->frames_size / 4 * 3) grow_cache(s);
+    *cache_slot_of(s, key) = (struct gs_cached_frame){key, ++s->frames_used};
 }
 
 bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames)
@@ -94,7 +94,7 @@ bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames)
     struct gs_rec *r = gs_cache_reserve(s, GS_REC_RESET, sizeof *r);
     if (!r) return false;
     gs_writer_commit(s->writer, r->size);
-    memset(table_of(s), 0, s->frames_size * sizeof *s->frames);
+    memset(cache_table_of(s), 0, s->frames_size * sizeof *s->frames);
     s->frames_used = 0;
     s->era++;
     gs_cache_new_epoch(s, s->epoch);

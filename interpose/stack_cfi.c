@@ -156,7 +156,7 @@ static enum gs_cfi_result search_all(const struct gs_image *image, uintptr_t tab
     return GS_CFI_NONE;
 }
 
-static int32_t word_at(const uint8_t *at)
+static int32_t cfi_word_at(const uint8_t *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
@@ -170,19 +170,19 @@ static enum gs_cfi_result search_sorted(const struct gs_image *image, uintptr_t 
     size_t lo = 0, hi = count;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
-        if (header + (uintptr_t)(intptr_t)word_at(rows + mid * 8) <= pc)
+        if (header + (uintptr_t)(intptr_t)cfi_word_at(rows + mid * 8) <= pc)
             lo = mid + 1;
         else
             hi = mid;
     }
     struct gs_bytes b, body;
     if (!lo) return GS_CFI_NONE;
-    if (!bytes_at(image, header + (uintptr_t)(intptr_t)word_at(rows + lo * 8 - 4), &b) || !take_record(&b, &body))
+    if (!bytes_at(image, header + (uintptr_t)(intptr_t)cfi_word_at(rows + lo * 8 - 4), &b) || !take_record(&b, &body))
         return GS_CFI_DAMAGED;
     return parse_entry(image, body, pc, e);
 }
 
-static enum gs_cfi_result search(const struct gs_image *image, uintptr_t pc, struct entry *e)
+static enum gs_cfi_result search_cfi(const struct gs_image *image, uintptr_t pc, struct entry *e)
 {
     uintptr_t header = 0;
     for (unsigned i = 0; i < image->phnum; i++)
@@ -211,21 +211,21 @@ struct run {
     struct gs_cfi_rule nowhere;
 };
 
-static void advance(struct run *r, uint64_t units)
+static void advance_row(struct run *r, uint64_t units)
 {
     r->at += units * r->e->code_unit;
     r->reached = r->at > r->pc;
 }
 
 /* Where the rule for the register is stored; NULL for registers that are not followed. */
-static struct gs_cfi_rule *rule_of(struct run *r, uint64_t reg)
+static struct gs_cfi_rule *cfi_rule_of(struct run *r, uint64_t reg)
 {
     return reg < GS_REGS ? &r->w->row.reg[reg] : &r->nowhere;
 }
 
-static void set(struct run *r, uint64_t reg, enum gs_cfi_how how, int64_t offset)
+static void set_rule(struct run *r, uint64_t reg, enum gs_cfi_how how, int64_t offset)
 {
-    *rule_of(r, reg) = (struct gs_cfi_rule){.how = (uint8_t)how, .offset = offset};
+    *cfi_rule_of(r, reg) = (struct gs_cfi_rule){.how = (uint8_t)how, .offset = offset};
 }
 
 static void set_expression(struct gs_bytes *b, struct gs_cfi_rule *rule, enum gs_cfi_how how)
@@ -242,20 +242,20 @@ static void set_cfa(struct run *r, uint64_t reg, int64_t offset)
         (struct gs_cfi_rule){.how = GS_CFI_PLUS, .reg = reg < GS_REGS ? (uint8_t)reg : UINT8_MAX, .offset = offset};
 }
 
-static void restore(struct run *r, uint64_t reg)
+static void restore_rule(struct run *r, uint64_t reg)
 {
     const struct gs_cfi_rule same = {0};
-    *rule_of(r, reg) = !r->is_common && reg < GS_REGS ? r->w->initial.reg[reg] : same;
+    *cfi_rule_of(r, reg) = !r->is_common && reg < GS_REGS ? r->w->initial.reg[reg] : same;
 }
 
-static bool remember(struct run *r)
+static bool remember_state(struct run *r)
 {
     if (r->remembered == GS_CFI_REMEMBERED) return false;
     r->w->remembered[r->remembered++] = r->w->row;
     return true;
 }
 
-static bool recall(struct run *r)
+static bool recall_state(struct run *r)
 {
     if (!r->remembered) return false;
     r->w->row = r->w->remembered[--r->remembered];
@@ -292,7 +292,7 @@ enum {
     CFA_GNU_NEGATIVE_OFFSET = 0x2f,
 };
 
-static int64_t scaled(struct run *r, struct gs_bytes *b)
+static int64_t read_scaled(struct run *r, struct gs_bytes *b)
 {
     return (int64_t)(gs_take_uleb(b) * (uint64_t)r->e->data_unit);
 }
@@ -330,17 +330,17 @@ static bool define_register(struct run *r, struct gs_bytes *b, uint8_t what)
 {
     const uint64_t reg = gs_take_uleb(b);
     switch (what) {
-    case CFA_OFFSET_EXTENDED: set(r, reg, GS_CFI_AT, scaled(r, b)); break;
-    case CFA_OFFSET_EXTENDED_SF: set(r, reg, GS_CFI_AT, scaled_signed(r, b)); break;
-    case CFA_GNU_NEGATIVE_OFFSET: set(r, reg, GS_CFI_AT, -scaled(r, b)); break;
-    case CFA_RESTORE_EXTENDED: restore(r, reg); break;
-    case CFA_UNDEFINED: set(r, reg, GS_CFI_UNDEFINED, 0); break;
-    case CFA_SAME_VALUE: set(r, reg, GS_CFI_SAME, 0); break;
-    case CFA_REGISTER: set(r, reg, GS_CFI_REGISTER, (int64_t)gs_take_uleb(b)); break;
-    case CFA_EXPRESSION: set_expression(b, rule_of(r, reg), GS_CFI_AT_EXPRESSION); break;
-    case CFA_VAL_EXPRESSION: set_expression(b, rule_of(r, reg), GS_CFI_EXPRESSION); break;
-    case CFA_VAL_OFFSET: set(r, reg, GS_CFI_PLUS, scaled(r, b)); break;
-    case CFA_VAL_OFFSET_SF: set(r, reg, GS_CFI_PLUS, scaled_signed(r, b)); break;
+    case CFA_OFFSET_EXTENDED: set_rule(r, reg, GS_CFI_AT, read_scaled(r, b)); break;
+    case CFA_OFFSET_EXTENDED_SF: set_rule(r, reg, GS_CFI_AT, scaled_signed(r, b)); break;
+    case CFA_GNU_NEGATIVE_OFFSET: set_rule(r, reg, GS_CFI_AT, -read_scaled(r, b)); break;
+    case CFA_RESTORE_EXTENDED: restore_rule(r, reg); break;
+    case CFA_UNDEFINED: set_rule(r, reg, GS_CFI_UNDEFINED, 0); break;
+    case CFA_SAME_VALUE: set_rule(r, reg, GS_CFI_SAME, 0); break;
+    case CFA_REGISTER: set_rule(r, reg, GS_CFI_REGISTER, (int64_t)gs_take_uleb(b)); break;
+    case CFA_EXPRESSION: set_expression(b, cfi_rule_of(r, reg), GS_CFI_AT_EXPRESSION); break;
+    case CFA_VAL_EXPRESSION: set_expression(b, cfi_rule_of(r, reg), GS_CFI_EXPRESSION); break;
+    case CFA_VAL_OFFSET: set_rule(r, reg, GS_CFI_PLUS, read_scaled(r, b)); break;
+    case CFA_VAL_OFFSET_SF: set_rule(r, reg, GS_CFI_PLUS, scaled_signed(r, b)); break;
     default: return false;
     }
     return true;
@@ -350,9 +350,9 @@ static bool run_one(struct run *r, struct gs_bytes *b)
 {
     const uint8_t byte = (uint8_t)gs_take(b, 1), low = byte & 0x3f;
     switch (byte >> 6) {
-    case 1: advance(r, low); return true;
-    case 2: set(r, low, GS_CFI_AT, scaled(r, b)); return true;
-    case 3: restore(r, low); return true;
+    case 1: advance_row(r, low); return true;
+    case 2: set_rule(r, low, GS_CFI_AT, read_scaled(r, b)); return true;
+    case 3: restore_rule(r, low); return true;
     default: break;
     }
     switch (byte) {
@@ -362,12 +362,12 @@ static bool run_one(struct run *r, struct gs_bytes *b)
         r->at = take_address(b, r->e->encoding, 0);
         r->reached = r->at > r->pc;
         return true;
-    case CFA_ADVANCE_LOC1: advance(r, gs_take(b, 1)); return true;
-    case CFA_ADVANCE_LOC2: advance(r, gs_take(b, 2)); return true;
-    case CFA_ADVANCE_LOC4: advance(r, gs_take(b, 4)); return true;
+    case CFA_ADVANCE_LOC1: advance_row(r, gs_take(b, 1)); return true;
+    case CFA_ADVANCE_LOC2: advance_row(r, gs_take(b, 2)); return true;
+    case CFA_ADVANCE_LOC4: advance_row(r, gs_take(b, 4)); return true;
     case CFA_GNU_ARGS_SIZE: gs_take_uleb(b); return true;
-    case CFA_REMEMBER_STATE: return remember(r);
-    case CFA_RESTORE_STATE: return recall(r);
+    case CFA_REMEMBER_STATE: return remember_state(r);
+    case CFA_RESTORE_STATE: return recall_state(r);
     case CFA_DEF_CFA:
     case CFA_DEF_CFA_SF:
     case CFA_DEF_CFA_REGISTER:
@@ -388,7 +388,7 @@ static bool run_all(struct run *r, struct gs_bytes b)
 enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struct gs_cfi_work *work)
 {
     struct entry e;
-    const enum gs_cfi_result found = search(image, pc, &e);
+    const enum gs_cfi_result found = search_cfi(image, pc, &e);
     if (found != GS_CFI_OK) return found;
     memset(&work->row, 0, sizeof work->row);
     struct run r = {.e = &e, .w = work, .pc = UINTPTR_MAX, .is_common = true};

@@ -64,7 +64,7 @@ enum {
     OP_NOP = 0x96,
 };
 
-static void push(struct machine *m, uint64_t value)
+static void push_word(struct machine *m, uint64_t value)
 {
     if (m->depth == DEEP)
         m->code.bad = true;
@@ -73,16 +73,16 @@ static void push(struct machine *m, uint64_t value)
 }
 
 /* The n-th from the top. */
-static uint64_t peek(struct machine *m, uint64_t n)
+static uint64_t peek_word(struct machine *m, uint64_t n)
 {
     if (n < m->depth) return m->stack[m->depth - 1 - n];
     m->code.bad = true;
     return 0;
 }
 
-static uint64_t pop(struct machine *m)
+static uint64_t pop_word(struct machine *m)
 {
-    const uint64_t top = peek(m, 0);
+    const uint64_t top = peek_word(m, 0);
     m->depth -= m->depth != 0;
     return top;
 }
@@ -91,7 +91,7 @@ static void push_register(struct machine *m, uint64_t reg)
 {
     const int64_t offset = gs_take_sleb(&m->code);
     if (reg < GS_REGS && gs_register_known(m->registers, (unsigned)reg))
-        push(m, m->registers->value[reg] + (uint64_t)offset);
+        push_word(m, m->registers->value[reg] + (uint64_t)offset);
     else
         m->unknown = m->code.bad = true;
 }
@@ -100,19 +100,19 @@ static void push_constant(struct machine *m, uint8_t op)
 {
     const unsigned bytes = 1u << ((op - OP_CONST1U) / 2), unused = 64 - 8 * bytes;
     uint64_t value = gs_take(&m->code, bytes) << unused;
-    push(m, (op - OP_CONST1U) % 2 ? (uint64_t)((int64_t)value >> unused) : value >> unused);
+    push_word(m, (op - OP_CONST1U) % 2 ? (uint64_t)((int64_t)value >> unused) : value >> unused);
 }
 
-static void dereference(struct machine *m, uint64_t bytes)
+static void dereference_top(struct machine *m, uint64_t bytes)
 {
     uintptr_t word = 0;
-    if (bytes < 1 || bytes > 8 || !gs_memory_word(m->memory, pop(m), &word))
+    if (bytes < 1 || bytes > 8 || !gs_memory_word(m->memory, pop_word(m), &word))
         m->code.bad = true;
     else
-        push(m, bytes == 8 ? word : word & ((1ull << 8 * bytes) - 1));
+        push_word(m, bytes == 8 ? word : word & ((1ull << 8 * bytes) - 1));
 }
 
-static void jump(struct machine *m, bool really)
+static void jump_operation(struct machine *m, bool really)
 {
     const int16_t by = (int16_t)gs_take(&m->code, 2);
     if (!really || m->code.bad) return;
@@ -123,25 +123,25 @@ static void jump(struct machine *m, bool really)
         m->code.at = m->begin + to;
 }
 
-static void shuffle(struct machine *m, uint8_t op)
+static void shuffle_stack(struct machine *m, uint8_t op)
 {
-    const uint64_t a = op == OP_PICK ? peek(m, gs_take(&m->code, 1)) : peek(m, op == OP_OVER);
+    const uint64_t a = op == OP_PICK ? peek_word(m, gs_take(&m->code, 1)) : peek_word(m, op == OP_OVER);
     if (op == OP_DUP || op == OP_OVER || op == OP_PICK) {
-        push(m, a);
+        push_word(m, a);
         return;
     }
-    pop(m);
+    pop_word(m);
     if (op == OP_DROP) return;
-    const uint64_t b = pop(m);
+    const uint64_t b = pop_word(m);
     if (op == OP_SWAP) {
-        push(m, a);
-        push(m, b);
+        push_word(m, a);
+        push_word(m, b);
         return;
     }
-    const uint64_t c = pop(m);
-    push(m, a);
-    push(m, c);
-    push(m, b);
+    const uint64_t c = pop_word(m);
+    push_word(m, a);
+    push_word(m, c);
+    push_word(m, b);
 }
 
 static uint64_t of_two(uint8_t op, uint64_t a, uint64_t b)
@@ -168,59 +168,59 @@ static uint64_t of_two(uint8_t op, uint64_t a, uint64_t b)
     }
 }
 
-static void compute(struct machine *m, uint8_t op)
+static void compute_operation(struct machine *m, uint8_t op)
 {
-    const uint64_t top = pop(m);
+    const uint64_t top = pop_word(m);
     switch (op) {
-    case OP_ABS: push(m, (int64_t)top < 0 ? 0 - top : top); return;
-    case OP_NEG: push(m, 0 - top); return;
-    case OP_NOT: push(m, ~top); return;
-    case OP_PLUS_UCONST: push(m, top + gs_take_uleb(&m->code)); return;
-    default: push(m, of_two(op, pop(m), top)); return;
+    case OP_ABS: push_word(m, (int64_t)top < 0 ? 0 - top : top); return;
+    case OP_NEG: push_word(m, 0 - top); return;
+    case OP_NOT: push_word(m, ~top); return;
+    case OP_PLUS_UCONST: push_word(m, top + gs_take_uleb(&m->code)); return;
+    default: push_word(m, of_two(op, pop_word(m), top)); return;
     }
 }
 
 static void run_op(struct machine *m, uint8_t op)
 {
     if (op >= OP_LIT0 && op <= OP_LIT31)
-        push(m, op - OP_LIT0);
+        push_word(m, op - OP_LIT0);
     else if (op >= OP_BREG0 && op <= OP_BREG31)
         push_register(m, op - OP_BREG0);
     else if (op == OP_BREGX)
         push_register(m, gs_take_uleb(&m->code));
     else if (op == OP_ADDR)
-        push(m, gs_take(&m->code, sizeof(uintptr_t)));
+        push_word(m, gs_take(&m->code, sizeof(uintptr_t)));
     else if (op >= OP_CONST1U && op <= OP_CONST8S)
         push_constant(m, op);
     else if (op == OP_CONSTU)
-        push(m, gs_take_uleb(&m->code));
+        push_word(m, gs_take_uleb(&m->code));
     else if (op == OP_CONSTS)
-        push(m, (uint64_t)gs_take_sleb(&m->code));
+        push_word(m, (uint64_t)gs_take_sleb(&m->code));
     else if (op == OP_DEREF)
-        dereference(m, sizeof(uintptr_t));
+        dereference_top(m, sizeof(uintptr_t));
     else if (op == OP_DEREF_SIZE)
-        dereference(m, gs_take(&m->code, 1));
+        dereference_top(m, gs_take(&m->code, 1));
     else if (op >= OP_DUP && op <= OP_ROT)
-        shuffle(m, op);
+        shuffle_stack(m, op);
     else if (op == OP_SKIP)
-        jump(m, true);
+        jump_operation(m, true);
     else if (op == OP_BRA)
-        jump(m, pop(m) != 0);
+        jump_operation(m, pop_word(m) != 0);
     else if (op >= OP_ABS && op <= OP_NE)
-        compute(m, op);
+        compute_operation(m, op);
     else if (op != OP_NOP)
         m->code.bad = true;
 }
 
 /* `first`: the expression's initial stack, NULL for empty. */
-static enum gs_cfi_result evaluate(const struct gs_cfi_rule *rule, const struct gs_registers *registers,
-                                   struct gs_memory *memory, const uintptr_t *first, uintptr_t *value)
+static enum gs_cfi_result evaluate_expression(const struct gs_cfi_rule *rule, const struct gs_registers *registers,
+                                              struct gs_memory *memory, const uintptr_t *first, uintptr_t *value)
 {
     struct machine m = {.code = {rule->expression, rule->expression + rule->bytes, false},
                         .begin = rule->expression,
                         .registers = registers,
                         .memory = memory};
-    if (first) push(&m, *first);
+    if (first) push_word(&m, *first);
     uint32_t steps = 0;
     while (m.code.at < m.code.end && !m.code.bad && steps++ < STEPS) run_op(&m, (uint8_t)gs_take(&m.code, 1));
     if (m.unknown) return GS_CFI_UNKNOWN;
@@ -244,8 +244,8 @@ static enum gs_cfi_result read_from(const struct caller *c, uintptr_t at, uintpt
 }
 
 /* The caller's value of a register, and where it was on the stack, 0 if nowhere. */
-static enum gs_cfi_result value_of(const struct caller *c, const struct gs_cfi_rule *rule, unsigned reg,
-                                   uintptr_t *value, uintptr_t *place)
+static enum gs_cfi_result register_value_of(const struct caller *c, const struct gs_cfi_rule *rule, unsigned reg,
+                                            uintptr_t *value, uintptr_t *place)
 {
     enum gs_cfi_result result;
     uintptr_t at;
@@ -260,9 +260,9 @@ static enum gs_cfi_result value_of(const struct caller *c, const struct gs_cfi_r
         if ((uint64_t)rule->offset >= GS_REGS) return GS_CFI_DAMAGED;
         *value = c->frame->value[rule->offset];
         return gs_register_known(c->frame, (unsigned)rule->offset) ? GS_CFI_OK : GS_CFI_UNKNOWN;
-    case GS_CFI_EXPRESSION: return evaluate(rule, c->frame, c->memory, &c->cfa, value);
+    case GS_CFI_EXPRESSION: return evaluate_expression(rule, c->frame, c->memory, &c->cfa, value);
     case GS_CFI_AT_EXPRESSION:
-        result = evaluate(rule, c->frame, c->memory, &c->cfa, &at);
+        result = evaluate_expression(rule, c->frame, c->memory, &c->cfa, &at);
         return result == GS_CFI_OK ? read_from(c, at, value, place) : result;
     default: return GS_CFI_END;
     }
@@ -271,7 +271,7 @@ static enum gs_cfi_result value_of(const struct caller *c, const struct gs_cfi_r
 static enum gs_cfi_result cfa_of(const struct gs_cfi_rule *rule, const struct gs_registers *frame,
                                  struct gs_memory *memory, uintptr_t *cfa)
 {
-    if (rule->how == GS_CFI_EXPRESSION) return evaluate(rule, frame, memory, NULL, cfa);
+    if (rule->how == GS_CFI_EXPRESSION) return evaluate_expression(rule, frame, memory, NULL, cfa);
     if (rule->how != GS_CFI_PLUS || rule->reg >= GS_REGS) return GS_CFI_DAMAGED;
     if (!gs_register_known(frame, rule->reg)) return GS_CFI_UNKNOWN;
     *cfa = frame->value[rule->reg] + (uintptr_t)rule->offset;
@@ -288,7 +288,7 @@ enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_register
     registers->known = 0;
     for (unsigned reg = 0; reg < GS_REGS; reg++) {
         uintptr_t at;
-        result = value_of(&c, &row->reg[reg], reg, &registers->value[reg], &at);
+        result = register_value_of(&c, &row->reg[reg], reg, &registers->value[reg], &at);
         if (result == GS_CFI_OK)
             registers->known |= 1u << reg;
         else if (reg == GS_REG_RA || reg == GS_REG_SP)

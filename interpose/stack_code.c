@@ -20,12 +20,12 @@ static _Atomic uint64_t sets[SETS][SLOTS];
 
 static void (*original_dealloc)(void *);
 
-static uint32_t set_of(const void *code)
+static uint32_t code_set_of(const void *code)
 {
     return (uint32_t)((uint64_t)(uintptr_t)code * 0x9e3779b97f4a7c15u >> 40) % SETS;
 }
 
-static uint64_t word_of(const void *code)
+static uint64_t code_word_of(const void *code)
 {
     return (uint64_t)(uintptr_t)code >> 4 << PAST_BITS;
 }
@@ -38,8 +38,8 @@ static void leave_slot(_Atomic uint64_t *slot, uint64_t held)
 
 uint64_t gs_code_identity(const void *code)
 {
-    const uint32_t set = set_of(code);
-    const uint64_t held = word_of(code);
+    const uint32_t set = code_set_of(code);
+    const uint64_t held = code_word_of(code);
     for (;;) {
         int free = -1;
         uint64_t seen[SLOTS];
@@ -58,12 +58,12 @@ uint64_t gs_code_identity(const void *code)
     }
 }
 
-static void dealloc(void *code)
+static void dealloc_code(void *code)
 {
-    const uint32_t set = set_of(code);
+    const uint32_t set = code_set_of(code);
     for (uint32_t i = 0; i < SLOTS; i++) {
         const uint64_t word = atomic_load_explicit(&sets[set][i], memory_order_acquire);
-        if ((word & ~PAST) == word_of(code)) leave_slot(&sets[set][i], word);
+        if ((word & ~PAST) == code_word_of(code)) leave_slot(&sets[set][i], word);
     }
     original_dealloc(code);
 }
@@ -72,5 +72,5 @@ void gs_code_watch(void (**slot)(void *))
 {
     if (original_dealloc) return;
     original_dealloc = *slot;
-    __atomic_store_n(slot, dealloc, __ATOMIC_RELEASE);
+    __atomic_store_n(slot, dealloc_code, __ATOMIC_RELEASE);
 }

@@ -30,7 +30,7 @@ static _Atomic int visitors, forks;
 #endif
 static __thread int visiting GS_STATIC_TLS;
 
-static void enter(void)
+static void enter_loader(void)
 {
     const struct timespec step = {.tv_nsec = 50000};
     for (;;) {
@@ -47,7 +47,7 @@ int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (!visiting++) enter();
+    if (!visiting++) enter_loader();
     const int result = dl_iterate_phdr(visit, data);
     if (!--visiting) atomic_fetch_sub(&visitors, 1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -109,7 +109,7 @@ static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
     return t->symbols && t->strings && (t->gnu_hash || t->hash);
 }
 
-static const ElfW(Sym) * defined(const struct tables *t, uint32_t index, const char *name)
+static const ElfW(Sym) * defined_symbol(const struct tables *t, uint32_t index, const char *name)
 {
     const ElfW(Sym) *s = &t->symbols[index];
     if (s->st_shndx == SHN_UNDEF || !s->st_value || strcmp(t->strings + s->st_name, name)) return NULL;
@@ -134,7 +134,7 @@ static const ElfW(Sym) * by_gnu_hash(const struct tables *t, const char *name)
     if (i < first) return NULL;
     for (;; i++) {
         uint32_t link = chain[i - first];
-        const ElfW(Sym) *s = (link | 1) == (h | 1) ? defined(t, i, name) : NULL;
+        const ElfW(Sym) *s = (link | 1) == (h | 1) ? defined_symbol(t, i, name) : NULL;
         if (s || link & 1) return s;
     }
 }
@@ -150,7 +150,7 @@ static const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
     uint32_t buckets = t->hash[0];
     const uint32_t *bucket = t->hash + 2, *chain = bucket + buckets;
     for (uint32_t i = buckets ? bucket[h % buckets] : 0; i; i = chain[i]) {
-        const ElfW(Sym) *s = defined(t, i, name);
+        const ElfW(Sym) *s = defined_symbol(t, i, name);
         if (s) return s;
     }
     return NULL;

@@ -32,7 +32,7 @@ void gs_stack_find_python(void)
 
 /* --- native frames above the interpreter ------------------------------------------------------ */
 
-static inline bool within(uintptr_t address, const struct gs_elf_range *r)
+static inline bool is_in_range(uintptr_t address, const struct gs_elf_range *r)
 {
     return address - r->lo < r->hi - r->lo;
 }
@@ -67,7 +67,7 @@ static inline uint32_t skip_own(const uintptr_t *at, uint32_t n, const void *cal
     for (uint32_t i = 0; i < most; i++)
         if (at[i] == (uintptr_t)caller) return i;
     for (uint32_t i = 0; i < most; i++)
-        if (!within(at[i], &gs_stack_self)) return i;
+        if (!is_in_range(at[i], &gs_stack_self)) return i;
     return most;
 }
 
@@ -78,8 +78,8 @@ struct native {
 };
 
 /* `stop`: the module at which to stop, NULL for none. */
-static inline struct native unwind(struct gs_stacks *s, struct gs_frame from, const struct gs_elf_range *stop,
-                                   const void *caller)
+static inline struct native unwind_native(struct gs_stacks *s, struct gs_frame from, const struct gs_elf_range *stop,
+                                          const void *caller)
 {
     const uint32_t own = from.ip == (uintptr_t)caller ? 0 : GS_NATIVE_OWN;
     const struct gs_elf_range nowhere = {0, 0};
@@ -87,7 +87,7 @@ static inline struct native unwind(struct gs_stacks *s, struct gs_frame from, co
     struct native w;
     w.seen = gs_unwind(&s->unwinder, from, stop ? *stop : nowhere, native_depth + 1 + own);
     w.first = skip_own(at, w.seen, caller);
-    w.end = w.seen - (w.seen > w.first && stop && within(at[w.seen - 1], stop));
+    w.end = w.seen - (w.seen > w.first && stop && is_in_range(at[w.seen - 1], stop));
     w.cut = w.end - w.first > native_depth;
     if (w.cut) w.end = w.first + native_depth;
     return w;
@@ -118,7 +118,8 @@ static uint64_t native_key(uintptr_t address)
     return (generation & 0xffff) << 47 | (address & 0x7fffffffffff);
 }
 
-static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t function_len, uint32_t file_len, int line)
+static uint32_t define_python_frame(struct gs_stacks *s, uint64_t key, uint32_t function_len, uint32_t file_len,
+                                    int line)
 {
     struct gs_rec_frame_python *r =
         gs_cache_reserve(s, GS_REC_FRAME_PYTHON, (uint32_t)sizeof *r + function_len + file_len);
@@ -143,7 +144,7 @@ static uint32_t python_frame(struct gs_stacks *s, const struct gs_python *p, con
     if (known) return known;
     uint32_t function = gs_python_function(p, code, s->text.function, GS_STRING_MAX);
     uint32_t file = gs_python_file(p, code, s->text.file, GS_STRING_MAX);
-    return define_python(s, key, function, file, gs_python_line(p, code, offset));
+    return define_python_frame(s, key, function, file, gs_python_line(p, code, offset));
 }
 
 static uint32_t cut_frame(struct gs_stacks *s)
@@ -152,7 +153,7 @@ static uint32_t cut_frame(struct gs_stacks *s)
     uint32_t known = gs_cache_frame(s, KEY_CUT);
     if (known) return known;
     memcpy(s->text.function, name, sizeof name - 1);
-    return define_python(s, KEY_CUT, sizeof name - 1, 0, 0);
+    return define_python_frame(s, KEY_CUT, sizeof name - 1, 0, 0);
 }
 
 static uint32_t native_frame(struct gs_stacks *s, uintptr_t address)
@@ -184,7 +185,7 @@ struct merged {
     bool cut;
 };
 
-static bool put(struct gs_stacks *s, struct merged *m, uint32_t frame)
+static bool put_frame(struct gs_stacks *s, struct merged *m, uint32_t frame)
 {
     s->numbers[m->depth++] = frame;
     return frame != 0;
@@ -192,10 +193,11 @@ static bool put(struct gs_stacks *s, struct merged *m, uint32_t frame)
 
 /* Native frames, then Python's, at most one less than fit, so that there is room for the marker. False: no room in the
  * spool. */
-static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python, struct merged *m)
+static bool merge_frames(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python,
+                         struct merged *m)
 {
     for (uint32_t i = w.first; i < w.end; i++)
-        if (!put(s, m, native_frame(s, s->unwinder.address[i]))) return false;
+        if (!put_frame(s, m, native_frame(s, s->unwinder.address[i]))) return false;
     for (uint32_t i = 0; i < python; i++) {
         int64_t offset;
         const char *code = gs_python_frame(p, s->python[i], &offset);
@@ -204,18 +206,18 @@ static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native 
             m->cut = true;
             break;
         }
-        if (!put(s, m, python_frame(s, p, code, offset))) return false;
+        if (!put_frame(s, m, python_frame(s, p, code, offset))) return false;
     }
-    return !m->cut || put(s, m, cut_frame(s));
+    return !m->cut || put_frame(s, m, cut_frame(s));
 }
 
 /* A stack that this thread has not seen in this epoch. */
-static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const struct gs_python *p, struct native w,
-                                                 uint32_t python, bool cut, uint64_t hash)
+static __attribute__((noinline)) uint32_t define_stack_id(struct gs_stacks *s, const struct gs_python *p,
+                                                          struct native w, uint32_t python, bool cut, uint64_t hash)
 {
     uint32_t era = s->era;
     struct merged m = {0, cut};
-    if (!gs_cache_make_room(s, w.end - w.first + python + 1) || !merge(s, p, w, python, &m)) return 0;
+    if (!gs_cache_make_room(s, w.end - w.first + python + 1) || !merge_frames(s, p, w, python, &m)) return 0;
     if (!m.depth) return 0;
     uint32_t number = gs_cache_add_stack(s, hash, s->numbers, m.depth);
     /* The hash was made with the seed from before the reset: no look-up will use it again. */
@@ -258,7 +260,7 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
             uint32_t known = holds ? gs_cache_stack(s, walk->hash) : 0;
             if (known) return known;
         }
-        w = unwind(s, from, python ? &p->module : NULL, caller);
+        w = unwind_native(s, from, python ? &p->module : NULL, caller);
         hash = hash_native(u->address, w, hash);
         cut |= w.cut && !python;
     }
@@ -271,5 +273,5 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
         return known;
     }
     if (!p && what & GS_STACK_PYTHON && python_appeared()) return gs_stack_capture(s, what, caller);
-    return define(s, p, w, python, cut, hash);
+    return define_stack_id(s, p, w, python, cut, hash);
 }

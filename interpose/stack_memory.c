@@ -13,7 +13,7 @@
 
 extern void *__libc_stack_end; /* of the first thread; the dynamic loader's */
 
-static uintptr_t page_of(uintptr_t address)
+static uintptr_t page_of_address(uintptr_t address)
 {
     return address & ~(uintptr_t)(PAGE - 1);
 }
@@ -64,8 +64,8 @@ void gs_memory_open(bool valgrind)
 
 bool gs_memory_readable(uintptr_t from, uintptr_t to)
 {
-    const size_t pages = (to - page_of(from) + PAGE - 1) / PAGE;
-    return gs_memory_pages(page_of(from), pages) == pages;
+    const size_t pages = (to - page_of_address(from) + PAGE - 1) / PAGE;
+    return gs_memory_pages(page_of_address(from), pages) == pages;
 }
 
 /* --- the thread's own stack ------------------------------------------------------------------- */
@@ -75,13 +75,13 @@ bool gs_memory_readable(uintptr_t from, uintptr_t to)
 static void take_up_to(struct gs_memory *m, uintptr_t sp, uintptr_t known, uintptr_t top)
 {
     if (sp >= known || sp < m->gap || known - sp > LARGEST_STACK) return;
-    const size_t pages = (known - page_of(sp) + PAGE - 1) / PAGE;
-    const size_t readable = gs_memory_pages(page_of(sp), pages);
+    const size_t pages = (known - page_of_address(sp) + PAGE - 1) / PAGE;
+    const size_t readable = gs_memory_pages(page_of_address(sp), pages);
     if (readable < pages) {
-        m->gap = page_of(sp) + readable * PAGE;
+        m->gap = page_of_address(sp) + readable * PAGE;
         return;
     }
-    m->lo = page_of(sp);
+    m->lo = page_of_address(sp);
     m->hi = top;
 }
 
@@ -98,7 +98,7 @@ __attribute__((constructor)) static void note_first_thread(void)
 void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp)
 {
     const bool first = pthread_equal(pthread_self(), first_thread);
-    const uintptr_t top = first ? page_of((uintptr_t)__libc_stack_end) + PAGE : (uintptr_t)pthread_self();
+    const uintptr_t top = first ? page_of_address((uintptr_t)__libc_stack_end) + PAGE : (uintptr_t)pthread_self();
     if (m->hi) /* deeper than before, or another stack */
         take_up_to(m, sp, m->lo, m->hi);
     else
@@ -115,7 +115,7 @@ bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uin
         return true;
     }
     if (address - m->other_lo >= m->other_hi - m->other_lo) {
-        const uintptr_t page = page_of(address);
+        const uintptr_t page = page_of_address(address);
         if (!page || page > UINTPTR_MAX - OTHER_PAGES * PAGE || !m->probes) return false;
         const uint32_t probed = GS_MEMORY_PROBES - m->probes--;
         const size_t pages = gs_memory_pages(page, probed < 2 ? 2u << probed : OTHER_PAGES);

@@ -32,7 +32,7 @@ struct search {
     bool begun;
 };
 
-static bool holds(const struct dl_phdr_info *info, uintptr_t address)
+static bool does_object_hold(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
@@ -56,28 +56,28 @@ static void compare_counters(struct gs_modules *modules, const struct dl_phdr_in
     memset(modules->known, 0, sizeof modules->known);
 }
 
-static const struct dl_phdr_info *known(const struct gs_modules *modules, uintptr_t address)
+static const struct dl_phdr_info *known_module(const struct gs_modules *modules, uintptr_t address)
 {
     for (uint32_t i = 0; i < GS_MODULES_KNOWN; i++) {
         const struct gs_module_known *k = &modules->known[i];
-        if (address - k->range.lo < k->range.hi - k->range.lo && holds(&k->info, address)) return &k->info;
+        if (address - k->range.lo < k->range.hi - k->range.lo && does_object_hold(&k->info, address)) return &k->info;
     }
     return NULL;
 }
 
-static int try(struct dl_phdr_info *info, size_t size, void *to)
+static int try_module(struct dl_phdr_info *info, size_t size, void *to)
 {
     struct search *s = to;
     if (!s->begun) {
         s->begun = true;
         compare_counters(s->modules, info);
-        const struct dl_phdr_info *met = known(s->modules, s->address);
+        const struct dl_phdr_info *met = known_module(s->modules, s->address);
         if (met) {
             s->visit(met, s->to);
             return 1;
         }
     }
-    if (!holds(info, s->address)) return 0;
+    if (!does_object_hold(info, s->address)) return 0;
     s->modules->known[s->modules->turn++ % GS_MODULES_KNOWN] = (struct gs_module_known){gs_elf_range(info), *info};
     s->visit(info, s->to);
     return 1;
@@ -87,12 +87,12 @@ bool gs_module_visit(struct gs_modules *modules, uintptr_t address, void (*visit
                      void *to)
 {
     struct search s = {modules, address, visit, to, false};
-    return gs_elf_each(try, &s) != 0;
+    return gs_elf_each(try_module, &s) != 0;
 }
 
 /* --- what the spool states of them ----------------------------------------------------------------- */
 
-static void describe(const struct dl_phdr_info *info, void *to)
+static void describe_module(const struct dl_phdr_info *info, void *to)
 {
     struct gs_module *m = to;
     const char *name = info->dlpi_phdr == program ? program_path : info->dlpi_name ? info->dlpi_name : "";
@@ -118,7 +118,7 @@ static void make_absolute(struct gs_module *m)
 bool gs_module_find(struct gs_modules *modules, uintptr_t address, struct gs_module *m)
 {
     const int saved = errno;
-    const bool found = gs_module_visit(modules, address, describe, m);
+    const bool found = gs_module_visit(modules, address, describe_module, m);
     if (found && m->path_len && m->path[0] != '/') make_absolute(m);
     if (found && m->path_len > GS_STRING_MAX) m->path_len = 0;
     errno = saved;
@@ -127,7 +127,7 @@ bool gs_module_find(struct gs_modules *modules, uintptr_t address, struct gs_mod
 
 /* --- ourselves -------------------------------------------------------------------------------- */
 
-static void find_program(void)
+static void find_program_object(void)
 {
     static const char deleted[] = " (deleted)";
     const size_t tail = sizeof deleted - 1;
@@ -143,7 +143,7 @@ static int list_startup_modules(struct dl_phdr_info *info, size_t size, void *va
         program = info->dlpi_phdr;
         atomic_store(&unloads_seen, info->dlpi_subs);
     }
-    if (holds(info, (uintptr_t)&list_startup_modules)) gs_stack_self = gs_elf_range(info);
+    if (does_object_hold(info, (uintptr_t)&list_startup_modules)) gs_stack_self = gs_elf_range(info);
     if (info->dlpi_name && strstr(info->dlpi_name, "/vgpreload_")) *(bool *)valgrind = true;
     return 0;
 }
@@ -154,7 +154,7 @@ void gs_modules_open(void)
     static atomic_bool opened;
     bool valgrind = false;
     if (atomic_load(&opened)) return;
-    find_program();
+    find_program_object();
     gs_elf_each(list_startup_modules, &valgrind);
     gs_memory_open(valgrind);
     atomic_store(&opened, true);

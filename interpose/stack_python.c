@@ -65,7 +65,7 @@ bool gs_python_layout_of(const char *version, struct gs_python_layout *at)
 
 /* --- walking ---------------------------------------------------------------------------------- */
 
-static inline const char *load(const char *base, int offset)
+static inline const char *load_pointer(const char *base, int offset)
 {
     return *(const char *const *)(base + offset);
 }
@@ -73,7 +73,7 @@ static inline const char *load(const char *base, int offset)
 static inline const char *code_of(const struct gs_python *p, const char *frame)
 {
     /* 3.14 has a tag in the two low bits, which are 0 in an address. */
-    return (const char *)((uintptr_t)load(frame, p->at.code) & ~(uintptr_t)3);
+    return (const char *)((uintptr_t)load_pointer(frame, p->at.code) & ~(uintptr_t)3);
 }
 
 /* ≤ 3.10: frame objects. */
@@ -83,9 +83,9 @@ static uint32_t walk_objects(const struct gs_python *p, const char *f, const cha
     const int previous = p->at.previous, code = p->at.code, ip = p->at.ip;
     uint64_t h = *hash;
     uint32_t n = 0;
-    for (; f && n < max; f = load(f, previous)) {
+    for (; f && n < max; f = load_pointer(f, previous)) {
         frames[n++] = f;
-        h = gs_stack_mix(h, (uintptr_t)load(f, code), (uint64_t) * (const int *)(f + ip));
+        h = gs_stack_mix(h, (uintptr_t)load_pointer(f, code), (uint64_t) * (const int *)(f + ip));
     }
     *cut = f != NULL;
     *hash = h;
@@ -103,11 +103,11 @@ static uint32_t walk_frames(const struct gs_python *p, const char *f, const char
     const int previous = p->at.previous, code = p->at.code, ip = p->at.ip, owner = p->at.owner;
     uint64_t h = *hash;
     uint32_t n = 0;
-    for (; f && n < max; f = load(f, previous)) {
+    for (; f && n < max; f = load_pointer(f, previous)) {
         uint64_t owned = *(const uint8_t *)(f + owner);
         if (owned >= OWNER_SHIM) continue;
         frames[n++] = f;
-        h = gs_stack_mix(h, (uintptr_t)load(f, code), (uintptr_t)load(f, ip) ^ owned << 56);
+        h = gs_stack_mix(h, (uintptr_t)load_pointer(f, code), (uintptr_t)load_pointer(f, ip) ^ owned << 56);
     }
     *cut = f != NULL;
     *hash = h;
@@ -119,7 +119,7 @@ enum { RUNTIME_WORDS = 128, RUNTIME_WORDS_3_13 = 256 };
 
 /* Is this thread finalising the interpreter? The runtime stores that thread among its first words. Frames of
  * destructors that it runs do not change either. */
-static __attribute__((noinline, cold)) bool finalises(const struct gs_python *p, const char *thread)
+static __attribute__((noinline, cold)) bool is_finalising(const struct gs_python *p, const char *thread)
 {
     const int words = p->at.minor < 13 ? RUNTIME_WORDS : RUNTIME_WORDS_3_13;
     const char *const *word = (const char *const *)p->runtime;
@@ -129,18 +129,18 @@ static __attribute__((noinline, cold)) bool finalises(const struct gs_python *p,
 }
 
 /* A finalisation by another thread frees this thread's state. */
-static const char *innermost(const struct gs_python *p)
+static const char *innermost_frame(const struct gs_python *p)
 {
     const bool initialized = p->is_initialized();
     const char *thread = p->this_thread();
-    if (!thread || (!initialized && !finalises(p, thread))) return NULL;
-    const char *f = load(thread, p->at.thread_frame);
-    return f && p->at.cframe_frame >= 0 ? load(f, p->at.cframe_frame) : f;
+    if (!thread || (!initialized && !is_finalising(p, thread))) return NULL;
+    const char *f = load_pointer(thread, p->at.thread_frame);
+    return f && p->at.cframe_frame >= 0 ? load_pointer(f, p->at.cframe_frame) : f;
 }
 
 uint32_t gs_python_walk(const struct gs_python *p, const char **frames, uint32_t max, bool *cut, uint64_t *hash)
 {
-    const char *f = innermost(p);
+    const char *f = innermost_frame(p);
     *cut = false;
     if (!f) return 0;
     if (p->at.owner >= 0) return walk_frames(p, f, frames, max, cut, hash);
@@ -153,20 +153,20 @@ uint32_t gs_python_walk(const struct gs_python *p, const char **frames, uint32_t
 static const char *bytecode_of(const struct gs_python *p, const char *frame, const char *code)
 {
     if (p->at.tlbc_index < 0) return code + p->at.bytecode;
-    const char *copies = load(code, p->at.code_tlbc);
-    return load(copies, 8 + 8 * *(const int *)(frame + p->at.tlbc_index));
+    const char *copies = load_pointer(code, p->at.code_tlbc);
+    return load_pointer(copies, 8 + 8 * *(const int *)(frame + p->at.tlbc_index));
 }
 
 const char *gs_python_frame(const struct gs_python *p, const char *frame, int64_t *offset)
 {
     const char *code = code_of(p, frame);
-    if (!code || load(code, p->at.type) != p->code_type) return NULL;
+    if (!code || load_pointer(code, p->at.type) != p->code_type) return NULL;
     if (p->at.owner < 0) {
         int units = p->at.lines == GS_LINES_LINETABLE ? 2 : 1;
         *offset = (int64_t) * (const int *)(frame + p->at.ip) * units;
         return code;
     }
-    *offset = load(frame, p->at.ip) - bytecode_of(p, frame, code);
+    *offset = load_pointer(frame, p->at.ip) - bytecode_of(p, frame, code);
     int64_t begins = 2 * (int64_t) * (const int *)(code + p->at.first_traceable);
     /* A frame that still sets up its cells does not exist for Python either; a destructor that runs
      * meanwhile sees its caller as the one above. */
@@ -176,8 +176,8 @@ const char *gs_python_frame(const struct gs_python *p, const char *frame, int64_
 
 int gs_python_line(const struct gs_python *p, const char *code, int64_t offset)
 {
-    const char *table = load(code, p->at.line_table);
-    if (!table || load(table, p->at.type) != p->bytes_type) return 0;
+    const char *table = load_pointer(code, p->at.line_table);
+    if (!table || load_pointer(table, p->at.type) != p->bytes_type) return 0;
     int64_t bytes = *(const int64_t *)(table + p->at.size);
     return gs_python_line_at(p->at.lines, (const uint8_t *)table + p->at.size + 16, bytes,
                              *(const int *)(code + p->at.first_line), offset);

@@ -34,7 +34,7 @@ struct search {
     const char *(*version)(void);
 };
 
-static void take(const struct dl_phdr_info *info, const char *name, void *to)
+static void take_symbol(const struct dl_phdr_info *info, const char *name, void *to)
 {
     void *at = gs_elf_symbol(info, name);
     void *now;
@@ -44,18 +44,18 @@ static void take(const struct dl_phdr_info *info, const char *name, void *to)
 
 /* An executable may contain copies of data (copy relocations), never of functions: the functions determine which module
  * the interpreter is. */
-static int find_in_object(struct dl_phdr_info *info, size_t size, void *to)
+static int find_python_in_object(struct dl_phdr_info *info, size_t size, void *to)
 {
     struct search *s = to;
     unsigned index = s->index++;
-    take(info, "PyCode_Type", &python.code_type);
-    take(info, "PyUnicode_Type", &python.str_type);
-    take(info, "PyBytes_Type", &python.bytes_type);
-    take(info, "_PyRuntime", &python.runtime);
+    take_symbol(info, "PyCode_Type", &python.code_type);
+    take_symbol(info, "PyUnicode_Type", &python.str_type);
+    take_symbol(info, "PyBytes_Type", &python.bytes_type);
+    take_symbol(info, "_PyRuntime", &python.runtime);
     if (s->version || !gs_elf_symbol(info, "Py_GetVersion")) return 0;
-    take(info, "Py_GetVersion", &s->version);
-    take(info, "Py_IsInitialized", &python.is_initialized);
-    take(info, "PyGILState_GetThisThreadState", &python.this_thread);
+    take_symbol(info, "Py_GetVersion", &s->version);
+    take_symbol(info, "Py_IsInitialized", &python.is_initialized);
+    take_symbol(info, "PyGILState_GetThisThreadState", &python.this_thread);
     python.module = gs_elf_range(info);
     s->found_index = index;
     return 0;
@@ -68,7 +68,7 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *to)
 }
 
 /* An interpreter that a plugin loaded could be unloaded with it: pin it. */
-static void pin(const struct search *s)
+static void pin_python(const struct search *s)
 {
     if (s->found_index && s->found_index >= startup_objects) gs_pin_later((const void *)python.module.lo);
 }
@@ -120,7 +120,7 @@ static enum state find_layout(void)
 {
     struct search s = {0};
     memset(&python, 0, sizeof python);
-    gs_elf_each(find_in_object, &s);
+    gs_elf_each(find_python_in_object, &s);
     if (!s.version || !python.code_type) return NOT_FOUND;
     const char *version = s.version();
     snprintf(python.version, sizeof python.version, "%.*s", (int)strcspn(version, " "), version);
@@ -136,14 +136,14 @@ static enum state find_layout(void)
         gs_stack_lacks("no Python stacks: this build of Python %s is laid out differently", python.version);
         return SETTLED;
     }
-    pin(&s);
+    pin_python(&s);
     return UNVERIFIED;
 }
 
 /* --- verifying -------------------------------------------------------------------------------- */
 
 /* Reads memory that may not be mapped. False: it is not. */
-static bool peek(const char *from, void *to, size_t bytes)
+static bool peek_memory(const char *from, void *to, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)from;
     if (at > UINTPTR_MAX - bytes || !gs_memory_readable(at, at + bytes)) return false;
@@ -154,7 +154,7 @@ static bool peek(const char *from, void *to, size_t bytes)
 static const char *peek_pointer(const char *base, int offset)
 {
     const char *value;
-    return base && peek(base + offset, &value, sizeof value) ? value : NULL;
+    return base && peek_memory(base + offset, &value, sizeof value) ? value : NULL;
 }
 
 static bool is_a(const char *object, const char *type)
@@ -182,7 +182,7 @@ static int verify_thread(void)
     int shown = 0;
     for (int steps = 0; f && steps < 64; steps++, f = peek_pointer(f, at->previous)) {
         uint8_t owner = 0;
-        if (at->owner >= 0 && !peek(f + at->owner, &owner, 1)) return 0;
+        if (at->owner >= 0 && !peek_memory(f + at->owner, &owner, 1)) return 0;
         if (owner >= 3) continue;
         uintptr_t code = (uintptr_t)peek_pointer(f, at->code) & ~(uintptr_t)3;
         if (!plausible_code((const char *)code)) return 0;
@@ -191,7 +191,7 @@ static int verify_thread(void)
     return shown ? 1 : -1;
 }
 
-static enum state verify(void)
+static enum state verify_layout(void)
 {
     int seen = verify_thread();
     if (seen < 0) return UNVERIFIED;
@@ -204,7 +204,7 @@ static enum state verify(void)
     return SETTLED;
 }
 
-static void find(unsigned now)
+static void find_interpreter(unsigned now)
 {
     unsigned long long loads = 0;
     if (now == NOT_FOUND) {
@@ -214,7 +214,7 @@ static void find(unsigned now)
     if (!atomic_compare_exchange_strong(&state, &now, LOOKING)) return;
     int saved = errno;
     unsigned next = now == NOT_FOUND ? find_layout() : now;
-    if (next == UNVERIFIED) next = verify();
+    if (next == UNVERIFIED) next = verify_layout();
     if (loads) atomic_store_explicit(&seen_loads, loads, memory_order_relaxed);
     atomic_store_explicit(&state, next, memory_order_release);
     errno = saved;
@@ -228,7 +228,7 @@ void gs_python_find(void)
     if (now == SETTLED || now == LOOKING) return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    find(now);
+    find_interpreter(now);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -4,7 +4,7 @@
 #include "interpose/stack_python.h"
 
 /* 3.8, 3.9: pairs (unsigned Δaddress, signed Δline). */
-static int lnotab(const uint8_t *t, int64_t bytes, int line, int64_t offset)
+static int line_from_lnotab(const uint8_t *t, int64_t bytes, int line, int64_t offset)
 {
     int64_t at = 0;
     for (int64_t i = 0; i + 1 < bytes; i += 2) {
@@ -16,7 +16,7 @@ static int lnotab(const uint8_t *t, int64_t bytes, int line, int64_t offset)
 }
 
 /* 3.10: pairs (unsigned length, signed Δline); -128: this range has no line. */
-static int linetable(const uint8_t *t, int64_t bytes, int line, int64_t offset)
+static int line_from_linetable(const uint8_t *t, int64_t bytes, int line, int64_t offset)
 {
     int64_t end = 0;
     for (int64_t i = 0; i + 1 < bytes; i += 2) {
@@ -33,7 +33,7 @@ struct varints {
 };
 
 /* Six bits per byte, low ones first; 0x40 means that more follow. */
-static uint32_t varint(struct varints *v)
+static uint32_t read_line_varint(struct varints *v)
 {
     uint32_t value = 0;
     for (unsigned shift = 0; v->at < v->end; shift += 6) {
@@ -44,15 +44,15 @@ static uint32_t varint(struct varints *v)
     return value;
 }
 
-static int svarint(struct varints *v)
+static int read_line_svarint(struct varints *v)
 {
-    uint32_t u = varint(v);
+    uint32_t u = read_line_varint(v);
     return u & 1 ? -(int)(u >> 1) : (int)(u >> 1);
 }
 
 /* 3.11 and later: entries of a head byte 1cccclll (code c, l + 1 units of two bytes), then operands that depend on the
  * code. */
-static int locations(const uint8_t *t, int64_t bytes, int line, int64_t offset)
+static int line_from_locations(const uint8_t *t, int64_t bytes, int line, int64_t offset)
 {
     struct varints v = {t, t + bytes};
     int64_t end = 0;
@@ -66,8 +66,8 @@ static int locations(const uint8_t *t, int64_t bytes, int line, int64_t offset)
             line += (int)code - 10;
             v.at += 2;
         } else if (code <= 14) { /* any line; 14: end line and columns too */
-            line += svarint(&v);
-            for (int i = 0; code == 14 && i < 3; i++) varint(&v);
+            line += read_line_svarint(&v);
+            for (int i = 0; code == 14 && i < 3; i++) read_line_varint(&v);
         }
         if (offset < end) return code == 15 ? 0 : line;
     }
@@ -78,9 +78,9 @@ int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t
 {
     if (offset < 0) return first_line;
     switch (format) {
-    case GS_LINES_LNOTAB: return lnotab(table, bytes, first_line, offset);
-    case GS_LINES_LINETABLE: return linetable(table, bytes, first_line, offset);
-    case GS_LINES_LOCATIONS: return locations(table, bytes, first_line, offset);
+    case GS_LINES_LNOTAB: return line_from_lnotab(table, bytes, first_line, offset);
+    case GS_LINES_LINETABLE: return line_from_linetable(table, bytes, first_line, offset);
+    case GS_LINES_LOCATIONS: return line_from_locations(table, bytes, first_line, offset);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 /* The text of a CPython str as UTF-8. */
 #include "interpose/stack_python.h"
 
-static uint32_t character(const void *data, int64_t i, int kind)
+static uint32_t character_at(const void *data, int64_t i, int kind)
 {
     if (kind == 1) return ((const uint8_t *)data)[i];
     if (kind == 2) return ((const uint16_t *)data)[i];
@@ -12,7 +12,7 @@ uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, ui
 {
     uint32_t n = 0;
     for (int64_t i = 0; i < length; i++) {
-        uint32_t c = character(data, i, kind);
+        uint32_t c = character_at(data, i, kind);
         /* Half of a surrogate pair, into which os.fsdecode turns a byte that is not UTF-8: not text. */
         if ((c >= 0xd800 && c < 0xe000) || c > 0x10ffff) c = 0xfffd;
         uint32_t bytes = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -25,7 +25,7 @@ uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, ui
     return n;
 }
 
-static uint32_t text(const struct gs_python *p, const char *str, char *to, uint32_t max)
+static uint32_t copy_python_text(const struct gs_python *p, const char *str, char *to, uint32_t max)
 {
     const struct gs_python_layout *at = &p->at;
     if (!str || *(const char *const *)(str + at->type) != p->str_type) return 0;
@@ -41,10 +41,10 @@ static uint32_t text(const struct gs_python *p, const char *str, char *to, uint3
 uint32_t gs_python_function(const struct gs_python *p, const char *code, char *to, uint32_t max)
 {
     int at = p->at.qualname >= 0 ? p->at.qualname : p->at.name;
-    return text(p, *(const char *const *)(code + at), to, max);
+    return copy_python_text(p, *(const char *const *)(code + at), to, max);
 }
 
 uint32_t gs_python_file(const struct gs_python *p, const char *code, char *to, uint32_t max)
 {
-    return text(p, *(const char *const *)(code + p->at.filename), to, max);
+    return copy_python_text(p, *(const char *const *)(code + p->at.filename), to, max);
 }

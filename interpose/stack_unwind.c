@@ -124,14 +124,14 @@ static struct {
 } rules[1u << SETS_SHIFT];
 static _Atomic uint32_t turn;
 
-static inline size_t set_of(uintptr_t pc)
+static inline size_t cached_set_of(uintptr_t pc)
 {
     return pc * 0x9e3779b97f4a7c15u >> (64 - SETS_SHIFT);
 }
 
 static inline uint64_t cached_rule(uintptr_t pc, uint64_t age)
 {
-    const size_t set = set_of(pc);
+    const size_t set = cached_set_of(pc);
     for (unsigned i = 0; i < WAYS; i++) {
         uint64_t rule = atomic_load_explicit(&rules[set].way[i].rule, memory_order_relaxed);
         uint64_t check = atomic_load_explicit(&rules[set].way[i].check, memory_order_relaxed);
@@ -141,9 +141,9 @@ static inline uint64_t cached_rule(uintptr_t pc, uint64_t age)
 }
 
 /* Replaces an entry for the same address or for an unloaded object, otherwise each in turn. */
-static void keep(uintptr_t pc, uint64_t age, uint64_t rule)
+static void keep_rule(uintptr_t pc, uint64_t age, uint64_t rule)
 {
-    const size_t set = set_of(pc);
+    const size_t set = cached_set_of(pc);
     unsigned to = WAYS;
     for (unsigned i = 0; i < WAYS; i++) {
         const uint64_t was = atomic_load_explicit(&rules[set].way[i].rule, memory_order_relaxed);
@@ -255,12 +255,12 @@ static __attribute__((noinline)) union rule find_rule(struct gs_unwinder *u, con
     const int saved = errno;
     gs_module_visit(&u->modules, q.pc, make_rule, &q);
     if (q.rule.kind == UNDESCRIBED) q.rule.loads = atomic_load_explicit(&gs_module_loads, memory_order_relaxed);
-    keep(q.pc, age, q.rule.word);
+    keep_rule(q.pc, age, q.rule.word);
     errno = saved;
     return q.rule;
 }
 
-static inline union rule rule_of(struct gs_unwinder *u, const struct gs_frame *f, uint64_t age)
+static inline union rule unwind_rule_of(struct gs_unwinder *u, const struct gs_frame *f, uint64_t age)
 {
     union rule r = {cached_rule(f->ip - !f->interrupted, age)};
     if (__builtin_expect(r.kind == UNKNOWN, 0) ||
@@ -305,8 +305,8 @@ static void apply_row(const struct dl_phdr_info *info, void *to)
 }
 
 /* From any frame's registers to its caller's, by the table only. */
-static enum gs_cfi_result apply(struct gs_unwinder *u, struct gs_registers *registers, bool *interrupted,
-                                uintptr_t *place)
+static enum gs_cfi_result apply_rule(struct gs_unwinder *u, struct gs_registers *registers, bool *interrupted,
+                                     uintptr_t *place)
 {
     struct request q = {.u = u,
                         .registers = registers,
@@ -327,7 +327,7 @@ static __attribute__((noinline)) bool find_registers(struct gs_unwinder *u, cons
     uintptr_t place;
     READ_REGISTERS(registers);
     for (unsigned i = 0; i < 2 * GS_UNWIND_MAX; i++) {
-        if (apply(u, registers, &interrupted, &place) != GS_CFI_OK) return false;
+        if (apply_rule(u, registers, &interrupted, &place) != GS_CFI_OK) return false;
         registers->value[GS_REG_RA] = code_address(registers->value[GS_REG_RA]);
         if (registers->value[GS_REG_SP] == f->sp && registers->value[GS_REG_RA] == f->ip) return true;
     }
@@ -342,10 +342,10 @@ static bool leave_complex(struct gs_unwinder *u, struct gs_frame *f)
     r.value[GS_REG_FP] = f->fp;
     r.value[GS_REG_SP] = f->sp;
     r.value[GS_REG_RA] = f->ip;
-    enum gs_cfi_result result = apply(u, &r, &interrupted, &place);
+    enum gs_cfi_result result = apply_rule(u, &r, &interrupted, &place);
     if (result == GS_CFI_UNKNOWN) {
         interrupted = f->interrupted;
-        result = find_registers(u, f, &r) ? apply(u, &r, &interrupted, &place) : GS_CFI_UNKNOWN;
+        result = find_registers(u, f, &r) ? apply_rule(u, &r, &interrupted, &place) : GS_CFI_UNKNOWN;
     }
     if (result != GS_CFI_OK) return false;
     *f = (struct gs_frame){.ip = r.value[GS_REG_RA],
@@ -393,7 +393,7 @@ static bool leave_signal(struct gs_unwinder *u, struct gs_frame *f)
 }
 
 /* Any frame. The caller's is further up on the same stack, or on another one. */
-static __attribute__((noinline)) bool leave(struct gs_unwinder *u, struct gs_frame *f, union rule r)
+static __attribute__((noinline)) bool leave_frame(struct gs_unwinder *u, struct gs_frame *f, union rule r)
 {
     const uintptr_t sp = f->sp;
     const bool leaf = f->interrupted;
@@ -464,7 +464,7 @@ __attribute__((no_sanitize("address", "thread"))) uint32_t gs_unwind(struct gs_u
             guessed &= !stops;
             break;
         }
-        const union rule r = rule_of(u, &f, age);
+        const union rule r = unwind_rule_of(u, &f, age);
         if (__builtin_expect(r.kind == UNDESCRIBED, 0)) {
             guessed &= !r.in_object;
             sure = guessed ? sure : n;
@@ -473,7 +473,7 @@ __attribute__((no_sanitize("address", "thread"))) uint32_t gs_unwind(struct gs_u
             guessed = false;
         }
         if (__builtin_expect(leave_fast(&f, r, s), 1)) continue;
-        if (!leave(u, &f, r)) break;
+        if (!leave_frame(u, &f, r)) break;
         s = span_at(u, f.sp);
     }
     return guessed ? sure : n;

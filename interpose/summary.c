@@ -15,7 +15,7 @@ struct text {
     size_t used;
 };
 
-static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) add_summary_text(struct text *t, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -28,9 +28,9 @@ static void add_count(struct text *t, uint64_t n)
 {
     if (n >= 1000) {
         add_count(t, n / 1000);
-        add(t, ",%03u", (unsigned)(n % 1000));
+        add_summary_text(t, ",%03u", (unsigned)(n % 1000));
     } else {
-        add(t, "%u", (unsigned)n);
+        add_summary_text(t, "%u", (unsigned)n);
     }
 }
 
@@ -38,22 +38,22 @@ static void add_bytes(struct text *t, uint64_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
     if (bytes < 1024) {
-        add(t, "%u B", (unsigned)bytes);
+        add_summary_text(t, "%u B", (unsigned)bytes);
         return;
     }
     double value = (double)bytes / 1024;
     size_t unit = 0;
     while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) value /= 1024, unit++;
-    add(t, "%.2f %s", value, units[unit]);
+    add_summary_text(t, "%.2f %s", value, units[unit]);
 }
 
 /* As the user can type it; nothing if it is longer than a line may be. */
-static bool add_path(struct text *t, const char *before, const char *path, const struct gs_config *config)
+static bool add_summary_path(struct text *t, const char *before, const char *path, const struct gs_config *config)
 {
     char word[1024];
     gs_shell_path(word, sizeof word, gs_run_path_shown(path, config));
     if (!*word || t->used + strlen(before) + strlen(word) >= sizeof t->at) return false;
-    add(t, "%s%s", before, word);
+    add_summary_text(t, "%s%s", before, word);
     return true;
 }
 
@@ -68,17 +68,17 @@ static void add_peak(struct text *t, const struct gs_summary *s)
         if (here > peak) peak = here, best = i;
     }
     if (best >= 0) {
-        add(t, ", peak ");
+        add_summary_text(t, ", peak ");
         add_bytes(t, peak);
-        add(t, " on GPU %d", best);
+        add_summary_text(t, " on GPU %d", best);
     } else if (s->host_peak) {
-        add(t, ", peak ");
+        add_summary_text(t, ", peak ");
         add_bytes(t, s->host_peak);
-        add(t, " of CPU tensors");
+        add_summary_text(t, " of CPU tensors");
     } else if (s->pinned_peak) {
-        add(t, ", peak ");
+        add_summary_text(t, ", peak ");
         add_bytes(t, s->pinned_peak);
-        add(t, " pinned");
+        add_summary_text(t, " pinned");
     }
 }
 
@@ -86,22 +86,22 @@ void gs_summary_print(const struct gs_summary *s, const struct gs_run_path *path
 {
     struct text t = {.used = 0};
     add_count(&t, s->events);
-    add(&t, s->events == 1 ? " event" : " events");
+    add_summary_text(&t, s->events == 1 ? " event" : " events");
     if (s->lost) {
-        add(&t, " (");
+        add_summary_text(&t, " (");
         add_count(&t, s->lost);
-        add(&t, " lost)");
+        add_summary_text(&t, " lost)");
     }
     add_peak(&t, s);
-    if (s->ooms) add(&t, ", %u OOM", s->ooms);
-    if (gs_stack_missing()) add(&t, " · %s", gs_stack_missing());
-    add_path(&t, " · ", path->db, config);
+    if (s->ooms) add_summary_text(&t, ", %u OOM", s->ooms);
+    if (gs_stack_missing()) add_summary_text(&t, " · %s", gs_stack_missing());
+    add_summary_path(&t, " · ", path->db, config);
     if (access(path->db, F_OK)) {
-        add(&t, " (moved or deleted since)");
+        add_summary_text(&t, " (moved or deleted since)");
         gs_print_line("%s", t.at);
         return;
     }
-    if (path->asked[0] && add_path(&t, " (", path->asked, config)) add(&t, " exists)");
-    add_path(&t, " · next: gpuspy report ", path->first, config);
+    if (path->asked[0] && add_summary_path(&t, " (", path->asked, config)) add_summary_text(&t, " exists)");
+    add_summary_path(&t, " · next: gpuspy report ", path->first, config);
     gs_print_line("%s", t.at);
 }

@@ -44,10 +44,10 @@ void gs_record_capped(bool capped)
 
 void *gs_record_begin(struct gs_thread *t, uint16_t bytes, uint8_t type)
 {
-    return begin(t, bytes, type, 0);
+    return record_begin(t, bytes, type, 0);
 }
 
 void gs_record_end(struct gs_thread *t, const void *record)
 {
-    end(t, record);
+    record_end(t, record);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "schema/open_high.h"
 
-static size_t read_file(const char *path, char *text, size_t size)
+static size_t read_version_file(const char *path, char *text, size_t size)
 {
     const int fd = gs_open_high(path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
     const ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
@@ -35,7 +35,7 @@ static bool read_version_py(const char *path, char *version, size_t size)
 {
     char text[4096];
     const char *at = text;
-    if (!read_file(path, text, sizeof text)) return false;
+    if (!read_version_file(path, text, sizeof text)) return false;
     while ((at = strstr(at, "__version__"))) {
         const bool starts_line = at == text || at[-1] == '\n';
         at += strlen("__version__");
@@ -48,7 +48,7 @@ static bool read_version_py(const char *path, char *version, size_t size)
 }
 
 /* The folder of a path, `up` levels higher, joined with a file in it. */
-static bool beside(char *to, size_t size, const char *path, int up, const char *file)
+static bool path_beside_library(char *to, size_t size, const char *path, int up, const char *file)
 {
     size_t length = strlen(path);
     for (int i = 0; i <= up; i++) {
@@ -72,7 +72,8 @@ static bool find_mapped(char *version, size_t size)
             *end = 0;
             const char *path = strchr(line, '/');
             if (!path || !strstr(path, "/torch/_C.")) continue;
-            found = beside(file, sizeof file, path, 0, "version.py") && read_version_py(file, version, size);
+            found =
+                path_beside_library(file, sizeof file, path, 0, "version.py") && read_version_py(file, version, size);
         }
         held = strlen(line);
         if (held == sizeof buffer - 1) held = 0; /* no path is that long */
@@ -85,9 +86,10 @@ static bool find_mapped(char *version, size_t size)
 bool gs_torch_version(const char *module, char *version, size_t size)
 {
     char file[PATH_MAX], text[256];
-    if (beside(file, sizeof file, module, 1, "version.py") && read_version_py(file, version, size)) return true;
-    if (beside(file, sizeof file, module, 1, "build-version") && read_file(file, text, sizeof text) &&
-        copy_version(text, version, size)) {
+    if (path_beside_library(file, sizeof file, module, 1, "version.py") && read_version_py(file, version, size))
+        return true;
+    if (path_beside_library(file, sizeof file, module, 1, "build-version") &&
+        read_version_file(file, text, sizeof text) && copy_version(text, version, size)) {
         return true;
     }
     return find_mapped(version, size);

@@ -93,7 +93,7 @@ void gs_watcher_print(const char *line, size_t len)
     if (atomic_load(&watcher.running)) sem_post(&watcher.wake);
 }
 
-static void print_line(void)
+static void print_watched_line(void)
 {
     int full = FULL;
     if (!atomic_compare_exchange_strong(&watcher.line_state, &full, FILLING)) return;
@@ -105,7 +105,7 @@ static void print_line(void)
 
 /* Without gpuspy's threads the process would have ended with its last thread: with exit(0) if that thread returned, by
  * the signal if the kernel ended it (seccomp). */
-static void end_process(int number)
+static void end_watched_process(int number)
 {
     if (number > 0xff) { /* the status of a thread that made the exit system call itself: no handlers run */
         watcher.end_session();
@@ -132,7 +132,7 @@ struct tasks_seen {
 };
 
 /* The beginning of field `to`, where `at` is the beginning of field `from`; NULL if the line is shorter. */
-static const char *field(const char *at, int from, int to)
+static const char *field_between(const char *at, int from, int to)
 {
     for (; at && from < to; from++)
         if ((at = strchr(at, ' '))) at++;
@@ -164,7 +164,7 @@ static bool inspect_leader(struct tasks_seen *l, unsigned own)
     const char *state = strrchr(text, ')'); /* the name may contain anything */
     if (!state || state[1] != ' ') return false;
     state += 2;
-    const char *threads = field(state, 3, 20), *code = field(state, 3, 52);
+    const char *threads = field_between(state, 3, 20), *code = field_between(state, 3, 52);
     l->leader_gone = *state == 'Z' || *state == 'X';
     l->others = threads ? strtol(threads, NULL, 10) - 1 - (long)own : 1;
     l->exit_code = code ? (int)strtol(code, NULL, 10) : 0;
@@ -212,14 +212,14 @@ void gs_watcher_end_process(int number)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-static void *run(void *unused)
+static void *run_watcher(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-watch");
     while (!atomic_load(&watcher.stop)) {
         while (sem_wait(&watcher.wake) && errno == EINTR) continue;
-        print_line();
+        print_watched_line();
         const int end = atomic_load(&watcher.end);
-        if (end != GOES_ON) end_process(end);
+        if (end != GOES_ON) end_watched_process(end);
     }
     atomic_store(&watcher.ended, true);
     return NULL;
@@ -233,7 +233,7 @@ int gs_watcher_start(void (*end_session)(void))
     atomic_store(&watcher.stop, false);
     atomic_store(&watcher.ended, false);
     atomic_store(&watcher.running, true);
-    const int failed = gs_start_thread(&thread, STACK_BYTES, run, NULL);
+    const int failed = gs_start_thread(&thread, STACK_BYTES, run_watcher, NULL);
     if (failed)
         atomic_store(&watcher.running, false);
     else
@@ -243,7 +243,7 @@ int gs_watcher_start(void (*end_session)(void))
 
 void gs_watcher_stop(void)
 {
-    if (!gs_has_own_files()) print_line(); /* otherwise the thread prints it before it ends */
+    if (!gs_has_own_files()) print_watched_line(); /* otherwise the thread prints it before it ends */
     if (!atomic_exchange(&watcher.running, false)) return;
     atomic_store(&watcher.stop, true);
     sem_post(&watcher.wake);

@@ -41,7 +41,7 @@ static int clear_weak(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-static int find_own(struct dl_phdr_info *info, size_t size, void *data)
+static int find_own_object(struct dl_phdr_info *info, size_t size, void *data)
 {
     const struct gs_elf_range range = gs_elf_range(info);
     if ((uintptr_t)_DYNAMIC < range.lo || (uintptr_t)_DYNAMIC >= range.hi) return 0;
@@ -52,5 +52,5 @@ static int find_own(struct dl_phdr_info *info, size_t size, void *data)
 void gs_weak_load(void)
 {
     struct gs_elf_range own;
-    if (gs_elf_each(find_own, &own)) gs_elf_each(clear_weak, &own);
+    if (gs_elf_each(find_own_object, &own)) gs_elf_each(clear_weak, &own);
 }

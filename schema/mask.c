@@ -83,27 +83,27 @@ static const struct {
     {"discordapp.com/api/webhooks/", PATH, 8, false},
 };
 
-static bool is_blank(char c)
+static bool is_blank_character(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
-static bool is_digit(char c)
+static bool is_digit_character(char c)
 {
     return c >= '0' && c <= '9';
 }
-static bool is_upper(char c)
+static bool is_upper_character(char c)
 {
     return c >= 'A' && c <= 'Z';
 }
-static bool is_lower(char c)
+static bool is_lower_character(char c)
 {
     return c >= 'a' && c <= 'z';
 }
 static bool is_alnum(char c)
 {
-    return is_digit(c) || is_upper(c) || is_lower(c);
+    return is_digit_character(c) || is_upper_character(c) || is_lower_character(c);
 }
-static bool is_name(char c)
+static bool is_name_byte(char c)
 {
     return is_alnum(c) || c == '_' || c == '-' || c == '.';
 }
@@ -113,15 +113,15 @@ static bool is_quote(char c)
 }
 
 /* Past the end: the end of a word. */
-static char at(const struct scan *s, size_t i)
+static char character_of(const struct scan *s, size_t i)
 {
     return i < s->n ? s->in[i] : 0;
 }
 static bool ends_word(const struct scan *s, size_t i)
 {
-    return !at(s, i) || (s->joined && is_blank(at(s, i)));
+    return !character_of(s, i) || (s->joined && is_blank_character(character_of(s, i)));
 }
-static bool begins_word(const struct scan *s, size_t i)
+static bool does_word_begin(const struct scan *s, size_t i)
 {
     return i == 0 || ends_word(s, i - 1);
 }
@@ -132,7 +132,7 @@ static bool starts_with(const struct scan *s, size_t i, const char *text)
     return s->n - i >= n && memcmp(s->in + i, text, n) == 0;
 }
 
-static void put(struct scan *s, const char *text, size_t n)
+static void put_masked(struct scan *s, const char *text, size_t n)
 {
     for (size_t i = 0; i < n && s->used + 1 < s->size; i++) s->out[s->used++] = text[i] ? text[i] : ' ';
 }
@@ -140,9 +140,9 @@ static void put(struct scan *s, const char *text, size_t n)
 /* Replaces the text. A program's lines keep their numbers. */
 static void put_mask(struct scan *s, size_t from, size_t to)
 {
-    put(s, "***", 3);
+    put_masked(s, "***", 3);
     for (; s->source && from < to; from++)
-        if (s->in[from] == '\n') put(s, "\n", 1);
+        if (s->in[from] == '\n') put_masked(s, "\n", 1);
 }
 
 /* ---------------------------------------------------------------- known formats */
@@ -152,9 +152,9 @@ static bool in_set(char c, enum charset set)
     switch (set) {
     case ALNUM: return is_alnum(c);
     case WORD: return is_alnum(c) || c == '_' || c == '-';
-    case DOTTED: return is_name(c) || c == '=';
-    case UPPER: return is_upper(c) || is_digit(c);
-    case PATH: return is_name(c) || c == '/';
+    case DOTTED: return is_name_byte(c) || c == '=';
+    case UPPER: return is_upper_character(c) || is_digit_character(c);
+    case PATH: return is_name_byte(c) || c == '/';
     }
     return false;
 }
@@ -166,7 +166,7 @@ static bool is_mixed(const char *p, size_t n)
     for (size_t i = 0; i <= n; i++) {
         if (i < n && is_alnum(p[i])) {
             run++;
-            kinds |= is_digit(p[i]) ? 4 : is_upper(p[i]) ? 2 : 1;
+            kinds |= is_digit_character(p[i]) ? 4 : is_upper_character(p[i]) ? 2 : 1;
             continue;
         }
         if (run >= 12 && (kinds & 4 || kinds == 3)) return true;
@@ -185,7 +185,7 @@ static size_t known_format(const struct scan *s, size_t i)
         size_t n = prefix;
         while (i + n < s->n && in_set(s->in[i + n], formats[f].set)) n++;
         if (n - prefix < formats[f].least || (formats[f].mixed && !is_mixed(s->in + i + prefix, n - prefix))) continue;
-        if (formats[f].set == ALNUM && (at(s, i + n) == '_' || at(s, i + n) == '-'))
+        if (formats[f].set == ALNUM && (character_of(s, i + n) == '_' || character_of(s, i + n) == '-'))
             continue;                                                            /* hf_transformersmodels_cache */
         if (formats[f].prefix[0] == 'e' && !memchr(s->in + i, '.', n)) continue; /* a web token has parts */
         return n;
@@ -198,7 +198,7 @@ static void put_known(struct scan *s, size_t i, size_t n)
 {
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         if (formats[f].set == PATH && starts_with(s, i, formats[f].prefix) && strlen(formats[f].prefix) <= n)
-            put(s, formats[f].prefix, strlen(formats[f].prefix));
+            put_masked(s, formats[f].prefix, strlen(formats[f].prefix));
     put_mask(s, i, i + n);
 }
 
@@ -210,7 +210,7 @@ static size_t put_run(struct scan *s, size_t from, size_t to)
         if (n)
             put_known(s, from, n);
         else
-            put(s, s->in + from, 1);
+            put_masked(s, s->in + from, 1);
         from += n ? n : 1;
     }
     return from;
@@ -221,14 +221,14 @@ static size_t put_run(struct scan *s, size_t from, size_t to)
 /* Does a list continue here: ",name=", ";name:" or "&name="? */
 static bool next_of_list(const struct scan *s, size_t i)
 {
-    const char c = at(s, i);
+    const char c = character_of(s, i);
     size_t name = i + 1;
     if (c != ',' && c != ';' && c != '&' && c != '|') return false;
-    while (is_blank(at(s, name)) || is_quote(at(s, name))) name++;
+    while (is_blank_character(character_of(s, name)) || is_quote(character_of(s, name))) name++;
     size_t end = name;
-    while (is_name(at(s, end))) end++;
-    while (is_quote(at(s, end))) end++;
-    return end > name && (at(s, end) == '=' || at(s, end) == ':');
+    while (is_name_byte(character_of(s, end))) end++;
+    while (is_quote(character_of(s, end))) end++;
+    return end > name && (character_of(s, end) == '=' || character_of(s, end) == ':');
 }
 
 /* How far a value extends: to the end of its word, to the next "name=" of a list, or to the end of a string. */
@@ -236,8 +236,9 @@ enum extent { TO_WORD, TO_LIST, TO_TEXT };
 
 static size_t closing_bracket(const struct scan *s, size_t i)
 {
-    for (int depth = 0; at(s, i); i++) {
-        depth += (at(s, i) == '[' || at(s, i) == '{') - (at(s, i) == ']' || at(s, i) == '}');
+    for (int depth = 0; character_of(s, i); i++) {
+        depth += (character_of(s, i) == '[' || character_of(s, i) == '{') -
+                 (character_of(s, i) == ']' || character_of(s, i) == '}');
         if (depth <= 0) return i + 1;
     }
     return i;
@@ -246,10 +247,12 @@ static size_t closing_bracket(const struct scan *s, size_t i)
 static size_t value_end(const struct scan *s, size_t i, enum extent extent)
 {
     static const char stops[] = "\"'`)]}<>";
-    if (extent == TO_TEXT && (at(s, i) == '[' || at(s, i) == '{')) return closing_bracket(s, i);
+    if (extent == TO_TEXT && (character_of(s, i) == '[' || character_of(s, i) == '{')) return closing_bracket(s, i);
     for (; !ends_word(s, i); i++) {
         if (extent != TO_WORD && next_of_list(s, i)) return i;
-        if (extent == TO_TEXT && (is_blank(at(s, i)) || memchr(stops, at(s, i), sizeof stops - 1))) return i;
+        if (extent == TO_TEXT &&
+            (is_blank_character(character_of(s, i)) || memchr(stops, character_of(s, i), sizeof stops - 1)))
+            return i;
     }
     return i;
 }
@@ -257,15 +260,15 @@ static size_t value_end(const struct scan *s, size_t i, enum extent extent)
 /* The end of a quoted text whose quotes may be `escaped` themselves. */
 static size_t quoted_end(const struct scan *s, size_t i, char quote, bool escaped)
 {
-    for (; at(s, i) && at(s, i) != quote; i++)
-        if (at(s, i) == '\\' && at(s, i + 1) && !(escaped && at(s, i + 1) == quote))
+    for (; character_of(s, i) && character_of(s, i) != quote; i++)
+        if (character_of(s, i) == '\\' && character_of(s, i + 1) && !(escaped && character_of(s, i + 1) == quote))
             i++;
-        else if (at(s, i) == '\\')
+        else if (character_of(s, i) == '\\')
             return i;
     return i < s->n ? i : s->n;
 }
 
-static bool is_one_of(const char *text, size_t n, const char *const *words)
+static bool is_one_of_names(const char *text, size_t n, const char *const *words)
 {
     for (; *words; words++)
         if (gs_mask_same(text, n, *words)) return true;
@@ -277,14 +280,14 @@ static bool is_open(const struct scan *s, size_t from, size_t to, enum gs_mask_k
     static const char *const words[] = {"true", "false", "none", "null", "yes", "no", "on", "off", "***", NULL};
     const size_t n = to - from;
     size_t digits = 0;
-    if (!n || is_one_of(s->in + from, n, words)) return true;
-    while (digits < n && is_digit(s->in[from + digits])) digits++;
+    if (!n || is_one_of_names(s->in + from, n, words)) return true;
+    while (digits < n && is_digit_character(s->in[from + digits])) digits++;
     return kind == GS_MASK_WEAK && ((digits == n && n <= 6) || (s->in[from] == '<' && s->in[to - 1] == '>'));
 }
 
 static bool is_gap(const struct scan *s, size_t i, bool of_words)
 {
-    return i < s->n && (is_blank(s->in[i]) || (of_words && !s->in[i]));
+    return i < s->n && (is_blank_character(s->in[i]) || (of_words && !s->in[i]));
 }
 
 /* "Bearer X": the scheme is not the secret, the word after it is. */
@@ -292,30 +295,31 @@ static size_t scheme_length(const struct scan *s, size_t from)
 {
     static const char *const words[] = {"bearer", "basic", "token", "digest", "apikey", "bot", "negotiate", NULL};
     size_t n = 0;
-    while (is_alnum(at(s, from + n))) n++;
+    while (is_alnum(character_of(s, from + n))) n++;
     const bool bearer = gs_mask_same(s->in + from, n, "bearer"); /* possibly a separate word */
-    if (!is_one_of(s->in + from, n, words) || !is_gap(s, from + n, bearer)) return 0;
+    if (!is_one_of_names(s->in + from, n, words) || !is_gap(s, from + n, bearer)) return 0;
     while (is_gap(s, from + n, bearer)) n++;
-    return at(s, from + n) == '-' || from + n >= s->n ? 0 : n;
+    return character_of(s, from + n) == '-' || from + n >= s->n ? 0 : n;
 }
 
 /* Writes the value without its secret; returns where the scan continues. A whole word is not split at quotes: they are
  * part of it. */
-static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs_mask_kind kind)
+static size_t put_masked_value(struct scan *s, size_t from, enum extent extent, enum gs_mask_kind kind)
 {
     char quote = 0;
     bool escaped = false;
-    if (kind == GS_MASK_WEAK && extent == TO_TEXT && at(s, from) == '{') /* "auth": {...} */
+    if (kind == GS_MASK_WEAK && extent == TO_TEXT && character_of(s, from) == '{') /* "auth": {...} */
         return from;
     if (extent == TO_TEXT || s->joined) {
-        if ((escaped = at(s, from) == '\\' && is_quote(at(s, from + 1)))) put(s, s->in + from++, 1);
-        if (is_quote(at(s, from))) {
-            quote = at(s, from);
-            put(s, s->in + from++, 1);
+        if ((escaped = character_of(s, from) == '\\' && is_quote(character_of(s, from + 1))))
+            put_masked(s, s->in + from++, 1);
+        if (is_quote(character_of(s, from))) {
+            quote = character_of(s, from);
+            put_masked(s, s->in + from++, 1);
         }
     }
     const size_t scheme = scheme_length(s, from);
-    put(s, s->in + from, scheme);
+    put_masked(s, s->in + from, scheme);
     from += scheme;
     const size_t to = quote ? quoted_end(s, from, quote, escaped) : value_end(s, from, extent);
     if (is_open(s, from, to, kind)) return put_run(s, from, to);
@@ -327,7 +331,7 @@ static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs
 
 static bool is_port(const struct scan *s, size_t from, size_t to)
 {
-    while (from < to && is_digit(s->in[from])) from++;
+    while (from < to && is_digit_character(s->in[from])) from++;
     return from == to;
 }
 
@@ -337,7 +341,9 @@ enum { URL_MAX = 16384 }; /* longer ones would take time quadratic in their leng
 static size_t put_user(struct scan *s, size_t i)
 {
     size_t host_end = i, end = i, sign = 0, colon = 0;
-    while (!ends_word(s, end) && !is_blank(at(s, end)) && !is_quote(at(s, end)) && end < i + URL_MAX) end++;
+    while (!ends_word(s, end) && !is_blank_character(character_of(s, end)) && !is_quote(character_of(s, end)) &&
+           end < i + URL_MAX)
+        end++;
     while (host_end < end && !memchr("/?#", s->in[host_end], 3)) host_end++;
     for (size_t k = i; k < host_end; k++) {
         if (s->in[k] == '@') sign = k;
@@ -348,7 +354,7 @@ static size_t put_user(struct scan *s, size_t i)
             if (s->in[k] == '@') sign = k;
     if (!sign) return i;
     if (colon && colon < sign) {
-        put(s, s->in + i, colon + 1 - i);
+        put_masked(s, s->in + i, colon + 1 - i);
         if (colon + 1 < sign) put_mask(s, colon + 1, sign);
         return sign;
     }
@@ -359,7 +365,7 @@ static size_t put_user(struct scan *s, size_t i)
     return i;
 }
 
-static const char *find(const struct scan *s, size_t i, size_t within, const char *text)
+static const char *find_within(const struct scan *s, size_t i, size_t within, const char *text)
 {
     return memmem(s->in + i, s->n - i < within ? s->n - i : within, text, strlen(text));
 }
@@ -368,14 +374,14 @@ static size_t put_pem(struct scan *s, size_t i)
 {
     static const char head_end[] = "PRIVATE KEY-----", block[] = "PRIVATE KEY BLOCK-----";
     enum { HEAD = 40 }; /* at most so far into it */
-    const char *head = find(s, i, HEAD + sizeof head_end - 1, head_end);
-    const char *other = find(s, i, HEAD + sizeof block - 1, block);
+    const char *head = find_within(s, i, HEAD + sizeof head_end - 1, head_end);
+    const char *other = find_within(s, i, HEAD + sizeof block - 1, block);
     size_t head_n = sizeof head_end - 1;
     if (!head || (other && other < head)) head = other, head_n = sizeof block - 1;
     if (!head) return i;
     const size_t from = (size_t)(head - s->in) + head_n;
-    const char *end = find(s, from, s->n, "-----END");
-    put(s, s->in + i, from - i);
+    const char *end = find_within(s, from, s->n, "-----END");
+    put_masked(s, s->in + i, from - i);
     put_mask(s, from, end ? (size_t)(end - s->in) : s->n);
     return end ? (size_t)(end - s->in) : s->n;
 }
@@ -385,34 +391,37 @@ static size_t put_pem(struct scan *s, size_t i)
 static bool in_query(const struct scan *s, size_t from, size_t to)
 {
     static const char *const words[] = {"sig", "signature", "x-amz-signature", "x-goog-signature", NULL};
-    return from && (s->in[from - 1] == '?' || s->in[from - 1] == '&') && is_one_of(s->in + from, to - from, words);
+    return from && (s->in[from - 1] == '?' || s->in[from - 1] == '&') &&
+           is_one_of_names(s->in + from, to - from, words);
 }
 
 /* Masks a value in the next word; writes the NULs and blanks before it. */
 static size_t put_next_word(struct scan *s, size_t i, enum gs_mask_kind kind)
 {
-    const bool of_word = at(s, i) == 0;
-    while (i < s->n && (of_word ? !at(s, i) : is_blank(at(s, i)))) put(s, s->in + i++, 1);
-    if (i >= s->n || (at(s, i) == '-' && (at(s, i + 1) == '-' || ends_word(s, i + 2)))) return i; /* another option */
-    return put_value(s, i, of_word || s->joined ? TO_WORD : TO_TEXT, kind);
+    const bool of_word = character_of(s, i) == 0;
+    while (i < s->n && (of_word ? !character_of(s, i) : is_blank_character(character_of(s, i))))
+        put_masked(s, s->in + i++, 1);
+    if (i >= s->n || (character_of(s, i) == '-' && (character_of(s, i + 1) == '-' || ends_word(s, i + 2))))
+        return i; /* another option */
+    return put_masked_value(s, i, of_word || s->joined ? TO_WORD : TO_TEXT, kind);
 }
 
 /* Does "=" or ":" follow the name that ends at i? Also returns where the value begins. */
-static bool assigned(const struct scan *s, size_t i, size_t *value)
+static bool is_assigned(const struct scan *s, size_t i, size_t *value)
 {
     bool gap;
-    if (at(s, i) == '\\') i++;
-    if (is_quote(at(s, i))) i++;
-    if (at(s, i) == ']') i++;
-    gap = is_blank(at(s, i));
-    while (is_blank(at(s, i))) i++;
-    const char sign = at(s, i);
-    if ((sign != '=' && sign != ':') || (sign == '=' && at(s, i + 1) == '=') ||
-        (sign == ':' && at(s, i + 1) == '/' && at(s, i + 2) == '/'))
+    if (character_of(s, i) == '\\') i++;
+    if (is_quote(character_of(s, i))) i++;
+    if (character_of(s, i) == ']') i++;
+    gap = is_blank_character(character_of(s, i));
+    while (is_blank_character(character_of(s, i))) i++;
+    const char sign = character_of(s, i);
+    if ((sign != '=' && sign != ':') || (sign == '=' && character_of(s, i + 1) == '=') ||
+        (sign == ':' && character_of(s, i + 1) == '/' && character_of(s, i + 2) == '/'))
         return false;
     i++;
-    if (at(s, i) == '=' || (sign == '=' && at(s, i) == '>')) i++;
-    while ((gap || sign == ':') && is_blank(at(s, i))) i++;
+    if (character_of(s, i) == '=' || (sign == '=' && character_of(s, i) == '>')) i++;
+    while ((gap || sign == ':') && is_blank_character(character_of(s, i))) i++;
     *value = i;
     return true;
 }
@@ -420,16 +429,16 @@ static bool assigned(const struct scan *s, size_t i, size_t *value)
 /* ['--token', 'X'], in a program's text. */
 static bool listed_next(const struct scan *s, size_t i, size_t *value)
 {
-    if (!is_quote(at(s, i)) || at(s, ++i) != ',') return false;
+    if (!is_quote(character_of(s, i)) || character_of(s, ++i) != ',') return false;
     i++;
-    while (is_blank(at(s, i))) i++;
+    while (is_blank_character(character_of(s, i))) i++;
     *value = i;
-    return is_quote(at(s, i));
+    return is_quote(character_of(s, i));
 }
 
 static bool is_path(const struct scan *s, size_t i)
 {
-    return at(s, i) == '/' || at(s, i) == '~' || at(s, i) == '.';
+    return character_of(s, i) == '/' || character_of(s, i) == '~' || character_of(s, i) == '.';
 }
 
 /* ---------------------------------------------------------------- values in a Python program */
@@ -441,7 +450,7 @@ static bool is_string_quote(char c)
 
 static bool is_tripled(const struct scan *s, size_t i)
 {
-    return at(s, i + 1) == at(s, i) && at(s, i + 2) == at(s, i);
+    return character_of(s, i + 1) == character_of(s, i) && character_of(s, i + 2) == character_of(s, i);
 }
 
 static void follow_python(struct scan *s, size_t to)
@@ -476,7 +485,9 @@ static bool is_code(struct scan *s, size_t i)
 /* Blanks, ends of lines, and opening parentheses. */
 static size_t skip_gap(const struct scan *s, size_t i)
 {
-    while (i < s->n && (is_blank(s->in[i]) || s->in[i] == '(' || (s->in[i] == '\\' && is_blank(at(s, i + 1))))) i++;
+    while (i < s->n && (is_blank_character(s->in[i]) || s->in[i] == '(' ||
+                        (s->in[i] == '\\' && is_blank_character(character_of(s, i + 1)))))
+        i++;
     return i;
 }
 
@@ -484,8 +495,8 @@ static size_t skip_gap(const struct scan *s, size_t i)
 static size_t skip_annotation(const struct scan *s, size_t i)
 {
     size_t k = i;
-    while (is_name(at(s, k)) || (at(s, k) && memchr("[],| \t", at(s, k), 6))) k++;
-    return at(s, k) == '=' && at(s, k + 1) != '=' ? k + 1 : i;
+    while (is_name_byte(character_of(s, k)) || (character_of(s, k) && memchr("[],| \t", character_of(s, k), 6))) k++;
+    return character_of(s, k) == '=' && character_of(s, k + 1) != '=' ? k + 1 : i;
 }
 
 /* Where a string begins at i, after the letters before its quote; 0 there is none. */
@@ -494,25 +505,25 @@ static size_t string_at(const struct scan *s, size_t i)
     static const char *const wrappers[] = {"SecretStr(", "Secret(", "str(", "bytes("};
     for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++)
         if (starts_with(s, i < s->n ? i : s->n, wrappers[w])) i = skip_gap(s, i + strlen(wrappers[w]));
-    for (int n = 0; n < 2 && at(s, i) && memchr("rRbBuUfF", at(s, i), 8); n++) i++;
-    return is_string_quote(at(s, i)) ? i : 0;
+    for (int n = 0; n < 2 && character_of(s, i) && memchr("rRbBuUfF", character_of(s, i), 8); n++) i++;
+    return is_string_quote(character_of(s, i)) ? i : 0;
 }
 
 /* Where the value of a name that ends at i begins: after "=", ":" and the like, or after a "," if the name itself is a
  * string. 0: it has none. */
 static size_t python_value(struct scan *s, size_t i, bool code)
 {
-    const bool quoted = is_string_quote(at(s, i));
+    const bool quoted = is_string_quote(character_of(s, i));
     i += quoted;
-    if (at(s, i) == ']') i++;
-    while (at(s, i) == ' ' || at(s, i) == '\t') i++;
-    const char sign = at(s, i);
-    if (sign == '!' && at(s, i + 1) == '=')
+    if (character_of(s, i) == ']') i++;
+    while (character_of(s, i) == ' ' || character_of(s, i) == '\t') i++;
+    const char sign = character_of(s, i);
+    if (sign == '!' && character_of(s, i + 1) == '=')
         i++;
     else if (sign != '=' && sign != ':' && !(sign == ',' && quoted))
         return 0;
     i++;
-    if (at(s, i) == '=') i++;
+    if (character_of(s, i) == '=') i++;
     if (sign == ':' && code && !quoted) i = skip_annotation(s, i);
     return skip_gap(s, i);
 }
@@ -531,7 +542,7 @@ static size_t put_string(struct scan *s, size_t i, enum gs_mask_kind kind)
         else if (s->in[to] == '\n' && n == 1)
             break;
     }
-    put(s, s->in + i, n);
+    put_masked(s, s->in + i, n);
     if (to > i + n && !is_open(s, i + n, to, kind)) {
         put_mask(s, i + n, to);
         return to;
@@ -544,15 +555,15 @@ static size_t put_strings(struct scan *s, size_t i, bool list, enum gs_mask_kind
 {
     for (size_t next, quote; (quote = string_at(s, i)) != 0; i = next) {
         const size_t n = is_tripled(s, quote) ? 3 : 1;
-        put(s, s->in + i, quote - i);
+        put_masked(s, s->in + i, quote - i);
         i = put_string(s, quote, kind);
         if (i >= s->n || s->in[i] == '\n') break;
-        put(s, s->in + i, n);
+        put_masked(s, s->in + i, n);
         i += n;
         next = i;
-        while (is_blank(at(s, next)) || (list && at(s, next) == ',')) next++;
+        while (is_blank_character(character_of(s, next)) || (list && character_of(s, next) == ',')) next++;
         if (!string_at(s, next)) break;
-        put(s, s->in + i, next - i);
+        put_masked(s, s->in + i, next - i);
     }
     return i;
 }
@@ -568,7 +579,7 @@ static size_t put_bracketed(struct scan *s, size_t i, enum gs_mask_kind kind)
             i = put_strings(s, i, false, kind);
             continue;
         }
-        put(s, s->in + i++, 1);
+        put_masked(s, s->in + i++, 1);
         if (depth <= 0) break;
     }
     return i;
@@ -576,7 +587,8 @@ static size_t put_bracketed(struct scan *s, size_t i, enum gs_mask_kind kind)
 
 static bool is_bearer(const struct scan *s, size_t i, size_t end)
 {
-    return gs_mask_same(s->in + i, end - i, "bearer") && at(s, end) == ' ' && is_alnum(at(s, end + 1));
+    return gs_mask_same(s->in + i, end - i, "bearer") && character_of(s, end) == ' ' &&
+           is_alnum(character_of(s, end + 1));
 }
 
 static bool may_have_value(struct scan *s, size_t i, size_t end)
@@ -584,8 +596,8 @@ static bool may_have_value(struct scan *s, size_t i, size_t end)
     const bool code = is_code(s, i);
     const size_t from = python_value(s, end, code);
     size_t value;
-    if (from && (string_at(s, from) || at(s, from) == '[' || at(s, from) == '{')) return true;
-    return !code && (assigned(s, end, &value) || is_bearer(s, i, end));
+    if (from && (string_at(s, from) || character_of(s, from) == '[' || character_of(s, from) == '{')) return true;
+    return !code && (is_assigned(s, end, &value) || is_bearer(s, i, end));
 }
 
 static size_t put_python_value(struct scan *s, size_t i, size_t end, enum gs_mask_kind kind)
@@ -593,49 +605,51 @@ static size_t put_python_value(struct scan *s, size_t i, size_t end, enum gs_mas
     const bool code = is_code(s, i);
     const size_t from = python_value(s, end, code);
     size_t value;
-    if (from && string_at(s, from) && (code || is_string_quote(at(s, end)))) {
-        put(s, s->in + end, from - end);
-        return put_strings(s, from, code && at(s, end) != ']', kind);
+    if (from && string_at(s, from) && (code || is_string_quote(character_of(s, end)))) {
+        put_masked(s, s->in + end, from - end);
+        return put_strings(s, from, code && character_of(s, end) != ']', kind);
     }
-    const bool bracketed = from && (at(s, from) == '[' || (at(s, from) == '{' && kind == GS_MASK_STRONG));
-    if (bracketed && (code || is_string_quote(at(s, end)))) {
-        put(s, s->in + end, from - end);
+    const bool bracketed =
+        from && (character_of(s, from) == '[' || (character_of(s, from) == '{' && kind == GS_MASK_STRONG));
+    if (bracketed && (code || is_string_quote(character_of(s, end)))) {
+        put_masked(s, s->in + end, from - end);
         return put_bracketed(s, from, kind);
     }
     /* within a comment or a string, if it is on this line */
     if (!code && is_bearer(s, i, end)) return put_next_word(s, end, kind);
-    if (code || is_string_quote(at(s, end)) || !assigned(s, end, &value) || memchr(s->in + end, '\n', value - end))
+    if (code || is_string_quote(character_of(s, end)) || !is_assigned(s, end, &value) ||
+        memchr(s->in + end, '\n', value - end))
         return end;
-    put(s, s->in + end, value - end);
-    return put_value(s, value, TO_TEXT, kind);
+    put_masked(s, s->in + end, value - end);
+    return put_masked_value(s, value, TO_TEXT, kind);
 }
 
 /* Masks the value of a name at i if it is a secret; returns where the scan continues. */
-static size_t put_name(struct scan *s, size_t i)
+static size_t put_masked_name(struct scan *s, size_t i)
 {
     const char before = i ? s->in[i - 1] : 0;
-    const bool first = begins_word(s, i) || before == '+' || before == '~' || before == '=';
-    const bool option = s->in[i] == '-' && (begins_word(s, i) || is_blank(before) || is_quote(before));
+    const bool first = does_word_begin(s, i) || before == '+' || before == '~' || before == '=';
+    const bool option = s->in[i] == '-' && (does_word_begin(s, i) || is_blank_character(before) || is_quote(before));
     size_t end = i, value;
-    while (is_name(at(s, end))) end++;
+    while (is_name_byte(character_of(s, end))) end++;
     const size_t written = put_run(s, i, end);
     if (written > end) return written;
     if (s->source && !may_have_value(s, i, end))
         return end; /* most names: examining each would take ten times as long */
     enum gs_mask_kind kind = gs_mask_name(s->in + i, end - i);
     if (in_query(s, i, end)) kind = GS_MASK_STRONG;
-    if (kind == GS_MASK_NOT || (before == '/' && at(s, end) == ':')) /* the tag of an image */
+    if (kind == GS_MASK_NOT || (before == '/' && character_of(s, end) == ':')) /* the tag of an image */
         return end;
     if (s->source) return put_python_value(s, i, end, kind);
-    if (assigned(s, end, &value)) {
+    if (is_assigned(s, end, &value)) {
         if (gs_mask_same(s->in + i, end - i, "pwd") && is_path(s, value)) return end;
-        put(s, s->in + end, value - end);
+        put_masked(s, s->in + end, value - end);
         const bool header = memchr(s->in + end, ':', value - end) != NULL;
-        return put_value(s, value, !first || s->joined ? TO_TEXT : header ? TO_WORD : TO_LIST, kind);
+        return put_masked_value(s, value, !first || s->joined ? TO_TEXT : header ? TO_WORD : TO_LIST, kind);
     }
     if (option && listed_next(s, end, &value)) {
-        put(s, s->in + end, value - end);
-        return put_value(s, value, TO_TEXT, kind);
+        put_masked(s, s->in + end, value - end);
+        return put_masked_value(s, value, TO_TEXT, kind);
     }
     if (option ? gs_mask_flag(s->in + i, end - i) : !gs_mask_same(s->in + i, end - i, "bearer")) return end;
     return is_gap(s, end, true) ? put_next_word(s, end, kind) : end;
@@ -644,61 +658,61 @@ static size_t put_name(struct scan *s, size_t i)
 /* ---------------------------------------------------------------- the whole */
 
 /* "-c", "-lc": the next word is itself a program. */
-static bool runs_text(const struct scan *s, size_t end)
+static bool does_text_run(const struct scan *s, size_t end)
 {
     size_t from = end;
     while (from && s->in[from - 1]) from--;
     return end - from >= 2 && end - from <= 4 && s->in[from] == '-' && s->in[end - 1] == 'c';
 }
 
-static size_t step(struct scan *s, size_t i, bool text)
+static size_t mask_step(struct scan *s, size_t i, bool text)
 {
     size_t next;
     if (!s->in[i]) {
-        s->joined = text || runs_text(s, i);
-        put(s, " ", 1);
+        s->joined = text || does_text_run(s, i);
+        put_masked(s, " ", 1);
         return i + 1;
     }
     if (starts_with(s, i, "-----BEGIN ") && (next = put_pem(s, i)) > i) return next;
     if (starts_with(s, i, "://")) {
-        put(s, "://", 3);
+        put_masked(s, "://", 3);
         return put_user(s, i + 3);
     }
     if ((next = known_format(s, i)) > 0) {
         put_known(s, i, next);
         return i + next;
     }
-    if (is_name(s->in[i])) return put_name(s, i);
-    put(s, s->in + i, 1);
+    if (is_name_byte(s->in[i])) return put_masked_name(s, i);
+    put_masked(s, s->in + i, 1);
     return i + 1;
 }
 
-static size_t mask(char *out, size_t size, const char *in, size_t n, bool text)
+static size_t mask_text(char *out, size_t size, const char *in, size_t n, bool text)
 {
     struct scan s = {.in = in, .n = n, .out = out, .size = size};
     while (s.n && !in[s.n - 1]) s.n--;
     s.joined = text = text || !memchr(in, 0, s.n); /* a program may have overwritten its own title */
     if (!size) return 0;
-    for (size_t i = 0; i < s.n;) i = step(&s, i, text);
+    for (size_t i = 0; i < s.n;) i = mask_step(&s, i, text);
     out[s.used] = 0;
     return s.used;
 }
 
 size_t gs_mask_words(char *out, size_t size, const char *words, size_t length)
 {
-    return mask(out, size, words, length, false);
+    return mask_text(out, size, words, length, false);
 }
 
 size_t gs_mask_arguments(char *out, size_t size, const char *text)
 {
-    return mask(out, size, text, strlen(text), true);
+    return mask_text(out, size, text, strlen(text), true);
 }
 
 size_t gs_mask_source(char *out, size_t size, const char *text, size_t length)
 {
     struct scan s = {.in = text, .n = length, .out = out, .size = size, .joined = true, .source = true};
     if (!size) return 0;
-    for (size_t i = 0; i < s.n;) i = step(&s, i, true);
+    for (size_t i = 0; i < s.n;) i = mask_step(&s, i, true);
     out[s.used] = 0;
     return s.used;
 }

@@ -55,7 +55,7 @@ static const char secret_pass[] =
 static const char secret_pat[] = " gh github gitlab azure ado ext devops personal bitbucket ";
 static const char flags[] = " no enable disable skip without show hide print allow require requires has is return ask ";
 
-static char lower(char c)
+static char lower_letter(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -63,38 +63,38 @@ static char lower(char c)
 bool gs_mask_same(const char *text, size_t length, const char *word)
 {
     for (size_t i = 0; i < length; i++)
-        if (!word[i] || lower(text[i]) != word[i]) return false;
+        if (!word[i] || lower_letter(text[i]) != word[i]) return false;
     return !word[length];
 }
 
 /* Whether " a list of words " contains it. */
-static bool listed(const char *list, const struct word *w)
+static bool is_word_listed(const char *list, const struct word *w)
 {
     for (const char *p = list; w && w->length && (p = strchr(p, ' ')) && *++p;) {
         const size_t n = strcspn(p, " ");
         size_t i = 0;
-        while (i < n && i < w->length && lower(w->at[i]) == p[i]) i++;
+        while (i < n && i < w->length && lower_letter(w->at[i]) == p[i]) i++;
         if (i == n && n == w->length) return true;
     }
     return false;
 }
 
-static bool is_upper(char c)
+static bool is_upper_letter(char c)
 {
     return c >= 'A' && c <= 'Z';
 }
-static bool is_lower(char c)
+static bool is_lower_letter(char c)
 {
     return c >= 'a' && c <= 'z';
 }
-static bool is_digit(char c)
+static bool is_digit_letter(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-static void add(struct name *name, const char *at, size_t length)
+static void add_name_word(struct name *name, const char *at, size_t length)
 {
-    while (length && is_digit(at[length - 1])) /* oauth2, API_KEY_2 */
+    while (length && is_digit_letter(at[length - 1])) /* oauth2, API_KEY_2 */
         length--;
     if (!length) return;
     if (name->n == WORDS_MAX) memmove(name->words, name->words + 1, --name->n * sizeof *name->words);
@@ -103,31 +103,31 @@ static void add(struct name *name, const char *at, size_t length)
 
 static void add_compound(struct name *name, const char *at, size_t length)
 {
-    while (length && is_digit(at[length - 1])) length--;
+    while (length && is_digit_letter(at[length - 1])) length--;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         const size_t n = strlen(endings[i]);
         if (length > n && gs_mask_same(at + length - n, n, endings[i])) {
-            add(name, at, length - n);
-            add(name, at + length - n, n);
+            add_name_word(name, at, length - n);
+            add_name_word(name, at + length - n, n);
             return;
         }
     }
-    add(name, at, length);
+    add_name_word(name, at, length);
 }
 
 /* A new word begins at i: "apiKey" has one at K, "APIKey" too. */
-static bool begins_word(const char *s, size_t i, size_t length)
+static bool does_name_word_begin(const char *s, size_t i, size_t length)
 {
-    return is_upper(s[i]) && (!is_upper(s[i - 1]) || (i + 1 < length && is_lower(s[i + 1])));
+    return is_upper_letter(s[i]) && (!is_upper_letter(s[i - 1]) || (i + 1 < length && is_lower_letter(s[i + 1])));
 }
 
-static void split(struct name *name, const char *s, size_t length)
+static void split_name(struct name *name, const char *s, size_t length)
 {
     size_t from = 0;
     name->n = 0;
     for (size_t i = 0; i <= length; i++) {
         const bool gap = i == length || s[i] == '_' || s[i] == '-' || s[i] == '.';
-        if (gap || (i > from && begins_word(s, i, length))) {
+        if (gap || (i > from && does_name_word_begin(s, i, length))) {
             add_compound(name, s + from, i - from);
             from = i + gap;
         }
@@ -148,17 +148,17 @@ static enum gs_mask_kind by_last(const struct name *name)
     bool secret = false;
 
     if (gs_mask_same(at, n, "token"))
-        secret = !listed(harmless_token, before);
+        secret = !is_word_listed(harmless_token, before);
     else if (gs_mask_same(at, n, "key"))
-        secret = !listed(harmless_key, before);
+        secret = !is_word_listed(harmless_key, before);
     else if (gs_mask_same(at, n, "tokens") || gs_mask_same(at, n, "keys"))
-        secret = listed(secret_plural, before);
+        secret = is_word_listed(secret_plural, before);
     else if (gs_mask_same(at, n, "auth") || gs_mask_same(at, n, "oauth") || gs_mask_same(at, n, "cookies"))
         secret = true;
     else if (gs_mask_same(at, n, "pass") || gs_mask_same(at, n, "pw") || gs_mask_same(at, n, "pwd"))
-        secret = !before || listed(secret_pass, before);
+        secret = !before || is_word_listed(secret_pass, before);
     else if (gs_mask_same(at, n, "pat"))
-        secret = listed(secret_pat, before);
+        secret = is_word_listed(secret_pat, before);
     return secret ? GS_MASK_WEAK : GS_MASK_NOT;
 }
 
@@ -166,12 +166,12 @@ enum gs_mask_kind gs_mask_name(const char *s, size_t length)
 {
     struct name name;
 
-    split(&name, s, length);
-    if (!name.n || listed(properties, &name.words[name.n - 1])) return GS_MASK_NOT;
+    split_name(&name, s, length);
+    if (!name.n || is_word_listed(properties, &name.words[name.n - 1])) return GS_MASK_NOT;
     for (size_t i = 0; i < name.n; i++)
-        if (listed(strong, &name.words[i])) return GS_MASK_STRONG;
+        if (is_word_listed(strong, &name.words[i])) return GS_MASK_STRONG;
     /* --key-value is a shape of attention, --api-key-value is not */
-    while (name.n > 2 && listed(suffixes, &name.words[name.n - 1])) name.n--;
+    while (name.n > 2 && is_word_listed(suffixes, &name.words[name.n - 1])) name.n--;
     return by_last(&name);
 }
 
@@ -179,6 +179,6 @@ bool gs_mask_flag(const char *s, size_t length)
 {
     struct name name;
 
-    split(&name, s, length);
-    return name.n > 1 && listed(flags, &name.words[0]);
+    split_name(&name, s, length);
+    return name.n > 1 && is_word_listed(flags, &name.words[0]);
 }

@@ -11,7 +11,7 @@ struct gs_range_node {
     uint32_t priority;    /* no child has a higher one: random priorities keep the tree shallow */
 };
 
-static uint64_t end_of(const struct gs_range *range)
+static uint64_t range_end_of(const struct gs_range *range)
 {
     return range->bytes > UINT64_MAX - range->start ? UINT64_MAX : range->start + range->bytes;
 }
@@ -44,7 +44,7 @@ static uint32_t new_node(struct gs_ranges *r)
 }
 
 /* Splits the tree at `root` into the nodes that start before `start` and the others. */
-static void split(struct gs_range_node *nodes, uint32_t root, uint64_t start, uint32_t *before, uint32_t *others)
+static void split_ranges(struct gs_range_node *nodes, uint32_t root, uint64_t start, uint32_t *before, uint32_t *others)
 {
     while (root) {
         if (nodes[root].range.start < start) {
@@ -60,7 +60,7 @@ static void split(struct gs_range_node *nodes, uint32_t root, uint64_t start, ui
     *before = *others = 0;
 }
 
-static uint32_t join(struct gs_range_node *nodes, uint32_t left, uint32_t right)
+static uint32_t join_ranges(struct gs_range_node *nodes, uint32_t left, uint32_t right)
 {
     uint32_t root = 0, *at = &root;
     while (left && right) {
@@ -90,7 +90,7 @@ bool gs_ranges_remove(struct gs_ranges *r, uint64_t start)
 {
     uint32_t *at = link_of(r, start), n = *at;
     if (!n) return false;
-    *at = join(r->nodes, r->nodes[n].left, r->nodes[n].right);
+    *at = join_ranges(r->nodes, r->nodes[n].left, r->nodes[n].right);
     r->nodes[n].right = r->unused;
     r->unused = n;
     r->count--;
@@ -101,7 +101,7 @@ bool gs_ranges_add(struct gs_ranges *r, const struct gs_range *range)
 {
     if (!range->bytes) return true;
     const struct gs_range *old;
-    while ((old = gs_ranges_from(r, range->start)) && old->start < end_of(range)) gs_ranges_remove(r, old->start);
+    while ((old = gs_ranges_from(r, range->start)) && old->start < range_end_of(range)) gs_ranges_remove(r, old->start);
     uint32_t n = new_node(r);
     if (!n) return false;
     struct gs_range_node *nodes = r->nodes;
@@ -110,7 +110,7 @@ bool gs_ranges_add(struct gs_ranges *r, const struct gs_range *range)
     uint32_t *at = &r->root;
     while (*at && nodes[*at].priority >= nodes[n].priority)
         at = range->start < nodes[*at].range.start ? &nodes[*at].left : &nodes[*at].right;
-    split(nodes, *at, range->start, &nodes[n].left, &nodes[n].right);
+    split_ranges(nodes, *at, range->start, &nodes[n].left, &nodes[n].right);
     *at = n;
     r->count++;
     return true;
@@ -122,7 +122,7 @@ const struct gs_range *gs_ranges_from(const struct gs_ranges *r, uint64_t from)
     const struct gs_range *found = NULL;
     for (uint32_t n = r->root; n;) {
         const struct gs_range_node *node = &r->nodes[n];
-        if (end_of(&node->range) > from) {
+        if (range_end_of(&node->range) > from) {
             found = &node->range;
             n = node->left;
         } else {

@@ -40,7 +40,7 @@ static bool still_there(int fd, const char *path)
 }
 
 /* Returns -1 and sets errno. A high number, because this may be an application's process. */
-static int open_high(const char *path)
+static int open_recovered_high(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
@@ -57,7 +57,7 @@ static void close_lock(struct gs_recovery *r)
 }
 
 /* flock, not a POSIX lock, which any close of the file in this process would release. */
-static bool lock_file(int fd)
+static bool lock_recovered_file(int fd)
 {
     return !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* or this file system has no locks */
 }
@@ -88,7 +88,7 @@ static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid,
     for (unsigned left = patience_s * 20 + 1; left > 0; left--) {
         int found = find_process(r, pid, error, error_size);
         if (found != TAKEN && found != LOST) return found;
-        r->lock = open_high(r->path);
+        r->lock = open_recovered_high(r->path);
         struct stat st;
         if (r->lock >= 0 && !fstat(r->lock, &st)) {
             r->device = st.st_dev;
@@ -98,7 +98,7 @@ static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid,
             snprintf(error, error_size, "%s", strerror(errno));
             return FAILED;
         }
-        if (r->lock >= 0 && lock_file(r->lock) && still_there(r->lock, r->path)) {
+        if (r->lock >= 0 && lock_recovered_file(r->lock) && still_there(r->lock, r->path)) {
             if (found == LOST) return LOST;
             int code = gs_spool_peek(&r->spool, r->path, error, error_size);
             return !code ? TAKEN : code == EIDRM ? LOST : FAILED;
@@ -148,7 +148,7 @@ static struct gs_store *create_from(const struct gs_spool_header *h, const char 
 }
 
 /* A file that was created but never committed to: it is empty, or has only SQLite's header. */
-static bool is_blank(const char *path)
+static bool is_file_blank(const char *path)
 {
     sqlite3 *db = NULL;
     sqlite3_stmt *st = NULL;
@@ -167,7 +167,7 @@ static bool is_blank(const char *path)
 static struct gs_store *open_store(const struct gs_spool_header *h, const char *path, struct gs_progress **progress,
                                    uint32_t *threads, char *error, size_t error_size)
 {
-    if (is_blank(path) && unlink(path)) {
+    if (is_file_blank(path) && unlink(path)) {
         snprintf(error, error_size, "%s", strerror(errno));
         return NULL;
     }
@@ -190,7 +190,7 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
 
 /* ---------------------------------------------------------------- step by step */
 
-static int finish(struct gs_recovery *r)
+static int finish_recovery(struct gs_recovery *r)
 {
     const struct gs_spool_header *h = r->spool.header;
     if (gs_store_commit(r->store, r->reader)) return -1;
@@ -209,7 +209,7 @@ int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size)
         rc = gs_store_add(r->store, thread, rec);
         if (!rc && gs_store_pending(r->store) >= BATCH) rc = gs_store_commit(r->store, r->reader);
     }
-    if (!rc && !rec) rc = finish(r);
+    if (!rc && !rec) rc = finish_recovery(r);
     if (rc) snprintf(error, error_size, "%s", gs_store_error(r->store));
     return rc ? -1 : r->done ? 0 : 1;
 }
@@ -257,7 +257,7 @@ static int open_recovery(struct gs_recovery *r, char *error, size_t error_size)
     return r->done || r->reader ? 0 : -1;
 }
 
-static int begin(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
+static int begin_recovery(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
 {
     switch (take_spool(r, patience_s, pid, error, error_size)) {
     case GONE: return 0;
@@ -287,7 +287,7 @@ int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char 
     if ((size_t)snprintf(r->db, sizeof r->db, "%s", db_path) < sizeof r->db &&
         (size_t)snprintf(r->path, sizeof r->path, spool_path ? "%s" : "%s.spool", spool_path ? spool_path : db_path) <
             sizeof r->path)
-        rc = begin(r, patience_s, pid, error, error_size);
+        rc = begin_recovery(r, patience_s, pid, error, error_size);
     if (rc == 1) {
         *out = r;
         return 1;
@@ -298,7 +298,7 @@ int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char 
     return rc;
 }
 
-static int recover(const char *db_path, const char *spool_path, uint32_t *pid, char *error, size_t error_size)
+static int recover_spool(const char *db_path, const char *spool_path, uint32_t *pid, char *error, size_t error_size)
 {
     struct gs_recovery *r;
     char more[256] = "";
@@ -314,11 +314,11 @@ static int recover(const char *db_path, const char *spool_path, uint32_t *pid, c
 
 int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size)
 {
-    return recover(db_path, NULL, pid, error, error_size);
+    return recover_spool(db_path, NULL, pid, error, error_size);
 }
 
 int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size)
 {
     uint32_t pid;
-    return recover(db_path, spool_path, &pid, error, error_size);
+    return recover_spool(db_path, spool_path, &pid, error, error_size);
 }

@@ -11,7 +11,7 @@ struct text {
     bool cut;
 };
 
-static void add(struct text *t, const char *from, size_t n)
+static void add_shell_text(struct text *t, const char *from, size_t n)
 {
     if (n >= t->size - t->used) {
         t->cut = true;
@@ -36,7 +36,7 @@ static bool is_hidden(unsigned c)
            (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
 }
 
-static bool is_printable(const char *text)
+static bool is_shell_printable(const char *text)
 {
     uint32_t code;
     size_t n;
@@ -45,15 +45,15 @@ static bool is_printable(const char *text)
     return true;
 }
 
-static void add_quoted(struct text *t, const char *text)
+static void add_shell_quoted(struct text *t, const char *text)
 {
-    add(t, "'", 1);
+    add_shell_text(t, "'", 1);
     for (; *text; text++)
         if (*text == '\'')
-            add(t, "'\\''", 4);
+            add_shell_text(t, "'\\''", 4);
         else
-            add(t, text, 1);
-    add(t, "'", 1);
+            add_shell_text(t, text, 1);
+    add_shell_text(t, "'", 1);
 }
 
 /* A substitution strips newlines at its end, so they follow it in quotes. */
@@ -62,17 +62,17 @@ static void add_printf(struct text *t, const char *text)
     char octal[8];
     size_t end = strlen(text);
     while (end && text[end - 1] == '\n') end--;
-    if (end) add(t, "\"$(printf '", 11);
+    if (end) add_shell_text(t, "\"$(printf '", 11);
     for (size_t i = 0; i < end; i++) {
         const unsigned char c = (unsigned char)text[i];
         const bool itself = c >= ' ' && c < 0x7f && !strchr("'\\%!\"$`", c);
         if (itself)
-            add(t, (const char *)&c, 1);
+            add_shell_text(t, (const char *)&c, 1);
         else
-            add(t, octal, (size_t)snprintf(octal, sizeof octal, "\\%03o", c));
+            add_shell_text(t, octal, (size_t)snprintf(octal, sizeof octal, "\\%03o", c));
     }
-    if (end) add(t, "')\"", 3);
-    if (text[end]) add_quoted(t, text + end);
+    if (end) add_shell_text(t, "')\"", 3);
+    if (text[end]) add_shell_quoted(t, text + end);
 }
 
 char *gs_shell_word(char *out, size_t size, const char *text)
@@ -81,9 +81,9 @@ char *gs_shell_word(char *out, size_t size, const char *text)
     if (!size) return out;
     *out = 0;
     if (is_plain(text))
-        add(&t, text, strlen(text));
-    else if (is_printable(text))
-        add_quoted(&t, text);
+        add_shell_text(&t, text, strlen(text));
+    else if (is_shell_printable(text))
+        add_shell_quoted(&t, text);
     else
         add_printf(&t, text);
     if (t.cut) *out = 0;

@@ -59,7 +59,7 @@ static bool same_file(int fd, const struct stat *st)
 }
 
 /* The reason for refusal; NULL: the file may be read. */
-static const char *refused(const struct stat *st, int64_t latest_ns, bool strict)
+static const char *why_refused(const struct stat *st, int64_t latest_ns, bool strict)
 {
     if (!S_ISREG(st->st_mode)) return "missing";
     if (ns_of(&st->st_mtim) > latest_ns || (strict && ns_of(&st->st_ctim) > latest_ns)) return "changed";
@@ -93,7 +93,7 @@ static char *read_whole(int fd, size_t *length)
 }
 
 /* Code can be compiled under any file name, for example a template's or a configuration's. */
-static bool is_python(const char *file, const char *text, size_t length)
+static bool is_python_source(const char *file, const char *text, size_t length)
 {
     const char *dot = strrchr(file, '.');
     if (dot && (!strcmp(dot, ".py") || !strcmp(dot, ".pyw"))) return true;
@@ -102,14 +102,14 @@ static bool is_python(const char *file, const char *text, size_t length)
     return first > 2 && !memcmp(text, "#!", 2) && memmem(text, first, "python", 6);
 }
 
-static char *read_file(int fd, const struct stat *st, const char *file, size_t *length, const char **left_out)
+static char *read_source_file(int fd, const struct stat *st, const char *file, size_t *length, const char **left_out)
 {
     char *text = read_whole(fd, length), *masked = NULL;
     *left_out = "changed"; /* it grew, or the program closed the descriptor meanwhile */
     if (text && same_file(fd, st)) {
         *left_out = "missing";
         const size_t size = 2 * *length + 16; /* a mask is longer than a short secret */
-        if (is_python(file, text, *length) && (masked = malloc(size))) {
+        if (is_python_source(file, text, *length) && (masked = malloc(size))) {
             *length = gs_mask_source(masked, size, text, *length);
             *left_out = NULL;
         }
@@ -129,7 +129,8 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     const int fd = (relative && !folder) || n < 0 || (size_t)n >= sizeof path ? -1 : open_source(path);
     struct stat st;
     if (fd >= 0 && !fstat(fd, &st)) {
-        if (!(*left_out = refused(&st, latest_ns, strict))) text = read_file(fd, &st, file, length, left_out);
+        if (!(*left_out = why_refused(&st, latest_ns, strict)))
+            text = read_source_file(fd, &st, file, length, left_out);
         if (same_file(fd, &st)) close(fd); /* otherwise the program has closed it, and reuses the number */
     }
     errno = saved;

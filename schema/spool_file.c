@@ -84,7 +84,7 @@ static int write_control(struct gs_spool *s, const char *temp, const struct gs_s
 
 /* Renames the finished file, unless its name exists. Without hard links (some network and FUSE file systems) the name
  * is created first and then replaced by the finished file. */
-static int publish(const char *temp, const char *path)
+static int publish_spool(const char *temp, const char *path)
 {
     if (!link(temp, path)) {
         unlink(temp);
@@ -111,13 +111,13 @@ static int write_and_publish(struct gs_spool *s, const char *path, const struct 
     if ((size_t)snprintf(temp, sizeof temp, "%s.%d.new", path, (int)getpid()) >= sizeof temp) return ENAMETOOLONG;
     gs_file_guard_begin(&guard); /* the limit on file sizes may be lower than even this */
     int error = write_control(s, temp, c);
-    if (!error) error = publish(temp, path);
+    if (!error) error = publish_spool(temp, path);
     gs_file_guard_end(&guard);
     return error;
 }
 
-static int create(struct gs_spool *s, const char *path, const char *run_id, const char *command, uint64_t mono,
-                  uint64_t real)
+static int create_spool(struct gs_spool *s, const char *path, const char *run_id, const char *command, uint64_t mono,
+                        uint64_t real)
 {
     struct gs_spool_control c;
     struct stat st;
@@ -138,7 +138,7 @@ static int create(struct gs_spool *s, const char *path, const char *run_id, cons
     return error;
 }
 
-static void clear(struct gs_spool *s)
+static void clear_spool(struct gs_spool *s)
 {
     memset(s, 0, sizeof *s);
     s->shmid = -1;
@@ -148,9 +148,9 @@ int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, co
                     uint64_t start_mono_ns, uint64_t start_real_ns)
 {
     int saved = errno;
-    clear(s);
-    int error = create(s, path, run_id, command, start_mono_ns, start_real_ns);
-    if (error) clear(s);
+    clear_spool(s);
+    int error = create_spool(s, path, run_id, command, start_mono_ns, start_real_ns);
+    if (error) clear_spool(s);
     errno = saved;
     return error;
 }
@@ -159,7 +159,7 @@ void gs_spool_close(struct gs_spool *s)
 {
     int saved = errno;
     gs_segment_detach(s);
-    clear(s);
+    clear_spool(s);
     errno = saved;
 }
 
@@ -175,7 +175,7 @@ void gs_spool_retire(struct gs_spool *s)
 
 /* ---------------------------------------------------------------- a spool that is there */
 
-static int check_header(const struct gs_spool_header *h, char *error, size_t size)
+static int check_spool_header(const struct gs_spool_header *h, char *error, size_t size)
 {
     if (h->chunk_bytes == GS_CHUNK_BYTES && h->chunks == GS_SPOOL_CHUNKS && memchr(h->run_id, 0, sizeof h->run_id) &&
         memchr(h->command, 0, sizeof h->command))
@@ -187,7 +187,7 @@ static int check_header(const struct gs_spool_header *h, char *error, size_t siz
 static int open_spool(struct gs_spool *s, const char *path, bool writable, char *error, size_t size)
 {
     struct gs_spool_control c;
-    clear(s);
+    clear_spool(s);
     int code = gs_spool_read_control(path, &c, error, size);
     if (code) return code;
     struct stat st = {0};
@@ -200,7 +200,7 @@ static int open_spool(struct gs_spool *s, const char *path, bool writable, char 
     else if (code)
         snprintf(error, size, "cannot attach the spool's shared memory: %s", strerror(code));
     else
-        code = check_header(s->header, error, size);
+        code = check_spool_header(s->header, error, size);
     if (code) gs_spool_close(s);
     return code;
 }

@@ -22,7 +22,7 @@ struct process {
     uint64_t threads, start_ticks;
 };
 
-static bool read_process(uint32_t pid, struct process *p)
+static bool read_owner_process(uint32_t pid, struct process *p)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
@@ -46,7 +46,7 @@ static bool read_process(uint32_t pid, struct process *p)
 static uint64_t gs_process_start_ticks(uint32_t pid)
 {
     struct process p;
-    return read_process(pid, &p) ? p.start_ticks : 0;
+    return read_owner_process(pid, &p) ? p.start_ticks : 0;
 }
 
 static bool is_gone(const struct process *p, uint64_t start_ticks)
@@ -59,7 +59,8 @@ static bool is_gone(const struct process *p, uint64_t start_ticks)
 bool gs_process_is_gone(uint32_t pid, uint64_t start_ticks)
 {
     struct process p;
-    if (!read_process(pid, &p) || !start_ticks) /* /proc cannot be read here, or could not be read in the recorder */
+    if (!read_owner_process(pid, &p) ||
+        !start_ticks) /* /proc cannot be read here, or could not be read in the recorder */
         return kill((pid_t)pid, 0) && errno == ESRCH;
     return is_gone(&p, start_ticks);
 }
@@ -132,14 +133,14 @@ static bool owner_lives(const struct gs_spool_control *c, int attached)
 {
     struct process p;
     if (c->pid_namespace != gs_namespace("pid")) return attached == 1;
-    if (!read_process(c->pid, &p) || !c->process_start_ticks)
+    if (!read_owner_process(c->pid, &p) || !c->process_start_ticks)
         return attached == 1 && !gs_process_is_gone(c->pid, c->process_start_ticks);
     if (is_gone(&p, c->process_start_ticks)) return false;
     const int maps = p.state == 'Z' ? -1 : maps_spool(c);
     return maps < 0 ? attached == 1 || attached == -2 || c->shmid < 0 : maps;
 }
 
-static struct gs_spool_control here(void)
+static struct gs_spool_control control_here(void)
 {
     struct gs_spool_control own = {.shmid = -1};
     gs_spool_identify(&own);
@@ -148,7 +149,7 @@ static struct gs_spool_control here(void)
 
 enum gs_spool_state gs_spool_state(const struct gs_spool_control *c)
 {
-    const struct gs_spool_control own = here();
+    const struct gs_spool_control own = control_here();
     if (strcmp(c->boot_id, own.boot_id) != 0)
         return strcmp(c->host, own.host) == 0 ? GS_SPOOL_LOST : GS_SPOOL_ELSEWHERE;
     if (c->ipc_namespace != own.ipc_namespace && c->pid_namespace != own.pid_namespace) return GS_SPOOL_ELSEWHERE;
@@ -161,7 +162,7 @@ enum gs_spool_state gs_spool_state(const struct gs_spool_control *c)
 
 bool gs_spool_is_own(const struct gs_spool_control *c)
 {
-    const struct gs_spool_control own = here();
+    const struct gs_spool_control own = control_here();
     return c->pid == own.pid && own.process_start_ticks && c->process_start_ticks == own.process_start_ticks &&
            c->pid_namespace == own.pid_namespace && !strcmp(c->boot_id, own.boot_id);
 }

@@ -77,7 +77,7 @@ struct gs_reader {
 
 /* ---------------------------------------------------------------- opening */
 
-static bool grow(struct gs_reader *r, uint32_t threads)
+static bool grow_cursors(struct gs_reader *r, uint32_t threads)
 {
     if (threads < r->capacity) return true;
     uint32_t capacity = r->capacity ? r->capacity : 64;
@@ -99,7 +99,7 @@ struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *s
     if (!r) return NULL;
     r->spool = s;
     if (threads > GS_SPOOL_THREADS) threads = GS_SPOOL_THREADS;
-    if (!grow(r, threads)) {
+    if (!grow_cursors(r, threads)) {
         gs_reader_close(r);
         return NULL;
     }
@@ -126,7 +126,7 @@ void gs_reader_close(struct gs_reader *r)
 
 /* Inserts a chunk into its thread's list, by seq. False if another chunk has its number: how far that one was read does
  * not apply to this one. */
-static bool insert(struct gs_reader *r, struct cursor *c, uint16_t index)
+static bool insert_cursor(struct gs_reader *r, struct cursor *c, uint16_t index)
 {
     struct chunk_view *v = &r->chunks[index];
     uint16_t before = NO_CHUNK, after = c->head;
@@ -159,7 +159,7 @@ static void start_chunk(struct gs_reader *r, struct cursor *c)
 }
 
 /* A chunk that is new to the reader. False: out of memory. */
-static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chunk)
+static bool meet_chunk(struct gs_reader *r, uint16_t index, const struct gs_chunk *chunk)
 {
     struct chunk_view *v = &r->chunks[index];
     uint32_t thread = chunk->thread;
@@ -170,7 +170,7 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
         r->damaged++;
         return true;
     }
-    if (!grow(r, thread)) {
+    if (!grow_cursors(r, thread)) {
         v->seq = 0;
         return false;
     }
@@ -180,7 +180,7 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
         v->ignored = true;
         return true;
     }
-    if (!insert(r, c, index)) {
+    if (!insert_cursor(r, c, index)) {
         v->ignored = true;
         r->damaged++;
         return true;
@@ -194,7 +194,7 @@ static void inspect_part(struct gs_reader *r, uint16_t index, uint64_t newest)
     struct chunk_view *v = &r->chunks[index];
     const struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
     uint32_t state = atomic_load_explicit(&chunk->state, memory_order_acquire);
-    if (v->seq == 0 && (state == GS_CHUNK_FREE || chunk->seq > newest || !meet(r, index, chunk))) return;
+    if (v->seq == 0 && (state == GS_CHUNK_FREE || chunk->seq > newest || !meet_chunk(r, index, chunk))) return;
     if (v->ignored) return;
     v->state = (uint8_t)state;
     v->busy = (uint8_t)atomic_load_explicit(&chunk->busy, memory_order_acquire);
@@ -229,7 +229,7 @@ static bool used_up(const struct chunk_view *v, uint32_t offset)
     return v->damaged || offset >= v->used;
 }
 
-static bool finished(const struct gs_reader *r, const struct chunk_view *v)
+static bool is_view_finished(const struct gs_reader *r, const struct chunk_view *v)
 {
     return r->final || v->state == GS_CHUNK_FULL || v->state == GS_CHUNK_LAST;
 }
@@ -252,7 +252,7 @@ static const struct gs_rec *record_from(struct gs_reader *r, uint16_t *index, ui
             v->damaged = true;
             r->damaged++;
         }
-        if (v->next == NO_CHUNK || !finished(r, v)) return NULL;
+        if (v->next == NO_CHUNK || !is_view_finished(r, v)) return NULL;
         *index = v->next;
         *offset = 0;
     }
@@ -276,7 +276,7 @@ static uint64_t merge_key(const struct cursor *c, uint64_t time)
 }
 
 /* Finds the thread's next record and its sort key. False: nothing to read now. */
-static bool prepare(struct gs_reader *r, struct cursor *c)
+static bool prepare_cursor(struct gs_reader *r, struct cursor *c)
 {
     if (c->head == NO_CHUNK) return false;
     uint16_t head = c->head;
@@ -309,7 +309,7 @@ static bool sorts_before(const struct gs_reader *r, uint32_t a, uint32_t b)
     return ka < kb || (ka == kb && a < b);
 }
 
-static void sift_down(struct gs_reader *r, uint32_t at)
+static void sift_cursor_down(struct gs_reader *r, uint32_t at)
 {
     uint32_t *heap = r->heap, thread = heap[at];
     for (;;) {
@@ -332,7 +332,7 @@ static void hold_back(struct gs_reader *r, const struct cursor *c)
     if (bound < r->limit) r->limit = bound;
 }
 
-static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
+static void judge_cursor(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
 {
     c->holding = c->awaiting;
     if (c->tail != NO_CHUNK) {
@@ -340,7 +340,7 @@ static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
         c->holding = v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
         /* Inspected just before it was marked full: reading stops at its end, whatever follows. */
         for (uint16_t i = c->head; i != c->tail && !c->holding; i = r->chunks[i].next)
-            c->holding = !finished(r, &r->chunks[i]);
+            c->holding = !is_view_finished(r, &r->chunks[i]);
     }
     if (!c->holding) c->idle_at = now_ns;
 }
@@ -354,14 +354,14 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
     r->heap_count = 0;
     for (uint32_t t = 1; t <= r->threads; t++) {
         struct cursor *c = &r->cursors[t];
-        judge(r, c, now_ns);
+        judge_cursor(r, c, now_ns);
         if (c->head != NO_CHUNK) start_chunk(r, c);
-        if (prepare(r, c))
+        if (prepare_cursor(r, c))
             r->heap[r->heap_count++] = t;
         else
             hold_back(r, c);
     }
-    for (uint32_t i = r->heap_count / 2; i-- > 0;) sift_down(r, i);
+    for (uint32_t i = r->heap_count / 2; i-- > 0;) sift_cursor_down(r, i);
     return r->limit;
 }
 
@@ -383,11 +383,11 @@ const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread)
         bool worth = worth_reading(c, rec);
         c->at.offset += rec->size;
         c->at.time_ns = c->key;
-        if (!prepare(r, c)) {
+        if (!prepare_cursor(r, c)) {
             hold_back(r, c);
             r->heap[0] = r->heap[--r->heap_count];
         }
-        if (r->heap_count) sift_down(r, 0);
+        if (r->heap_count) sift_cursor_down(r, 0);
         if (worth) {
             *thread = t;
             return rec;
@@ -409,7 +409,7 @@ uint32_t gs_reader_threads(const struct gs_reader *r)
     return r->threads;
 }
 
-static void give_back(struct gs_reader *r, uint16_t index)
+static void give_back_chunk(struct gs_reader *r, uint16_t index)
 {
     struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
     memset(&r->chunks[index], 0, sizeof r->chunks[index]);
@@ -420,7 +420,7 @@ static void give_back(struct gs_reader *r, uint16_t index)
 void gs_reader_release(struct gs_reader *r)
 {
     atomic_store_explicit(&r->spool->header->drained, 1, memory_order_relaxed);
-    for (uint32_t i = 0; i < r->done_count; i++) give_back(r, r->done[i]);
+    for (uint32_t i = 0; i < r->done_count; i++) give_back_chunk(r, r->done[i]);
     r->done_count = 0;
     for (uint32_t t = 1; t <= r->threads; t++) {
         struct cursor *c = &r->cursors[t];
@@ -431,7 +431,7 @@ void gs_reader_release(struct gs_reader *r)
         c->awaiting = v->state == GS_CHUNK_FULL;
         uint16_t index = c->head;
         c->head = c->tail = NO_CHUNK;
-        give_back(r, index);
+        give_back_chunk(r, index);
     }
 }
 

@@ -28,7 +28,7 @@ static struct gs_chunk *chunk_at(struct gs_spool *s, uint32_t index)
 
 /* ---------------------------------------------------------------- chunks */
 
-static bool stopped(struct gs_spool *s)
+static bool is_spool_stopped(struct gs_spool *s)
 {
     return atomic_load_explicit(&s->stop, memory_order_relaxed);
 }
@@ -63,7 +63,7 @@ static int claim_waiting(struct gs_writer *w)
     for (uint32_t i = 0; i < WAIT_STEPS && patience; i++, patience--) {
         int index = claim_lowest(s);
         if (index >= 0) return index;
-        if (stopped(s) || !atomic_load_explicit(&s->drain_alive, memory_order_relaxed) ||
+        if (is_spool_stopped(s) || !atomic_load_explicit(&s->drain_alive, memory_order_relaxed) ||
             atomic_load_explicit(&s->stuck, memory_order_relaxed))
             return -1;
         uint64_t now = atomic_load_explicit(&s->header->next_seq, memory_order_relaxed);
@@ -80,7 +80,7 @@ static int claim_waiting(struct gs_writer *w)
 static bool next_chunk(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
-    if (!s || stopped(s) || w->thread >= GS_SPOOL_THREADS) return false;
+    if (!s || is_spool_stopped(s) || w->thread >= GS_SPOOL_THREADS) return false;
     int index = claim_lowest(s);
     if (index < 0 && !w->impatient) index = claim_waiting(w);
     if (index < 0) return false;
@@ -105,7 +105,7 @@ static bool next_chunk(struct gs_writer *w)
 /* ---------------------------------------------------------------- the writer */
 
 /* The lowest number that no writer has. Beyond the last one, writers record nothing. */
-static uint32_t take_number(struct gs_spool *s)
+static uint32_t take_thread_number(struct gs_spool *s)
 {
     for (uint32_t word = 0; word < GS_SPOOL_THREADS / 64; word++) {
         uint64_t bits = atomic_load_explicit(&s->numbers[word], memory_order_relaxed);
@@ -134,7 +134,7 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s)
 {
     memset(w, 0, sizeof *w);
     w->spool = s;
-    w->thread = take_number(s);
+    w->thread = take_thread_number(s);
     w->owner = owner_now(w);
 }
 
@@ -191,7 +191,7 @@ void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
         }
         c = w->chunk;
     }
-    if (__builtin_expect(stopped(w->spool), 0)) {
+    if (__builtin_expect(is_spool_stopped(w->spool), 0)) {
         gs_writer_idle(w);
         return NULL;
     }
@@ -263,7 +263,7 @@ void gs_spool_exception(struct gs_spool *s, const char *exception, const char *p
 /* ---------------------------------------------------------------- counters */
 
 /* True if the slot belongs to `key` now. */
-static bool claim(struct gs_counter *slot, uint64_t key)
+static bool claim_counter(struct gs_counter *slot, uint64_t key)
 {
     uint64_t found = atomic_load_explicit(&slot->key, memory_order_relaxed);
     if (!found && atomic_compare_exchange_strong(&slot->key, &found, key)) return true;
@@ -276,7 +276,7 @@ static bool count_in(struct gs_counter *slots, uint64_t key)
     uint32_t at = gs_counter_slot(key);
     for (int i = 0; i < GS_COUNTER_PROBES; i++, at++) {
         struct gs_counter *slot = &slots[at % GS_SPOOL_COUNTERS];
-        if ((!any && gs_counter_is_kept(at)) || !claim(slot, key)) continue;
+        if ((!any && gs_counter_is_kept(at)) || !claim_counter(slot, key)) continue;
         atomic_fetch_add_explicit(&slot->count, 1, memory_order_relaxed);
         return true;
     }

@@ -119,7 +119,7 @@ static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIR
 #define NUMBER(x) STRING_OF(x)
 
 /* All in one transaction: whoever finds the file finds no database or a whole one. */
-static int make_schema(struct gs_store *s, const struct gs_store_info *info)
+static int make_store_schema(struct gs_store *s, const struct gs_store_info *info)
 {
     if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || gs_store_sql(s, schema_sql) ||
         gs_store_sql(s, words_sql) || insert_process(s, info) ||
@@ -150,7 +150,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
     fchmod(fd, 0600); /* whatever the umask is; SQLite gives its other files the same mode */
     close(fd);
     struct gs_store *s = new_store(error, error_size);
-    if (!s || open_database(s, path) || make_schema(s, info) || gs_store_open_sources(s) ||
+    if (!s || open_database(s, path) || make_store_schema(s, info) || gs_store_open_sources(s) ||
         (info->keep && gs_store_keep(s, info->keep))) {
         if (s) {
             snprintf(error, error_size, "%s", s->error);
@@ -164,7 +164,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
 
 /* ---------------------------------------------------------------- an unfinished one */
 
-static int64_t number_of(struct gs_store *s, const char *sql, int64_t otherwise)
+static int64_t read_store_number(struct gs_store *s, const char *sql, int64_t otherwise)
 {
     sqlite3_stmt *st;
     int64_t n = otherwise;
@@ -176,10 +176,10 @@ static int64_t number_of(struct gs_store *s, const char *sql, int64_t otherwise)
 
 static int check_kind(struct gs_store *s)
 {
-    int64_t application = number_of(s, "PRAGMA application_id", -1);
+    int64_t application = read_store_number(s, "PRAGMA application_id", -1);
     if (application < 0) /* why it can't be read */
         return gs_store_fail(s, "read");
-    int64_t version = number_of(s, "PRAGMA user_version", -1);
+    int64_t version = read_store_number(s, "PRAGMA user_version", -1);
     if (application != GS_APPLICATION_ID)
         snprintf(s->error, sizeof s->error, "not a gpuspy database");
     else if (version != GS_SCHEMA_VERSION)
@@ -199,7 +199,7 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
         gs_store_close(s);
         return NULL;
     }
-    s->finished = number_of(s, "SELECT complete FROM process", -1) >= 0;
+    s->finished = read_store_number(s, "SELECT complete FROM process", -1) >= 0;
     return s;
 }
 
@@ -224,7 +224,7 @@ uint64_t gs_store_pending(const struct gs_store *s)
     return s->pending_events + s->device_samples.count + s->frames.count + s->stacks.count;
 }
 
-static int commit(struct gs_store *s, const struct gs_reader *r)
+static int commit_transaction(struct gs_store *s, const struct gs_reader *r)
 {
     if (!gs_store_files_ours()) {
         snprintf(s->error, sizeof s->error, "the application closed the database's files");
@@ -247,14 +247,14 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
 {
     struct gs_file_guard guard;
     gs_file_guard_begin(&guard);
-    int rc = commit(s, r);
+    int rc = commit_transaction(s, r);
     gs_file_guard_end(&guard);
     return rc;
 }
 
 /* ---------------------------------------------------------------- the end */
 
-static int write_text(struct gs_store *s, const char *key, const char *text)
+static int write_meta_text(struct gs_store *s, const char *key, const char *text)
 {
     sqlite3_stmt *st = NULL;
     if (!*text) return 0;
@@ -275,11 +275,13 @@ static int write_exit(struct gs_store *s)
     if (s->exit_status == 1) /* what went on after it, and ended well, did not die of it */
         return 0;
     if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)")) return -1;
-    return write_text(s, "exception", s->exception) || write_text(s, "exception_place", s->exception_place) ? -1 : 0;
+    return write_meta_text(s, "exception", s->exception) || write_meta_text(s, "exception_place", s->exception_place)
+               ? -1
+               : 0;
 }
 
-static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
-                     uint64_t damaged)
+static int write_process_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
+                             uint64_t damaged)
 {
     sqlite3_stmt *st;
     if (sqlite3_prepare_v2(s->db, "UPDATE process SET end_ns=?,complete=?,lost_events=?,lost_first_ns=?", -1, &st,
@@ -308,16 +310,16 @@ void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header)
     s->collector_off = header->collector_off != 0;
 }
 
-static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
-                  uint64_t damaged)
+static int finish_process(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
+                          uint64_t damaged)
 {
-    if (commit(s, NULL)) return -1;
+    if (commit_transaction(s, NULL)) return -1;
     for (int i = 0; i < GS_SQL_COUNT; i++) { /* some use tables that go now */
         sqlite3_finalize(s->statements[i]);
         s->statements[i] = NULL;
     }
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
-    if (write_end(s, end_ns ? end_ns : s->last_ns, complete, lost, lost_first_ns, damaged) ||
+    if (write_process_end(s, end_ns ? end_ns : s->last_ns, complete, lost, lost_first_ns, damaged) ||
         gs_store_sql(s, "DROP TABLE recovery_thread;DROP TABLE recovery_number;"
                         "DROP TABLE recovery_value;DROP TABLE recovery_mark;"
                         "DROP TABLE recovery_owner;"
@@ -336,7 +338,7 @@ int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t
 {
     struct gs_file_guard guard;
     gs_file_guard_begin(&guard);
-    int rc = finish(s, end_ns, complete, lost, lost_first_ns, damaged);
+    int rc = finish_process(s, end_ns, complete, lost, lost_first_ns, damaged);
     gs_file_guard_end(&guard);
     return rc;
 }

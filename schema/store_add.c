@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Free and total where the device could not be asked: NULL, kept as -1. */
-static int64_t whole_or_null(uint64_t n)
+static int64_t whole_number_or_null(uint64_t n)
 {
     return n == UINT64_MAX ? -1 : gs_whole(n);
 }
@@ -158,7 +158,7 @@ static int note_reserved(struct gs_store *s, const struct gs_rec_tensor *rec)
 
 /* Shared memory (a DataLoader's batches): PyTorch maps it, and reports it with its size as "reserved"
  * and outside of the total that it keeps for the CPU (ATen's MapAllocator). */
-static bool is_shared(const struct gs_rec_tensor *rec, uint8_t layer)
+static bool is_shared_tensor(const struct gs_rec_tensor *rec, uint8_t layer)
 {
     return layer == GS_LAYER_HOST && rec->has_totals && rec->bytes > 0 && !rec->total_allocated &&
            rec->total_reserved == (uint64_t)rec->bytes;
@@ -195,7 +195,7 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
         count_once(s, rec);
     }
     uint8_t layer = rec->layer == GS_LAYER_HOST ? GS_LAYER_HOST : GS_LAYER_TENSOR;
-    bool shared = is_shared(rec, layer), unknown = false;
+    bool shared = is_shared_tensor(rec, layer), unknown = false;
     if (rec->address && rec->bytes > 0) {
         struct gs_live live = {
             .address = rec->address,
@@ -254,7 +254,7 @@ static uint8_t guess_direction(enum side dst, enum side src)
     return src_far ? GS_DIR_D2H : GS_DIR_H2H;
 }
 
-static void classify(struct gs_store *s, const struct gs_rec_copy *rec, uint8_t *direction, uint8_t *host_memory)
+static void classify_copy(struct gs_store *s, const struct gs_rec_copy *rec, uint8_t *direction, uint8_t *host_memory)
 {
     int dst_device, src_device;
     enum side dst = side_of(s, rec->dst, &dst_device), src = side_of(s, rec->src, &src_device);
@@ -271,10 +271,10 @@ static void classify(struct gs_store *s, const struct gs_rec_copy *rec, uint8_t 
     if (rec->host_memory) *host_memory = (rec->host_memory - 1) & 3;
 }
 
-static int add_copy(struct gs_store *s, uint32_t thread, const struct gs_rec_copy *rec)
+static int add_copy_row(struct gs_store *s, uint32_t thread, const struct gs_rec_copy *rec)
 {
     uint8_t direction, host_memory;
-    classify(s, rec, &direction, &host_memory);
+    classify_copy(s, rec, &direction, &host_memory);
     struct gs_row_copy *row = GS_ARRAY_ADD(&s->copies);
     if (!row) return gs_store_no_memory(s);
     int device = rec->device > 126 || rec->device < -1 ? -1 : rec->device;
@@ -327,12 +327,12 @@ static int add_sync(struct gs_store *s, uint32_t thread, const struct gs_rec_syn
     return rec->kind == GS_SYNC_EVENT ? gs_store_event_done(s, rec->handle, gs_record_time(&rec->rec)) : 0;
 }
 
-static int add_sample(struct gs_store *s, const struct gs_rec_sample *rec)
+static int add_sample_row(struct gs_store *s, const struct gs_rec_sample *rec)
 {
     struct gs_row_sample *row = GS_ARRAY_ADD(&s->samples);
     if (!row) return gs_store_no_memory(s);
-    *row = (struct gs_row_sample){gs_whole(rec->rec.time_ns), whole_or_null(rec->free_bytes),
-                                  whole_or_null(rec->total_bytes), rec->device, rec->source};
+    *row = (struct gs_row_sample){gs_whole(rec->rec.time_ns), whole_number_or_null(rec->free_bytes),
+                                  whole_number_or_null(rec->total_bytes), rec->device, rec->source};
     return 0;
 }
 
@@ -351,11 +351,11 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     case GS_REC_FREE: return add_free(s, thread, any);
     case GS_REC_FREE_FAILED: return add_free_failed(s, thread, any);
     case GS_REC_TENSOR: return add_tensor(s, thread, any);
-    case GS_REC_COPY: return add_copy(s, thread, any);
+    case GS_REC_COPY: return add_copy_row(s, thread, any);
     case GS_REC_SET: return add_memset(s, thread, any);
     case GS_REC_SYNC: return add_sync(s, thread, any);
     case GS_REC_OOM: return gs_store_add_oom(s, thread, any);
-    case GS_REC_SAMPLE: return add_sample(s, any);
+    case GS_REC_SAMPLE: return add_sample_row(s, any);
     case GS_REC_HANDLE: return gs_store_add_handle(s, thread, any);
     case GS_REC_MARK: return gs_store_add_mark(s, thread, any);
     case GS_REC_DEVICE_SAMPLE: return gs_store_add_device_sample(s, any);

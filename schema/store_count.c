@@ -8,7 +8,7 @@
 #define COUNT_MAX ((uint64_t)1 << 58)
 
 /* What a writer could have left in this slot. */
-static bool plausible(const struct gs_counter_state *before, uint64_t key, uint64_t count, uint32_t slot)
+static bool is_count_plausible(const struct gs_counter_state *before, uint64_t key, uint64_t count, uint32_t slot)
 {
     if (!gs_counter_may_be_in(key, slot) || count > COUNT_MAX) return false;
     return !before->key || (before->key == key && before->count <= count);
@@ -24,7 +24,7 @@ int gs_store_read_counters(struct gs_store *s, const struct gs_reader *r)
         uint64_t key = atomic_load_explicit(&counters[slot].key, memory_order_acquire);
         uint64_t count = atomic_load_explicit(&counters[slot].count, memory_order_relaxed);
         if (key == before->key && count == before->count) continue;
-        if (!plausible(before, key, count, slot)) {
+        if (!is_count_plausible(before, key, count, slot)) {
             s->damaged_counters++;
             continue;
         }

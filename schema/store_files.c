@@ -27,7 +27,7 @@ void gs_store_files_private(bool private)
     gs_open_low(private);
 }
 
-static void remember(int fd, int replaced)
+static void remember_file(int fd, int replaced)
 {
     struct stat st = {0};
     if (fd >= 0 && fstat(fd, &st)) return;
@@ -41,16 +41,16 @@ static void remember(int fd, int replaced)
 }
 
 /* SQLite's open(2) and close(2). */
-static int open_high(const char *path, int flags, int mode)
+static int open_store_high(const char *path, int flags, int mode)
 {
     int fd = gs_open_high(path, flags, mode);
     const size_t length = strlen(path);
-    if (fd >= 0) remember(fd, -1);
+    if (fd >= 0) remember_file(fd, -1);
     if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm")) gs_index_opened(fd);
     return fd;
 }
 
-static bool is_ours(const struct file *f)
+static bool is_store_file(const struct file *f)
 {
     struct stat st;
     return private_table || (!fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode);
@@ -62,14 +62,14 @@ static int close_known(int fd)
     bool ours = true;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX; i++)
-        if (files[i].fd == fd) ours = is_ours(&files[i]);
+        if (files[i].fd == fd) ours = is_store_file(&files[i]);
     pthread_mutex_unlock(&lock);
-    remember(-1, fd);
+    remember_file(-1, fd);
     gs_index_closed(fd);
     return ours ? close(fd) : 0;
 }
 
-static void init(void)
+static void init_files(void)
 {
     for (int i = 0; i < FILES_MAX; i++) files[i].fd = -1;
     /* In the target nothing has used this private SQLite yet. Elsewhere it may be at work already;
@@ -77,7 +77,7 @@ static void init(void)
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     if (!vfs || vfs->iVersion < 3) return;
-    vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_high);
+    vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_store_high);
     vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
     if (guest) gs_index_hook(vfs);
 }
@@ -90,14 +90,14 @@ void gs_store_files_guest(void)
 void gs_store_files_init(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, init);
+    pthread_once(&once, init_files);
 }
 
 bool gs_store_files_ours(void)
 {
     bool ours = true;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < FILES_MAX && ours; i++) ours = files[i].fd < 0 || is_ours(&files[i]);
+    for (int i = 0; i < FILES_MAX && ours; i++) ours = files[i].fd < 0 || is_store_file(&files[i]);
     pthread_mutex_unlock(&lock);
     return ours;
 }
@@ -116,7 +116,7 @@ bool gs_store_files_deleted(void)
 void gs_store_files_forget(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {
-        if (files[i].fd >= 0 && !private_table && is_ours(&files[i])) close(files[i].fd);
+        if (files[i].fd >= 0 && !private_table && is_store_file(&files[i])) close(files[i].fd);
         gs_index_closed(files[i].fd);
         files[i].fd = -1;
     }

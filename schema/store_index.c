@@ -31,14 +31,14 @@ static struct index {
     uint8_t *memory[REGIONS]; /* what SQLite has; after each region, the file's last known content of it */
 } indexes[4] = {{.fd = -1}, {.fd = -1}, {.fd = -1}, {.fd = -1}};
 
-static struct index *find(int fd)
+static struct index *find_index(int fd)
 {
     for (size_t i = 0; fd >= 0 && i < sizeof indexes / sizeof *indexes; i++)
         if (indexes[i].fd == fd) return &indexes[i];
     return NULL;
 }
 
-static uint8_t *known(uint8_t *memory)
+static uint8_t *known_index(uint8_t *memory)
 {
     return memory + REGION;
 }
@@ -53,7 +53,7 @@ static bool read_at(int fd, void *to, size_t n, off_t at)
 static void take_region(struct index *x, unsigned region)
 {
     uint8_t *m = x->memory[region];
-    if (read_at(x->fd, known(m), REGION, (off_t)region * REGION)) memcpy(m, known(m), REGION);
+    if (read_at(x->fd, known_index(m), REGION, (off_t)region * REGION)) memcpy(m, known_index(m), REGION);
 }
 
 static void take_over(struct index *x)
@@ -61,19 +61,19 @@ static void take_over(struct index *x)
     uint8_t now[MARKS_END], *m = x->memory[0];
     if (!x->regions) return;
     if (!read_at(x->fd, now, sizeof now, 0)) { /* cut off: all of it is to be written */
-        for (unsigned i = 0; i < x->regions; i++) memset(known(x->memory[i]), 0, REGION);
+        for (unsigned i = 0; i < x->regions; i++) memset(known_index(x->memory[i]), 0, REGION);
         (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
         return;
     }
-    const bool changed_here = memcmp(m, known(m), HEADERS) != 0;
-    if (!changed_here && memcmp(now, known(m), HEADERS) != 0) {
+    const bool changed_here = memcmp(m, known_index(m), HEADERS) != 0;
+    if (!changed_here && memcmp(now, known_index(m), HEADERS) != 0) {
         for (unsigned i = 0; i < x->regions; i++) take_region(x, i);
         return;
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const uint16_t at = words[i];
-        if (!memcmp(m + at, known(m) + at, 4)) memcpy(m + at, now + at, 4);
-        memcpy(known(m) + at, now + at, 4);
+        if (!memcmp(m + at, known_index(m) + at, 4)) memcpy(m + at, now + at, 4);
+        memcpy(known_index(m) + at, now + at, 4);
     }
 }
 
@@ -82,13 +82,13 @@ static void take_over(struct index *x)
 static void write_part(struct index *x, unsigned region, size_t from, size_t n)
 {
     uint8_t *m = x->memory[region];
-    if (memcmp(m + from, known(m) + from, n) &&
+    if (memcmp(m + from, known_index(m) + from, n) &&
         pwrite(x->fd, m + from, n, (off_t)region * REGION + (off_t)from) == (ssize_t)n)
-        memcpy(known(m) + from, m + from, n);
+        memcpy(known_index(m) + from, m + from, n);
 }
 
 /* The headers last, the second before the first: a process that sees them changed finds the rest written. */
-static void write_out(struct index *x)
+static void write_out_index(struct index *x)
 {
     for (unsigned region = x->regions; region-- > 0;)
         for (size_t at = 0; at < REGION; at += PIECE)
@@ -113,13 +113,13 @@ void gs_index_opened(int fd)
 
 void gs_index_closed(int fd)
 {
-    struct index *x = find(fd);
+    struct index *x = find_index(fd);
     if (x) x->fd = -1;
 }
 
 static void *map_memory(void *at, size_t n, int protection, int flags, int fd, off_t offset)
 {
-    struct index *x = find(fd);
+    struct index *x = find_index(fd);
     if (!x) return mmap(at, n, protection, flags, fd, offset);
     const size_t region = (size_t)offset / REGION;
     if (n != REGION || offset % REGION || region != x->regions || region >= REGIONS) {
@@ -145,15 +145,15 @@ static int unmap_memory(void *at, size_t n)
     return munmap(at, n);
 }
 
-static int lock_file(int fd, int command, ...)
+static int lock_index_file(int fd, int command, ...)
 {
     va_list arguments;
     va_start(arguments, command);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
-    struct index *x = command == F_SETLK ? find(fd) : NULL;
+    struct index *x = command == F_SETLK ? find_index(fd) : NULL;
     const bool unlocks = x && ((const struct flock *)argument)->l_type == F_UNLCK;
-    if (unlocks) write_out(x);
+    if (unlocks) write_out_index(x);
     const int rc = fcntl(fd, command, argument);
     if (x && !unlocks && !rc) take_over(x);
     return rc;
@@ -163,5 +163,5 @@ void gs_index_hook(sqlite3_vfs *vfs)
 {
     vfs->xSetSystemCall(vfs, "mmap", (sqlite3_syscall_ptr)map_memory);
     vfs->xSetSystemCall(vfs, "munmap", (sqlite3_syscall_ptr)unmap_memory);
-    vfs->xSetSystemCall(vfs, "fcntl", (sqlite3_syscall_ptr)lock_file);
+    vfs->xSetSystemCall(vfs, "fcntl", (sqlite3_syscall_ptr)lock_index_file);
 }

@@ -61,7 +61,7 @@ int gs_keep_failure(struct gs_keep *k, uint64_t time_ns)
     return 0;
 }
 
-static int earlier(const void *a, const void *b)
+static int order_kept_by_time(const void *a, const void *b)
 {
     const struct gs_moment *x = a, *y = b;
     return (x->from_ns > y->from_ns) - (x->from_ns < y->from_ns);
@@ -77,7 +77,7 @@ static bool add_moment(struct gs_keep *k, struct gs_moment moment, int64_t befor
 static void join_moments(struct gs_keep *k)
 {
     size_t n = 0;
-    if (k->moments.count) qsort(k->moments.at, k->moments.count, sizeof *k->moments.at, earlier);
+    if (k->moments.count) qsort(k->moments.at, k->moments.count, sizeof *k->moments.at, order_kept_by_time);
     for (size_t i = 0; i < k->moments.count; i++) {
         const struct gs_moment m = k->moments.at[i];
         struct gs_moment *last = n ? &k->moments.at[n - 1] : NULL;
@@ -103,7 +103,7 @@ static int find_moments(struct gs_store *s)
 }
 
 /* Does a lifetime touch one of them? */
-static bool touches(const struct gs_keep *k, int64_t from_ns, int64_t to_ns)
+static bool touches_kept(const struct gs_keep *k, int64_t from_ns, int64_t to_ns)
 {
     size_t low = 0, high = k->moments.count;
     while (low < high) { /* the first that ends at from_ns or later */
@@ -118,13 +118,13 @@ static bool touches(const struct gs_keep *k, int64_t from_ns, int64_t to_ns)
 
 /* ---------------------------------------------------------------- what may not go */
 
-static int by_value(const void *a, const void *b)
+static int order_ids(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-static bool protect(struct gs_keep *k, uint64_t id)
+static bool protect_row(struct gs_keep *k, uint64_t id)
 {
     int64_t *at = id ? GS_ARRAY_ADD(&k->undoable) : NULL;
     if (at) *at = (int64_t)id;
@@ -140,24 +140,24 @@ static int find_undoable(struct gs_store *s)
     k->undoable.count = 0;
     for (size_t t = 0; t < s->threads.count; t++) {
         const struct gs_store_thread *thread = &s->threads.at[t];
-        ok = ok && (!thread->last_free_set || protect(k, thread->last_free.id));
+        ok = ok && (!thread->last_free_set || protect_row(k, thread->last_free.id));
         if (!thread->undo) continue;
-        ok = ok && protect(k, thread->undo->object);
-        for (size_t i = 0; i < thread->undo->ended.count; i++) ok = ok && protect(k, thread->undo->ended.at[i].id);
+        ok = ok && protect_row(k, thread->undo->object);
+        for (size_t i = 0; i < thread->undo->ended.count; i++) ok = ok && protect_row(k, thread->undo->ended.at[i].id);
     }
     if (!ok) return gs_store_no_memory(s);
-    if (k->undoable.count) qsort(k->undoable.at, k->undoable.count, sizeof *k->undoable.at, by_value);
+    if (k->undoable.count) qsort(k->undoable.at, k->undoable.count, sizeof *k->undoable.at, order_ids);
     return 0;
 }
 
 static bool is_undoable(const struct gs_keep *k, int64_t id)
 {
-    return k->undoable.count && bsearch(&id, k->undoable.at, k->undoable.count, sizeof id, by_value);
+    return k->undoable.count && bsearch(&id, k->undoable.at, k->undoable.count, sizeof id, order_ids);
 }
 
 /* ---------------------------------------------------------------- a row */
 
-static bool add_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes, int64_t ns)
+static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes, int64_t ns)
 {
     const int64_t words[] = {kind, stack};
     const struct gs_content key = gs_content_hash((struct gs_content){what, 6}, words, sizeof words);
@@ -194,12 +194,12 @@ static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
     k->visited[what] += id < k->stop_id && !k->again;
     if (id >= k->stop_id || sqlite3_value_type(v[A_LIFE]) == SQLITE_NULL) return;
     const int64_t life = sqlite3_value_int64(v[A_LIFE]), end = start + life;
-    if (end >= k->from_ns || touches(k, start, end)) return;
+    if (end >= k->from_ns || touches_kept(k, start, end)) return;
     if (what == GS_REMOVED_ALLOCATION && is_undoable(k, id)) return;
     const int64_t kind = sqlite3_value_int64(v[A_KIND]), packed = sqlite3_value_int64(v[A_BYTES]);
     uint32_t extra;
     const int64_t bytes = what == GS_REMOVED_ALLOCATION ? gs_bytes_unpack(kind, packed, &extra) : packed;
-    if (!add_total(k, (uint8_t)what, kind, sqlite3_value_int64(v[A_STACK]), bytes, life))
+    if (!add_removed_total(k, (uint8_t)what, kind, sqlite3_value_int64(v[A_STACK]), bytes, life))
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_int(context, 1);
@@ -207,11 +207,12 @@ static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
 }
 
 /* gs_ended(start, end): did something that is listed only as long as it matters end before T? */
-static void ended(sqlite3_context *context, int n, sqlite3_value **v)
+static void sql_ended(sqlite3_context *context, int n, sqlite3_value **v)
 {
     const struct gs_keep *k = &((struct gs_store *)sqlite3_user_data(context))->keep;
     const int64_t start = sqlite3_value_int64(v[0]), end = sqlite3_value_int64(v[1]);
-    sqlite3_result_int(context, sqlite3_value_type(v[1]) != SQLITE_NULL && end < k->from_ns && !touches(k, start, end));
+    sqlite3_result_int(context,
+                       sqlite3_value_type(v[1]) != SQLITE_NULL && end < k->from_ns && !touches_kept(k, start, end));
 }
 
 static int write_totals(struct gs_store *s)
@@ -277,7 +278,7 @@ static bool choose_time(struct gs_store *s)
     return true;
 }
 
-static uint64_t used_bytes(struct gs_store *s)
+static uint64_t store_used_bytes(struct gs_store *s)
 {
     const int64_t pages = number_at(s, "PRAGMA page_count", 0, 0), spare = number_at(s, "PRAGMA freelist_count", 0, 0);
     return (uint64_t)(pages - spare) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
@@ -409,7 +410,7 @@ static int remove_others(struct gs_store *s)
     return gs_store_sql(s, sql);
 }
 
-static int step(struct gs_store *s)
+static int keep_step(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
     if (!k->passing) return begin_pass(s);
@@ -424,11 +425,11 @@ static int step(struct gs_store *s)
 static enum gs_trim trim_once(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
-    if (!k->passing && used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
+    if (!k->passing && store_used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
     if (gs_store_log_is_held(s)) return GS_TRIM_DONE; /* each removed row costs room in it */
-    if (!k->passing && !choose_time(s)) return used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
+    if (!k->passing && !choose_time(s)) return store_used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return GS_TRIM_FAILED;
-    if (step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
+    if (keep_step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
     return GS_TRIM_MORE;
 }
 
@@ -447,10 +448,10 @@ static bool log_is_full(struct gs_store *s)
 }
 
 /* Where rows come faster than they go, they wait. */
-static enum gs_trim trim(struct gs_store *s)
+static enum gs_trim trim_rows(struct gs_store *s)
 {
     enum gs_trim rc = s->keep.limit ? trim_once(s) : GS_TRIM_DONE;
-    while (rc == GS_TRIM_MORE && used_bytes(s) >= s->keep.limit) rc = trim_once(s);
+    while (rc == GS_TRIM_MORE && store_used_bytes(s) >= s->keep.limit) rc = trim_once(s);
     if (rc == GS_TRIM_DONE && s->keep.limit && log_is_full(s)) rc = GS_TRIM_READ;
     if (rc != GS_TRIM_FULL && rc != GS_TRIM_READ) return rc;
     const char *sql = rc == GS_TRIM_READ ? "INSERT OR REPLACE INTO meta VALUES('stopped','reader')"
@@ -463,7 +464,7 @@ enum gs_trim gs_store_trim(struct gs_store *s)
 {
     struct gs_file_guard guard;
     gs_file_guard_begin(&guard);
-    const enum gs_trim rc = trim(s);
+    const enum gs_trim rc = trim_rows(s);
     gs_file_guard_end(&guard);
     return rc;
 }
@@ -477,7 +478,7 @@ bool gs_store_held(struct gs_store *s)
     if (!k->limit || !gs_store_files_ours()) return false;
     gs_file_guard_begin(&guard);
     const bool held =
-        (log_bytes(s) > (k->bytes - k->limit) / 2 || used_bytes(s) >= k->limit) && gs_store_log_is_held(s);
+        (log_bytes(s) > (k->bytes - k->limit) / 2 || store_used_bytes(s) >= k->limit) && gs_store_log_is_held(s);
     gs_file_guard_end(&guard);
     return held;
 }
@@ -485,7 +486,7 @@ bool gs_store_held(struct gs_store *s)
 bool gs_keep_is_tight(struct gs_store *s)
 {
     const struct gs_keep *k = &s->keep;
-    return gs_store_held(s) && (log_bytes(s) + COMMIT_BYTES >= k->bytes - k->limit || used_bytes(s) >= k->limit);
+    return gs_store_held(s) && (log_bytes(s) + COMMIT_BYTES >= k->bytes - k->limit || store_used_bytes(s) >= k->limit);
 }
 
 /* T becomes now; of a removal that is under way only the rest goes by it. */
@@ -509,7 +510,7 @@ int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r)
 
 /* ---------------------------------------------------------------- */
 
-static int make_schema(struct gs_store *s)
+static int make_keep_schema(struct gs_store *s)
 {
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
     if (gs_store_sql(s, schema_sql) || gs_store_sql(s, words_sql) || gs_store_sql(s, "COMMIT"))
@@ -520,13 +521,14 @@ static int make_schema(struct gs_store *s)
 static int register_functions(struct gs_store *s)
 {
     const int flags = SQLITE_UTF8 | SQLITE_DIRECTONLY;
-    const bool ok = sqlite3_create_function_v2(s->db, "gs_remove", ARGUMENTS, flags, s, remove_row, NULL, NULL, NULL) ==
-                        SQLITE_OK &&
-                    sqlite3_create_function_v2(s->db, "gs_ended", 2, flags, s, ended, NULL, NULL, NULL) == SQLITE_OK;
+    const bool ok =
+        sqlite3_create_function_v2(s->db, "gs_remove", ARGUMENTS, flags, s, remove_row, NULL, NULL, NULL) ==
+            SQLITE_OK &&
+        sqlite3_create_function_v2(s->db, "gs_ended", 2, flags, s, sql_ended, NULL, NULL, NULL) == SQLITE_OK;
     return ok ? 0 : gs_store_fail(s, "open");
 }
 
-static int keep(struct gs_store *s, uint64_t bytes)
+static int keep_within(struct gs_store *s, uint64_t bytes)
 {
     struct gs_keep *k = &s->keep;
     const bool squeezed = bytes == GS_KEEP_SIZE;
@@ -538,7 +540,7 @@ static int keep(struct gs_store *s, uint64_t bytes)
     uint64_t beside = squeezed ? 0 : bytes / BESIDE_SHARE;
     beside = beside < BESIDE_BYTES ? BESIDE_BYTES : beside > BESIDE_MAX ? BESIDE_MAX : beside;
     if (k->bytes && k->bytes <= bytes) return 0;
-    if (!k->bytes && (make_schema(s) || register_functions(s))) return -1;
+    if (!k->bytes && (make_keep_schema(s) || register_functions(s))) return -1;
     for (size_t t = 0; !k->bytes && t < GS_KEEP_TABLES; t++) k->young[t] = 1;
     k->bytes = bytes;
     k->squeezed = squeezed;
@@ -550,7 +552,7 @@ int gs_store_keep(struct gs_store *s, uint64_t bytes)
 {
     struct gs_file_guard guard;
     gs_file_guard_begin(&guard);
-    const int rc = keep(s, bytes);
+    const int rc = keep_within(s, bytes);
     gs_file_guard_end(&guard);
     return rc;
 }

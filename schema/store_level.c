@@ -24,7 +24,7 @@ void gs_level_open(struct gs_level_series *series, uint32_t closed)
     series->low = 0;
 }
 
-static void halve(struct gs_levels *l)
+static void halve_levels(struct gs_levels *l)
 {
     for (size_t i = 0; i < GS_LEVEL_SERIES; i++) {
         struct gs_level_bucket *b = l->series[i].buckets;
@@ -46,7 +46,7 @@ void gs_levels_advance(struct gs_levels *l, uint64_t now_ns)
             if (series->buckets) series->buckets[l->closed] = (struct gs_level_bucket){series->low, series->high};
             series->low = series->high = series->now;
         }
-        if (++l->closed == GS_LEVEL_BUCKETS) halve(l);
+        if (++l->closed == GS_LEVEL_BUCKETS) halve_levels(l);
         if (l->width > UINT64_MAX / 4 / GS_LEVEL_BUCKETS) { /* a time that only damage makes */
             l->end_ns = UINT64_MAX;
             return;

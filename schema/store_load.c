@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *text_at(sqlite3_stmt *row, int column, size_t *length)
+static const char *row_text_at(sqlite3_stmt *row, int column, size_t *length)
 {
     const char *text = (const char *)sqlite3_column_text(row, column);
     *length = text ? (size_t)sqlite3_column_bytes(row, column) : 0;
@@ -26,7 +26,7 @@ static uint32_t thread_at(sqlite3_stmt *row, int column)
     return thread < GS_SPOOL_THREADS ? thread : 0;
 }
 
-static int damaged(struct gs_store *s)
+static int is_row_damaged(struct gs_store *s)
 {
     snprintf(s->error, sizeof s->error, "the database is damaged");
     return -1;
@@ -37,24 +37,24 @@ static int damaged(struct gs_store *s)
 static int load_module(struct gs_store *s, sqlite3_stmt *row)
 {
     size_t path_len, build_id_len;
-    const char *path = text_at(row, 1, &path_len), *build_id = text_at(row, 2, &build_id_len);
+    const char *path = row_text_at(row, 1, &path_len), *build_id = row_text_at(row, 2, &build_id_len);
     struct gs_content key = gs_store_module_key(path, path_len, build_id, build_id_len);
     s->last_module = id_at(row, 0);
-    if (!s->last_module) return damaged(s);
+    if (!s->last_module) return is_row_damaged(s);
     return gs_id_add(&s->module_ids, key, s->last_module) ? 0 : gs_store_no_memory(s);
 }
 
 static int load_frame(struct gs_store *s, sqlite3_stmt *row)
 {
     size_t function_len, file_len;
-    const char *function = text_at(row, 2, &function_len), *file = text_at(row, 3, &file_len);
+    const char *function = row_text_at(row, 2, &function_len), *file = row_text_at(row, 3, &file_len);
     struct gs_content key;
     if (sqlite3_column_int(row, 1) == GS_FRAME_PYTHON)
         key = gs_store_python_key(function, function_len, file, file_len, sqlite3_column_int(row, 4));
     else
         key = gs_store_native_key(id_at(row, 5), (uint64_t)sqlite3_column_int64(row, 6));
     s->last_frame = id_at(row, 0);
-    if (!s->last_frame) return damaged(s);
+    if (!s->last_frame) return is_row_damaged(s);
     return gs_id_add(&s->frame_ids, key, s->last_frame) ? 0 : gs_store_no_memory(s);
 }
 
@@ -62,14 +62,14 @@ static int load_stack(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_content key = gs_store_stack_key(id_at(row, 1), id_at(row, 2));
     s->last_stack = id_at(row, 0);
-    if (!s->last_stack) return damaged(s);
+    if (!s->last_stack) return is_row_damaged(s);
     return gs_id_add(&s->stack_ids, key, s->last_stack) ? 0 : gs_store_no_memory(s);
 }
 
 static int load_number(struct gs_store *s, sqlite3_stmt *row)
 {
     uint32_t thread = thread_at(row, 0);
-    if (!thread) return damaged(s);
+    if (!thread) return is_row_damaged(s);
     return gs_store_set_number(s, thread, id_at(row, 1), id_at(row, 2), id_at(row, 3));
 }
 
@@ -109,7 +109,7 @@ static bool read_live(sqlite3_stmt *row, struct gs_live *live)
 static int load_live(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_live live;
-    if (!read_live(row, &live) || gs_live_find(&s->live, live.layer, live.address)) return damaged(s);
+    if (!read_live(row, &live) || gs_live_find(&s->live, live.layer, live.address)) return is_row_damaged(s);
     if (!gs_live_add(&s->live, &live)) return gs_store_no_memory(s);
     gs_store_track(s, &live, 1);
     return 0;
@@ -119,7 +119,7 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
 {
     uint32_t number = thread_at(row, 0);
     struct gs_store_thread *t = number ? gs_store_thread(s, number) : NULL;
-    if (!t) return damaged(s);
+    if (!t) return is_row_damaged(s);
     t->saved.seq = (uint64_t)sqlite3_column_int64(row, 1);
     t->saved.offset = id_at(row, 2);
     t->saved.time_ns = (uint64_t)sqlite3_column_int64(row, 3);
@@ -132,7 +132,7 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
     const int64_t id = sqlite3_column_int64(row, 6);
     t->last_free.id = (uint64_t)id;
     /* load_last_frees looks the others up */
-    return t->last_free_graph && (id <= 0 || id >= s->first_graph) ? damaged(s) : 0;
+    return t->last_free_graph && (id <= 0 || id >= s->first_graph) ? is_row_damaged(s) : 0;
 }
 
 /* What a free that fails would bring back. */
@@ -157,7 +157,7 @@ static int load_last_frees(struct gs_store *s)
 static int load_object(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_live live;
-    if (!read_live(row, &live)) return damaged(s);
+    if (!read_live(row, &live)) return is_row_damaged(s);
     return gs_vmm_load_object(s, &live, id_at(row, 7), sqlite3_column_int(row, 8));
 }
 
@@ -173,7 +173,7 @@ static int load_mapping(struct gs_store *s, sqlite3_stmt *row)
     struct gs_range at = {0};
     range_at(row, 2, &at);
     int rc = gs_vmm_load_mapping(s, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), &at);
-    return rc > 0 ? damaged(s) : rc;
+    return rc > 0 ? is_row_damaged(s) : rc;
 }
 
 /* Its thread's undo has been made by load_undo. */
@@ -193,7 +193,7 @@ static int load_undo_ended(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_undo *undo = s->threads.at[thread_at(row, 7)].undo;
     struct gs_live live;
-    if (!read_live(row, &live)) return damaged(s);
+    if (!read_live(row, &live)) return is_row_damaged(s);
     struct gs_live *ended = GS_ARRAY_ADD(&undo->ended);
     if (!ended) return gs_store_no_memory(s);
     *ended = live;
@@ -203,7 +203,7 @@ static int load_undo_ended(struct gs_store *s, sqlite3_stmt *row)
 static int load_undo(struct gs_store *s, sqlite3_stmt *row)
 {
     uint32_t thread = thread_at(row, 0);
-    if (!thread) return damaged(s);
+    if (!thread) return is_row_damaged(s);
     struct gs_undo *undo = gs_vmm_undo(s, thread);
     if (!undo) return -1;
     undo->set = sqlite3_column_type(row, 1) != SQLITE_NULL;
@@ -221,7 +221,7 @@ static int load_graph(struct gs_store *s, sqlite3_stmt *row)
     struct gs_live now = {.address = (uint64_t)sqlite3_column_int64(row, 1),
                           .id = (uint64_t)sqlite3_column_int64(row, 0)};
     struct gs_live *old = gs_live_find(&s->graph_live, 0, now.address);
-    if (!now.id) return damaged(s);
+    if (!now.id) return is_row_damaged(s);
     if (old) {
         old->id = now.id;
         return 0;
@@ -232,7 +232,7 @@ static int load_graph(struct gs_store *s, sqlite3_stmt *row)
 static int load_counter(struct gs_store *s, sqlite3_stmt *row)
 {
     int64_t slot = sqlite3_column_int64(row, 0);
-    if (slot < 0 || slot >= GS_SPOOL_COUNTERS) return damaged(s);
+    if (slot < 0 || slot >= GS_SPOOL_COUNTERS) return is_row_damaged(s);
     s->counted[slot] =
         (struct gs_counter_state){(uint64_t)sqlite3_column_int64(row, 1), (uint64_t)sqlite3_column_int64(row, 2)};
     return 0;
@@ -276,7 +276,7 @@ static int load_check(struct gs_store *s, sqlite3_stmt *row)
     if (layer == GS_LAYER_HOST)
         device = GS_CPU_CHECK;
     else if (device < 0 || device >= GS_DEVICES_MAX)
-        return damaged(s);
+        return is_row_damaged(s);
     struct gs_check *check = &s->checks[device];
     check->events = (uint64_t)sqlite3_column_int64(row, 2);
     check->mismatches = (uint64_t)sqlite3_column_int64(row, 3);
@@ -328,7 +328,7 @@ static int load_handle(struct gs_store *s, sqlite3_stmt *row)
 static int load_count(struct gs_store *s, sqlite3_stmt *row)
 {
     size_t length;
-    const char *key = text_at(row, 0, &length);
+    const char *key = row_text_at(row, 0, &length);
     if (!strcmp(key, GS_FACT_ATTACHED)) s->attached = true;
     for (int i = 0; i < GS_COUNTS; i++)
         if (!strcmp(key, gs_count_names[i])) s->counts[i] = s->saved_counts[i] = (uint64_t)sqlite3_column_int64(row, 1);
@@ -346,7 +346,7 @@ static void load_got(struct gs_store *s, int64_t oom, uint64_t bytes)
 static int load_value(struct gs_store *s, sqlite3_stmt *row)
 {
     size_t length;
-    const char *name = text_at(row, 0, &length);
+    const char *name = row_text_at(row, 0, &length);
     int d = sqlite3_column_int(row, 1);
     uint64_t value = (uint64_t)sqlite3_column_int64(row, 2);
     bool device = d >= 0 && d < GS_DEVICES_MAX;
@@ -383,7 +383,7 @@ static int load_last_ids(struct gs_store *s, sqlite3_stmt *row)
     s->summary.ooms = (uint32_t)(s->first_oom - 1);
     bool right = s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 && s->first_mapping > 0 &&
                  s->first_graph > 0 && s->first_pending > 0;
-    return right ? 0 : damaged(s);
+    return right ? 0 : is_row_damaged(s);
 }
 
 static int give_progress(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)

@@ -15,7 +15,7 @@ static struct gs_content name_key(const char *text, size_t length)
     return gs_content_hash((struct gs_content){0, 4}, text, length);
 }
 
-static int intern(struct gs_store *s, const char *text, size_t length, uint32_t *id)
+static int intern_mark_text(struct gs_store *s, const char *text, size_t length, uint32_t *id)
 {
     struct gs_marks *m = &s->marks;
     const size_t before = s->text.count;
@@ -39,14 +39,14 @@ static int intern(struct gs_store *s, const char *text, size_t length, uint32_t 
 
 /* What the two records of a range have in common. Two open ranges with the same 64 bits would take
  * another 2^32 of them. */
-static uint64_t key_of(const struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
+static uint64_t mark_range_key(const struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
 {
     if (rec->kind == GS_MARK_START || rec->kind == GS_MARK_END) return rec->id;
     const struct gs_content seed = {(uint64_t)gs_store_thread_row(s, thread) << 32 | (rec->id & UINT32_MAX), 5};
     return gs_content_hash(seed, rec + 1, rec->domain_len).a;
 }
 
-static int64_t time_of(const struct gs_rec_mark *rec)
+static int64_t mark_time_of(const struct gs_rec_mark *rec)
 {
     return rec->rec.time_ns > INT64_MAX ? INT64_MAX : (int64_t)rec->rec.time_ns;
 }
@@ -68,21 +68,21 @@ static int close_range(struct gs_store *s, struct gs_live *open, int64_t life_ns
     return 0;
 }
 
-static int end_range(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
+static int end_mark_range(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
 {
     const uint8_t kind = rec->kind == GS_MARK_POP ? GS_MARK_PUSH : GS_MARK_START;
-    struct gs_live *open = gs_live_find(&s->marks.open, kind, key_of(s, thread, rec));
+    struct gs_live *open = gs_live_find(&s->marks.open, kind, mark_range_key(s, thread, rec));
     if (!open) { /* begun before the recording, most likely */
         s->counts[GS_COUNT_UNMATCHED_ENDS]++;
         return 0;
     }
-    const int64_t began = (int64_t)open->alloc_ns, now = time_of(rec), life = now > began ? now - began : 0;
+    const int64_t began = (int64_t)open->alloc_ns, now = mark_time_of(rec), life = now > began ? now - began : 0;
     gs_scope_end(s, (uint32_t)open->bytes, life);
     return close_range(s, open, life);
 }
 
 /* One that is open under the same key has lost its end. */
-static int open_range(struct gs_store *s, const struct gs_row_mark *row, int64_t id, uint32_t scope)
+static int open_mark_range(struct gs_store *s, const struct gs_row_mark *row, int64_t id, uint32_t scope)
 {
     const struct gs_live open = {.address = row->key,
                                  .id = (uint64_t)id,
@@ -98,22 +98,24 @@ int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_m
 {
     struct gs_marks *m = &s->marks;
     const char *text = (const char *)(rec + 1);
-    if (rec->kind == GS_MARK_POP || rec->kind == GS_MARK_END) return end_range(s, thread, rec);
+    if (rec->kind == GS_MARK_POP || rec->kind == GS_MARK_END) return end_mark_range(s, thread, rec);
     uint32_t name, domain;
-    if (intern(s, text, rec->domain_len, &domain) || intern(s, text + rec->domain_len, rec->name_len, &name)) return -1;
+    if (intern_mark_text(s, text, rec->domain_len, &domain) ||
+        intern_mark_text(s, text + rec->domain_len, rec->name_len, &name))
+        return -1;
     struct gs_row_mark *row = GS_ARRAY_ADD(&m->rows);
     if (!row) return gs_store_no_memory(s);
     const bool range = rec->kind == GS_MARK_PUSH || rec->kind == GS_MARK_START;
-    *row = (struct gs_row_mark){.start_ns = time_of(rec),
+    *row = (struct gs_row_mark){.start_ns = mark_time_of(rec),
                                 .life_ns = range ? GS_OPEN : 0,
-                                .key = range ? key_of(s, thread, rec) : 0,
+                                .key = range ? mark_range_key(s, thread, rec) : 0,
                                 .name = name,
                                 .domain = domain,
                                 .thread = gs_store_thread_row(s, thread),
                                 .kind = rec->kind};
     if (!range) return 0;
     const uint32_t scope = gs_scope_begin(s, text, rec->domain_len, text + rec->domain_len, rec->name_len);
-    return open_range(s, row, m->first + (int64_t)m->rows.count - 1, scope);
+    return open_mark_range(s, row, m->first + (int64_t)m->rows.count - 1, scope);
 }
 
 /* ---------------------------------------------------------------- rows in memory → SQL */
@@ -131,7 +133,7 @@ static int write_names(struct gs_store *s)
     return 0;
 }
 
-static int write_ends(struct gs_store *s)
+static int write_open_ranges(struct gs_store *s)
 {
     for (size_t i = 0; i < s->marks.ends.count; i++) {
         const struct gs_row_mark_end *row = &s->marks.ends.at[i];
@@ -163,8 +165,9 @@ static int write_open(struct gs_store *s)
 
 int gs_store_write_marks(struct gs_store *s)
 {
-    return write_names(s) || gs_store_take(s, GS_SQL_MARK, s->marks.rows.count) || write_ends(s) || write_open(s) ? -1
-                                                                                                                  : 0;
+    return write_names(s) || gs_store_take(s, GS_SQL_MARK, s->marks.rows.count) || write_open_ranges(s) || write_open(s)
+               ? -1
+               : 0;
 }
 
 void gs_store_forget_marks(struct gs_store *s)
@@ -181,7 +184,7 @@ static int load_open(struct gs_store *s, sqlite3_stmt *st)
                                     .key = (uint64_t)sqlite3_column_int64(st, 2),
                                     .start_ns = sqlite3_column_int64(st, 3)};
     const int64_t id = sqlite3_column_int64(st, 0);
-    return id > 0 && row.start_ns >= 0 ? open_range(s, &row, id, 0) : 0;
+    return id > 0 && row.start_ns >= 0 ? open_mark_range(s, &row, id, 0) : 0;
 }
 
 /* Those that the map held, see intern. */

@@ -54,7 +54,7 @@ int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struc
     return 0;
 }
 
-static const char *text_of(const struct gs_store *s, struct gs_text t)
+static const char *stored_text_of(const struct gs_store *s, struct gs_text t)
 {
     return s->text.at + t.at;
 }
@@ -162,7 +162,7 @@ static int intern_frame(struct gs_store *s, struct gs_content key, struct gs_row
     return 0;
 }
 
-static int define_python(struct gs_store *s, uint32_t thread, const struct gs_rec_frame_python *rec)
+static int store_python_frame(struct gs_store *s, uint32_t thread, const struct gs_rec_frame_python *rec)
 {
     const char *text = (const char *)(rec + 1);
     size_t before = s->text.count;
@@ -170,8 +170,8 @@ static int define_python(struct gs_store *s, uint32_t thread, const struct gs_re
     if (gs_store_add_text(s, text, rec->function_len, &row.function) ||
         gs_store_add_text(s, text + rec->function_len, rec->file_len, &row.file))
         return -1;
-    struct gs_content key = gs_store_python_key(text_of(s, row.function), row.function.length, text_of(s, row.file),
-                                                row.file.length, row.line);
+    struct gs_content key = gs_store_python_key(stored_text_of(s, row.function), row.function.length,
+                                                stored_text_of(s, row.file), row.file.length, row.line);
     uint32_t known = s->last_frame;
     if (intern_frame(s, key, &row)) return -1;
     if (known == s->last_frame) s->text.count = before;
@@ -190,7 +190,7 @@ static int intern_module(struct gs_store *s, const char *path, size_t path_len, 
     struct gs_row_module row = {.id = 0};
     if (gs_store_add_text(s, path, path_len, &row.path) || gs_store_add_text(s, hex, 2 * build_id_len, &row.build_id))
         return -1;
-    struct gs_content key = gs_store_module_key(text_of(s, row.path), row.path.length, hex, 2 * build_id_len);
+    struct gs_content key = gs_store_module_key(stored_text_of(s, row.path), row.path.length, hex, 2 * build_id_len);
     *id = gs_id_find(&s->module_ids, key);
     if (*id) {
         s->text.count = before;
@@ -232,7 +232,7 @@ static uint32_t intern_stack(struct gs_store *s, uint32_t parent, uint32_t frame
     return s->last_stack = id;
 }
 
-static int define_stack(struct gs_store *s, uint32_t thread, const struct gs_rec_stack *rec)
+static int store_stack(struct gs_store *s, uint32_t thread, const struct gs_rec_stack *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
     if (!t) return -1;
@@ -253,7 +253,7 @@ static int define_stack(struct gs_store *s, uint32_t thread, const struct gs_rec
 
 /* Threads use a slot one after the other. The first one's row has the slot's number, which packs
  * best (GS_ALLOCATION_KIND); those after it have numbers that no slot has. */
-static int define_thread(struct gs_store *s, uint32_t thread, const struct gs_rec_thread *rec)
+static int store_thread(struct gs_store *s, uint32_t thread, const struct gs_rec_thread *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
     struct gs_row_thread *row = t ? GS_ARRAY_ADD(&s->thread_rows) : NULL;
@@ -320,10 +320,10 @@ int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *re
     struct gs_store_thread *t = gs_store_thread(s, thread);
     if (!t) return -1;
     switch (rec->type) {
-    case GS_REC_THREAD: return define_thread(s, thread, (const void *)rec);
-    case GS_REC_FRAME_PYTHON: return define_python(s, thread, (const void *)rec);
+    case GS_REC_THREAD: return store_thread(s, thread, (const void *)rec);
+    case GS_REC_FRAME_PYTHON: return store_python_frame(s, thread, (const void *)rec);
     case GS_REC_FRAME_NATIVE: return define_native(s, thread, (const void *)rec);
-    case GS_REC_STACK: return define_stack(s, thread, (const void *)rec);
+    case GS_REC_STACK: return store_stack(s, thread, (const void *)rec);
     case GS_REC_API: return define_api(s, (const void *)rec);
     case GS_REC_GPU: return define_device(s, (const void *)rec);
     case GS_REC_SETTING: return define_setting(s, (const void *)rec);

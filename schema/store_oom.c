@@ -13,7 +13,7 @@
 #define OPEN_OOMS_MAX 16384
 #define GOT_ENOUGH 2
 
-static int64_t whole_or_null(uint64_t n)
+static int64_t requested_or_null(uint64_t n)
 {
     return n == UINT64_MAX ? -1 : n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
@@ -50,10 +50,10 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
     if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_oom){
         .requested = rec->requested_bytes > INT64_MAX ? INT64_MAX : (int64_t)rec->requested_bytes,
-        .free = whole_or_null(rec->free_bytes),
-        .total = whole_or_null(rec->total_bytes),
-        .tensor_allocated = whole_or_null(rec->tensor_allocated),
-        .tensor_reserved = whole_or_null(rec->tensor_reserved),
+        .free = requested_or_null(rec->free_bytes),
+        .total = requested_or_null(rec->total_bytes),
+        .tensor_allocated = requested_or_null(rec->tensor_allocated),
+        .tensor_reserved = requested_or_null(rec->tensor_reserved),
         .time_ns = rec->rec.time_ns > INT64_MAX ? INT64_MAX : (int64_t)rec->rec.time_ns,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
         .thread = gs_store_thread_row(s, thread),
@@ -78,7 +78,7 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
     return gs_store_open_oom(s, &open);
 }
 
-static int recovered(struct gs_store *s, int64_t id)
+static int has_recovered(struct gs_store *s, int64_t id)
 {
     s->summary.fatal_ooms--;
     if (id >= s->first_oom) {
@@ -110,7 +110,7 @@ int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_l
         }
         int64_t id = o->id;
         drop_open(s, i);
-        if (recovered(s, id)) return -1;
+        if (has_recovered(s, id)) return -1;
     }
     return 0;
 }

@@ -3,7 +3,7 @@
 #include "schema/store_state.h"
 
 /* An event waits for one tensor at a time: PyTorch records it anew only once it has passed. */
-static int wait_for(struct gs_store *s, uint64_t event, uint64_t id, uint64_t time_ns)
+static int wait_for_event(struct gs_store *s, uint64_t event, uint64_t id, uint64_t time_ns)
 {
     if (gs_store_event_done(s, event, time_ns)) return -1;
     return gs_live_add(&s->events, &(struct gs_live){.address = event, .id = id}) ? 0 : gs_store_no_memory(s);
@@ -26,8 +26,8 @@ int gs_store_add_pending(struct gs_store *s, uint32_t thread, const struct gs_re
             .event_stack = event_stack,
             .free_stack = free_stack,
         };
-        if (wait_for(s, rec->events[i], (uint64_t)(s->first_pending + (int64_t)s->pendings.count - 1),
-                     rec->rec.time_ns))
+        if (wait_for_event(s, rec->events[i], (uint64_t)(s->first_pending + (int64_t)s->pendings.count - 1),
+                           rec->rec.time_ns))
             return -1;
     }
     return 0;
@@ -53,8 +53,8 @@ static int load_pending(struct gs_store *s, sqlite3_stmt *row)
 {
     const int64_t id = sqlite3_column_int64(row, 0);
     return id <= 0 ? 0
-                   : wait_for(s, (uint64_t)sqlite3_column_int64(row, 1), (uint64_t)id,
-                              (uint64_t)sqlite3_column_int64(row, 2));
+                   : wait_for_event(s, (uint64_t)sqlite3_column_int64(row, 1), (uint64_t)id,
+                                    (uint64_t)sqlite3_column_int64(row, 2));
 }
 
 int gs_store_load_pendings(struct gs_store *s)

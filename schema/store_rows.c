@@ -16,7 +16,7 @@ static void bind_id(sqlite3_stmt *st, int at, uint32_t id) /* 0: NULL */
         sqlite3_bind_null(st, at);
 }
 
-static void bind_text(struct gs_store *s, sqlite3_stmt *st, int at, struct gs_text t)
+static void bind_row_text(struct gs_store *s, sqlite3_stmt *st, int at, struct gs_text t)
 {
     sqlite3_bind_text(st, at, s->text.at + t.at, (int)t.length, SQLITE_STATIC);
 }
@@ -24,7 +24,7 @@ static void bind_text(struct gs_store *s, sqlite3_stmt *st, int at, struct gs_te
 static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, struct gs_text t)
 {
     if (t.length)
-        bind_text(s, st, at, t);
+        bind_row_text(s, st, at, t);
     else
         sqlite3_bind_null(st, at);
 }
@@ -47,7 +47,7 @@ static int write_definitions(struct gs_store *s)
 {
     WRITE(s->modules, GS_SQL_MODULE, struct gs_row_module, {
         bind_id(st, 1, row->id);
-        bind_text(s, st, 2, row->path);
+        bind_row_text(s, st, 2, row->path);
         bind_text_or_null(s, st, 3, row->build_id);
     });
     WRITE(s->frames, GS_SQL_FRAME, struct gs_row_frame, {
@@ -77,7 +77,7 @@ static int write_definitions(struct gs_store *s)
     });
     WRITE(s->apis, GS_SQL_API, struct gs_row_api, {
         sqlite3_bind_int64(st, 1, row->id);
-        bind_text(s, st, 2, row->name);
+        bind_row_text(s, st, 2, row->name);
     });
     WRITE(s->devices, GS_SQL_DEVICE, struct gs_row_device, {
         sqlite3_bind_int(st, 1, row->device);
@@ -88,8 +88,8 @@ static int write_definitions(struct gs_store *s)
         gs_bind_known(st, 6, row->physical ? row->physical : -1);
     });
     WRITE(s->settings, GS_SQL_META, struct gs_row_setting, {
-        bind_text(s, st, 1, row->key);
-        bind_text(s, st, 2, row->value);
+        bind_row_text(s, st, 1, row->key);
+        bind_row_text(s, st, 2, row->value);
     });
     return 0;
 }
@@ -119,7 +119,7 @@ static int sort_ends(struct gs_store *s)
     return 0;
 }
 
-static int write_ends(struct gs_store *s)
+static int write_row_ends(struct gs_store *s)
 {
     if (!s->ends.count) return 0;
     return sort_ends(s) ? -1 : gs_store_take(s, GS_SQL_ALLOCATION_END, s->ends.count);
@@ -127,7 +127,7 @@ static int write_ends(struct gs_store *s)
 
 /* ---------------------------------------------------------------- the other events */
 
-static int write_ooms(struct gs_store *s)
+static int write_oom_rows(struct gs_store *s)
 {
     int64_t id = s->first_oom;
     WRITE(s->ooms, GS_SQL_OOM, struct gs_row_oom, {
@@ -332,7 +332,7 @@ static int write_counts(struct gs_store *s)
 
 /* ---------------------------------------------------------------- for a recovery */
 
-static int write_value(struct gs_store *s, const char *name, int64_t number, uint64_t now, uint64_t saved)
+static int write_counted_value(struct gs_store *s, const char *name, int64_t number, uint64_t now, uint64_t saved)
 {
     if (now == saved) return 0;
     sqlite3_stmt *st = gs_store_statement(s, GS_SQL_VALUE);
@@ -358,11 +358,11 @@ static int write_live(struct gs_store *s)
 {
     const struct gs_live_bytes now = live_bytes(s), *saved = &s->saved_live;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
-        if (write_value(s, "device_live", d, now.device[d], saved->device[d]) ||
-            write_value(s, "tensor_live", d, now.tensor[d], saved->tensor[d]))
+        if (write_counted_value(s, "device_live", d, now.device[d], saved->device[d]) ||
+            write_counted_value(s, "tensor_live", d, now.tensor[d], saved->tensor[d]))
             return -1;
-    return write_value(s, "host_live", 0, now.host, saved->host) ||
-                   write_value(s, "pinned_live", 0, now.pinned, saved->pinned)
+    return write_counted_value(s, "host_live", 0, now.host, saved->host) ||
+                   write_counted_value(s, "pinned_live", 0, now.pinned, saved->pinned)
                ? -1
                : 0;
 }
@@ -371,24 +371,24 @@ static int write_values(struct gs_store *s)
 {
     const struct gs_summary *now = &s->summary, *saved = &s->saved_summary;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
-        if (write_value(s, "device_peak", d, now->device[d].device_peak, saved->device[d].device_peak) ||
-            write_value(s, "tensor_peak", d, now->device[d].tensor_peak, saved->device[d].tensor_peak) ||
-            write_value(s, "device_used", d, now->device[d].used, saved->device[d].used) ||
-            (s->attached && write_value(s, "tensor_inherited", d, (uint64_t)s->checks[d].inherited,
-                                        ~(uint64_t)s->checks[d].inherited)))
+        if (write_counted_value(s, "device_peak", d, now->device[d].device_peak, saved->device[d].device_peak) ||
+            write_counted_value(s, "tensor_peak", d, now->device[d].tensor_peak, saved->device[d].tensor_peak) ||
+            write_counted_value(s, "device_used", d, now->device[d].used, saved->device[d].used) ||
+            (s->attached && write_counted_value(s, "tensor_inherited", d, (uint64_t)s->checks[d].inherited,
+                                                ~(uint64_t)s->checks[d].inherited)))
             return -1;
-    if (write_value(s, "host_peak", 0, now->host_peak, saved->host_peak) ||
-        write_value(s, "pinned_peak", 0, now->pinned_peak, saved->pinned_peak))
+    if (write_counted_value(s, "host_peak", 0, now->host_peak, saved->host_peak) ||
+        write_counted_value(s, "pinned_peak", 0, now->pinned_peak, saved->pinned_peak))
         return -1;
     const struct gs_check *cpu = &s->checks[GS_CPU_CHECK];
-    if (cpu->events && write_value(s, "host_inherited", 0, (uint64_t)cpu->inherited, ~(uint64_t)cpu->inherited))
+    if (cpu->events && write_counted_value(s, "host_inherited", 0, (uint64_t)cpu->inherited, ~(uint64_t)cpu->inherited))
         return -1;
     for (size_t i = 0; i < s->open_ooms.count; i++) {
         struct gs_open_oom *o = &s->open_ooms.at[i];
-        if (write_value(s, "got", o->id, o->got, o->saved_got)) return -1;
+        if (write_counted_value(s, "got", o->id, o->got, o->saved_got)) return -1;
         o->saved_got = o->got;
     }
-    return write_value(s, "last_ns", 0, s->last_ns, 0);
+    return write_counted_value(s, "last_ns", 0, s->last_ns, 0);
 }
 
 static int write_numbers(struct gs_store *s)
@@ -475,9 +475,9 @@ static int write_undos(struct gs_store *s)
 
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
 {
-    if (write_definitions(s) || gs_store_take(s, GS_SQL_ALLOCATION, s->allocations.count) || write_ends(s) ||
+    if (write_definitions(s) || gs_store_take(s, GS_SQL_ALLOCATION, s->allocations.count) || write_row_ends(s) ||
         gs_store_take(s, GS_SQL_COPY, s->copies.count) || gs_store_take(s, GS_SQL_MEMSET, s->memsets.count) ||
-        gs_store_take(s, GS_SQL_SYNC, s->syncs.count) || write_ooms(s) || write_moments(s) || write_mappings(s) ||
+        gs_store_take(s, GS_SQL_SYNC, s->syncs.count) || write_oom_rows(s) || write_moments(s) || write_mappings(s) ||
         write_graphs(s) || write_pendings(s) || write_counters(s) || write_checks(s) || write_counts(s))
         return -1;
     return write_values(s) || write_live(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||

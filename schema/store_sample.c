@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 /* Unknown, or more than SQLite's integers hold: NULL, kept as -1. */
-static int64_t known(uint64_t n)
+static int64_t known_or_null(uint64_t n)
 {
     return n > INT64_MAX ? -1 : (int64_t)n;
 }
@@ -13,13 +13,13 @@ int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sa
 {
     struct gs_row_device_sample *row = GS_ARRAY_ADD(&s->device_samples);
     if (!row) return gs_store_no_memory(s);
-    const int64_t used = known(rec->used_bytes), total = known(rec->total_bytes);
+    const int64_t used = known_or_null(rec->used_bytes), total = known_or_null(rec->total_bytes);
     *row = (struct gs_row_device_sample){
-        .time_ns = known(rec->rec.time_ns),
+        .time_ns = known_or_null(rec->rec.time_ns),
         .free = used >= 0 && total >= used ? total - used : -1,
         .total = total,
-        .own = known(rec->own_bytes),
-        .other = known(rec->other_bytes),
+        .own = known_or_null(rec->own_bytes),
+        .other = known_or_null(rec->other_bytes),
         .pid = rec->other_pid,
         .device = rec->device,
         .utilisation = rec->utilisation,
@@ -29,7 +29,7 @@ int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sa
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
 
-static int64_t percent(uint8_t n)
+static int64_t percent_or_null(uint8_t n)
 {
     return n <= 100 ? n : -1;
 }
@@ -58,8 +58,8 @@ int gs_store_write_device_samples(struct gs_store *s)
         gs_bind_known(st, 3, row->free);
         gs_bind_known(st, 4, row->total);
         sqlite3_bind_int(st, 5, GS_SAMPLE_NVML);
-        gs_bind_known(st, 6, percent(row->utilisation));
-        gs_bind_known(st, 7, percent(row->memory_utilisation));
+        gs_bind_known(st, 6, percent_or_null(row->utilisation));
+        gs_bind_known(st, 7, percent_or_null(row->memory_utilisation));
         gs_bind_known(st, 8, row->own);
         gs_bind_known(st, 9, row->other);
         gs_bind_known(st, 10, row->pid ? (int64_t)row->pid : -1);

@@ -74,7 +74,7 @@ static struct gs_scope_peak *peak_of(struct gs_scope *scope, unsigned series)
 }
 
 /* What was most since the last range began or ended goes to all that are open. */
-static void spread(struct gs_store *s)
+static void spread_figures(struct gs_store *s)
 {
     struct gs_scopes *c = &s->scopes;
     for (unsigned i = 0; i < GS_SCOPE_SERIES; i++) {
@@ -99,7 +99,7 @@ uint32_t gs_scope_begin(struct gs_store *s, const char *domain, size_t domain_le
     if (!scope) return 0;
     scope->count++;
     if (scope->depth++) return number;
-    spread(s);
+    spread_figures(s);
     uint32_t *open = GS_ARRAY_ADD(&c->open);
     if (!open) {
         scope->depth--;
@@ -123,7 +123,7 @@ void gs_scope_end(struct gs_store *s, uint32_t number, int64_t life_ns)
     if (!scope || !scope->depth) return;
     scope->ended_ns = (int64_t)((uint64_t)scope->ended_ns + (uint64_t)life_ns);
     if (--scope->depth) return;
-    spread(s);
+    spread_figures(s);
     for (size_t i = 0; i < scope->peaks.count; i++) {
         struct gs_scope_peak *p = &scope->peaks.at[i];
         if (!p->ended || p->most > p->peak) {
@@ -185,7 +185,7 @@ static int write_scope(struct gs_store *s, const struct gs_scope *scope)
 int gs_store_write_scopes(struct gs_store *s)
 {
     char sql[128];
-    spread(s);
+    spread_figures(s);
     if (gs_store_sql(s, "DELETE FROM removed_scope")) return -1;
     for (size_t i = 0; i < s->scopes.list.count; i++)
         if (write_scope(s, &s->scopes.list.at[i])) return -1;

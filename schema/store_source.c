@@ -50,7 +50,7 @@ static int is_known(struct gs_store *s, const char *file, size_t length, int64_t
     return rc == SQLITE_ROW ? known : gs_store_fail(s, "read");
 }
 
-static int insert(struct gs_store *s, const char *file, size_t length, struct gs_text text, const char *left_out)
+static int insert_source(struct gs_store *s, const char *file, size_t length, struct gs_text text, const char *left_out)
 {
     sqlite3_stmt *st = gs_store_statement(s, GS_SQL_SOURCE);
     if (!st) return -1;
@@ -80,7 +80,7 @@ static int add_file(struct gs_store *s, const char *file, size_t length)
     int rc = read ? gs_store_add_text(s, read, n, &text) : 0;
     free(read);
     if (!left_out && bytes + text.length > GS_SOURCE_TOTAL_BYTES) left_out = GS_SOURCE_FULL;
-    if (!rc) rc = insert(s, file, length, text, left_out);
+    if (!rc) rc = insert_source(s, file, length, text, left_out);
     s->text.count = before;
     return rc;
 }

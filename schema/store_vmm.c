@@ -30,7 +30,7 @@ struct gs_vmm {
     uint32_t unused_object, unused_mapped; /* slot + 1 */
 };
 
-static struct gs_vmm *vmm(struct gs_store *s)
+static struct gs_vmm *vmm_of_store(struct gs_store *s)
 {
     if (!s->vmm && !(s->vmm = calloc(1, sizeof *s->vmm))) gs_store_no_memory(s);
     return s->vmm;
@@ -68,28 +68,28 @@ static struct object *find_object(struct gs_vmm *v, const struct gs_live_map *ma
     return found ? &v->objects.at[found->id - 1] : NULL;
 }
 
-static bool enter(struct gs_live_map *map, uint64_t key, uint64_t slot)
+static bool enter_live_map(struct gs_live_map *map, uint64_t key, uint64_t slot)
 {
     struct gs_live entry = {.address = key, .id = slot + 1};
     return gs_live_add(map, &entry);
 }
 
-static void leave(struct gs_live_map *map, uint64_t key)
+static void leave_live_map(struct gs_live_map *map, uint64_t key)
 {
     struct gs_live *found = gs_live_find(map, 0, key);
     if (found) gs_live_remove(map, found);
 }
 
-static void unname(struct gs_vmm *v, struct object *o)
+static void forget_object_handle(struct gs_vmm *v, struct object *o)
 {
-    if (o->named) leave(&v->by_handle, o->live.address);
+    if (o->named) leave_live_map(&v->by_handle, o->live.address);
     o->named = false;
 }
 
 /* Room for one that has a row; its handle's value names it if `named` and nothing else has it. */
 static struct object *new_object(struct gs_store *s, const struct gs_live *live, bool named)
 {
-    struct gs_vmm *v = vmm(s);
+    struct gs_vmm *v = vmm_of_store(s);
     if (!v) return NULL;
     uint32_t slot = v->unused_object - 1;
     struct object *o = v->unused_object ? &v->objects.at[slot] : GS_ARRAY_ADD(&v->objects);
@@ -101,7 +101,8 @@ static struct object *new_object(struct gs_store *s, const struct gs_live *live,
     slot = (uint32_t)(o - v->objects.at);
     *o = (struct object){.live = *live};
     o->named = named && !find_object(v, &v->by_handle, live->address);
-    if (!enter(&v->by_id, live->id, slot) || (o->named && !enter(&v->by_handle, live->address, slot))) {
+    if (!enter_live_map(&v->by_id, live->id, slot) ||
+        (o->named && !enter_live_map(&v->by_handle, live->address, slot))) {
         gs_store_no_memory(s);
         return NULL;
     }
@@ -129,8 +130,8 @@ static int end_object(struct gs_store *s, struct object *o, uint64_t time_ns, ui
     }
     gs_store_track_bytes(s, &o->live, -1);
     int rc = gs_store_end_row(s, o->live.id, gs_whole(life), stack);
-    unname(v, o);
-    leave(&v->by_id, o->live.id);
+    forget_object_handle(v, o);
+    leave_live_map(&v->by_id, o->live.id);
     o->live.id = 0;
     o->next_unused = v->unused_object;
     v->unused_object = (uint32_t)(o - v->objects.at) + 1;
@@ -168,8 +169,8 @@ static int enter_mapping(struct gs_store *s, int64_t id, int64_t object, const s
     return gs_ranges_add(&v->tree, &range) ? 0 : gs_store_no_memory(s);
 }
 
-static int unmap(struct gs_store *s, const struct gs_range *found, uint64_t time_ns, uint32_t stack,
-                 struct gs_undo *undo)
+static int unmap_from_range(struct gs_store *s, const struct gs_range *found, uint64_t time_ns, uint32_t stack,
+                            struct gs_undo *undo)
 {
     struct gs_vmm *v = s->vmm;
     const struct gs_range at = *found;
@@ -203,7 +204,7 @@ static int64_t unmap_range(struct gs_store *s, uint64_t address, uint64_t bytes,
         bool within = at->start >= address && at->bytes <= end - at->start;
         from = at->start + at->bytes;
         if (!within && !part) continue;
-        if (unmap(s, at, time_ns, stack, undo)) return -1;
+        if (unmap_from_range(s, at, time_ns, stack, undo)) return -1;
         n++;
     }
     return n;
@@ -232,11 +233,11 @@ static int add_object(struct gs_store *s, uint32_t thread, const struct gs_rec_v
 }
 
 /* The value is given out again: where a reference still held what it named, its end was not seen. */
-static int vacate(struct gs_store *s, struct object *o, uint64_t time_ns)
+static int vacate_object(struct gs_store *s, struct object *o, uint64_t time_ns)
 {
     struct gs_vmm *v = s->vmm;
     if (!o->refs) {
-        unname(v, o);
+        forget_object_handle(v, o);
         return note_object(s, o);
     }
     const uint64_t id = o->live.id;
@@ -246,19 +247,19 @@ static int vacate(struct gs_store *s, struct object *o, uint64_t time_ns)
         const struct gs_range *at = gs_ranges_from(&v->tree, from);
         if (!at) break;
         from = at->start + at->bytes;
-        if ((uint64_t)v->mapped.at[at->tag].object == id && unmap(s, at, time_ns, 0, NULL)) return -1;
+        if ((uint64_t)v->mapped.at[at->tag].object == id && unmap_from_range(s, at, time_ns, 0, NULL)) return -1;
     }
     return o ? end_object(s, o, time_ns, 0, NULL) : 0;
 }
 
-static int create(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
+static int create_object(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct object *o = find_object(s->vmm, &s->vmm->by_handle, rec->handle);
-    if (o && vacate(s, o, rec->rec.time_ns)) return -1;
+    if (o && vacate_object(s, o, rec->rec.time_ns)) return -1;
     return add_object(s, thread, rec, GS_SPACE_VMM, 1, &o);
 }
 
-static int retain(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
+static int retain_object(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct object *o = find_object(s->vmm, &s->vmm->by_handle, rec->handle);
     if (!o) return add_object(s, thread, rec, GS_SPACE_SHARED, 1, &o);
@@ -266,7 +267,7 @@ static int retain(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *
     return note_object(s, o);
 }
 
-static int grow(struct gs_store *s, struct object *o, uint64_t bytes)
+static int grow_object(struct gs_store *s, struct object *o, uint64_t bytes)
 {
     int64_t id = (int64_t)o->live.id;
     if (o->live.space != GS_SPACE_SHARED || bytes <= o->live.bytes) return 0;
@@ -281,7 +282,7 @@ static int grow(struct gs_store *s, struct object *o, uint64_t bytes)
     return 0;
 }
 
-static int map(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
+static int map_object(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct gs_vmm *v = s->vmm;
     const uint64_t room = UINT64_MAX - rec->address, offset = (uint64_t)gs_whole(rec->offset);
@@ -294,7 +295,7 @@ static int map(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec
     struct object *o = find_object(v, &v->by_handle, rec->handle);
     if (!o && add_object(s, thread, rec, GS_SPACE_SHARED, 0, &o)) return -1;
     struct gs_row_mapping *row = GS_ARRAY_ADD(&s->mappings);
-    if (!row || grow(s, o, (uint64_t)gs_whole(offset + bytes))) return gs_store_no_memory(s);
+    if (!row || grow_object(s, o, (uint64_t)gs_whole(offset + bytes))) return gs_store_no_memory(s);
     o->maps++;
     *row = (struct gs_row_mapping){
         .allocation = (int64_t)o->live.id,
@@ -349,7 +350,7 @@ static int release_or_unmap(struct gs_store *s, uint32_t thread, const struct gs
 }
 
 /* The object that the thread's last call may have ended: as it was. */
-static struct object *revive(struct gs_store *s, const struct gs_undo *undo, uint64_t id)
+static struct object *revive_object(struct gs_store *s, const struct gs_undo *undo, uint64_t id)
 {
     struct object *o = find_object(s->vmm, &s->vmm->by_id, id);
     for (size_t i = 0; !o && i < undo->ended.count; i++)
@@ -375,7 +376,7 @@ static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vm
         return 0;
     }
     if (rec->op == GS_VMM_RELEASE) {
-        struct object *o = revive(s, undo, undo->object);
+        struct object *o = revive_object(s, undo, undo->object);
         if (o) o->refs++;
         return o ? note_object(s, o) : 0;
     }
@@ -383,7 +384,7 @@ static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vm
         const struct gs_undo_mapping *m = &undo->mappings.at[i];
         const struct gs_range *now = gs_ranges_from(&s->vmm->tree, m->at.start);
         if (now && now->start < m->at.start + m->at.bytes) continue; /* mapped anew since: it was free after all */
-        struct object *o = revive(s, undo, (uint64_t)m->object);
+        struct object *o = revive_object(s, undo, (uint64_t)m->object);
         if (!o) continue;
         o->maps++;
         if (note_object(s, o) || end_mapping_row(s, m->id, GS_OPEN) || enter_mapping(s, m->id, m->object, &m->at))
@@ -394,15 +395,15 @@ static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vm
 
 int gs_store_add_vmm(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
-    if (!vmm(s)) return -1;
+    if (!vmm_of_store(s)) return -1;
     bool failed = rec->rec.flags & GS_FLAG_FAILED;
     switch (rec->op) {
     case GS_VMM_RELEASE:
     case GS_VMM_UNMAP: return failed ? take_back(s, thread, rec) : release_or_unmap(s, thread, rec);
-    case GS_VMM_CREATE: return failed ? 0 : create(s, thread, rec);
+    case GS_VMM_CREATE: return failed ? 0 : create_object(s, thread, rec);
     case GS_VMM_IMPORT:
-    case GS_VMM_RETAIN: return failed ? 0 : retain(s, thread, rec);
-    case GS_VMM_MAP: return failed ? 0 : map(s, thread, rec);
+    case GS_VMM_RETAIN: return failed ? 0 : retain_object(s, thread, rec);
+    case GS_VMM_MAP: return failed ? 0 : map_object(s, thread, rec);
     default: return 0;
     }
 }
@@ -419,7 +420,7 @@ int gs_vmm_end_device(struct gs_store *s, int device, uint64_t time_ns, uint32_t
     const struct gs_range *at;
     for (uint64_t from = 0; (at = gs_ranges_from(&v->tree, from));) {
         from = at->start + at->bytes;
-        if (at->device == device && unmap(s, at, time_ns, stack, NULL)) return -1;
+        if (at->device == device && unmap_from_range(s, at, time_ns, stack, NULL)) return -1;
     }
     for (size_t i = 0; i < v->objects.count; i++) {
         struct object *o = &v->objects.at[i];
@@ -439,7 +440,7 @@ int gs_vmm_load_object(struct gs_store *s, const struct gs_live *live, uint32_t 
 
 int gs_vmm_load_mapping(struct gs_store *s, int64_t id, int64_t object, const struct gs_range *at)
 {
-    if (!vmm(s)) return -1;
+    if (!vmm_of_store(s)) return -1;
     struct object *o = find_object(s->vmm, &s->vmm->by_id, (uint64_t)object);
     if (!o) return 1;
     struct gs_range range = *at;

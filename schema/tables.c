@@ -14,7 +14,7 @@ bool gs_array_grow(void **at, size_t *capacity, size_t needed, size_t size)
     return true;
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t mix_hash(uint64_t a, uint64_t b)
 {
     __uint128_t product = (__uint128_t)(a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xe7037ed1a0b428dbu);
     return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -24,7 +24,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 static size_t live_slot(const struct gs_live_map *m, uint8_t layer, uint64_t address)
 {
-    return mix(address, layer) & m->mask;
+    return mix_hash(address, layer) & m->mask;
 }
 
 struct gs_live *gs_live_find(const struct gs_live_map *m, uint8_t layer, uint64_t address)
@@ -100,17 +100,17 @@ struct gs_content gs_content_hash(struct gs_content seed, const void *bytes, siz
         uint64_t word = 0;
         size_t n = left < 8 ? left : 8;
         memcpy(&word, p, n);
-        a = mix(a ^ word, 0x8ebc6af09c88c6e3u);
-        b = mix(b + word, 0x589965cc75374cc3u);
+        a = mix_hash(a ^ word, 0x8ebc6af09c88c6e3u);
+        b = mix_hash(b + word, 0x589965cc75374cc3u);
         p += n;
         left -= n;
     }
-    return (struct gs_content){mix(a, count + 1), mix(b, count + 2)};
+    return (struct gs_content){mix_hash(a, count + 1), mix_hash(b, count + 2)};
 }
 
 static size_t id_slot(const struct gs_id_map *m, struct gs_content key)
 {
-    size_t i = mix(key.a, key.b) & m->mask;
+    size_t i = mix_hash(key.a, key.b) & m->mask;
     while (m->slots[i].id && (m->slots[i].key.a != key.a || m->slots[i].key.b != key.b)) i = (i + 1) & m->mask;
     return i;
 }

@@ -38,19 +38,19 @@ const char *allocator_flush_word(enum allocator_flush_kind kind)
 
 /* --- segments ------------------------------------------------------------------------------------ */
 
-static enum run_known torchs(const struct site_builder *b, uint32_t owner)
+static enum run_known is_torch_owner(const struct site_builder *b, uint32_t owner)
 {
     return !owner ? RUN_UNSURE : site_owner_kind(b, owner) == RESULT_OWNER_TORCH ? RUN_YES : RUN_NO;
 }
 
 enum run_known allocator_owns(struct site_builder *b, uint32_t location)
 {
-    return torchs(b, site_owner_of_location(b, location));
+    return is_torch_owner(b, site_owner_of_location(b, location));
 }
 
 enum run_known allocator_maps(struct site_builder *b, uint32_t stack)
 {
-    return torchs(b, stack == RUN_NONE ? 0 : site_owner_of(b, stack));
+    return is_torch_owner(b, stack == RUN_NONE ? 0 : site_owner_of(b, stack));
 }
 
 static uint64_t moment_key(uint64_t address, int64_t alloc_ns)
@@ -162,7 +162,7 @@ static void mapped_until(struct allocator_replay *a, int64_t ns)
     }
 }
 
-static bool overlap(uint64_t a, int64_t a_bytes, uint64_t b, int64_t b_bytes)
+static bool ranges_overlap(uint64_t a, int64_t a_bytes, uint64_t b, int64_t b_bytes)
 {
     return a < b + (uint64_t)b_bytes && b < a + (uint64_t)a_bytes;
 }
@@ -175,7 +175,7 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
             const size_t at = a->unseen_mappings[i];
             const struct run_mapping *m = &a->mappings[at];
             const bool gone = m->unmap_ns <= block->alloc_ns;
-            if (!gone && !overlap(m->address, m->bytes, block->address, block->bytes)) {
+            if (!gone && !ranges_overlap(m->address, m->bytes, block->address, block->bytes)) {
                 i++;
                 continue;
             }

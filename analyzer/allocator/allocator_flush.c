@@ -78,7 +78,7 @@ static bool is_flush_stack(struct allocator_flushes *f, uint32_t stack, bool pyt
 }
 
 /* A stack that was examined without symbols is examined again if they matter. */
-static bool by_name(struct allocator_flushes *f, uint32_t stack, bool symbols)
+static bool is_flush_by_name(struct allocator_flushes *f, uint32_t stack, bool symbols)
 {
     if (stack == RUN_NONE) {
         return false;
@@ -103,8 +103,8 @@ static uint32_t python_of(const struct run *run, uint32_t stack)
 
 /* --- lines --------------------------------------------------------------------------------------- */
 
-static size_t line_of(struct allocator_flushes *f, uint32_t process, int device, uint32_t stack,
-                      enum allocator_flush_kind kind)
+static size_t flush_line_of(struct allocator_flushes *f, uint32_t process, int device, uint32_t stack,
+                            enum allocator_flush_kind kind)
 {
     uint32_t site = site_index(f->b, stack);
     uint64_t key =
@@ -121,8 +121,8 @@ static size_t line_of(struct allocator_flushes *f, uint32_t process, int device,
 }
 
 /* One flush frees several segments; an allocation in between separates one flush from the next. */
-static void add(struct allocator_flushes *f, size_t at, int64_t ns, int64_t bytes, uint64_t segments,
-                uint64_t blocks_made)
+static void add_flush(struct allocator_flushes *f, size_t at, int64_t ns, int64_t bytes, uint64_t segments,
+                      uint64_t blocks_made)
 {
     struct line *l = &f->lines[at];
     if (l->blocks_made != blocks_made) {
@@ -162,9 +162,9 @@ void allocator_flushes_free(struct allocator_flushes *f, const struct run_lifeti
         r->freed_bytes = arena_add_capped(r->freed_bytes, life->bytes);
         return;
     }
-    if (by_name(f, stack, true)) {
-        add(f, line_of(f, f->a->process, life->device, stack, ALLOCATOR_FLUSH_EMPTY_CACHE), life->free_ns, life->bytes,
-            1, f->a->blocks_made);
+    if (is_flush_by_name(f, stack, true)) {
+        add_flush(f, flush_line_of(f, f->a->process, life->device, stack, ALLOCATOR_FLUSH_EMPTY_CACHE), life->free_ns,
+                  life->bytes, 1, f->a->blocks_made);
         return;
     }
     if (f->unnamed.stack != stack || f->unnamed.device != life->device || f->unnamed.blocks_made != f->a->blocks_made) {
@@ -181,7 +181,7 @@ void allocator_flushes_free(struct allocator_flushes *f, const struct run_lifeti
 }
 
 /* A threshold that is known to be off collects nothing. */
-static void collected(struct allocator_flushes *f, const struct run_lifetime *life)
+static void count_collected_segment(struct allocator_flushes *f, const struct run_lifetime *life)
 {
     const uint32_t here = python_of(f->b->run, life->stack);
     if (!f->unnamed.segments || f->unnamed.device != life->device || f->unnamed.process != f->a->process ||
@@ -191,12 +191,12 @@ static void collected(struct allocator_flushes *f, const struct run_lifetime *li
     }
     const struct run_torch_settings s = run_torch_settings(f->b->run, f->a->process);
     if (s.gc_threshold != 0) {
-        add(f, line_of(f, f->a->process, life->device, f->unnamed.stack, ALLOCATOR_FLUSH_COLLECTION), f->unnamed.ns,
-            f->unnamed.bytes, f->unnamed.segments, f->a->blocks_made);
+        add_flush(f, flush_line_of(f, f->a->process, life->device, f->unnamed.stack, ALLOCATOR_FLUSH_COLLECTION),
+                  f->unnamed.ns, f->unnamed.bytes, f->unnamed.segments, f->a->blocks_made);
     }
 }
 
-static void served(struct allocator_flushes *f, const struct run_lifetime *life)
+static void note_request_served(struct allocator_flushes *f, const struct run_lifetime *life)
 {
     uint32_t at = map_get(&f->of_thread, life->thread);
     struct retry *r = at == MAP_NEW ? NULL : &f->retries[at];
@@ -210,13 +210,13 @@ static void served(struct allocator_flushes *f, const struct run_lifetime *life)
 void allocator_flushes_alloc(struct allocator_flushes *f, const struct run_lifetime *life, bool own)
 {
     if (f->open) {
-        served(f, life);
+        note_request_served(f, life);
     }
     if (!own) {
         return;
     }
     if (f->unnamed.segments) {
-        collected(f, life);
+        count_collected_segment(f, life);
         f->unnamed.segments = 0;
     }
     if (f->owing != SIZE_MAX && f->owed > 0 && f->lines[f->owing].flush.device == life->device) {
@@ -270,10 +270,10 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
  * frame. */
 void allocator_flushes_sync(struct allocator_flushes *f, const struct run_sync *sync)
 {
-    if (!f->lines_n || !by_name(f, sync->stack, false)) {
+    if (!f->lines_n || !is_flush_by_name(f, sync->stack, false)) {
         return;
     }
-    size_t at = line_of(f, sync->process, sync->device, sync->stack, ALLOCATOR_FLUSH_EMPTY_CACHE);
+    size_t at = flush_line_of(f, sync->process, sync->device, sync->stack, ALLOCATOR_FLUSH_EMPTY_CACHE);
     f->lines[at].blocked_ns = arena_add_capped(f->lines[at].blocked_ns, sync->blocked_ns);
 }
 
@@ -304,7 +304,7 @@ struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a)
 /* --- answers ----------------------------------------------------------------------------------------- */
 
 /* Flushes in the steady steps; those between steps (an evaluation) do not count. */
-static double per_step(const struct allocator_flushes *f, const struct line *l)
+static double flushes_per_step(const struct allocator_flushes *f, const struct line *l)
 {
     const struct step_list *s = step_list_of(f->b, l->flush.process);
     size_t in = 0;
@@ -320,7 +320,7 @@ static double per_step(const struct allocator_flushes *f, const struct line *l)
 
 /* The caller determines what to change: the program, a library that it calls, or PyTorch's own code. cuDNN's benchmark
  * empties the cache to measure algorithms (ATen/native/cudnn, Conv_v7.cpp and Conv_v8.cpp). */
-static const char *remedy(struct allocator_flushes *f, const struct line *l)
+static const char *flush_remedy(struct allocator_flushes *f, const struct line *l)
 {
     const struct run_frame *library = l->flush.site.inner;
     if (is_flush_stack(f, l->stack, true) || run_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
@@ -339,23 +339,23 @@ static const char *remedy(struct allocator_flushes *f, const struct line *l)
 }
 
 /* A flush that happened once, or freed memory that was not needed again, was right. */
-static void judge(struct allocator_flushes *f, struct line *l)
+static void judge_flush_line(struct allocator_flushes *f, struct line *l)
 {
     enum { OFTEN = 5 };
     struct allocator_cache_flush *x = &l->flush;
-    x->per_step = per_step(f, l);
+    x->per_step = flushes_per_step(f, l);
     const bool often = isnan(x->per_step) ? x->count >= OFTEN : x->per_step >= 0.5 && x->count >= 3;
     x->matters = x->kind == ALLOCATOR_FLUSH_EMPTY_CACHE && often && x->again >= x->bytes / 2;
     if (x->matters) {
         x->advice = arena_printf(f->b->arena,
                                  "%s: %llu times it freed %s of CUDA memory in total, and %s of it was allocated "
                                  "again; PyTorch reuses its cache by itself",
-                                 remedy(f, l), (unsigned long long)x->count, site_bytes_text(f->b, (double)x->bytes),
-                                 site_bytes_text(f->b, (double)x->again));
+                                 flush_remedy(f, l), (unsigned long long)x->count,
+                                 site_bytes_text(f->b, (double)x->bytes), site_bytes_text(f->b, (double)x->again));
     }
 }
 
-static int larger(const void *a, const void *b)
+static int order_flushes_by_bytes(const void *a, const void *b)
 {
     const struct allocator_cache_flush *x = a, *y = b;
     if (x->matters != y->matters) {
@@ -393,7 +393,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
         if (!l->flush.count) {
             continue; /* it only waited: there was nothing to free */
         }
-        judge(f, l);
+        judge_flush_line(f, l);
         l->flush.blocked_s = site_seconds(l->blocked_ns);
         l->flush.first_s = site_seconds(l->first_ns);
         l->flush.last_s = site_seconds(l->last_ns);
@@ -404,7 +404,8 @@ void allocator_flushes_build(struct allocator_flushes *f)
         }
         work[n++] = l->flush;
     }
-    report->flushes = site_list(f->b, work, n, sizeof *work, larger, &report->flushes_n, &report->flushes_total);
+    report->flushes =
+        site_list(f->b, work, n, sizeof *work, order_flushes_by_bytes, &report->flushes_n, &report->flushes_total);
     free(work);
     give_times(f);
 }

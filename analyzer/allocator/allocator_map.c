@@ -49,7 +49,7 @@ static void moment_add(struct allocator_map_work *w, uint32_t process, int devic
         (struct moment){.state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
 }
 
-static int earlier(const void *a, const void *b)
+static int order_moments_by_time(const void *a, const void *b)
 {
     const struct moment *x = a, *y = b;
     return (x->state.time_ns > y->state.time_ns) - (x->state.time_ns < y->state.time_ns);
@@ -73,7 +73,7 @@ static bool uses_pool(const struct site_builder *b, uint32_t process, int device
     return n > 0;
 }
 
-static void list_moments(struct site_builder *b, struct allocator_map_work *w, uint32_t process)
+static void list_map_moments(struct site_builder *b, struct allocator_map_work *w, uint32_t process)
 {
     size_t n, failures = 0;
     const int64_t end = run_processes(b->run, &n)[process].last_alloc_ns;
@@ -105,9 +105,9 @@ const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_
     struct allocator_map_work *w = a->map;
     w->n = 0;
     a->streams_known = run_settings_are_known(b->run, process);
-    list_moments(b, w, process);
+    list_map_moments(b, w, process);
     if (w->n > 1) {
-        qsort(w->moments, w->n, sizeof *w->moments, earlier);
+        qsort(w->moments, w->n, sizeof *w->moments, order_moments_by_time);
     }
     w->times = arena_realloc(w->times, w->n + 1, sizeof *w->times);
     for (size_t i = 0; i < w->n; i++) {
@@ -119,8 +119,8 @@ const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_
 
 /* --- what was live --------------------------------------------------------------------------------- */
 
-static struct block block_of(const struct allocator_replay *a, uint64_t address, int64_t bytes, uint64_t stream,
-                             bool captured)
+static struct block map_block_of(const struct allocator_replay *a, uint64_t address, int64_t bytes, uint64_t stream,
+                                 bool captured)
 {
     return (struct block){
         .address = address, .bytes = bytes, .affinity = allocator_block_affinity(a, bytes, stream, captured)};
@@ -135,7 +135,7 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
     }
     if (life->layer == GS_LAYER_TENSOR) {
         *ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap) =
-            block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
+            map_block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
         return;
     }
     if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) {
@@ -145,7 +145,7 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
     if (life->space == GS_SPACE_POOL) {
         if (own != RUN_NO) {
             struct block *block = ARENA_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
-            *block = block_of(a, life->address, life->bytes, life->stream, false);
+            *block = map_block_of(a, life->address, life->bytes, life->stream, false);
             block->affinity.pool = ALLOCATOR_POOL_UNKNOWN;
         }
         return;
@@ -158,7 +158,7 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
 }
 
 /* Physical memory counts where it was mapped. */
-static void mapped(struct allocator_replay *a, struct moment *m)
+static void note_mapped_segments(struct allocator_replay *a, struct moment *m)
 {
     for (size_t i = 0; i < a->mappings_n; i++) {
         const struct run_mapping *x = &a->mappings[i];
@@ -187,7 +187,7 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
         m->unsure = true;
     } else {
         struct block *block = ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap);
-        *block = block_of(a, p->address, p->bytes, p->stream, p->captured);
+        *block = map_block_of(a, p->address, p->bytes, p->stream, p->captured);
         block->pending = true;
     }
 }
@@ -200,7 +200,7 @@ static int piece_order(const void *a, const void *b)
     return (x->address > y->address) - (x->address < y->address);
 }
 
-static int block_order(const void *a, const void *b)
+static int order_map_blocks(const void *a, const void *b)
 {
     const struct block *x = a, *y = b;
     if (x->address != y->address) {
@@ -210,7 +210,7 @@ static int block_order(const void *a, const void *b)
 }
 
 /* A freed block is reported once per event, and its free slightly before it ends. */
-static void once(struct moment *m)
+static void draw_moment_once(struct moment *m)
 {
     size_t kept = 0;
     for (size_t i = 0; i < m->blocks_n; i++) {
@@ -221,8 +221,8 @@ static void once(struct moment *m)
     m->blocks_n = kept;
 }
 
-static struct allocator_pool_share *held(struct allocator_pool_share **list, size_t *n, size_t *cap, bool by_stream,
-                                         const struct allocator_affinity *affinity)
+static struct allocator_pool_share *held_by_pool(struct allocator_pool_share **list, size_t *n, size_t *cap,
+                                                 bool by_stream, const struct allocator_affinity *affinity)
 {
     static const struct allocator_affinity other; /* streams beyond this number are not distinguished */
     if (by_stream && *n >= STREAMS) {
@@ -251,7 +251,7 @@ struct sums { /* by pool and by stream */
 static void count_piece(struct sums *s, const struct piece *p, bool begins)
 {
     for (int by = 0; by < 2; by++) {
-        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, &p->affinity);
+        struct allocator_pool_share *h = held_by_pool(&s->list[by], &s->n[by], &s->cap[by], by, &p->affinity);
         h->reserved = arena_add_capped(h->reserved, p->bytes);
         h->segments += begins;
     }
@@ -263,7 +263,7 @@ static void count_block(struct sums *s, const struct block *b, const struct piec
     const struct allocator_affinity *affinity =
         in && in->affinity.pool != ALLOCATOR_POOL_UNKNOWN ? &in->affinity : &b->affinity;
     for (int by = 0; by < 2; by++) {
-        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, affinity);
+        struct allocator_pool_share *h = held_by_pool(&s->list[by], &s->n[by], &s->cap[by], by, affinity);
         h->allocated = arena_add_capped(h->allocated, b->pending ? 0 : b->bytes);
         h->active = arena_add_capped(h->active, b->bytes);
         h->blocks++;
@@ -281,8 +281,8 @@ static void hole_ends(struct allocator_state *s, struct hole *h)
 }
 
 /* Walks the blocks of one piece, from *at on; those that begin in it count there, even if they extend beyond it. */
-static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *at, uint64_t *taken_to,
-                  struct hole *hole)
+static void place_piece(struct moment *m, struct sums *sums, struct piece *p, size_t *at, uint64_t *taken_to,
+                        struct hole *hole)
 {
     struct allocator_state *s = &m->state;
     const uint64_t end = p->address + (uint64_t)p->bytes;
@@ -345,7 +345,7 @@ static void place_all(struct moment *m, struct sums *sums)
             s->strays++;
             count_block(sums, &m->blocks[at], NULL);
         }
-        place(m, sums, p, &at, &taken_to, &hole);
+        place_piece(m, sums, p, &at, &taken_to, &hole);
         count_piece(sums, p, !goes_on);
         s->segments += !goes_on;
         s->reserved = arena_add_capped(s->reserved, p->bytes);
@@ -374,7 +374,8 @@ static int compare_pool_shares(const void *a, const void *b)
     return x->pool != y->pool ? (int)x->pool - (int)y->pool : (x->stream > y->stream) - (x->stream < y->stream);
 }
 
-static struct allocator_pool_share *sorted(struct site_builder *b, struct allocator_pool_share *list, size_t n)
+static struct allocator_pool_share *sort_pool_shares(struct site_builder *b, struct allocator_pool_share *list,
+                                                     size_t n)
 {
     struct allocator_pool_share *kept = arena_alloc(b->arena, (n ? n : 1) * sizeof *kept);
     if (n) {
@@ -405,7 +406,7 @@ static void close_pooled(struct allocator_replay *a, struct moment *m)
     }
     free(sums.list[0]);
     s->blocks = m->pooled_n;
-    s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
+    s->by_stream = sort_pool_shares(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
     s->expandable = RUN_NO;
     s->reserved = RUN_UNKNOWN;
     unknown_pending(s);
@@ -421,15 +422,15 @@ static void close_moment(struct allocator_replay *a, struct moment *m)
     }
     const struct run_torch_settings settings = run_torch_settings(a->b->run, s->process);
     s->backend = settings.backend;
-    mapped(a, m);
+    note_mapped_segments(a, m);
     s->expandable = s->expandable == RUN_YES ? RUN_YES : m->pieces_n ? RUN_NO : RUN_UNSURE;
     if (m->pieces_n > 1) {
         qsort(m->pieces, m->pieces_n, sizeof *m->pieces, piece_order);
     }
     if (m->blocks_n > 1) {
-        qsort(m->blocks, m->blocks_n, sizeof *m->blocks, block_order);
+        qsort(m->blocks, m->blocks_n, sizeof *m->blocks, order_map_blocks);
     }
-    once(m);
+    draw_moment_once(m);
     doubt_streams(m);
     place_all(m, &sums);
     for (size_t i = 0; i < m->blocks_n; i++) {
@@ -445,8 +446,8 @@ static void close_moment(struct allocator_replay *a, struct moment *m)
     if (s->strays) { /* segments were not seen, or not known to be PyTorch's */
         s->reserved = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
     }
-    s->by_pool = sorted(a->b, sums.list[0], s->by_pool_n = sums.n[0]);
-    s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
+    s->by_pool = sort_pool_shares(a->b, sums.list[0], s->by_pool_n = sums.n[0]);
+    s->by_stream = sort_pool_shares(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
 }
 
 void allocator_close_process(struct site_builder *b, uint32_t process)
@@ -470,7 +471,7 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
     w->n = 0;
 }
 
-static int in_order(const void *a, const void *b)
+static int order_pool_shares(const void *a, const void *b)
 {
     const struct allocator_state *x = a, *y = b;
     if (x->process != y->process) {
@@ -489,7 +490,7 @@ static void allocator_map_work_build(struct allocator_replay *a)
     if (!w || !w->states_n) {
         return;
     }
-    qsort(w->states, w->states_n, sizeof *w->states, in_order);
+    qsort(w->states, w->states_n, sizeof *w->states, order_pool_shares);
     report->allocator = arena_alloc(a->b->arena, w->states_n * sizeof *report->allocator);
     memcpy(report->allocator, w->states, w->states_n * sizeof *w->states);
     report->allocator_n = w->states_n;

@@ -13,19 +13,19 @@ enum {
                     of a hole. What is free at a segment's end would go to the next block: there is only one segment */
 };
 
-static int by_address(const void *a, const void *b)
+static int order_rows_by_address(const void *a, const void *b)
 {
     const struct allocator_range *x = a, *y = b;
     return x->address < y->address ? -1 : x->address > y->address;
 }
 
-static int larger(const void *a, const void *b)
+static int order_holes_by_size(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x > y ? -1 : x < y;
 }
 
-static void hole(struct allocator_heap_map *map, int64_t bytes)
+static void add_hole(struct allocator_heap_map *map, int64_t bytes)
 {
     if (bytes > 0) {
         map->holes++;
@@ -44,7 +44,7 @@ static bool walk_segment(struct allocator_heap_map *map, const struct allocator_
     for (; *at < n && blocks[*at].address < end; (*at)++) {
         const struct allocator_range *block = &blocks[*at];
         if (block->address >= free_from) { /* overlapping ones: a hostile file, no holes between them */
-            hole(map, (int64_t)(block->address - free_from));
+            add_hole(map, (int64_t)(block->address - free_from));
         }
         uint64_t block_end = block->address + (uint64_t)block->bytes;
         free_from = block_end > free_from ? block_end : free_from;
@@ -55,7 +55,7 @@ static bool walk_segment(struct allocator_heap_map *map, const struct allocator_
         return false;
     }
     int64_t tail = end > free_from ? (int64_t)(end - free_from) : 0;
-    hole(map, tail);
+    add_hole(map, tail);
     map->page_bytes = arena_add_capped(map->page_bytes, tail > PAGE ? PAGE : tail);
     map->segment_bytes = arena_add_capped(map->segment_bytes, s->bytes);
     map->segments++;
@@ -70,13 +70,13 @@ static void add_empty(struct allocator_heap_map *map, int64_t *empty, size_t n, 
         return;
     }
     if (n > 1) {
-        qsort(empty, n, sizeof *empty, larger);
+        qsort(empty, n, sizeof *empty, order_holes_by_size);
     }
     for (size_t i = 0; i < n; i++) {
         if (empty[i] % SEGMENT_GRAIN == 0 && arena_add_capped(map->segment_bytes, empty[i]) <= reserved) {
             map->segment_bytes += empty[i];
             map->segments++;
-            hole(map, empty[i]);
+            add_hole(map, empty[i]);
         }
     }
 }
@@ -88,10 +88,10 @@ struct allocator_heap_map allocator_heap_map(struct allocator_range *segments, s
     int64_t *empty = arena_realloc(NULL, segments_n, sizeof *empty);
     size_t empty_n = 0, at = 0;
     if (segments_n > 1) {
-        qsort(segments, segments_n, sizeof *segments, by_address);
+        qsort(segments, segments_n, sizeof *segments, order_rows_by_address);
     }
     if (blocks_n > 1) {
-        qsort(blocks, blocks_n, sizeof *blocks, by_address);
+        qsort(blocks, blocks_n, sizeof *blocks, order_rows_by_address);
     }
     for (size_t i = 0; i < segments_n; i++) {
         for (; at < blocks_n && blocks[at].address < segments[i].address; at++) {

@@ -9,7 +9,7 @@ enum { NEAR = 4 };
 
 /* The event belongs to the free if both come from one call: the caller of the function that reported the free is in the
  * event's stack, right above where it was recorded. */
-static enum run_known belongs(const struct run *run, uint32_t event, uint32_t free_stack)
+static enum run_known event_belongs_to_free(const struct run *run, uint32_t event, uint32_t free_stack)
 {
     const struct run_frame *leaf =
         event == RUN_NONE || free_stack == RUN_NONE ? NULL : run_stack_frame(run, free_stack);
@@ -44,19 +44,20 @@ void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn ea
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const int64_t kind = sqlite3_column_int64(st, 0), done = run_column_int(st, 5);
         uint32_t extra;
-        struct run_pending p = {.process = process,
-                                .device = (int)(kind >> 5 & 127) - 1,
-                                .address = (uint64_t)sqlite3_column_int64(st, 1),
-                                .bytes = gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra),
-                                .stream = (uint64_t)sqlite3_column_int64(st, 3),
-                                .free_ns = sqlite3_column_int64(st, 4),
-                                .done_ns = done == RUN_UNKNOWN ? RUN_NEVER : done,
-                                .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
-                                /* PyTorch's own snapshots state it; in recordings it is inferred */
-                                .known = run_why_unknown(run, RUN_FACT_WAITS)
-                                             ? RUN_YES
-                                             : belongs(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
-                                                       run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
+        struct run_pending p = {
+            .process = process,
+            .device = (int)(kind >> 5 & 127) - 1,
+            .address = (uint64_t)sqlite3_column_int64(st, 1),
+            .bytes = gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra),
+            .stream = (uint64_t)sqlite3_column_int64(st, 3),
+            .free_ns = sqlite3_column_int64(st, 4),
+            .done_ns = done == RUN_UNKNOWN ? RUN_NEVER : done,
+            .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
+            /* PyTorch's own snapshots state it; in recordings it is inferred */
+            .known = run_why_unknown(run, RUN_FACT_WAITS)
+                         ? RUN_YES
+                         : event_belongs_to_free(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
+                                                 run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
         if (p.known != RUN_NO && p.bytes > 0 && p.bytes <= RUN_BYTES_MAX) {
             each(self, &p);
         }

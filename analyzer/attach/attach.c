@@ -27,8 +27,9 @@ struct job {
     uintptr_t answer; /* of the recorder, there */
 };
 
-static enum attach_result fail(const struct job *j, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static enum attach_result fail(const struct job *j, const char *format, ...)
+static enum attach_result fail_attach(const struct job *j, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static enum attach_result fail_attach(const struct job *j, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -37,7 +38,7 @@ static enum attach_result fail(const struct job *j, const char *format, ...)
     return ATTACH_FAILED;
 }
 
-static long long now_ms(void)
+static long long attach_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -52,7 +53,8 @@ static void pause_ms(int ms)
 
 /* ---------------------------------------------------------------- in a stopped thread */
 
-static bool call(struct attach_thread *t, uintptr_t function, uintptr_t first, uintptr_t second, uintptr_t *result)
+static bool call_in_target(struct attach_thread *t, uintptr_t function, uintptr_t first, uintptr_t second,
+                           uintptr_t *result)
 {
     const uintptr_t arguments[ATTACH_ARGUMENTS] = {first, second};
     *result = 0;
@@ -65,10 +67,11 @@ static enum attach_result loader_fails(const struct job *j, struct attach_thread
     uintptr_t at;
     char line[512] = "";
 
-    if (call(t, j->dlerror_at, 0, 0, &at) && at)
+    if (call_in_target(t, j->dlerror_at, 0, 0, &at) && at)
         for (size_t i = 0; i + 1 < sizeof line && attach_thread_read(t, at + i, &line[i], 1) && line[i]; i++) continue;
     line[sizeof line - 1] = 0;
-    return fail(j, "process %d cannot load %s: %s", (int)j->process->pid, j->library, line[0] ? line : "unknown");
+    return fail_attach(j, "process %d cannot load %s: %s", (int)j->process->pid, j->library,
+                       line[0] ? line : "unknown");
 }
 
 static enum attach_result call_entry(struct job *j, struct attach_thread *t)
@@ -78,16 +81,16 @@ static enum attach_result call_entry(struct job *j, struct attach_thread *t)
     uintptr_t handle, entry;
 
     if (!library || !name || !settings)
-        return fail(j, "the stack of process %d cannot be written", (int)j->process->pid);
-    if (call(t, j->dlopen_at, library, (uintptr_t)j->mode, &handle)) {
+        return fail_attach(j, "the stack of process %d cannot be written", (int)j->process->pid);
+    if (call_in_target(t, j->dlopen_at, library, (uintptr_t)j->mode, &handle)) {
         if (!handle) return loader_fails(j, t);
-        if (call(t, j->dlsym_at, handle, name, &entry)) {
+        if (call_in_target(t, j->dlsym_at, handle, name, &entry)) {
             if (!entry) return loader_fails(j, t);
-            if (call(t, entry, settings, 0, &j->answer) && j->answer) return ATTACH_DONE;
+            if (call_in_target(t, entry, settings, 0, &j->answer) && j->answer) return ATTACH_DONE;
         }
     }
-    if (t->gone) return fail(j, "process %d ended meanwhile", (int)j->process->pid);
-    return fail(j, "process %d did not respond; it continues unrecorded", (int)j->process->pid);
+    if (t->gone) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+    return fail_attach(j, "process %d did not respond; it continues unrecorded", (int)j->process->pid);
 }
 
 /* The thread may be about to read its errno. */
@@ -96,9 +99,11 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
     uintptr_t at;
     int value;
 
-    if (!attach_thread_begin(t) || !call(t, j->errno_at, 0, 0, &at) || !attach_thread_read(t, at, &value, sizeof value))
-        return fail(j, t->gone ? "process %d ended meanwhile" : "process %d did not respond; it continues unrecorded",
-                    (int)j->process->pid);
+    if (!attach_thread_begin(t) || !call_in_target(t, j->errno_at, 0, 0, &at) ||
+        !attach_thread_read(t, at, &value, sizeof value))
+        return fail_attach(
+            j, t->gone ? "process %d ended meanwhile" : "process %d did not respond; it continues unrecorded",
+            (int)j->process->pid);
     const enum attach_result result = call_entry(j, t);
     if (!t->gone) (void)attach_thread_write(t, at, &value, sizeof value);
     return result;
@@ -106,7 +111,7 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
 
 /* ---------------------------------------------------------------- which thread */
 
-static bool has_room(const struct job *j, const struct attach_thread *t)
+static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
     const uintptr_t sp = attach_thread_stack(t), floor = attach_process_stack_floor(j->process->pid, sp);
     return floor && sp - floor >= STACK_BYTES;
@@ -118,7 +123,7 @@ static enum trial try_thread(struct job *j, pid_t tid, enum attach_result *resul
 {
     static struct attach_thread t;
     const enum attach_stop stop = attach_thread_stop(&t, tid);
-    bool here = stop == ATTACH_STOPPED && has_room(j, &t) && attach_places_safe(j->places, &t);
+    bool here = stop == ATTACH_STOPPED && has_stack_room(j, &t) && attach_places_safe(j->places, &t);
 
     if (here) *result = call_with_errno(j, &t);
     attach_thread_release(&t);
@@ -128,12 +133,12 @@ static enum trial try_thread(struct job *j, pid_t tid, enum attach_result *resul
 static enum attach_result try_threads(struct job *j)
 {
     static pid_t tid[THREADS];
-    const long long until = now_ms() + SEARCH_MS;
+    const long long until = attach_now_ms() + SEARCH_MS;
     enum attach_result result;
 
-    for (unsigned round = 0; now_ms() < until; round++) {
+    for (unsigned round = 0; attach_now_ms() < until; round++) {
         const size_t n = attach_process_threads(j->process->pid, tid, THREADS);
-        if (!n) return fail(j, "process %d ended meanwhile", (int)j->process->pid);
+        if (!n) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
         for (size_t i = 0; i < n; i++) {
             if (attach_process_spares(j->process->pid, tid[i]) && round < 20) continue;
             const enum trial trial = try_thread(j, tid[i], &result);
@@ -144,7 +149,7 @@ static enum attach_result try_threads(struct job *j)
         }
         pause_ms(1 + (int)(round * 7 % 11)); /* not in step with it */
     }
-    return fail(
+    return fail_attach(
         j,
         "no thread of process %d reached a point where gpuspy could attach within %d s; it continues unrecorded; "
         "try again",
@@ -165,18 +170,18 @@ static bool read_answer(const struct job *j, struct gs_attach_answer *a)
 static enum attach_result wait_answer(const struct job *j)
 {
     static struct gs_attach_answer a;
-    const long long until = now_ms() + ANSWER_MS;
+    const long long until = attach_now_ms() + ANSWER_MS;
 
     do {
-        if (!read_answer(j, &a)) return fail(j, "process %d ended meanwhile", (int)j->process->pid);
+        if (!read_answer(j, &a)) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
         if (a.step != GS_ATTACH_AT_WORK) break;
         pause_ms(2);
-    } while (now_ms() < until);
+    } while (attach_now_ms() < until);
     if (a.step == GS_ATTACH_AT_WORK)
-        return fail(j, "process %d has not finished within the time limit", (int)j->process->pid);
+        return fail_attach(j, "process %d has not finished within the time limit", (int)j->process->pid);
     if (a.step == GS_ATTACH_DONE) snprintf(j->text, ATTACH_WHY, "%.*s", ATTACH_WHY - 1, a.text);
     if (a.step == GS_ATTACH_DONE) return ATTACH_DONE;
-    fail(j, "process %d: %.*s", (int)j->process->pid, ATTACH_WHY - 64, a.text);
+    fail_attach(j, "process %d: %.*s", (int)j->process->pid, ATTACH_WHY - 64, a.text);
     return a.step == GS_ATTACH_REFUSED ? ATTACH_REFUSED : ATTACH_FAILED;
 }
 
@@ -196,19 +201,19 @@ static enum attach_result try_undisturbed(struct job *j)
     return result;
 }
 
-static enum attach_result run(struct job *j)
+static enum attach_result run_attach(struct job *j)
 {
     if (!attach_thread_machine())
-        return fail(j, "gpuspy attaches on x86-64 and aarch64 only; start the program with gpuspy run");
+        return fail_attach(j, "gpuspy attaches on x86-64 and aarch64 only; start the program with gpuspy run");
     j->places = attach_places_open(j->process->pid);
-    if (!j->places) return fail(j, "the libraries of process %d cannot be read", (int)j->process->pid);
+    if (!j->places) return fail_attach(j, "the libraries of process %d cannot be read", (int)j->process->pid);
     j->dlopen_at = attach_places_libc(j->places, "dlopen");
     j->dlsym_at = attach_places_libc(j->places, "dlsym");
     j->dlerror_at = attach_places_libc(j->places, "dlerror");
     j->errno_at = attach_places_libc(j->places, "__errno_location");
     const bool found = j->dlopen_at && j->dlsym_at && j->dlerror_at && j->errno_at;
     enum attach_result result =
-        found ? try_undisturbed(j) : fail(j, "the C library of process %d has no dlopen", (int)j->process->pid);
+        found ? try_undisturbed(j) : fail_attach(j, "the C library of process %d has no dlopen", (int)j->process->pid);
     attach_places_close(j->places);
     return result == ATTACH_DONE ? wait_answer(j) : result;
 }
@@ -221,7 +226,7 @@ enum attach_result attach_begin(const struct attach_process *p, const char *libr
                     .settings = settings,
                     .mode = RTLD_NOW,
                     .text = text};
-    return run(&j);
+    return run_attach(&j);
 }
 
 enum attach_result attach_end(const struct attach_process *p, char *text)
@@ -232,5 +237,5 @@ enum attach_result attach_end(const struct attach_process *p, char *text)
                     .settings = "",
                     .mode = RTLD_NOW | RTLD_NOLOAD,
                     .text = text};
-    return run(&j);
+    return run_attach(&j);
 }

@@ -45,13 +45,13 @@ void attach_places_close(struct attach_places *p)
 
 enum kind { OTHER, LIBC, FORBIDDEN };
 
-static bool starts(const char *text, const char *with)
+static bool module_starts_with(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
 /* The loader, and whatever allocates memory in the C library's place, hold locks wherever they are. */
-static enum kind kind_of(Dwfl_Module *m)
+static enum kind module_kind_of(Dwfl_Module *m)
 {
     static const char *const libc[] = {"libc.so", "libc-2.", "libpthread", "libdl."};
     static const char *const forbidden[] = {"ld-",         "[vdso",       "libgpuspy",    "libtcmalloc",
@@ -62,9 +62,9 @@ static enum kind kind_of(Dwfl_Module *m)
 
     if (slash) name = slash + 1;
     for (size_t i = 0; name && i < sizeof libc / sizeof *libc; i++)
-        if (starts(name, libc[i])) return LIBC;
+        if (module_starts_with(name, libc[i])) return LIBC;
     for (size_t i = 0; name && i < sizeof forbidden / sizeof *forbidden; i++)
-        if (starts(name, forbidden[i])) return FORBIDDEN;
+        if (module_starts_with(name, forbidden[i])) return FORBIDDEN;
     return OTHER;
 }
 
@@ -76,7 +76,7 @@ struct lookup {
 static int find_in_libc(Dwfl_Module *m, void **data, const char *module, Dwarf_Addr base, void *to)
 {
     struct lookup *w = to;
-    const int n = kind_of(m) == LIBC ? dwfl_module_getsymtab(m) : 0;
+    const int n = module_kind_of(m) == LIBC ? dwfl_module_getsymtab(m) : 0;
 
     for (int i = 1; i < n; i++) {
         GElf_Sym symbol;
@@ -123,7 +123,7 @@ static int on_frame(Dwfl_Frame *frame, void *to)
     if (w->inside) {
         const Dwarf_Addr at = interrupted ? pc : pc - 1; /* the call, not what follows it */
         Dwfl_Module *m = dwfl_addrmodule(w->dwfl, at);
-        const enum kind kind = kind_of(m);
+        const enum kind kind = module_kind_of(m);
         w->inside = kind != OTHER;
         if (kind == FORBIDDEN) w->forbidden = true;
         if (kind == LIBC) {
@@ -164,7 +164,7 @@ static bool is_wait_of_programs(const char *entry)
                                         "mtx_",     "thrd_",      "syscall", "__new_sem", "clock_"};
 
     for (size_t i = 0; entry && i < sizeof names / sizeof *names; i++)
-        if (starts(entry, names[i])) return !strstr(entry, "pthread_create") && !strstr(entry, "atfork");
+        if (module_starts_with(entry, names[i])) return !strstr(entry, "pthread_create") && !strstr(entry, "atfork");
     return false;
 }
 

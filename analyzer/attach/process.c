@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(char *why, const char *format, ...)
+static bool refuse_process(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse_process(char *why, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -27,7 +27,7 @@ static bool refuse(char *why, const char *format, ...)
 }
 
 /* The beginning of a file in /proc, NUL terminated. Its length, -1 and errno. */
-static ssize_t read_file(const char *path, char *out, size_t size)
+static ssize_t read_process_file(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
@@ -46,7 +46,7 @@ static int attach_process_scope(void)
 {
     char text[16];
 
-    return read_file("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0 ? atoi(text) : -1;
+    return read_process_file("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0 ? atoi(text) : -1;
 }
 
 /* A number in /proc/PID/status; `fallback` where there is none. */
@@ -54,7 +54,7 @@ static long long status_number(pid_t pid, const char *name, int base, long long 
 {
     char path[64], text[8192];
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (read_file(path, text, sizeof text) <= 0) return fallback;
+    if (read_process_file(path, text, sizeof text) <= 0) return fallback;
     const char *at = strstr(text, name);
     return at ? (long long)strtoull(at + strlen(name), NULL, base) : fallback;
 }
@@ -66,24 +66,27 @@ void attach_process_explain(pid_t pid, char *why)
     const int scope = attach_process_scope();
 
     if (tracer > 0)
-        refuse(why, "process %d is being traced by process %lld, such as a debugger or strace; end that first",
-               (int)pid, tracer);
+        refuse_process(why, "process %d is being traced by process %lld, such as a debugger or strace; end that first",
+                       (int)pid, tracer);
     else if (uid >= 0 && uid != (long long)geteuid() && geteuid() != 0)
-        refuse(why, "process %d belongs to another user (uid %lld); run gpuspy as that user, or with sudo", (int)pid,
-               uid);
+        refuse_process(why, "process %d belongs to another user (uid %lld); run gpuspy as that user, or with sudo",
+                       (int)pid, uid);
     else if (scope == 3)
-        refuse(why, "this kernel forbids attaching to any process until it restarts (kernel.yama.ptrace_scope is 3); "
-                    "start the program with gpuspy run");
+        refuse_process(
+            why, "this kernel forbids attaching to any process until it restarts (kernel.yama.ptrace_scope is 3); "
+                 "start the program with gpuspy run");
     else if (scope == 2 || (scope == 1 && geteuid() != 0))
-        refuse(why,
-               "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d); type: sudo gpuspy "
-               "attach %d",
-               scope, (int)pid);
+        refuse_process(
+            why,
+            "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d); type: sudo gpuspy "
+            "attach %d",
+            scope, (int)pid);
     else
-        refuse(why,
-               "the kernel forbids attaching to process %d; gpuspy needs the capability CAP_SYS_PTRACE for it (in a "
-               "container: --cap-add SYS_PTRACE)",
-               (int)pid);
+        refuse_process(
+            why,
+            "the kernel forbids attaching to process %d; gpuspy needs the capability CAP_SYS_PTRACE for it (in a "
+            "container: --cap-add SYS_PTRACE)",
+            (int)pid);
 }
 
 /* Yama lets everybody attach to a child; what forbids even that is a container's filter of system calls. */
@@ -103,37 +106,41 @@ bool attach_process_allowed(char *why)
 {
     const int scope = attach_process_scope();
 
-    if (scope == 3) return refuse(why, "this kernel forbids attaching to any process (kernel.yama.ptrace_scope is 3)");
+    if (scope == 3)
+        return refuse_process(why, "this kernel forbids attaching to any process (kernel.yama.ptrace_scope is 3)");
     if (scope > 0 && geteuid() != 0)
-        return refuse(why, "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d)", scope);
-    return attaches_to_child() || refuse(why, "the system call ptrace is forbidden here, as in many containers");
+        return refuse_process(why, "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d)",
+                              scope);
+    return attaches_to_child() ||
+           refuse_process(why, "the system call ptrace is forbidden here, as in many containers");
 }
 
 /* ---------------------------------------------------------------- what it is */
 
-static char state_of(pid_t pid)
+static char process_state_of(pid_t pid)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    const char *end = read_file(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    const char *end = read_process_file(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
     return end && end[1] == ' ' ? end[2] : 0;
 }
 
 static bool is_alive(pid_t pid, char *why)
 {
     pid_t tid[2];
-    const char state = state_of(pid);
+    const char state = process_state_of(pid);
     const long long leader = status_number(pid, "\nTgid:", 10, pid);
 
-    if (!state) return refuse(why, "there is no process %d", (int)pid);
+    if (!state) return refuse_process(why, "there is no process %d", (int)pid);
     if (state == 'Z' && attach_process_threads(pid, tid, 2) > 1)
-        return refuse(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
-    if (state == 'Z' || state == 'X') return refuse(why, "process %d has ended", (int)pid);
+        return refuse_process(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
+    if (state == 'Z' || state == 'X') return refuse_process(why, "process %d has ended", (int)pid);
     if (state == 'T')
-        return refuse(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
+        return refuse_process(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
     if (leader != pid)
-        return refuse(why, "%d is a thread of process %lld; type: gpuspy attach %lld", (int)pid, leader, leader);
-    if (pid == getpid()) return refuse(why, "%d is this gpuspy itself", (int)pid);
+        return refuse_process(why, "%d is a thread of process %lld; type: gpuspy attach %lld", (int)pid, leader,
+                              leader);
+    if (pid == getpid()) return refuse_process(why, "%d is this gpuspy itself", (int)pid);
     return true;
 }
 
@@ -147,11 +154,11 @@ static bool is_of_this_machine(pid_t pid, char *why)
         attach_process_explain(pid, why);
         return false;
     }
-    if (fd < 0) return refuse(why, "process %d is a part of the kernel, or has ended", (int)pid);
+    if (fd < 0) return refuse_process(why, "process %d is a part of the kernel, or has ended", (int)pid);
     ssize_t n = read(fd, head, sizeof head);
     close(fd);
     if (n == sizeof head && head[EI_CLASS] == ELFCLASS64) return true;
-    return refuse(why, "process %d is a 32-bit program, into which gpuspy cannot be loaded", (int)pid);
+    return refuse_process(why, "process %d is a 32-bit program, into which gpuspy cannot be loaded", (int)pid);
 }
 
 struct mapping {
@@ -186,7 +193,7 @@ static FILE *open_maps(pid_t pid)
     return fopen(path, "re");
 }
 
-static const char *base_of(const char *path)
+static const char *process_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -199,7 +206,7 @@ static bool is_same_here(const struct mapping *m)
     return stat(m->path, &st) == 0 && st.st_ino == m->inode;
 }
 
-static bool sees(pid_t pid, const char *library)
+static bool is_library_visible(pid_t pid, const char *library)
 {
     char path[PATH_MAX + 64];
     struct stat ours, its;
@@ -214,7 +221,7 @@ static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
     bool any = false, libc = false;
 
     while (maps && read_mapping(maps, &m)) {
-        const char *base = base_of(m.path);
+        const char *base = process_base_name(m.path);
         any = true;
         if (strncmp(base, "libcuda", 7) == 0) p->has_cuda = true;
         if (strncmp(base, "libgpuspy", 9) == 0) memcpy(p->recorder, m.path, sizeof p->recorder);
@@ -227,15 +234,16 @@ static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
         attach_process_explain(p->pid, why);
         return false;
     }
-    if (!any) return refuse(why, "process %d is a part of the kernel, or has ended", (int)p->pid);
-    return libc || refuse(why, "process %d does not use the GNU C library, which gpuspy needs", (int)p->pid);
+    if (!any) return refuse_process(why, "process %d is a part of the kernel, or has ended", (int)p->pid);
+    return libc || refuse_process(why, "process %d does not use the GNU C library, which gpuspy needs", (int)p->pid);
 }
 
 static bool has_shadow_stack(pid_t pid)
 {
     char path[64], text[8192];
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    const char *features = read_file(path, text, sizeof text) > 0 ? strstr(text, "\nx86_Thread_features:") : NULL;
+    const char *features =
+        read_process_file(path, text, sizeof text) > 0 ? strstr(text, "\nx86_Thread_features:") : NULL;
     const char *shadow = features ? strstr(features, "shstk") : NULL;
     return shadow && shadow < features + 1 + strcspn(features + 1, "\n");
 }
@@ -252,17 +260,17 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
         return false;
     }
     if (!read_maps(p, &same_libc, why)) return false;
-    if (!same_libc || (*library && !sees(pid, library)))
-        return refuse(
+    if (!same_libc || (*library && !is_library_visible(pid, library)))
+        return refuse_process(
             why,
             "process %d runs with other files, in a container for example, or its C library was replaced; run "
             "gpuspy in the same container",
             (int)pid);
     if (has_shadow_stack(pid)) /* it would notice where a call into it returns to */
-        return refuse(why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know",
-                      (int)pid);
+        return refuse_process(
+            why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know", (int)pid);
     if (ignored >> 10 & 1) /* the end of a call into it is such a signal, which gpuspy takes */
-        return refuse(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
+        return refuse_process(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;
 }
 
@@ -294,9 +302,9 @@ bool attach_process_spares(pid_t pid, pid_t tid)
     char path[96], text[256];
 
     snprintf(path, sizeof path, "/proc/%d/task/%d/comm", (int)pid, (int)tid);
-    if (read_file(path, text, sizeof text) <= 0 || strncmp(text, "gpuspy-", 7) == 0) return true;
+    if (read_process_file(path, text, sizeof text) <= 0 || strncmp(text, "gpuspy-", 7) == 0) return true;
     snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
-    if (read_file(path, text, sizeof text) <= 0) return false;
+    if (read_process_file(path, text, sizeof text) <= 0) return false;
     for (size_t i = 0; text[0] >= '0' && text[0] <= '9' && i < sizeof interrupted / sizeof *interrupted; i++)
         if (atol(text) == interrupted[i]) return true;
     return false;

@@ -20,15 +20,15 @@ enum { RED_ZONE = 256, CALL_MS = 20000, STOP_MS = 2000, ATTEMPTS = 100 };
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_X86_XSTATE, NT_PRFPREG};
 
-static uintptr_t stack_of(const registers *r)
+static uintptr_t register_stack(const registers *r)
 {
     return r->rsp;
 }
-static uintptr_t place_of(const registers *r)
+static uintptr_t register_place(const registers *r)
 {
     return r->rip;
 }
-static uintptr_t result_of(const registers *r)
+static uintptr_t register_result(const registers *r)
 {
     return r->rax;
 }
@@ -53,15 +53,15 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_ARM_SVE, NT_PRFPREG};
 
-static uintptr_t stack_of(const registers *r)
+static uintptr_t register_stack(const registers *r)
 {
     return r->sp;
 }
-static uintptr_t place_of(const registers *r)
+static uintptr_t register_place(const registers *r)
 {
     return r->pc;
 }
-static uintptr_t result_of(const registers *r)
+static uintptr_t register_result(const registers *r)
 {
     return r->regs[0];
 }
@@ -87,15 +87,15 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
 typedef struct user_regs_struct registers; /* attach_thread_machine: nothing is called */
 static const int extended_sets[] = {NT_PRFPREG};
 
-static uintptr_t stack_of(const registers *r)
+static uintptr_t register_stack(const registers *r)
 {
     return 0;
 }
-static uintptr_t place_of(const registers *r)
+static uintptr_t register_place(const registers *r)
 {
     return 0;
 }
-static uintptr_t result_of(const registers *r)
+static uintptr_t register_result(const registers *r)
 {
     return 0;
 }
@@ -132,7 +132,7 @@ static bool put_set(const struct attach_thread *t, int set, const void *from, si
     return ptrace(PTRACE_SETREGSET, t->tid, (void *)(intptr_t)set, &v) == 0;
 }
 
-static bool save(struct attach_thread *t)
+static bool save_registers(struct attach_thread *t)
 {
     t->general = sizeof(registers);
     if (!get_set(t, NT_PRSTATUS, t->state, &t->general) || t->general != sizeof(registers)) return false;
@@ -145,7 +145,7 @@ static bool save(struct attach_thread *t)
     return t->extended_set && ptrace(PTRACE_GETSIGMASK, t->tid, (void *)sizeof t->signals, &t->signals) == 0;
 }
 
-static void restore(const struct attach_thread *t)
+static void restore_registers(const struct attach_thread *t)
 {
     if (t->gone || !t->extended_set) return;
     (void)put_set(t, t->extended_set, t->state + t->general, t->extended);
@@ -163,7 +163,7 @@ static registers saved_registers(const struct attach_thread *t)
 uintptr_t attach_thread_stack(const struct attach_thread *t)
 {
     const registers r = saved_registers(t);
-    return stack_of(&r);
+    return register_stack(&r);
 }
 
 long attach_thread_syscall(const struct attach_thread *t)
@@ -174,7 +174,7 @@ long attach_thread_syscall(const struct attach_thread *t)
 
 /* ---------------------------------------------------------------- stopping */
 
-static long long now_ms(void)
+static long long thread_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -185,7 +185,7 @@ static long long now_ms(void)
 static bool wait_stop(struct attach_thread *t, int *status, int ms)
 {
     const struct timespec step = {.tv_nsec = 50000};
-    const long long until = now_ms() + ms;
+    const long long until = thread_now_ms() + ms;
 
     for (;;) {
         const pid_t got = waitpid(t->tid, status, __WALL | WNOHANG);
@@ -194,7 +194,7 @@ static bool wait_stop(struct attach_thread *t, int *status, int ms)
             t->gone = true;
             return false;
         }
-        if (now_ms() > until) return false;
+        if (thread_now_ms() > until) return false;
         nanosleep(&step, NULL);
     }
 }
@@ -219,7 +219,8 @@ enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
         t->gone = true;
         return errno == ESRCH ? ATTACH_GONE : ATTACH_FORBIDDEN;
     }
-    const bool stopped = ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && wait_interrupted(t, STOP_MS) && save(t);
+    const bool stopped =
+        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && wait_interrupted(t, STOP_MS) && save_registers(t);
     if (stopped) return ATTACH_STOPPED;
     attach_thread_release(t);
     return ATTACH_GONE;
@@ -272,7 +273,7 @@ bool attach_thread_begin(struct attach_thread *t)
 /* A stop of the call's: it has returned, or crashed, or something that does not concern it. */
 enum outcome { RETURNED, CRASHED, GOES_ON };
 
-static enum outcome judge(const struct attach_thread *t, int status, registers *r)
+static enum outcome judge_stop(const struct attach_thread *t, int status, registers *r)
 {
     size_t size = sizeof *r;
     const int number = status >> 16 ? 0 : WSTOPSIG(status);
@@ -281,22 +282,22 @@ static enum outcome judge(const struct attach_thread *t, int status, registers *
         number != SIGTRAP && number != SIGSYS)
         return GOES_ON;
     if (!get_set(t, NT_PRSTATUS, r, &size)) return CRASHED;
-    return number == SIGSEGV && place_of(r) == 0 ? RETURNED : CRASHED;
+    return number == SIGSEGV && register_place(r) == 0 ? RETURNED : CRASHED;
 }
 
 static bool wait_call(struct attach_thread *t, uintptr_t *result)
 {
-    const long long until = now_ms() + CALL_MS;
+    const long long until = thread_now_ms() + CALL_MS;
     registers r;
     int status, deliver = 0;
 
     while (ptrace(PTRACE_CONT, t->tid, NULL, (void *)(intptr_t)deliver) == 0) {
-        const long long left = until - now_ms();
+        const long long left = until - thread_now_ms();
         if (left <= 0 || !wait_stop(t, &status, (int)left)) break;
-        const enum outcome outcome = judge(t, status, &r);
+        const enum outcome outcome = judge_stop(t, status, &r);
         deliver = status >> 16 ? 0 : WSTOPSIG(status); /* SIGSTOP: no mask holds it back */
         if (outcome == GOES_ON) continue;
-        if (outcome == RETURNED) *result = result_of(&r);
+        if (outcome == RETURNED) *result = register_result(&r);
         return outcome == RETURNED;
     }
     if (!t->gone && ptrace(PTRACE_INTERRUPT, t->tid, NULL, NULL) == 0) wait_interrupted(t, STOP_MS);
@@ -311,7 +312,7 @@ bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintp
     const bool kept = ptrace(PTRACE_GETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
     const bool called =
         kept && set_call(t, &r, function, arguments) && put_set(t, NT_PRSTATUS, &r, sizeof r) && wait_call(t, result);
-    restore(t);
+    restore_registers(t);
     if (called) (void)ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked);
     return called;
 }

@@ -12,7 +12,7 @@ struct arena_chunk {
     _Alignas(ALIGN) char data[];
 };
 
-static _Noreturn void out_of_memory(size_t size)
+static _Noreturn void exit_out_of_memory(size_t size)
 {
     fprintf(stderr, "gpuspy: out of memory (%zu bytes requested)\n", size);
     exit(3);
@@ -22,11 +22,11 @@ void *arena_realloc(void *p, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) {
-        out_of_memory(SIZE_MAX);
+        exit_out_of_memory(SIZE_MAX);
     }
     void *grown = realloc(p, bytes ? bytes : 1);
     if (!grown) {
-        out_of_memory(bytes);
+        exit_out_of_memory(bytes);
     }
     return grown;
 }

@@ -73,7 +73,7 @@ bool input_newest(const char *who, char out[INPUT_NAME])
     return found;
 }
 
-static bool sibling(const char *name, const char *stem, size_t length)
+static bool is_sibling_name(const char *name, const char *stem, size_t length)
 {
     const char *rest = name + length;
 
@@ -95,7 +95,7 @@ char **input_siblings(const char *path, size_t *n)
     snprintf(name, folder + 1, "%s", path);
     DIR *dir = opendir(folder ? name : ".");
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (sibling(e->d_name, base, length - 3)) {
+        if (is_sibling_name(e->d_name, base, length - 3)) {
             char *one = arena_realloc(NULL, folder + strlen(e->d_name) + 1, 1);
             memcpy(one, path, folder);
             strcpy(one + folder, e->d_name);

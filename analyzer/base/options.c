@@ -50,7 +50,7 @@ void options_list(const char *words, char *out, size_t size)
 #define WORD_MAX 40
 
 /* Edits (insert, drop, change, swap neighbours) between two words. */
-static unsigned distance(const char *a, size_t n, const char *b, size_t m)
+static unsigned edit_distance(const char *a, size_t n, const char *b, size_t m)
 {
     unsigned d[WORD_MAX + 1][WORD_MAX + 1];
 
@@ -76,15 +76,16 @@ struct nearest {
     unsigned edits;
 };
 
-static bool consider(const char *word, size_t length, void *data)
+static bool consider_suggestion(const char *word, size_t length, void *data)
 {
     struct nearest *n = data;
     size_t typed = strlen(n->text);
 
     if (length > WORD_MAX || typed > WORD_MAX) return false;
     /* A prefix of a word is a good guess, however much is missing. */
-    unsigned edits =
-        typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0 ? 1 : distance(n->text, typed, word, length);
+    unsigned edits = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0
+                         ? 1
+                         : edit_distance(n->text, typed, word, length);
     if (edits < n->edits && edits * 2 < length) {
         n->edits = edits;
         n->word = word;
@@ -97,7 +98,7 @@ bool options_nearest(const char *text, const char *words, char *out, size_t size
 {
     struct nearest n = {.text = text, .edits = 3};
 
-    each_word(words, consider, &n);
+    each_word(words, consider_suggestion, &n);
     if (!n.word || n.length >= size) return false;
     memcpy(out, n.word, n.length);
     out[n.length] = 0;
@@ -113,7 +114,7 @@ struct value {
     void *to;
 };
 
-static bool bad(const struct value *v, const char *why, const char *what_to_do)
+static bool reject_value(const struct value *v, const char *why, const char *what_to_do)
 {
     complain("%s: --%s: '%s' %s; %s", v->command->name, v->row->name, v->text, why, what_to_do);
     return false;
@@ -121,7 +122,7 @@ static bool bad(const struct value *v, const char *why, const char *what_to_do)
 
 static bool take_text(const struct value *v)
 {
-    if (!*v->text) return bad(v, "is empty", "give a name");
+    if (!*v->text) return reject_value(v, "is empty", "give a name");
     memcpy(v->to, &v->text, sizeof v->text);
     return true;
 }
@@ -172,11 +173,11 @@ static bool take_set(const struct value *v)
         set |= (uint64_t)1 << n.at;
     }
     memcpy(v->to, &set, sizeof set);
-    return set || bad(v, "has no entries", "give words, separated by commas");
+    return set || reject_value(v, "has no entries", "give words, separated by commas");
 }
 
 /* 1e15 instead of printf's 1e+15, as people type it. */
-static const char *plain(char *out, size_t size, double x)
+static const char *format_plain_number(char *out, size_t size, double x)
 {
     char *plus;
 
@@ -192,9 +193,9 @@ static bool out_of_range(const struct value *v)
     if (v->row->kind == OPTION_BYTES && v->row->min > 1)
         snprintf(range, sizeof range, "give a size of at least %s", units_format_bytes(min, (uint64_t)v->row->min));
     else
-        snprintf(range, sizeof range, "give a number from %s to %s", plain(min, sizeof min, v->row->min),
-                 plain(max, sizeof max, v->row->max));
-    return bad(v, "is out of range", range);
+        snprintf(range, sizeof range, "give a number from %s to %s", format_plain_number(min, sizeof min, v->row->min),
+                 format_plain_number(max, sizeof max, v->row->max));
+    return reject_value(v, "is out of range", range);
 }
 
 static bool take_list(const struct value *v)
@@ -204,17 +205,17 @@ static bool take_list(const struct value *v)
 
     for (const char *p = v->text; *p; p += *p == ',') {
         int length = (int)strcspn(p, ",");
-        if (length && list->n == OPTION_LIST_MAX) return bad(v, "has too many names", "give fewer");
+        if (length && list->n == OPTION_LIST_MAX) return reject_value(v, "has too many names", "give fewer");
         if (length) {
             list->item[list->n].text = p;
             list->item[list->n++].length = length;
         }
         p += length;
     }
-    return list->n > before || bad(v, "has no entries", "give names, separated by commas");
+    return list->n > before || reject_value(v, "has no entries", "give names, separated by commas");
 }
 
-static bool take_number(const struct value *v)
+static bool take_number_value(const struct value *v)
 {
     char *end;
     long n;
@@ -222,7 +223,7 @@ static bool take_number(const struct value *v)
     errno = 0;
     n = strtol(v->text, &end, 10);
     if (end == v->text || *end || v->text[0] == ' ' || v->text[0] == '+')
-        return bad(v, "is not a whole number", "give digits");
+        return reject_value(v, "is not a whole number", "give digits");
     if (errno || (double)n < v->row->min || (double)n > v->row->max) return out_of_range(v);
     *(int *)v->to = (int)n;
     return true;
@@ -233,7 +234,7 @@ static bool take_units(const struct value *v, bool (*parse)(const char *, uint64
     char why[UNITS_WHY];
     uint64_t n;
 
-    if (!parse(v->text, &n, why)) return bad(v, why, like);
+    if (!parse(v->text, &n, why)) return reject_value(v, why, like);
     if ((double)n < v->row->min || (double)n > v->row->max) return out_of_range(v);
     memcpy(v->to, &n, sizeof n);
     return true;
@@ -267,7 +268,7 @@ static bool (*const take[])(const struct value *) = {
     [OPTION_SET] = take_set,
     [OPTION_LIST] = take_list,
     [OPTION_BYTES] = take_bytes,
-    [OPTION_NUMBER] = take_number,
+    [OPTION_NUMBER] = take_number_value,
     [OPTION_COUNT] = take_count,
     [OPTION_COUNT_OR_ALONE] = take_count,
     [OPTION_RATE] = take_rate,
@@ -283,7 +284,7 @@ struct line {
     void *settings;
 };
 
-static const struct option_row *row_of(const struct command *c, const char *name, size_t length, char letter)
+static const struct option_row *option_row_of(const struct command *c, const char *name, size_t length, char letter)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
         if (r->kind != OPTION_HEADING &&
@@ -293,7 +294,7 @@ static const struct option_row *row_of(const struct command *c, const char *name
     return NULL;
 }
 
-static int unknown(const struct line *l, const char *word, const char *name, size_t length)
+static int reject_unknown_option(const struct line *l, const char *word, const char *name, size_t length)
 {
     char words[2048], typed[WORD_MAX + 1], near[WORD_MAX + 1];
     size_t at = (size_t)snprintf(words, sizeof words, "help");
@@ -312,9 +313,9 @@ static int unknown(const struct line *l, const char *word, const char *name, siz
 static bool is_option(const struct command *c, const char *word)
 {
     if (word[0] != '-' || !word[1]) return false;
-    if (word[1] != '-') return row_of(c, NULL, 0, word[1]) || strcmp(word, "-h") == 0;
+    if (word[1] != '-') return option_row_of(c, NULL, 0, word[1]) || strcmp(word, "-h") == 0;
     const char *name = word + 2;
-    return !*name || strcmp(name, "help") == 0 || row_of(c, name, strcspn(name, "="), 0);
+    return !*name || strcmp(name, "help") == 0 || option_row_of(c, name, strcspn(name, "="), 0);
 }
 
 /* Is the next word the only operand that is left? It names an existing file that does not end like `row->argument`
@@ -329,7 +330,7 @@ static bool is_last_operand(const struct line *l, const struct option_row *row)
 }
 
 /* Stores a row's value; `text` NULL: the value is the next word. */
-static int store(struct line *l, const struct option_row *row, const char *text)
+static int store_option(struct line *l, const struct option_row *row, const char *text)
 {
     struct value v = {l->command, row, text, (char *)l->settings + row->at};
 
@@ -365,11 +366,11 @@ static int long_option(struct line *l)
     const char *word = l->argv[l->at], *name = word + 2;
     size_t length = strcspn(name, "=");
     const char *text = name[length] ? name + length + 1 : NULL;
-    const struct option_row *row = row_of(l->command, name, length, 0);
+    const struct option_row *row = option_row_of(l->command, name, length, 0);
 
-    if (row) return store(l, row, text);
+    if (row) return store_option(l, row, text);
     if (length == 4 && memcmp(name, "help", 4) == 0) return OPTIONS_HELP;
-    return unknown(l, word, name, length);
+    return reject_unknown_option(l, word, name, length);
 }
 
 /* "-q", "-o FILE", "-oFILE", "-qo FILE". */
@@ -378,14 +379,14 @@ static int short_options(struct line *l)
     const char *word = l->argv[l->at];
 
     for (const char *p = word + 1; *p; p++) {
-        const struct option_row *row = row_of(l->command, NULL, 0, *p);
+        const struct option_row *row = option_row_of(l->command, NULL, 0, *p);
         if (!row && *p == 'h') return OPTIONS_HELP;
         if (!row) {
             char one[3] = {'-', *p, 0};
-            return unknown(l, one, word + 1, strcspn(word + 1, "="));
+            return reject_unknown_option(l, one, word + 1, strcspn(word + 1, "="));
         }
         bool rest = row->kind != OPTION_FLAG && p[1];
-        int result = store(l, row, rest ? p + 1 : NULL);
+        int result = store_option(l, row, rest ? p + 1 : NULL);
         if (result || row->kind != OPTION_FLAG) return result;
     }
     return 0;

@@ -21,14 +21,14 @@ static void on_exit_early(void)
     }
 }
 
-static void on_signal(int number)
+static void remove_output_on_signal(int number)
 {
     on_exit_early();
     signal(number, SIG_DFL);
     raise(number);
 }
 
-static void watch(const char *path)
+static void watch_output_path(const char *path)
 {
     static bool registered;
     if (!registered) {
@@ -37,14 +37,14 @@ static void watch(const char *path)
     }
     unfinished = path;
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++) {
-        struct sigaction old, ours = {.sa_handler = on_signal};
+        struct sigaction old, ours = {.sa_handler = remove_output_on_signal};
         if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
             sigaction(deadly[i], &ours, NULL);
         }
     }
 }
 
-static bool cannot(const char *who, const char *path, int why)
+static bool report_write_failure(const char *who, const char *path, int why)
 {
     complain("%s: cannot write '%s': %s", who, path, strerror(why));
     return false;
@@ -69,7 +69,7 @@ static int make_beside(const char *path, char **name)
     sigprocmask(SIG_BLOCK, &all, &before);
     int fd = mkostemp(temporary, O_CLOEXEC), why = errno;
     if (fd >= 0) {
-        watch(temporary);
+        watch_output_path(temporary);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (fd < 0) {
@@ -131,14 +131,14 @@ bool output_open(struct output *o, const char *who, const char *path)
     }
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode)) {
-        return cannot(who, path, EISDIR);
+        return report_write_failure(who, path, EISDIR);
     }
     if (exists && access(path, W_OK) != 0) {
-        return cannot(who, path, errno);
+        return report_write_failure(who, path, errno);
     }
     int fd = exists && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
     if (fd < 0) {
-        return cannot(who, path, errno);
+        return report_write_failure(who, path, errno);
     }
     o->fd = fd;
     o->file = fopencookie(o, "w", (cookie_io_functions_t){.write = on_write, .close = on_close});
@@ -146,7 +146,7 @@ bool output_open(struct output *o, const char *who, const char *path)
     return true;
 }
 
-static void forget(struct output *o)
+static void forget_output(struct output *o)
 {
     unfinished = NULL;
     free(o->temporary);
@@ -163,7 +163,7 @@ void output_drop(struct output *o)
     if (o->temporary) {
         unlink(o->temporary);
     }
-    forget(o);
+    forget_output(o);
 }
 
 bool output_keep(struct output *o, const char *who)
@@ -178,8 +178,8 @@ bool output_keep(struct output *o, const char *who)
     if (o->why && o->temporary) {
         unlink(o->temporary);
     }
-    forget(o);
-    return !o->why || cannot(who, o->path, o->why);
+    forget_output(o);
+    return !o->why || report_write_failure(who, o->path, o->why);
 }
 
 char *output_beside(const char *path)

@@ -12,13 +12,13 @@
 
 static volatile pid_t pager; /* 0: none */
 
-static bool executable(const char *path)
+static bool is_executable_file(const char *path)
 {
     return access(path, X_OK) == 0;
 }
 
 /* Is the first word of `command` a program? Words that a shell would have to parse are accepted. */
-static bool found(const char *command)
+static bool is_command_found(const char *command)
 {
     size_t length = strcspn(command, " \t");
     char path[PATH_MAX];
@@ -26,18 +26,18 @@ static bool found(const char *command)
     if (command[strcspn(command, "\"'\\$`;&|<>(){}*?[]~=#\n")]) return true;
     if (memchr(command, '/', length)) {
         snprintf(path, sizeof path, "%.*s", (int)length, command);
-        return executable(path);
+        return is_executable_file(path);
     }
     for (const char *p = getenv("PATH"); p && *p; p += strcspn(p, ":"), p += *p == ':') {
         int n = (int)strcspn(p, ":");
         snprintf(path, sizeof path, "%.*s/%.*s", n, p, (int)length, command);
-        if (n && executable(path)) return true;
+        if (n && is_executable_file(path)) return true;
     }
     return false;
 }
 
 /* NULL: none. */
-static const char *choose(void)
+static const char *choose_pager(void)
 {
     static const char *const variables[] = {"GPUSPY_PAGER", "PAGER"};
 
@@ -46,16 +46,16 @@ static const char *choose(void)
         if (!name) continue;
         name += strspn(name, " \t");
         if (!*name || strcmp(name, "cat") == 0) return NULL;
-        if (found(name)) return name;
+        if (is_command_found(name)) return name;
         complain("%s: program '%s' not found; printing without a pager", variables[i], name);
         return NULL;
     }
-    return found("less") ? "less" : NULL;
+    return is_command_found("less") ? "less" : NULL;
 }
 
 /* The terminal belongs to the pager until the user leaves it: if gpuspy ended earlier, two programs would read from it.
  * */
-static void on_signal(int number)
+static void end_pager_on_signal(int number)
 {
     int status;
 
@@ -80,7 +80,7 @@ static void in_child(const char *command, int from)
 static void watch_signals(void)
 {
     static const int deadly[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction old, ours = {.sa_handler = on_signal};
+    struct sigaction old, ours = {.sa_handler = end_pager_on_signal};
 
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
         if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(deadly[i], &ours, NULL);
@@ -92,7 +92,7 @@ void pager_start(void)
     int ends[2];
     const char *kind = getenv("TERM"), *command;
 
-    if (pager || !isatty(STDOUT_FILENO) || !kind || terminal_is_dumb() || !(command = choose())) return;
+    if (pager || !isatty(STDOUT_FILENO) || !kind || terminal_is_dumb() || !(command = choose_pager())) return;
     if (pipe(ends) != 0) return;
     fflush(stdout);
     fflush(stderr);

@@ -12,7 +12,7 @@
 
 static volatile sig_atomic_t shown;
 
-static int64_t now_ms(void)
+static int64_t progress_now_ms(void)
 {
     struct timespec t;
 
@@ -21,7 +21,7 @@ static int64_t now_ms(void)
 }
 
 /* In one write, so that the line never appears in part. */
-static void draw(const char *what, uint64_t done, uint64_t total, int width)
+static void draw_progress(const char *what, uint64_t done, uint64_t total, int width)
 {
     char line[256], text[200], n[UNITS_TEXT], of[UNITS_TEXT];
 
@@ -44,13 +44,13 @@ void progress_show(void *unused, const char *what, uint64_t done, uint64_t total
     (void)unused;
     if (visible < 0) {
         visible = isatty(STDERR_FILENO) && !terminal_is_dumb();
-        next_ms = now_ms() + FIRST_MS;
+        next_ms = progress_now_ms() + FIRST_MS;
     }
     if (!visible) return;
-    int64_t now = now_ms();
+    int64_t now = progress_now_ms();
     if (now < next_ms) return;
     next_ms = now + EACH_MS;
-    draw(what, done, total, terminal_of(stderr).width);
+    draw_progress(what, done, total, terminal_of(stderr).width);
 }
 
 void progress_clear(void)

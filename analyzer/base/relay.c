@@ -33,7 +33,7 @@ void relay_drain(struct relay *r)
     wait_while_over(r, 0);
 }
 
-static void change(struct relay *r, unsigned *count)
+static void change_count(struct relay *r, unsigned *count)
 {
     pthread_mutex_lock(&r->lock);
     if (count) ++*count;
@@ -44,17 +44,17 @@ static void change(struct relay *r, unsigned *count)
 
 void relay_put(struct relay *r)
 {
-    change(r, &r->written);
+    change_count(r, &r->written);
 }
 
 void relay_give_back(struct relay *r)
 {
-    change(r, &r->read);
+    change_count(r, &r->read);
 }
 
 void relay_end(struct relay *r)
 {
-    change(r, NULL);
+    change_count(r, NULL);
 }
 
 bool relay_take(struct relay *r, unsigned *slot)

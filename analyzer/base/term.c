@@ -15,17 +15,17 @@
 
 static const char *colour_when; /* NULL: by the terminal and NO_COLOR */
 
-static bool set(const char *name)
+static bool is_variable_set(const char *name)
 {
     const char *value = getenv(name);
 
     return value && *value;
 }
 
-static int width_of(FILE *f, bool terminal)
+static int terminal_width(FILE *f, bool terminal)
 {
     struct winsize size;
-    int width = set("COLUMNS") ? atoi(getenv("COLUMNS")) : 0;
+    int width = is_variable_set("COLUMNS") ? atoi(getenv("COLUMNS")) : 0;
 
     if (width <= 0 && terminal && ioctl(fileno(f), TIOCGWINSZ, &size) == 0) width = size.ws_col;
     if (width <= 0) width = WIDTH_DEFAULT;
@@ -45,25 +45,25 @@ void terminal_choose_colour(const char *when)
 }
 
 /* Can the terminal do more than the 8 colours that all can? */
-static bool rich(void)
+static bool is_terminal_rich(void)
 {
     const char *kind = getenv("TERM");
 
-    return set("COLORTERM") || (kind && (strstr(kind, "256color") || strstr(kind, "kitty") ||
-                                         strstr(kind, "alacritty") || strstr(kind, "direct")));
+    return is_variable_set("COLORTERM") || (kind && (strstr(kind, "256color") || strstr(kind, "kitty") ||
+                                                     strstr(kind, "alacritty") || strstr(kind, "direct")));
 }
 
 struct terminal terminal_of(FILE *f)
 {
     bool terminal = isatty(fileno(f));
-    bool colour =
-        colour_when ? strcmp(colour_when, "always") == 0 : terminal && !set("NO_COLOR") && !terminal_is_dumb();
+    bool colour = colour_when ? strcmp(colour_when, "always") == 0
+                              : terminal && !is_variable_set("NO_COLOR") && !terminal_is_dumb();
     struct terminal t = {
         .terminal = terminal,
         .colour = colour,
-        .rich = colour && rich(),
+        .rich = colour && is_terminal_rich(),
         .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
-        .width = width_of(f, terminal),
+        .width = terminal_width(f, terminal),
     };
     return t;
 }
@@ -113,7 +113,7 @@ char *terminal_link(const struct terminal *t, const char *path, int line, const 
 
 /* C0, DEL, C1 (a terminal interprets U+009B like ESC [), line separators, and marks that change the direction of text,
  * with which one name can look like another. */
-static bool harmful(uint32_t c)
+static bool is_harmful_character(uint32_t c)
 {
     static const uint32_t range[][2] = {
         {0, 0x1f},        {0x7f, 0x9f},     {0x200b, 0x200f}, {0x2028, 0x202e},
@@ -126,7 +126,7 @@ static bool harmful(uint32_t c)
 }
 
 /* The nearest ASCII character; '?' if there is none. */
-static char plain_of(uint32_t code)
+static char plain_character_of(uint32_t code)
 {
     static const struct {
         uint32_t code;
@@ -146,14 +146,14 @@ char *terminal_clean(char *out, size_t size, const char *text, bool utf8)
     while (*p && size) {
         uint32_t code = 0;
         size_t length = gs_utf8_decode((const char *)p, SIZE_MAX, &code);
-        bool keep = length && !harmful(code) && (utf8 || code < 0x80);
+        bool keep = length && !is_harmful_character(code) && (utf8 || code < 0x80);
         size_t put = keep ? length : 1;
 
         if (at + put >= size) break;
         if (keep)
             memcpy(out + at, p, length);
         else
-            out[at] = length ? plain_of(code) : '?';
+            out[at] = length ? plain_character_of(code) : '?';
         at += put;
         p += length ? length : 1;
     }
@@ -161,7 +161,7 @@ char *terminal_clean(char *out, size_t size, const char *text, bool utf8)
     return out;
 }
 
-static int columns_of(uint32_t code, size_t length)
+static int columns_of_code(uint32_t code, size_t length)
 {
     int w = length > 1 ? wcwidth((wchar_t)code) : 1;
 
@@ -175,7 +175,7 @@ size_t terminal_fit(const char *text, int columns)
     while (*p) {
         uint32_t code = 0;
         size_t length = gs_utf8_decode((const char *)p, SIZE_MAX, &code);
-        columns -= columns_of(code, length);
+        columns -= columns_of_code(code, length);
         if (columns < 0) break;
         p += length ? length : 1;
     }
@@ -190,7 +190,7 @@ int terminal_columns(const char *text)
     while (*p) {
         uint32_t code = 0;
         size_t length = gs_utf8_decode((const char *)p, SIZE_MAX, &code);
-        columns += columns_of(code, length);
+        columns += columns_of_code(code, length);
         p += length ? length : 1;
     }
     return columns;

@@ -13,7 +13,7 @@
 #define TEXT_MAX 4096
 
 /* What follows `folder`/ in `path`, or NULL if `path` is not below `folder`. */
-static const char *below(const char *path, const char *folder)
+static const char *path_below(const char *path, const char *folder)
 {
     size_t n = folder ? strlen(folder) : 0;
 
@@ -24,7 +24,7 @@ static const char *below(const char *path, const char *folder)
 
 bool text_is_below(const char *path, const char *folder)
 {
-    return below(path, folder) != NULL;
+    return path_below(path, folder) != NULL;
 }
 
 void text_put(char *out, size_t size, const char *format, ...)
@@ -44,13 +44,13 @@ void text_put(char *out, size_t size, const char *format, ...)
 char *text_path_here(char *out, size_t size, const char *path)
 {
     char cwd[PATH_MAX];
-    const char *here = getcwd(cwd, sizeof cwd) ? below(path, cwd) : NULL;
+    const char *here = getcwd(cwd, sizeof cwd) ? path_below(path, cwd) : NULL;
 
     return gs_shell_path(out, size, here ? here : path);
 }
 
 /* Bytes from the end of `text` that fit into `columns`, never part of a character. */
-static const char *tail(const char *text, int columns)
+static const char *text_tail(const char *text, int columns)
 {
     const char *p = text + strlen(text);
 
@@ -73,7 +73,7 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
         return out;
     }
     int head = room / 3; /* the end matters more: it has a path's file, or a function's own name */
-    snprintf(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, tail(text, room - head));
+    snprintf(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, text_tail(text, room - head));
     return out;
 }
 
@@ -107,7 +107,7 @@ static bool elide_folders(char *out, size_t size, const char *path, int columns,
 char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8)
 {
     char clean[TEXT_MAX];
-    const char *shown = below(path, cwd), *library = library_name(shown ? shown : path);
+    const char *shown = path_below(path, cwd), *library = library_name(shown ? shown : path);
 
     terminal_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
     if (terminal_columns(clean) <= columns ||
@@ -117,7 +117,7 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
 }
 
 /* How much of `p` to keep although it has brackets: names that consist of them. */
-static size_t literal(const char *p)
+static size_t literal_length(const char *p)
 {
     static const char *const names[] = {"(anonymous namespace)",
                                         "operator()",
@@ -141,7 +141,7 @@ static size_t literal(const char *p)
 }
 
 /* The position after the bracket that closes the one at p, or the end. */
-static const char *behind(const char *p)
+static const char *text_behind_operator(const char *p)
 {
     static const char open[] = "([{", close[] = ")]}";
     int depth = 0;
@@ -156,24 +156,24 @@ static const char *behind(const char *p)
 
 /* What follows a function's parameters if the function is the scope of something else, as in "f(int)
  * const::{lambda()#1}::operator()() const"; NULL: they end the name. */
-static const char *goes_on(const char *p)
+static const char *skip_continuation(const char *p)
 {
     static const char qualifier[] = " const";
 
-    p = behind(p);
+    p = text_behind_operator(p);
     if (strncmp(p, qualifier, sizeof qualifier - 1) == 0) p += sizeof qualifier - 1;
     p += strspn(p, " &");
     return p[0] == ':' && p[1] == ':' ? p : NULL;
 }
 
 /* "{lambda(int)#1}" → "{lambda#1}". Returns where to continue. */
-static const char *braces(const char *p, char **to)
+static const char *skip_braces(const char *p, char **to)
 {
-    const char *end = behind(p);
+    const char *end = text_behind_operator(p);
 
     while (p < end) {
         if (*p == '(')
-            p = behind(p) < end ? behind(p) : end;
+            p = text_behind_operator(p) < end ? text_behind_operator(p) : end;
         else
             *(*to)++ = *p++;
     }
@@ -181,7 +181,7 @@ static const char *braces(const char *p, char **to)
 }
 
 /* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". Rust's "<a::B<T> as C>::d" keeps its angle brackets. */
-static void strip(char *text)
+static void strip_text(char *text)
 {
     const int rust = text[0] == '<';
     const char *p = text + rust, *next;
@@ -189,15 +189,15 @@ static void strip(char *text)
     int depth = 0;
 
     while (*p) {
-        size_t keep = depth ? 0 : literal(p);
+        size_t keep = depth ? 0 : literal_length(p);
         if (keep) {
             memmove(to, p, keep);
             to += keep;
             p += keep;
         } else if (!depth && *p == '{') {
-            p = braces(p, &to);
+            p = skip_braces(p, &to);
         } else if (!depth && (*p == '(' || (*p == '[' && !rust)) && to > text) {
-            if (!(next = goes_on(p))) break;
+            if (!(next = skip_continuation(p))) break;
             p = next;
         } else {
             bool generic = *p == '<';
@@ -222,7 +222,7 @@ static char *without_decltype(char *text)
     if (strncmp(text, word, sizeof word - 1) != 0) return text;
     p += strspn(p, " ");
     if (*p != '(') return text;
-    p += behind(p) - p;
+    p += text_behind_operator(p) - p;
     p += strspn(p, " &*");
     return *p ? p : text;
 }
@@ -249,7 +249,7 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     bool rust = clean[0] == '<' && strstr(clean, ">::");
     if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {
         name = without_decltype(clean);
-        strip(name);
+        strip_text(name);
         name = rust ? name : without_return_type(name);
     }
     return text_elide(out, size, name, columns, utf8);

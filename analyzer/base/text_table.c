@@ -6,7 +6,7 @@
 #define GAP 2
 #define LEAST 20 /* columns for the last cell; if there are fewer, it gets its own line */
 
-static int columns_of(const struct text_table *t)
+static int count_table_columns(const struct text_table *t)
 {
     int n = 0;
 
@@ -16,7 +16,7 @@ static int columns_of(const struct text_table *t)
 
 struct text_table_row *text_table_add(struct text_table *t, const char *const *cells, const void *item)
 {
-    int n = columns_of(t) - (item != NULL);
+    int n = count_table_columns(t) - (item != NULL);
 
     if (t->n == t->capacity) {
         size_t capacity = t->capacity ? 2 * t->capacity : 16;
@@ -31,24 +31,24 @@ struct text_table_row *text_table_add(struct text_table *t, const char *const *c
     return row;
 }
 
-static const char *cell_of(const struct text_table_row *row, int column)
+static const char *table_cell_of(const struct text_table_row *row, int column)
 {
     return row->cell[column] ? row->cell[column] : "";
 }
 
-static int width_of(const struct text_table *t, int column)
+static int table_column_width(const struct text_table *t, int column)
 {
     int width = terminal_columns(t->head[column]);
 
     for (size_t i = 0; i < t->n; i++) {
-        int w = terminal_columns(cell_of(&t->rows[i], column));
+        int w = terminal_columns(table_cell_of(&t->rows[i], column));
         if (w > width) width = w;
     }
     return width;
 }
 
 /* Columns left for the last cell. */
-static int room_of(const int *width, int n, const struct terminal *term, int indent)
+static int last_column_room(const int *width, int n, const struct terminal *term, int indent)
 {
     int room = term->width - indent;
 
@@ -57,7 +57,7 @@ static int room_of(const int *width, int n, const struct terminal *term, int ind
 }
 
 /* Bytes of `text` that make a line: up to a blank, or cut if a single word is too long. */
-static size_t line_of(const char *text, int room)
+static size_t wrapped_line_length(const char *text, int room)
 {
     size_t fits = terminal_fit(text, room), at = fits;
 
@@ -66,8 +66,8 @@ static size_t line_of(const char *text, int room)
     return at ? at : fits;
 }
 
-static void print_last(const struct text_table *t, const struct text_table_row *row, int n, int room, int start,
-                       FILE *out)
+static void print_last_column(const struct text_table *t, const struct text_table_row *row, int n, int room, int start,
+                              FILE *out)
 {
     char text[4096]; /* including escape sequences and links */
 
@@ -76,8 +76,8 @@ static void print_last(const struct text_table *t, const struct text_table_row *
         fputs(text, out);
         return;
     }
-    for (const char *p = cell_of(row, n - 1); *p;) {
-        size_t length = line_of(p, room);
+    for (const char *p = table_cell_of(row, n - 1); *p;) {
+        size_t length = wrapped_line_length(p, room);
         fprintf(out, "%.*s", (int)length, p);
         p += length;
         p += strspn(p, " ");
@@ -90,7 +90,7 @@ static void print_last(const struct text_table *t, const struct text_table_row *
 static void print_cells(const struct text_table *t, const char *const *cell, const char *colour, const int *width,
                         const struct terminal *term, int indent, bool ends, FILE *out)
 {
-    int n = columns_of(t), at = indent;
+    int n = count_table_columns(t), at = indent;
 
     fprintf(out, "%*s", indent, "");
     for (int c = 0; c < n - 1; c++) {
@@ -109,10 +109,10 @@ static void print_cells(const struct text_table *t, const char *const *cell, con
     }
 }
 
-static void print_head(const struct text_table *t, const struct terminal *term, int indent, const int *width,
-                       bool below, FILE *out)
+static void print_table_head(const struct text_table *t, const struct terminal *term, int indent, const int *width,
+                             bool below, FILE *out)
 {
-    int n = columns_of(t);
+    int n = count_table_columns(t);
     bool any = false;
 
     for (int c = 0; c < n; c++) any = any || *t->head[c];
@@ -122,7 +122,7 @@ static void print_head(const struct text_table *t, const struct terminal *term, 
     fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], terminal_style(term, TERMINAL_PLAIN));
 }
 
-static void free_row(struct text_table_row *row)
+static void free_text_row(struct text_table_row *row)
 {
     for (int c = 0; c < TEXT_TABLE_COLUMNS; c++) free(row->cell[c]);
     free(row->below);
@@ -130,27 +130,27 @@ static void free_row(struct text_table_row *row)
 
 void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out)
 {
-    int width[TEXT_TABLE_COLUMNS] = {0}, n = columns_of(t);
+    int width[TEXT_TABLE_COLUMNS] = {0}, n = count_table_columns(t);
 
-    for (int c = 0; c < n; c++) width[c] = width_of(t, c);
-    int room = room_of(width, n, term, indent), start = indent;
+    for (int c = 0; c < n; c++) width[c] = table_column_width(t, c);
+    int room = last_column_room(width, n, term, indent), start = indent;
     for (int c = 0; c < n - 1; c++) start += width[c] + GAP;
     bool below = room < LEAST && n > 1;
     if (below) {
         start = indent + GAP;
         room = term->width - start;
     }
-    if (t->n) print_head(t, term, indent, width, below, out);
+    if (t->n) print_table_head(t, term, indent, width, below, out);
     for (size_t i = 0; i < t->n; i++) {
         struct text_table_row *row = &t->rows[i];
         const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
-        bool empty = !row->item && !*cell_of(row, n - 1);
-        for (int c = 0; c < n; c++) cells[c] = cell_of(row, c);
+        bool empty = !row->item && !*table_cell_of(row, n - 1);
+        for (int c = 0; c < n; c++) cells[c] = table_cell_of(row, c);
         print_cells(t, cells, row->colour, width, term, indent, below || empty, out);
         if (below && !empty) fprintf(out, "\n%*s", start, "");
-        print_last(t, row, n, room, start, out);
+        print_last_column(t, row, n, room, start, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
-        free_row(row);
+        free_text_row(row);
     }
     free(t->rows);
     t->rows = NULL;

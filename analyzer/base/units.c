@@ -136,13 +136,13 @@ struct decimal {
     int exponent;
 };
 
-static bool fail(char why[UNITS_WHY], const char *reason)
+static bool reject_number(char why[UNITS_WHY], const char *reason)
 {
     snprintf(why, UNITS_WHY, "%s", reason);
     return false;
 }
 
-static bool is_digit(char c)
+static bool is_decimal_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -160,15 +160,15 @@ static bool read_digits(const char **text, struct decimal *d, char why[UNITS_WHY
             point = true;
             continue;
         }
-        if (*p == '_' && p > *text && is_digit(p[-1]) && is_digit(p[1])) continue;
-        if (!is_digit(*p)) break;
+        if (*p == '_' && p > *text && is_decimal_digit(p[-1]) && is_decimal_digit(p[1])) continue;
+        if (!is_decimal_digit(*p)) break;
         seen++;
         if (significant || *p != '0') significant++;
-        if (significant > 30) return fail(why, "has too many digits");
+        if (significant > 30) return reject_number(why, "has too many digits");
         d->digits = d->digits * 10 + (unsigned)(*p - '0');
         if (point) d->exponent--;
     }
-    if (!seen) return fail(why, "is not a number");
+    if (!seen) return reject_number(why, "is not a number");
     *text = p;
     return true;
 }
@@ -178,8 +178,8 @@ static bool read_decimal(const char **text, struct decimal *d, char why[UNITS_WH
     const char *p = *text;
 
     *d = (struct decimal){0};
-    if (!*p) return fail(why, "is empty");
-    if (*p == '-') return fail(why, "is negative");
+    if (!*p) return reject_number(why, "is empty");
+    if (*p == '-') return reject_number(why, "is negative");
     if (!read_digits(&p, d, why)) return false;
     /* "1e9", but not the E of a unit: an exponent has digits. */
     const char *e = p;
@@ -187,8 +187,8 @@ static bool read_decimal(const char **text, struct decimal *d, char why[UNITS_WH
         bool negative = e[1] == '-';
         int exponent = 0;
         e += 1 + (e[1] == '-' || e[1] == '+');
-        if (!is_digit(*e)) return fail(why, "is not a number");
-        for (; is_digit(*e); e++) exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
+        if (!is_decimal_digit(*e)) return reject_number(why, "is not a number");
+        for (; is_decimal_digit(*e); e++) exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
         d->exponent += negative ? -exponent : exponent;
         p = e;
     }
@@ -226,7 +226,7 @@ static const struct suffix time_suffixes[] = {
 };
 
 /* digits · 10^exponent · 2^two as a 64-bit number. */
-static bool scale(struct decimal d, int two, bool whole, uint64_t *out, char why[UNITS_WHY])
+static bool scale_decimal(struct decimal d, int two, bool whole, uint64_t *out, char why[UNITS_WHY])
 {
     const unsigned __int128 limit = UINT64_MAX;
 
@@ -239,23 +239,24 @@ static bool scale(struct decimal d, int two, bool whole, uint64_t *out, char why
         d.exponent++;
     }
     for (; d.exponent > 0; d.exponent--) {
-        if (d.digits > limit) return fail(why, "is too large");
+        if (d.digits > limit) return reject_number(why, "is too large");
         d.digits *= 10;
     }
     for (; two > 0; two--) {
-        if (d.digits >> 126) return fail(why, "is too large");
+        if (d.digits >> 126) return reject_number(why, "is too large");
         d.digits *= 2;
     }
     for (; d.exponent < 0 && d.digits; d.exponent++) {
-        if (whole && d.digits % 10) return fail(why, "is not a whole number");
+        if (whole && d.digits % 10) return reject_number(why, "is not a whole number");
         d.digits /= 10;
     }
-    if (d.digits > limit) return fail(why, "is too large");
+    if (d.digits > limit) return reject_number(why, "is too large");
     *out = (uint64_t)d.digits;
     return true;
 }
 
-static bool parse(const char *text, const struct suffix *suffixes, bool whole, uint64_t *out, char why[UNITS_WHY])
+static bool parse_with_suffix(const char *text, const struct suffix *suffixes, bool whole, uint64_t *out,
+                              char why[UNITS_WHY])
 {
     struct decimal d;
     const char *rest = text;
@@ -264,7 +265,7 @@ static bool parse(const char *text, const struct suffix *suffixes, bool whole, u
     for (const struct suffix *s = suffixes; s->text; s++) {
         if (strcasecmp(rest, s->text) == 0) {
             d.exponent += s->ten;
-            return scale(d, s->two, whole, out, why);
+            return scale_decimal(d, s->two, whole, out, why);
         }
     }
     snprintf(why, UNITS_WHY, "ends in '%.20s', which is not a unit", rest);
@@ -273,7 +274,7 @@ static bool parse(const char *text, const struct suffix *suffixes, bool whole, u
 
 bool units_parse_count(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
-    return parse(text, count_suffixes, true, out, why);
+    return parse_with_suffix(text, count_suffixes, true, out, why);
 }
 
 bool units_parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
@@ -282,11 +283,11 @@ bool units_parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
     const char *rest = text;
 
     if (read_decimal(&rest, &d, why) && !*rest) {
-        if (d.digits) return fail(why, "has no unit");
+        if (d.digits) return reject_number(why, "has no unit");
         *out = 0;
         return true;
     }
-    return parse(text, byte_suffixes, false, out, why);
+    return parse_with_suffix(text, byte_suffixes, false, out, why);
 }
 
 bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
@@ -294,8 +295,8 @@ bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
     struct decimal d;
     const char *rest = text;
 
-    if (read_decimal(&rest, &d, why) && !*rest) return fail(why, "has no unit");
-    return parse(text, time_suffixes, false, out, why);
+    if (read_decimal(&rest, &d, why) && !*rest) return reject_number(why, "has no unit");
+    return parse_with_suffix(text, time_suffixes, false, out, why);
 }
 
 bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
@@ -312,14 +313,14 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
         for (const struct suffix *s = rate_suffixes; s->text; s++) {
             if (strcmp(unit, s->text) == 0) {
                 d.exponent += s->ten;
-                return scale(d, s->two, false, out, why);
+                return scale_decimal(d, s->two, false, out, why);
             }
         }
         for (const struct suffix *s = bit_suffixes; s->text; s++) {
             if (strcmp(unit, s->text) == 0) {
                 d.digits *= 125;
                 d.exponent += s->ten;
-                return scale(d, 0, false, out, why);
+                return scale_decimal(d, 0, false, out, why);
             }
         }
     }

@@ -11,8 +11,8 @@ static inline bool is_below(const struct caching_set *set, const struct caching_
 }
 
 /* What is below the new block becomes its left subtree, and the rest its right one. */
-static void split(struct caching_block *blocks, const struct caching_set *set, uint32_t tree, struct caching_key key,
-                  uint32_t block)
+static void split_tree(struct caching_block *blocks, const struct caching_set *set, uint32_t tree,
+                       struct caching_key key, uint32_t block)
 {
     uint32_t *low = &blocks[block].left, *high = &blocks[block].right, below = block, above = block;
     while (tree != CACHING_NONE) {
@@ -43,7 +43,7 @@ void caching_set_insert(struct caching_block *blocks, struct caching_set *set, u
         up = *at;
         at = is_below(set, &blocks[up], key, false) ? &blocks[up].right : &blocks[up].left;
     }
-    split(blocks, set, *at, key, block);
+    split_tree(blocks, set, *at, key, block);
     b->up = up;
     *at = block;
 }

@@ -158,7 +158,7 @@ static void drop_block(struct caching_allocator *a, uint32_t at)
     *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
 }
 
-static struct pool *pool_of(struct caching_allocator *a, uint32_t pool)
+static struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
 {
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
@@ -188,7 +188,7 @@ static uint64_t next_rank(struct caching_allocator *a)
 }
 
 /* `at` is what PyTorch makes a new block of in a split; the other part stays the block it was. */
-static void renumber(struct caching_allocator *a, uint32_t at)
+static void renumber_block(struct caching_allocator *a, uint32_t at)
 {
     if (a->order == BY_BLOCK) a->blocks[at].rank = ++a->ranks;
 }
@@ -209,7 +209,7 @@ static uint32_t split_block(struct caching_allocator *a, uint32_t at, int64_t by
 }
 
 /* `other`, a neighbour of `at` that is in a set, becomes part of `at`, which is in none. [try_merge_blocks] */
-static void merge(struct caching_allocator *a, uint32_t at, uint32_t other)
+static void merge_blocks(struct caching_allocator *a, uint32_t at, uint32_t other)
 {
     if (other == CACHING_NONE) return;
     struct caching_block *b = &a->blocks[at], *o = &a->blocks[other];
@@ -231,8 +231,8 @@ static void merge(struct caching_allocator *a, uint32_t at, uint32_t other)
 static void free_block(struct caching_allocator *a, uint32_t at)
 {
     a->blocks[at].allocated = a->blocks[at].pending = false;
-    merge(a, at, a->blocks[at].prev);
-    merge(a, at, a->blocks[at].next);
+    merge_blocks(a, at, a->blocks[at].prev);
+    merge_blocks(a, at, a->blocks[at].next);
     set_insert(a, at);
 }
 
@@ -274,20 +274,20 @@ static void unmap_block(struct caching_allocator *a, uint32_t at)
     set_erase(a, at);
     if (from > offset) { /* the pages' beginning becomes a block of its own; the rest is what goes */
         uint32_t rest = split_block(a, at, (int64_t)(from - offset));
-        renumber(a, at);
+        renumber_block(a, at);
         set_insert(a, at);
         at = rest;
     }
     if (a->blocks[at].bytes > (int64_t)(to - from)) {
         const uint32_t rest = split_block(a, at, (int64_t)(to - from));
-        renumber(a, rest);
+        renumber_block(a, rest);
         set_insert(a, rest);
     }
     a->driver.give_back(a->driver.self, area.address + from, (int64_t)(to - from), area.page);
     count_reserved(a, -(int64_t)(to - from), -1);
     a->blocks[at].mapped = false;
-    merge(a, at, a->blocks[at].prev);
-    merge(a, at, a->blocks[at].next);
+    merge_blocks(a, at, a->blocks[at].prev);
+    merge_blocks(a, at, a->blocks[at].next);
     set_insert(a, at);
 }
 
@@ -316,7 +316,7 @@ void caching_empty_cache(struct caching_allocator *a)
         if (a->blocks[a->pending[i]].pending) free_block(a, a->pending[i]);
     }
     a->pending_n = 0;
-    (void)pool_of(a, 1);
+    (void)caching_pool_of(a, 1);
     release_pool(a, &a->pools[1]); /* large ones first */
     release_pool(a, &a->pools[0]);
     for (size_t i = 2; i < a->pools_n; i++) {
@@ -326,7 +326,7 @@ void caching_empty_cache(struct caching_allocator *a)
 
 void caching_pool_unused(struct caching_allocator *a, uint32_t pool)
 {
-    (void)pool_of(a, 2 * pool + 1);
+    (void)caching_pool_of(a, 2 * pool + 1);
     a->pools[2 * pool].releases = a->pools[2 * pool + 1].releases = true;
 }
 
@@ -346,7 +346,7 @@ static bool release_available(struct caching_allocator *a, const struct request 
 {
     const int64_t most = a->rules.max_split_bytes;
     if (most == INT64_MAX) return false;
-    const struct caching_set *free = &pool_of(a, r->pool)->free;
+    const struct caching_set *free = &caching_pool_of(a, r->pool)->free;
     struct caching_key key = {.stream = r->stream, .bytes = r->bytes < most ? most : r->bytes};
     uint32_t at = caching_set_find(a->blocks, free, key, false);
     int64_t released = 0;
@@ -371,7 +371,7 @@ static bool release_available(struct caching_allocator *a, const struct request 
 static void collect_garbage(struct caching_allocator *a)
 {
     const int64_t threshold = (int64_t)(a->rules.gc_threshold * (double)a->rules.gc_memory);
-    struct pool *pool = pool_of(a, 1);
+    struct pool *pool = caching_pool_of(a, 1);
     const int64_t target = a->totals.reserved - threshold;
     double age = 0;
     int64_t reclaimed = 0, n = 0;
@@ -412,13 +412,13 @@ static bool map_block(struct caching_allocator *a, uint32_t at, int64_t bytes)
     set_erase(a, at);
     if (size < a->blocks[at].bytes) {
         const uint32_t rest = split_block(a, at, size);
-        renumber(a, rest);
+        renumber_block(a, rest);
         set_insert(a, rest);
     }
     a->blocks[at].mapped = true;
     count_reserved(a, size, 1);
-    merge(a, at, a->blocks[at].prev);
-    merge(a, at, a->blocks[at].next);
+    merge_blocks(a, at, a->blocks[at].prev);
+    merge_blocks(a, at, a->blocks[at].next);
     set_insert(a, at);
     return true;
 }
@@ -428,15 +428,16 @@ static bool is_available(const struct caching_allocator *a, uint32_t at)
     return at != CACHING_NONE && !a->blocks[at].allocated && !a->blocks[at].pending;
 }
 
-static bool has_room(const struct caching_allocator *a, uint32_t at, int64_t bytes)
+static bool has_expandable_room(const struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     for (; bytes > 0 && is_available(a, at); at = a->blocks[at].next) bytes -= a->blocks[at].bytes;
     return bytes <= 0;
 }
 
-static uint32_t add_area(struct caching_allocator *a, const struct request *r, uint64_t address, int64_t bytes)
+static uint32_t add_expandable_area(struct caching_allocator *a, const struct request *r, uint64_t address,
+                                    int64_t bytes)
 {
-    const bool small = pool_of(a, r->pool)->small;
+    const bool small = caching_pool_of(a, r->pool)->small;
     *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) =
         (struct area){address, small ? small_segment : a->rules.large_bytes};
     uint32_t at = add_block(a, (struct caching_block){.address = address,
@@ -461,23 +462,23 @@ static int64_t reserve_of(const struct caching_rules *rules, int64_t device)
 /* [find_expandable_block] */
 static uint32_t find_area(struct caching_allocator *a, const struct request *r)
 {
-    struct pool *pool = pool_of(a, r->pool);
+    struct pool *pool = caching_pool_of(a, r->pool);
     struct caching_key key = {.stream = r->stream};
     uint32_t at = caching_set_find(a->blocks, &pool->unmapped, key, false);
     for (; at != CACHING_NONE && a->blocks[at].stream == r->stream;
          at = caching_set_find(a->blocks, &pool->unmapped, caching_key_of(&a->blocks[at]), true)) {
         uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
-        if (has_room(a, from, r->bytes)) return from;
+        if (has_expandable_room(a, from, r->bytes)) return from;
     }
     const int64_t page = pool->small ? small_segment : a->rules.large_bytes;
     const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
     int64_t bytes = (reserve_of(&a->rules, device) + page - 1) / page * page;
     if (bytes < r->bytes) return CACHING_NONE;
-    return add_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
+    return add_expandable_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
 }
 
 /* [try_allocate_expandable_block] */
-static uint32_t expand(struct caching_allocator *a, const struct request *r)
+static uint32_t expand_segment(struct caching_allocator *a, const struct request *r)
 {
     uint32_t at = find_area(a, r);
     if (at == CACHING_NONE) return at;
@@ -510,7 +511,7 @@ static uint32_t next_free(const struct caching_allocator *a, const struct pool *
 /* [get_free_block] */
 static uint32_t find_free(struct caching_allocator *a, const struct request *r)
 {
-    struct pool *pool = pool_of(a, r->pool);
+    struct pool *pool = caching_pool_of(a, r->pool);
     if (a->rules.gc_memory && a->rules.gc_threshold > 0) pool->searches++;
     uint32_t next, at = caching_set_find(a->blocks, &pool->free,
                                          (struct caching_key){.stream = r->stream, .bytes = r->bytes}, false);
@@ -539,7 +540,7 @@ static uint32_t take_segment(struct caching_allocator *a, const struct request *
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved) {
         return CACHING_NONE;
     }
-    if (a->rules.expandable) return expand(a, r);
+    if (a->rules.expandable) return expand_segment(a, r);
     if (!a->driver.take(a->driver.self, bytes, 0, &address)) return CACHING_NONE;
     count_reserved(a, bytes, 1);
     return add_block(a, (struct caching_block){.address = address,
@@ -554,7 +555,7 @@ static uint32_t take_segment(struct caching_allocator *a, const struct request *
 }
 
 /* [should_split] */
-static bool splits(const struct caching_allocator *a, uint32_t at, int64_t bytes)
+static bool is_to_split(const struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     const int64_t rest = a->blocks[at].bytes - bytes;
     if (a->pools[a->blocks[at].pool].small || a->rules.expandable) return rest >= least_block;
@@ -583,9 +584,9 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
         }
     }
     if (at == CACHING_NONE) return CACHING_NO_BLOCK;
-    if (splits(a, at, bytes)) {
+    if (is_to_split(a, at, bytes)) {
         set_insert(a, split_block(a, at, bytes));
-        renumber(a, at);
+        renumber_block(a, at);
     } else if (!a->pools[r.pool].small && !a->rules.expandable) {
         a->totals.unsplit++;
     }
@@ -626,7 +627,7 @@ void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_
     const uint16_t pool = (uint16_t)(2 * in + !small);
     a->placed = CACHING_NONE;
     if (bytes > most_reserved - a->totals.reserved) return;
-    (void)pool_of(a, pool);
+    (void)caching_pool_of(a, pool);
     a->placed = add_block(a, (struct caching_block){.address = address,
                                                     .rank = next_rank(a),
                                                     .stream = stream,

@@ -87,7 +87,7 @@ static void find_end(struct work *w, uint32_t process)
     }
 }
 
-static void start_process(struct work *w, uint32_t process)
+static void start_category_process(struct work *w, uint32_t process)
 {
     const struct run *run = w->b->run;
     w->steps = step_list_of(w->b, process);
@@ -162,7 +162,7 @@ static void list_ends(struct work *w, uint32_t process)
     }
 }
 
-static void list_moments(struct work *w, uint32_t process)
+static void list_category_moments(struct work *w, uint32_t process)
 {
     size_t n;
     const int64_t *moments = allocator_moments(w->b, process, &n);
@@ -171,7 +171,7 @@ static void list_moments(struct work *w, uint32_t process)
     }
 }
 
-static int earlier(const void *a, const void *b)
+static int order_category_moments(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
     return x->time_ns < y->time_ns ? -1 : x->time_ns > y->time_ns;
@@ -202,7 +202,7 @@ static void count_size(struct place *p, uint32_t stack, enum result_category cat
     *of_size(p, category, bytes) = n;
 }
 
-static void count(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
+static void count_category(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
 {
     p->by_rule[rule] = arena_add_capped(p->by_rule[rule], bytes);
     p->count_by_rule[rule]++;
@@ -255,7 +255,7 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
                                                                      .block = block};
     } else {
         unsigned rule = category_rule(w->categorizer, &block);
-        count(p, life->stack, rule, life->bytes);
+        count_category(p, life->stack, rule, life->bytes);
         count_size(p, life->stack, category_of_rule(rule), life->bytes);
     }
 }
@@ -267,7 +267,7 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
  * last, for what no rule covers. */
 enum round { KNOWN, FAILED, KEPT, ROUNDS };
 
-static enum round categorize(struct work *w, struct late *l, const struct category_alike *alike)
+static enum round categorize_round(struct work *w, struct late *l, const struct category_alike *alike)
 {
     bool failed = w->died && w->failed_doing;
     if (w->died) {
@@ -323,14 +323,14 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
     for (enum round round = KNOWN; round < ROUNDS; round++) {
         for (size_t i = 0; i < w->late_n; i++) {
             struct late *l = &w->late[i];
-            l->round = round == KNOWN ? categorize(w, l, alike) : l->round;
+            l->round = round == KNOWN ? categorize_round(w, l, alike) : l->round;
             if (l->round != round) {
                 continue;
             }
             if (round != KNOWN) {
                 categorize_again(w, l);
             }
-            count(&w->places[l->place], l->stack, l->rule, l->bytes);
+            count_category(&w->places[l->place], l->stack, l->rule, l->bytes);
             count_size(&w->places[l->place], l->stack, category_of_rule(l->rule), l->like);
         }
     }
@@ -338,7 +338,7 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
     return ok;
 }
 
-static int compare_shares(const void *a, const void *b)
+static int order_category_shares(const void *a, const void *b)
 {
     const struct result_category_share *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->category - (int)y->category;
@@ -379,7 +379,7 @@ static void close_place(struct work *w, struct place *p)
         }
     }
     if (p->to->shares_n > 1) {
-        qsort(p->to->shares, p->to->shares_n, sizeof *p->to->shares, compare_shares);
+        qsort(p->to->shares, p->to->shares_n, sizeof *p->to->shares, order_category_shares);
     }
     for (size_t i = 0; p->peak && i < p->peak->by_stack_n; i++) {
         struct result_by_stack *s = &p->peak->by_stack[i];
@@ -400,7 +400,7 @@ static bool replay_places(struct work *w, uint32_t process, char *error, size_t 
 {
     place_add(w, w->end_ns, NULL); /* to see what is freed after it */
     if (w->n > 1) {
-        qsort(w->places, w->n, sizeof *w->places, earlier);
+        qsort(w->places, w->n, sizeof *w->places, order_category_moments);
     }
     int64_t *moments = arena_realloc(NULL, w->n, sizeof *moments);
     for (size_t i = 0; i < w->n; i++) {
@@ -424,12 +424,12 @@ static bool replay_places(struct work *w, uint32_t process, char *error, size_t 
     return ok;
 }
 
-static struct work start(struct site_builder *b)
+static struct work start_categories(struct site_builder *b)
 {
     return (struct work){.b = b, .categorizer = category_finder_new(b->run), .python = category_has_python(b->run)};
 }
 
-static void finish(struct work *w)
+static void finish_categories(struct work *w)
 {
     category_finder_free(w->categorizer);
     free(w->places);
@@ -440,27 +440,27 @@ bool category_build(struct site_builder *b, char *error, size_t error_size)
 {
     size_t n;
     bool ok = true;
-    struct work w = start(b);
+    struct work w = start_categories(b);
     run_processes(b->run, &n);
     for (uint32_t i = 0; ok && i < n; i++) {
-        start_process(&w, i);
+        start_category_process(&w, i);
         list_places(&w, i);
         list_ends(&w, i);
-        list_moments(&w, i);
+        list_category_moments(&w, i);
         if (w.n) {
             ok = replay_places(&w, i, error, error_size);
             allocator_close_process(b, i);
         }
     }
-    finish(&w);
+    finish_categories(&w);
     return ok;
 }
 
 bool category_at(struct site_builder *b, uint32_t process, struct category_moment *moments, size_t n, char *error,
                  size_t error_size)
 {
-    struct work w = start(b);
-    start_process(&w, process);
+    struct work w = start_categories(b);
+    start_category_process(&w, process);
     for (size_t i = 0; i < n; i++) {
         struct place *p = place_add(&w, moments[i].time_ns, &moments[i].by);
         p->bytes = moments[i].bytes;
@@ -468,6 +468,6 @@ bool category_at(struct site_builder *b, uint32_t process, struct category_momen
         p->layer = moments[i].layer;
     }
     bool ok = n == 0 || replay_places(&w, process, error, error_size);
-    finish(&w);
+    finish_categories(&w);
     return ok;
 }

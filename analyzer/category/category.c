@@ -98,7 +98,7 @@ struct category_finder {
 
 static const char module_file[] = "/torch/nn/modules/module.py";
 
-static const char *last_name(const struct run_frame *f)
+static const char *last_frame_name(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     return dot ? dot + 1 : f->function;
@@ -120,7 +120,7 @@ static void find_modules(struct category_finder *c)
     for (uint32_t s = 0; s < run_stack_count(c->run); s++) {
         const struct run_frame *f = run_stack_frame(c->run, s);
         const struct run_frame *by = run_stack_frame(c->run, run_stack_parent(c->run, s));
-        const char *name = f->kind == GS_FRAME_PYTHON ? last_name(f) : NULL;
+        const char *name = f->kind == GS_FRAME_PYTHON ? last_frame_name(f) : NULL;
         if (name && by && by->kind == GS_FRAME_PYTHON && by->file && strcmp(name, "forward") == 0 &&
             strstr(by->file, module_file)) {
             *map_at(&c->modules, class_key(f)) = 1;
@@ -145,7 +145,7 @@ void category_finder_free(struct category_finder *c)
     free(c);
 }
 
-static bool fits(const struct frame_row *row, const struct run_frame *f)
+static bool frame_row_fits(const struct frame_row *row, const struct run_frame *f)
 {
     if (row->symbol) {
         return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
@@ -153,17 +153,17 @@ static bool fits(const struct frame_row *row, const struct run_frame *f)
     if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) {
         return false;
     }
-    const char *name = last_name(f);
+    const char *name = last_frame_name(f);
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 
 /* The facts that one frame shows. */
-static struct facts collect_facts(const struct run_frame *f)
+static struct facts collect_category_facts(const struct run_frame *f)
 {
     struct facts facts = {NOTHING, NONE};
     for (size_t i = 0; i < FRAME_ROWS; i++) {
         const struct frame_row *row = &frame_rows[i];
-        if ((row->hint || facts.doing == NOTHING) && fits(row, f)) {
+        if ((row->hint || facts.doing == NOTHING) && frame_row_fits(row, f)) {
             facts.hints |= row->hint;
             facts.doing = row->hint ? facts.doing : row->doing;
         }
@@ -171,12 +171,12 @@ static struct facts collect_facts(const struct run_frame *f)
     return facts;
 }
 
-static uint32_t pack(struct facts facts)
+static uint32_t pack_facts(struct facts facts)
 {
     return (uint32_t)facts.hints << 8 | facts.doing;
 }
 
-static struct facts unpack(uint32_t packed)
+static struct facts unpack_facts(uint32_t packed)
 {
     return (struct facts){(uint8_t)packed, (uint8_t)(packed >> 8)};
 }
@@ -187,13 +187,13 @@ static struct facts frame_facts(struct category_finder *c, uint32_t stack)
     uint32_t *at = map_at(&c->frames, (uintptr_t)f);
     if (*at == MAP_NEW) {
         f = site_frame_named(c->run, stack);
-        struct facts facts = collect_facts(f);
+        struct facts facts = collect_category_facts(f);
         if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) {
             facts.hints |= MODULE;
         }
-        *at = pack(facts);
+        *at = pack_facts(facts);
     }
-    return unpack(*at);
+    return unpack_facts(*at);
 }
 
 static void reach_all_stacks(struct category_finder *c)
@@ -235,9 +235,9 @@ static struct facts stack_facts(struct category_finder *c, uint32_t stack)
         return collect_stack_facts(c, stack);
     }
     if (c->stacks[stack] == MAP_NEW) {
-        c->stacks[stack] = pack(collect_stack_facts(c, stack));
+        c->stacks[stack] = pack_facts(collect_stack_facts(c, stack));
     }
-    return unpack(c->stacks[stack]);
+    return unpack_facts(c->stacks[stack]);
 }
 
 unsigned category_rule(struct category_finder *c, const struct category_block *b)
@@ -338,7 +338,7 @@ unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack
                           unsigned use)
 {
     /* The facts of the stacks decide: there are a million pairs of stacks, and a dozen results. */
-    const uint64_t made = pack(stack_facts(c, stack)), freed_by = pack(stack_facts(c, free_stack));
+    const uint64_t made = pack_facts(stack_facts(c, stack)), freed_by = pack_facts(stack_facts(c, free_stack));
     const uint64_t pair = made << 48 | freed_by << 32 | (uint64_t)use << 2 | (uint64_t)tensor << 1 | 1;
     if (pair != c->last_pair) {
         uint32_t *both = map_at(&c->pairs, pair);

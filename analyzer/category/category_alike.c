@@ -55,14 +55,14 @@ void category_alike_free(struct category_alike *a)
     free(a);
 }
 
-static uint64_t key_of(uint32_t stack, int64_t bytes)
+static uint64_t alike_key(uint32_t stack, int64_t bytes)
 {
     return map_hash((uint64_t)bytes) ^ stack;
 }
 
 void category_alike_request(struct category_alike *a, uint32_t stack, int64_t bytes)
 {
-    const uint64_t keys[] = {key_of(stack, bytes), key_of(stack, 0)};
+    const uint64_t keys[] = {alike_key(stack, bytes), alike_key(stack, 0)};
     *map_at(&a->stacks, stack) = 1;
     for (size_t i = 0; i < 2; i++) {
         uint32_t *at = map_at(&a->index, keys[i]);
@@ -73,7 +73,7 @@ void category_alike_request(struct category_alike *a, uint32_t stack, int64_t by
     }
 }
 
-static void add(struct category_alike *a, uint64_t key, unsigned rule, size_t life)
+static void add_alike(struct category_alike *a, uint64_t key, unsigned rule, size_t life)
 {
     uint32_t at = map_get(&a->index, key);
     if (at == MAP_NEW) {
@@ -135,7 +135,7 @@ static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t 
                                                                 .free_ns = life->free_ns};
 }
 
-static int by_time(const void *a, const void *b)
+static int order_alike_by_time(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -151,20 +151,20 @@ bool category_alike_read(struct category_alike *a, struct run *run, uint32_t pro
     }
     bool ok = run_each_last(run, process, ROWS, alike_on_last, a, error, error_size);
     if (a->clock_n) {
-        qsort(a->clock, a->clock_n, sizeof *a->clock, by_time);
+        qsort(a->clock, a->clock_n, sizeof *a->clock, order_alike_by_time);
     }
     for (size_t i = 0; i < a->ends_n; i++) {
         const struct end *e = &a->ends[i];
         size_t life = calls_until(a, e->free_ns) - calls_until(a, e->alloc_ns);
-        add(a, key_of(e->stack, e->bytes), e->rule, life);
-        add(a, key_of(e->stack, 0), e->rule, life);
+        add_alike(a, alike_key(e->stack, e->bytes), e->rule, life);
+        add_alike(a, alike_key(e->stack, 0), e->rule, life);
     }
     return ok;
 }
 
 unsigned category_alike_rule(const struct category_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns)
 {
-    const uint64_t keys[] = {key_of(stack, bytes), key_of(stack, 0)};
+    const uint64_t keys[] = {alike_key(stack, bytes), alike_key(stack, 0)};
     size_t age = calls_until(a, a->until_ns) - calls_until(a, alloc_ns);
     for (size_t k = 0; k < 2; k++) {
         uint32_t at = map_get(&a->index, keys[k]);

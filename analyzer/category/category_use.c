@@ -67,7 +67,7 @@ static enum category_role role_of(struct category_uses *u, uint32_t stack)
 }
 
 /* Passes that began by then. */
-static size_t begun(const struct course *c, int64_t ns)
+static size_t steps_begun(const struct course *c, int64_t ns)
 {
     size_t low = 0, high = c->begins_n;
     while (low < high) {
@@ -83,7 +83,7 @@ static size_t begun(const struct course *c, int64_t ns)
 
 static size_t passes_between(const struct course *c, int64_t from, int64_t to)
 {
-    return to > from ? begun(c, to) - begun(c, from) : 0;
+    return to > from ? steps_begun(c, to) - steps_begun(c, from) : 0;
 }
 
 static const struct copies *copies_of(const struct course *c, uint32_t stack)
@@ -148,7 +148,7 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
 }
 
 /* PyTorch's allocator allocates segments on the call paths of tensors. */
-static bool is_segment(struct category_uses *u, const struct run_lifetime *life)
+static bool is_segment_lifetime(struct category_uses *u, const struct run_lifetime *life)
 {
     u->tensors = u->tensors || life->layer == GS_LAYER_TENSOR;
     return u->tensors && life->layer == GS_LAYER_DEVICE;
@@ -158,7 +158,7 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
 {
     struct category_uses *u = self;
     (void)series;
-    if (is_segment(u, life)) {
+    if (is_segment_lifetime(u, life)) {
         return;
     }
     enum category_role role = role_of(u, life->stack);
@@ -244,7 +244,7 @@ static bool same_caller(const struct run *run, uint32_t a, uint32_t b)
            strcmp(x->function, y->function) == 0;
 }
 
-static void judge(struct category_uses *u, struct course *c, struct copies *p, uint32_t stack)
+static void judge_use(struct category_uses *u, struct course *c, struct copies *p, uint32_t stack)
 {
     uint64_t soon = 0, late = 0;
     for (size_t i = 0; i < LIVES; i++) {
@@ -289,7 +289,7 @@ static void uses_on_process_end(void *self, uint32_t process, int64_t end_ns)
     for (uint32_t s = 0; s < u->roles_n; s++) {
         uint32_t at = map_get(&c->paths, s);
         if (at != MAP_NEW) {
-            judge(u, c, &c->copies[at], s);
+            judge_use(u, c, &c->copies[at], s);
         }
     }
 }
@@ -362,7 +362,7 @@ struct category_uses *category_uses_read(struct run *run, char *error, size_t er
 
 /* --- answers ------------------------------------------------------------------------------------- */
 
-static unsigned copied(const struct course *c, const struct copies *p, int64_t alloc_ns, int64_t free_ns)
+static unsigned was_copied(const struct course *c, const struct copies *p, int64_t alloc_ns, int64_t free_ns)
 {
     size_t passes = passes_between(c, alloc_ns, free_ns), steps = 0;
     if (c->steps) {
@@ -390,14 +390,14 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
     }
     const struct copies *p = copies_of(c, stack);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
-    unsigned use = p ? copied(c, p, alloc_ns, end) : 0;
+    unsigned use = p ? was_copied(c, p, alloc_ns, end) : 0;
     return use | (free_ns != RUN_NEVER && !passes_between(c, alloc_ns, end) ? CATEGORY_USE_UNUSED : 0);
 }
 
 bool category_uses_is_first_step(const struct category_uses *u, uint32_t process, int64_t time_ns)
 {
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
-    size_t passes = c ? begun(c, time_ns) : 0;
+    size_t passes = c ? steps_begun(c, time_ns) : 0;
     bool backward = passes && c->backward_ns <= time_ns;
-    return (passes == 1 || (backward && passes == begun(c, c->backward_ns))) && c->next_ns != time_ns;
+    return (passes == 1 || (backward && passes == steps_begun(c, c->backward_ns))) && c->next_ns != time_ns;
 }

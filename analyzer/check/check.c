@@ -32,7 +32,7 @@ struct runner {
     struct checking c;
 };
 
-static char *text_of(struct arena *arena, const char *text)
+static char *checked_text_of(struct arena *arena, const char *text)
 {
     return text ? arena_printf(arena, "%s", text) : NULL;
 }
@@ -88,7 +88,7 @@ static void settle_lines(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-static double base_of(const struct bases *b, enum check_gate_id gate, const char *scope, int device)
+static double base_value_of(const struct bases *b, enum check_gate_id gate, const char *scope, int device)
 {
     double most = NAN;
     bool same = false;
@@ -107,8 +107,7 @@ static double base_of(const struct bases *b, enum check_gate_id gate, const char
     return most;
 }
 
-static double launch_limit_value(const struct runner *r, const struct check_result *reading,
-                                 const struct check_limit *l)
+static double limit_value_of(const struct runner *r, const struct check_result *reading, const struct check_limit *l)
 {
     const struct check_gate *g = &check_gates[r->c.gate];
     if (!isnan(reading->limit)) {
@@ -120,7 +119,7 @@ static double launch_limit_value(const struct runner *r, const struct check_resu
     if (!l->relative) {
         return l->value;
     }
-    double base = base_of(r->bases, r->c.gate, reading->scope, reading->device);
+    double base = base_value_of(r->bases, r->c.gate, reading->scope, reading->device);
     return l->of_share ? base * (1 + l->value) : base + l->value;
 }
 
@@ -133,7 +132,7 @@ static const char *why_at_least(struct runner *r, enum check_gate_id gate)
     return why ? arena_printf(r->c.arena, "what was live is within the limit, but the peak is unknown: %s", why) : NULL;
 }
 
-static void judge(struct runner *r, struct check_result *result)
+static void judge_results(struct runner *r, struct check_result *result)
 {
     enum { SLACK = 1000000000 }; /* of figures that were divided */
     if (isnan(result->value) || isnan(result->limit)) {
@@ -153,7 +152,7 @@ static void judge(struct runner *r, struct check_result *result)
     }
 }
 
-static const char *gpu_of(struct checking *c, int device)
+static const char *checked_gpu_name(struct checking *c, int device)
 {
     struct arena words = {0};
     struct site_builder b = {.run = c->run, .arena = &words};
@@ -183,14 +182,14 @@ static void judge_reading(struct checking *c, const struct check_result *reading
     struct check_result *result = ARENA_PUSH(r->out->results, r->out->n, r->out->cap);
     *result = *reading;
     result->gate = c->gate;
-    result->path = text_of(c->arena, c->process->path);
-    result->cwd = text_of(c->arena, c->process->cwd);
-    result->why = text_of(c->arena, reading->why);
-    result->gpu = gpu_of(c, reading->device);
+    result->path = checked_text_of(c->arena, c->process->path);
+    result->cwd = checked_text_of(c->arena, c->process->cwd);
+    result->why = checked_text_of(c->arena, reading->why);
+    result->gpu = checked_gpu_name(c, reading->device);
     result->pid = c->process->pid;
     result->rank = c->process->rank;
-    result->limit = launch_limit_value(r, reading, l);
-    judge(r, result);
+    result->limit = limit_value_of(r, reading, l);
+    judge_results(r, result);
 }
 
 /* ---------------------------------------------------------------- processes */
@@ -303,7 +302,7 @@ static bool all_processes(struct runner *r, const char *const *paths, size_t n, 
 }
 
 /* By gate and scope; then what is not ok first, then the largest. */
-static int in_order(const void *a, const void *b)
+static int order_results(const void *a, const void *b)
 {
     const struct check_result *x = a, *y = b;
     if (x->gate != y->gate) {
@@ -327,7 +326,7 @@ static int in_order(const void *a, const void *b)
 }
 
 /* An incomplete recording can prove a failure, but not a success. */
-static void doubt(struct check *c)
+static void doubt_incomplete_run(struct check *c)
 {
     bool whole = true;
     for (size_t i = 0; i < c->n; i++) {
@@ -376,9 +375,9 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
             check_share(out);
         }
         if (out->n) {
-            qsort(out->results, out->n, sizeof *out->results, in_order);
+            qsort(out->results, out->n, sizeof *out->results, order_results);
         }
-        doubt(out);
+        doubt_incomplete_run(out);
     }
     return ok;
 }

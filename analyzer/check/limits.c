@@ -40,7 +40,7 @@ static bool plain_number(const char *text, double *out)
     return true;
 }
 
-static bool share_of(const char *text, double *out)
+static bool parse_share(const char *text, double *out)
 {
     char number[32];
     size_t n = strlen(text);
@@ -56,8 +56,8 @@ static bool share_of(const char *text, double *out)
     return ok;
 }
 
-static void refuse(char why[LIMIT_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void refuse(char why[LIMIT_WHY], const char *format, ...)
+static void refuse_limit(char why[LIMIT_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void refuse_limit(char why[LIMIT_WHY], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -80,47 +80,48 @@ static bool without_step(const char *text, char *out, size_t size)
     return true;
 }
 
-static bool bytes_of(const char *text, double *out, char why[LIMIT_WHY])
+static bool parse_limit_bytes(const char *text, double *out, char why[LIMIT_WHY])
 {
     char reason[UNITS_WHY];
     uint64_t bytes;
     if (!units_parse_bytes(text, &bytes, reason)) {
-        refuse(why, "%s; give a size such as 10GiB", reason);
+        refuse_limit(why, "%s; give a size such as 10GiB", reason);
         return false;
     }
     *out = (double)bytes;
     return true;
 }
 
-static bool value_of(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY])
+static bool parse_limit_value(const struct check_gate *g, const char *text, struct check_limit *out,
+                              char why[LIMIT_WHY])
 {
     char figure[64];
     bool per_step = g->unit == UNIT_BYTES_STEP || g->unit == UNIT_NUMBER_STEP;
-    if (out->relative && g->unit != UNIT_SHARE && share_of(text, &out->value)) {
+    if (out->relative && g->unit != UNIT_SHARE && parse_share(text, &out->value)) {
         out->of_share = true;
         return true;
     }
     if (per_step) {
         if (!without_step(text, figure, sizeof figure)) {
-            refuse(why, "is not a limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
+            refuse_limit(why, "is not a limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
             return false;
         }
         text = figure;
     }
     if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_BYTES_STEP) {
-        return bytes_of(text, &out->value, why);
+        return parse_limit_bytes(text, &out->value, why);
     }
     if (g->unit == UNIT_SHARE) {
-        bool ok = share_of(text, &out->value) && out->value <= 1;
+        bool ok = parse_share(text, &out->value) && out->value <= 1;
         if (!ok) {
-            refuse(why, "is not a percentage; give one such as 5%%");
+            refuse_limit(why, "is not a percentage; give one such as 5%%");
         }
         return ok;
     }
     bool ok = plain_number(text, &out->value) && (g->unit != UNIT_COUNT || out->value == floor(out->value));
     if (!ok) {
-        refuse(why, g->unit == UNIT_COUNT ? "is not a whole number; give one such as 0 or 3"
-                                          : "is not a number; give one such as 2 or 0.5");
+        refuse_limit(why, g->unit == UNIT_COUNT ? "is not a whole number; give one such as 0 or 3"
+                                                : "is not a number; give one such as 2 or 0.5");
     }
     return ok;
 }
@@ -134,17 +135,17 @@ struct budget_text { /* what was given */
     double tolerance, activations;
 };
 
-static bool known_word(const char *key, const char *value, const char *words, char why[LIMIT_WHY])
+static bool is_known_limit_word(const char *key, const char *value, const char *words, char why[LIMIT_WHY])
 {
     char near[32], list[256];
     if (options_is_word(value, words)) {
         return true;
     }
     if (options_nearest(value, words, near, sizeof near)) {
-        refuse(why, "names an unknown %s '%s'; did you mean '%s'?", key, value, near);
+        refuse_limit(why, "names an unknown %s '%s'; did you mean '%s'?", key, value, near);
     } else {
         options_list(words, list, sizeof list);
-        refuse(why, "names an unknown %s '%s'; one of %s", key, value, list);
+        refuse_limit(why, "names an unknown %s '%s'; one of %s", key, value, list);
     }
     return false;
 }
@@ -160,7 +161,7 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
             ok = false;
         }
         if (!ok) {
-            refuse(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
+            refuse_limit(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
         }
         return ok;
     }
@@ -169,13 +170,13 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
         ok = units_parse_bytes(value, &bytes, reason);
         b->activations = (double)bytes;
         if (!ok) {
-            refuse(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
+            refuse_limit(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
         }
         return ok;
     }
-    ok = share_of(value, &b->tolerance) && b->tolerance <= 10;
+    ok = parse_share(value, &b->tolerance) && b->tolerance <= 10;
     if (!ok) {
-        refuse(why, "has tolerance=%s, which is not a percentage; give one such as 10%%", value);
+        refuse_limit(why, "has tolerance=%s, which is not a percentage; give one such as 10%%", value);
     }
     return ok;
 }
@@ -186,22 +187,22 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     if (!options_is_word(key, budget_keys)) {
         options_list(budget_keys, list, sizeof list);
         if (options_nearest(key, budget_keys, near, sizeof near)) {
-            refuse(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
+            refuse_limit(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
         } else {
-            refuse(why, "has an unknown key '%s'; one of %s", key, list);
+            refuse_limit(why, "has an unknown key '%s'; one of %s", key, list);
         }
         return false;
     }
     if (strcmp(key, "master-weights") == 0) {
         if (value && strcmp(value, "true") != 0) {
-            refuse(why, "has master-weights=%s; write it without a value", value);
+            refuse_limit(why, "has master-weights=%s; write it without a value", value);
             return false;
         }
         b->s.master_weights = true;
         return true;
     }
     if (!value || !*value) {
-        refuse(why, "has '%s' without a value; write %s=...", key, key);
+        refuse_limit(why, "has '%s' without a value; write %s=...", key, key);
         return false;
     }
     if (strcmp(key, "model") == 0) {
@@ -210,16 +211,16 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     }
     if (strcmp(key, "optimizer") == 0) {
         b->s.optimizer = value;
-        return known_word(key, value, estimate_all_optimizers, why);
+        return is_known_limit_word(key, value, estimate_all_optimizers, why);
     }
     if (strcmp(key, "precision") == 0) {
         b->s.precision = value;
-        return known_word(key, value, estimate_precisions, why);
+        return is_known_limit_word(key, value, estimate_precisions, why);
     }
     return budget_number(b, key, value, why);
 }
 
-static char *trimmed(char *text)
+static char *trim_limit_text(char *text)
 {
     text += strspn(text, " \t");
     for (size_t n = strlen(text); n && strchr(" \t", text[n - 1]); n--) {
@@ -246,7 +247,7 @@ static bool budget_floor_of_model(const struct budget_text *b, const struct esti
         for (int i = 0; i < 2; i++) {
             reason += strncmp(reason, before[i], strlen(before[i])) == 0 ? strlen(before[i]) : 0;
         }
-        refuse(why, "names no model: %s", reason);
+        refuse_limit(why, "names no model: %s", reason);
         out->unreadable = exit_code == EXIT_INPUT;
     }
     model_free(&m);
@@ -259,23 +260,24 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
     const struct estimate_precision *p = estimate_precision(b->s.precision);
     const struct estimate_optimizer *o = estimate_any_optimizer(b->s.optimizer);
     if (!b->s.params && !b->s.model) {
-        refuse(why, "names no model; add params=1e9 or model=NAME");
+        refuse_limit(why, "names no model; add params=1e9 or model=NAME");
         return false;
     }
     if (b->s.params && b->s.model) {
-        refuse(why, "has params and model, but '%s' already has a number of parameters; give only one of them",
-               b->s.model);
+        refuse_limit(why, "has params and model, but '%s' already has a number of parameters; give only one of them",
+                     b->s.model);
         return false;
     }
     if (b->s.params && estimate_shaped(o->name)) {
-        refuse(why,
-               "names the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
-               "params=",
-               o->name, estimate_shaped(o->name));
+        refuse_limit(
+            why,
+            "names the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
+            "params=",
+            o->name, estimate_shaped(o->name));
         return false;
     }
     if (b->s.master_weights && p->weights >= 4) {
-        refuse(why, "has master-weights with precision %s, where the weights are already float32", p->name);
+        refuse_limit(why, "has master-weights with precision %s, where the weights are already float32", p->name);
         return false;
     }
     out->budget = (struct check_budget_limit){.tolerance = b->tolerance, .activations = b->activations};
@@ -292,14 +294,14 @@ static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_
     char copy[MOST], *rest = copy, *part;
     struct budget_text b = {.s = ESTIMATE_SETTINGS_DEFAULT, .tolerance = 0.1, .activations = NAN};
     if (strlen(text) >= sizeof copy) {
-        refuse(why, "is too long");
+        refuse_limit(why, "is too long");
         return false;
     }
     strcpy(copy, text);
     while ((part = strsep(&rest, ","))) {
         char *value = part, *key = strsep(&value, "=");
-        key = trimmed(key);
-        value = value ? trimmed(value) : NULL;
+        key = trim_limit_text(key);
+        value = value ? trim_limit_text(value) : NULL;
         if (!*key && !value) {
             continue;
         }
@@ -311,7 +313,7 @@ static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_
 }
 
 /* "scope:load=10GiB": the name, which may contain '='; *text moves on to the size. */
-static bool scope_of(const char **text, struct check_limit *out, char why[LIMIT_WHY])
+static bool parse_limit_scope(const char **text, struct check_limit *out, char why[LIMIT_WHY])
 {
     static const char word[] = "scope:";
     const char *name = *text + sizeof word - 1, *equals = strrchr(*text, '=');
@@ -319,7 +321,7 @@ static bool scope_of(const char **text, struct check_limit *out, char why[LIMIT_
         return true;
     }
     if (!equals || equals <= name || !equals[1]) {
-        refuse(why, "is not a limit of a scope; give one such as scope:load=10GiB");
+        refuse_limit(why, "is not a limit of a scope; give one such as scope:load=10GiB");
         return false;
     }
     out->scope = name;
@@ -332,7 +334,7 @@ static bool scope_of(const char **text, struct check_limit *out, char why[LIMIT_
 bool check_limit_parse(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY])
 {
     *out = (struct check_limit){.budget = {.activations = NAN}};
-    if (g->unit == UNIT_PEAK && !scope_of(&text, out, why)) {
+    if (g->unit == UNIT_PEAK && !parse_limit_scope(&text, out, why)) {
         return false;
     }
     if (out->off) {
@@ -343,10 +345,10 @@ bool check_limit_parse(const struct check_gate *g, const char *text, struct chec
     }
     out->relative = *text == '+';
     if (out->relative && check_gate_is_flag(g)) {
-        refuse(why, "is not a limit");
+        refuse_limit(why, "is not a limit");
         return false;
     }
-    return value_of(g, text + out->relative, out, why);
+    return parse_limit_value(g, text + out->relative, out, why);
 }
 
 /* ---------------------------------------------------------------- the file */
@@ -361,8 +363,8 @@ struct reader {
     size_t error_size;
 };
 
-static bool bad(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool bad(const struct reader *r, const char *format, ...)
+static bool report_bad_limit(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool report_bad_limit(const struct reader *r, const char *format, ...)
 {
     char text[LIMIT_WHY + 256];
     va_list args;
@@ -387,7 +389,7 @@ static void cut_comment(char *text)
 }
 
 /* The text inside its quotes; NULL: they do not match. */
-static char *unquoted(char *text)
+static char *unquote_text(char *text)
 {
     size_t n = strlen(text);
     bool quotes = strchr(text, '"') != NULL;
@@ -401,22 +403,22 @@ static char *unquoted(char *text)
     return text + 1;
 }
 
-static char *keep(struct arena *arena, const char *text)
+static char *keep_limit_text(struct arena *arena, const char *text)
 {
     return arena_printf(arena, "%s", text);
 }
 
 /* A section is for databases or for a GPU. */
-static bool section(struct reader *r, char *text)
+static bool read_limits_section(struct reader *r, char *text)
 {
     size_t n = strlen(text);
     if (text[n - 1] != ']') {
-        return bad(r, "a section ends with ']': [small*.db] or [gpu 1]");
+        return report_bad_limit(r, "a section ends with ']': [small*.db] or [gpu 1]");
     }
     text[n - 1] = 0;
-    char *inside = unquoted(trimmed(text + 1));
+    char *inside = unquote_text(trim_limit_text(text + 1));
     if (!inside || !*inside) {
-        return bad(r, "a section names databases or a GPU: [small*.db] or [gpu 1]");
+        return report_bad_limit(r, "a section names databases or a GPU: [small*.db] or [gpu 1]");
     }
     r->glob = NULL;
     r->device = -1;
@@ -424,19 +426,19 @@ static bool section(struct reader *r, char *text)
         const char *number = inside + 3 + strspn(inside + 3, " \t");
         size_t digits = strspn(number, "0123456789");
         if (!digits || digits > 2 || number[digits] || atoi(number) > 63) {
-            return bad(r, "'%s' is not a GPU; write [gpu 0] to [gpu 63]", inside);
+            return report_bad_limit(r, "'%s' is not a GPU; write [gpu 0] to [gpu 63]", inside);
         }
         r->device = atoi(number);
         return true;
     }
-    r->glob = keep(&r->l->arena, inside);
+    r->glob = keep_limit_text(&r->l->arena, inside);
     return true;
 }
 
-static bool truth(struct reader *r, const char *key, const char *value, bool *out)
+static bool parse_limit_truth(struct reader *r, const char *key, const char *value, bool *out)
 {
     if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
-        return bad(r, "'%s' is true or false, not '%s'", key, value);
+        return report_bad_limit(r, "'%s' is true or false, not '%s'", key, value);
     }
     *out = value[0] == 't';
     return true;
@@ -458,9 +460,9 @@ static bool unknown_key(struct reader *r, const char *key)
     char words[1024], near[32];
     gate_words(words, sizeof words);
     if (options_nearest(key, words, near, sizeof near)) {
-        return bad(r, "'%s' is unknown; did you mean '%s'?", key, near);
+        return report_bad_limit(r, "'%s' is unknown; did you mean '%s'?", key, near);
     }
-    return bad(r, "'%s' is unknown; 'gpuspy check --help' lists the limits", key);
+    return report_bad_limit(r, "'%s' is unknown; 'gpuspy check --help' lists the limits", key);
 }
 
 static bool one_limit(struct reader *r, enum check_gate_id id, const char *value)
@@ -472,34 +474,34 @@ static bool one_limit(struct reader *r, enum check_gate_id id, const char *value
         e.limit.off = true;
     } else if (check_gate_is_flag(g)) {
         bool on = false;
-        if (!truth(r, g->option, value, &on)) {
+        if (!parse_limit_truth(r, g->option, value, &on)) {
             return false;
         }
         e.limit.off = !on;
     } else if (!check_limit_parse(g, value, &e.limit, why)) {
         r->l->unreadable = e.limit.unreadable;
-        return bad(r, "%s: '%s' %s", g->option, value, why);
+        return report_bad_limit(r, "%s: '%s' %s", g->option, value, why);
     }
     check_limits_add(r->l, &e);
     return true;
 }
 
-static bool assignment(struct reader *r, char *text)
+static bool read_limits_assignment(struct reader *r, char *text)
 {
     char *equals = strchr(text, '=');
     if (!equals) {
-        return bad(r, "'%s' is not a setting; write: max-peak = 10GiB", text);
+        return report_bad_limit(r, "'%s' is not a setting; write: max-peak = 10GiB", text);
     }
     *equals = 0;
-    char *key = trimmed(text), *value = unquoted(trimmed(equals + 1));
+    char *key = trim_limit_text(text), *value = unquote_text(trim_limit_text(equals + 1));
     if (!value || !*value) {
-        return bad(r, value ? "'%s' has no value" : "the quotes of '%s' do not match", key);
+        return report_bad_limit(r, value ? "'%s' has no value" : "the quotes of '%s' do not match", key);
     }
     if (strcmp(key, "allow-incomplete") == 0) {
         if (r->glob || r->device >= 0) {
-            return bad(r, "'%s' applies to all sections; write it before the first one", key);
+            return report_bad_limit(r, "'%s' applies to all sections; write it before the first one", key);
         }
-        return truth(r, key, value, &r->l->allow_incomplete);
+        return parse_limit_truth(r, key, value, &r->l->allow_incomplete);
     }
     for (size_t i = 0; i < GATES_N; i++) {
         if (check_gates[i].option && strcmp(check_gates[i].option, key) == 0) {
@@ -509,14 +511,14 @@ static bool assignment(struct reader *r, char *text)
     return unknown_key(r, key);
 }
 
-static bool one_line(struct reader *r, char *line)
+static bool read_limits_line(struct reader *r, char *line)
 {
     cut_comment(line);
-    char *text = trimmed(line);
+    char *text = trim_limit_text(line);
     if (!*text) {
         return true;
     }
-    return *text == '[' ? section(r, text) : assignment(r, text);
+    return *text == '[' ? read_limits_section(r, text) : read_limits_assignment(r, text);
 }
 
 bool check_limits_read(struct check_limits *l, const char *text, size_t size, const char *name, char *error,
@@ -534,11 +536,11 @@ bool check_limits_read(struct check_limits *l, const char *text, size_t size, co
         size_t n = (size_t)((stop ? stop : end) - text);
         r.line++;
         if (n >= sizeof line || memchr(text, 0, n)) {
-            return bad(&r, n >= sizeof line ? "the line is too long" : "this is not a text file");
+            return report_bad_limit(&r, n >= sizeof line ? "the line is too long" : "this is not a text file");
         }
         memcpy(line, text, n);
         line[n - (n && text[n - 1] == '\r')] = 0;
-        if (!one_line(&r, line)) {
+        if (!read_limits_line(&r, line)) {
             return false;
         }
         text = stop ? stop + 1 : end;

@@ -15,7 +15,7 @@ void check_limits_add(struct check_limits *l, const struct check_limit_entry *en
 }
 
 /* A glob without a slash matches the last part of a path. */
-static bool fits(const char *glob, const char *const *paths)
+static bool glob_fits_paths(const char *glob, const char *const *paths)
 {
     for (; *paths; paths++) {
         const char *slash = strrchr(*paths, '/'), *last = slash ? slash + 1 : *paths;
@@ -33,13 +33,13 @@ bool check_is_same_scope(const char *a, const char *b)
 }
 
 /* `any`: for some device. */
-static const struct check_limit *find(const struct check_limits *l, enum check_gate_id gate, const char *scope,
-                                      const char *const *paths, int device, bool any)
+static const struct check_limit *find_limit(const struct check_limits *l, enum check_gate_id gate, const char *scope,
+                                            const char *const *paths, int device, bool any)
 {
     for (size_t i = l->n; i-- > 0;) {
         const struct check_limit_entry *e = &l->entries[i];
         if (e->gate == gate && check_is_same_scope(e->limit.scope, scope) &&
-            (any || e->device == -1 || e->device == device) && (!e->glob || fits(e->glob, paths))) {
+            (any || e->device == -1 || e->device == device) && (!e->glob || glob_fits_paths(e->glob, paths))) {
             if (any && e->limit.off) {
                 if (e->device == -1) {
                     return NULL;
@@ -55,7 +55,7 @@ static const struct check_limit *find(const struct check_limits *l, enum check_g
 const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate, const char *scope,
                                             const char *const *paths, int device)
 {
-    return find(l, gate, scope, paths, device, false);
+    return find_limit(l, gate, scope, paths, device, false);
 }
 
 const char *check_limits_scope(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
@@ -68,7 +68,7 @@ const char *check_limits_scope(const struct check_limits *l, enum check_gate_id 
                (l->entries[before].gate != gate || !check_is_same_scope(l->entries[before].limit.scope, scope))) {
             before++;
         }
-        if (scope && before == i && find(l, gate, scope, paths, -1, true)) {
+        if (scope && before == i && find_limit(l, gate, scope, paths, -1, true)) {
             return scope;
         }
     }
@@ -78,7 +78,7 @@ const char *check_limits_scope(const struct check_limits *l, enum check_gate_id 
 bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths)
 {
     size_t at = 0;
-    return find(l, gate, NULL, paths, -1, true) || check_limits_scope(l, gate, paths, &at);
+    return find_limit(l, gate, NULL, paths, -1, true) || check_limits_scope(l, gate, paths, &at);
 }
 
 void check_limits_free(struct check_limits *l)

@@ -15,7 +15,7 @@ enum {
     ROOM = 512
 };
 
-static void emit(struct checking *c, int device, double value, const char *why)
+static void emit_measure(struct checking *c, int device, double value, const char *why)
 {
     c->read(c, &(struct check_result){.device = device, .value = value, .limit = NAN, .why = why});
 }
@@ -23,11 +23,11 @@ static void emit(struct checking *c, int device, double value, const char *why)
 static bool emit_unknown_fact(struct checking *c, enum run_fact what)
 {
     const char *why = run_why_unknown(c->run, what);
-    if (why) emit(c, -1, NAN, why);
+    if (why) emit_measure(c, -1, NAN, why);
     return why;
 }
 
-static const struct step_list *steps_of(const struct checking *c)
+static const struct step_list *measured_steps_of(const struct checking *c)
 {
     return c->report->steps_n ? c->report->steps[0] : NULL;
 }
@@ -41,7 +41,7 @@ static const char *no_steps(struct checking *c)
 
 static const char *over_steps(struct checking *c)
 {
-    const struct step_list *s = steps_of(c);
+    const struct step_list *s = measured_steps_of(c);
     size_t end = step_steady_end(s), n = end > s->steady ? end - s->steady : 0;
     return arena_printf(c->arena, "over %zu usual step%s", n, n == 1 ? "" : "s");
 }
@@ -49,7 +49,7 @@ static const char *over_steps(struct checking *c)
 /* ---------------------------------------------------------------- the recording */
 
 /* Without a fatal OOM, which itself explains why the program ended. */
-static bool crashed(struct checking *c, char *failure, size_t size)
+static bool has_crashed(struct checking *c, char *failure, size_t size)
 {
     for (size_t i = 0; i < c->report->ooms_n; i++) {
         if (c->report->ooms[i].fatal && &c->report->processes[c->report->ooms[i].process] == c->process) {
@@ -67,18 +67,18 @@ static void measure_complete(struct checking *c)
         p->recording   ? "the program is still running"
         : p->torn      ? "its last events are missing"
         : !p->complete ? "the program was killed, crashed or called _exit: what it would have done next is unknown"
-        : crashed(c, failure, sizeof failure) ? arena_printf(c->arena,
-                                                             "the program crashed (%s): what it would have "
-                                                             "needed later is unknown",
-                                                             failure)
-                                              : NULL;
+        : has_crashed(c, failure, sizeof failure) ? arena_printf(c->arena,
+                                                                 "the program crashed (%s): what it would have "
+                                                                 "needed later is unknown",
+                                                                 failure)
+                                                  : NULL;
     const char *also = p->damaged ? "invalid records in it were left out" : NULL;
-    emit(c, -1, why || also ? 1 : 0, why ? why : also);
+    emit_measure(c, -1, why || also ? 1 : 0, why ? why : also);
 }
 
 static void measure_lost(struct checking *c)
 {
-    emit(c, -1, (double)c->process->lost_events, NULL);
+    emit_measure(c, -1, (double)c->process->lost_events, NULL);
 }
 
 static void explain_none(struct checking *c, struct check_result *r)
@@ -96,7 +96,7 @@ static void measure_oom(struct checking *c)
     for (size_t i = 0; i < c->report->ooms_n; i++) {
         fatal += c->report->ooms[i].fatal;
     }
-    emit(c, -1, fatal, NULL);
+    emit_measure(c, -1, fatal, NULL);
 }
 
 static void explain_oom(struct checking *c, struct check_result *r)
@@ -113,7 +113,8 @@ static void explain_oom(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- peaks */
 
-static const struct result_peak *peak_of(const struct result_report *r, enum run_series_layer layer, int device)
+static const struct result_peak *measured_peak_of(const struct result_report *r, enum run_series_layer layer,
+                                                  int device)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) {
@@ -123,7 +124,7 @@ static const struct result_peak *peak_of(const struct result_report *r, enum run
     return NULL;
 }
 
-static const struct result_device_memory *memory_of(const struct result_report *r, int device)
+static const struct result_device_memory *measured_memory_of(const struct result_report *r, int device)
 {
     for (size_t i = 0; i < r->memory_n; i++) {
         if (r->memory[i].device == device) {
@@ -134,9 +135,9 @@ static const struct result_device_memory *memory_of(const struct result_report *
 }
 
 /* "1.50 GiB in tensors, 200 MiB cached": if the device's peak is PyTorch's. */
-static const char *parts(struct checking *c, int device)
+static const char *list_peak_parts(struct checking *c, int device)
 {
-    const struct result_device_memory *m = memory_of(c->report, device);
+    const struct result_device_memory *m = measured_memory_of(c->report, device);
     char tensors[UNITS_TEXT], cached[UNITS_TEXT];
     if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) {
         return NULL;
@@ -155,13 +156,13 @@ static void measure_peak(struct checking *c)
         const struct result_peak *p = &c->report->peaks[i];
         tensors = tensors || (p->layer == RUN_SERIES_TENSOR && p->device >= 0);
         if (p->layer == RUN_SERIES_DEVICE) {
-            emit(c, p->device, (double)p->bytes, parts(c, p->device));
+            emit_measure(c, p->device, (double)p->bytes, list_peak_parts(c, p->device));
             any = true;
         }
     }
     if (!any) {
-        emit(c, -1, tensors ? NAN : 0,
-             tensors ? "tensors were recorded, but not the CUDA allocations that contain them" : NULL);
+        emit_measure(c, -1, tensors ? NAN : 0,
+                     tensors ? "tensors were recorded, but not the CUDA allocations that contain them" : NULL);
     }
 }
 
@@ -174,24 +175,25 @@ static void measure_tensor_peak(struct checking *c)
         const struct result_peak *p = &c->report->peaks[i];
         memory = memory || (p->layer == RUN_SERIES_DEVICE && p->bytes > 0);
         if (p->layer == RUN_SERIES_TENSOR && p->device >= 0) {
-            emit(c, p->device, (double)p->bytes, NULL);
+            emit_measure(c, p->device, (double)p->bytes, NULL);
             any = true;
         }
     }
     if (!any) {
-        emit(c, -1, memory ? NAN : 0, memory ? "PyTorch reported no tensors, although GPU memory was allocated" : NULL);
+        emit_measure(c, -1, memory ? NAN : 0,
+                     memory ? "PyTorch reported no tensors, although GPU memory was allocated" : NULL);
     }
 }
 
 static void measure_pinned(struct checking *c)
 {
     if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_PINNED)) return;
-    const struct result_peak *p = peak_of(c->report, RUN_SERIES_PINNED, -1);
-    emit(c, -1, p ? (double)p->bytes : 0, NULL);
+    const struct result_peak *p = measured_peak_of(c->report, RUN_SERIES_PINNED, -1);
+    emit_measure(c, -1, p ? (double)p->bytes : 0, NULL);
 }
 
 /* "12 allocations"; "" for one. */
-static const char *counted(struct checking *c, uint64_t n, const char *things)
+static const char *format_count_of(struct checking *c, uint64_t n, const char *things)
 {
     char count[UNITS_TEXT];
     return n > 1 ? arena_printf(c->arena, "%s %s", units_format_count(count, n), things) : NULL;
@@ -202,13 +204,13 @@ static void sites_of(struct checking *c, struct check_result *r, const struct re
     size_t cap = 0;
     for (size_t i = 0; p && i < p->by_site_n; i++) {
         const struct result_by_site *s = &p->by_site[i];
-        check_line_add(c, r, &cap, &s->site, (double)s->bytes, counted(c, s->count, "allocations"));
+        check_line_add(c, r, &cap, &s->site, (double)s->bytes, format_count_of(c, s->count, "allocations"));
     }
 }
 
 static void explain_pinned(struct checking *c, struct check_result *r)
 {
-    sites_of(c, r, peak_of(c->report, RUN_SERIES_PINNED, -1));
+    sites_of(c, r, measured_peak_of(c->report, RUN_SERIES_PINNED, -1));
 }
 
 /* What was live on the device at its peak: tensors if there are any, because PyTorch's segments say little. */
@@ -259,7 +261,7 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     }
     for (size_t i = 0; i < sites_n; i++) {
         check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor,
-                       counted(c, sites[i].count, things));
+                       format_count_of(c, sites[i].count, things));
     }
     map_free(&index);
     map_free(&helpers);
@@ -295,14 +297,14 @@ static void explain_tensor_peak(struct checking *c, struct check_result *r)
     if (r->scope) {
         explain_moment(c, r, RUN_SERIES_TENSOR, r->moment_ns);
     } else {
-        sites_of(c, r, peak_of(c->report, RUN_SERIES_TENSOR, r->device));
+        sites_of(c, r, measured_peak_of(c->report, RUN_SERIES_TENSOR, r->device));
     }
 }
 
 static void explain_peak(struct checking *c, struct check_result *r)
 {
-    const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, r->device);
-    bool tensors = r->device >= 0 && peak_of(c->report, RUN_SERIES_TENSOR, r->device);
+    const struct result_peak *p = measured_peak_of(c->report, RUN_SERIES_DEVICE, r->device);
+    bool tensors = r->device >= 0 && measured_peak_of(c->report, RUN_SERIES_TENSOR, r->device);
     if (p) {
         explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
     }
@@ -315,7 +317,7 @@ static bool on_gpu(enum run_series_layer layer, int device)
     return device >= 0 && (layer == RUN_SERIES_DEVICE || layer == RUN_SERIES_TENSOR);
 }
 
-static uint64_t allocations_of(const struct result_report *r)
+static uint64_t total_allocations(const struct result_report *r)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < r->peaks_n; i++) {
@@ -327,8 +329,8 @@ static uint64_t allocations_of(const struct result_report *r)
 /* Why absence of growth cannot be established; NULL: it can. */
 static const char *too_short(struct checking *c)
 {
-    const struct step_list *s = steps_of(c);
-    if (allocations_of(c->report) == 0) {
+    const struct step_list *s = measured_steps_of(c);
+    if (total_allocations(c->report) == 0) {
         return NULL;
     }
     if (!s) {
@@ -359,13 +361,14 @@ static void measure_grown(struct checking *c, bool per_step)
     }
     for (int d = 0; d < DEVICES; d++) {
         if (grows[d]) {
-            emit(c, d, sum[d],
-                 isnan(sum[d]) ? "memory keeps growing, but not with the program's steps, or none were found" : NULL);
+            emit_measure(c, d, sum[d],
+                         isnan(sum[d]) ? "memory keeps growing, but not with the program's steps, or none were found"
+                                       : NULL);
         }
     }
     if (!any) {
         const char *why = too_short(c);
-        emit(c, -1, why ? NAN : 0, why);
+        emit_measure(c, -1, why ? NAN : 0, why);
     }
 }
 
@@ -422,7 +425,7 @@ static void measure_leaks(struct checking *c)
     }
     if (!c->process->python_version && !grows && r->leaks_at_end) {
         double bytes = never_freed(r);
-        emit(c, -1, bytes, bytes > 0 ? "never freed, although the program ended normally" : NULL);
+        emit_measure(c, -1, bytes, bytes > 0 ? "never freed, although the program ended normally" : NULL);
         return;
     }
     measure_grown(c, false);
@@ -437,7 +440,7 @@ static void measure_leak(struct checking *c)
                       : c->process->complete
                           ? "the program ran out of memory: what the failure left behind is not a leak"
                           : "the program did not end normally: what it would have freed is unknown";
-    emit(c, -1, r->leaks_at_end ? never_freed(r) : NAN, why);
+    emit_measure(c, -1, r->leaks_at_end ? never_freed(r) : NAN, why);
 }
 
 static void explain_leak(struct checking *c, struct check_result *r)
@@ -446,7 +449,7 @@ static void explain_leak(struct checking *c, struct check_result *r)
     for (size_t i = 0; i < c->report->leaks_n; i++) {
         const struct result_leak *l = &c->report->leaks[i];
         if (on_gpu(l->layer, l->device)) {
-            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, counted(c, l->count, "allocations"));
+            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, format_count_of(c, l->count, "allocations"));
         }
     }
 }
@@ -456,7 +459,7 @@ static void explain_leak(struct checking *c, struct check_result *r)
 /* Calls that occur rarely, such as logging at every tenth step, an evaluation or a checkpoint, are not calls of the
  * steps. They are left out and named. The number of steps from the first of them on is accidental: one more is allowed.
  * */
-static bool rare(const struct result_pace *p)
+static bool is_pace_rare(const struct result_pace *p)
 {
     enum { SELDOM = 10 };
     bool often = p->phase == RESULT_PHASE_LOGGING && p->every && p->every < SELDOM;
@@ -470,18 +473,18 @@ struct rate { /* calls per step */
 
 static void add_rate(struct rate *r, const struct result_pace *p)
 {
-    *(rare(p) ? &r->rare : &r->sum) += p->calls_per_step; /* NAN without steps */
+    *(is_pace_rare(p) ? &r->rare : &r->sum) += p->calls_per_step; /* NAN without steps */
 }
 
 static void emit_rate(struct checking *c, const struct rate *r)
 {
     bool some = r->rare >= 0.005;
-    emit(c, -1, r->sum,
-         isnan(r->sum) ? no_steps(c)
-         : some ? arena_printf(c->arena, "%s; %.2f more per step occur now and then and are not counted", over_steps(c),
-                               r->rare)
-         : steps_of(c) ? over_steps(c)
-                       : NULL);
+    emit_measure(c, -1, r->sum,
+                 isnan(r->sum) ? no_steps(c)
+                 : some        ? arena_printf(c->arena, "%s; %.2f more per step occur now and then and are not counted",
+                                              over_steps(c), r->rare)
+                 : measured_steps_of(c) ? over_steps(c)
+                                        : NULL);
 }
 
 static void measure_syncs(struct checking *c)
@@ -499,14 +502,15 @@ static void measure_blocked(struct checking *c)
     double sum = 0;
     if (emit_unknown_fact(c, RUN_FACT_WAITS)) return;
     if (c->report->simulated) {
-        emit(c, -1, NAN, "times on a simulated GPU have no meaning");
+        emit_measure(c, -1, NAN, "times on a simulated GPU have no meaning");
         return;
     }
     for (size_t i = 0; i < c->report->syncs_n; i++) {
         sum += c->report->syncs[i].pace.steady_share;
     }
-    bool whole = !steps_of(c);
-    emit(c, -1, whole ? c->report->sync_share : sum, whole ? "of the whole run: no steps were found" : over_steps(c));
+    bool whole = !measured_steps_of(c);
+    emit_measure(c, -1, whole ? c->report->sync_share : sum,
+                 whole ? "of the whole run: no steps were found" : over_steps(c));
 }
 
 static void explain_syncs(struct checking *c, struct check_result *r)
@@ -515,8 +519,8 @@ static void explain_syncs(struct checking *c, struct check_result *r)
     bool share = check_gates[r->gate].unit == UNIT_SHARE;
     for (size_t i = 0; i < c->report->syncs_n; i++) {
         const struct result_sync_site *s = &c->report->syncs[i];
-        double amount = !share ? s->pace.calls_per_step : !steps_of(c) ? s->share : s->pace.steady_share;
-        if (amount > 0 && (share || !rare(&s->pace))) {
+        double amount = !share ? s->pace.calls_per_step : !measured_steps_of(c) ? s->share : s->pace.steady_share;
+        if (amount > 0 && (share || !is_pace_rare(&s->pace))) {
             check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
         }
     }
@@ -547,7 +551,7 @@ static void explain_copies(struct checking *c, struct check_result *r)
     size_t cap = 0;
     for (size_t i = 0; i < c->report->transfers_n; i++) {
         const struct result_transfer *t = &c->report->transfers[i];
-        if (with_host(t) && t->pace.calls_per_step > 0 && !rare(&t->pace)) {
+        if (with_host(t) && t->pace.calls_per_step > 0 && !is_pace_rare(&t->pace)) {
             check_line_add(c, r, &cap, &t->site, t->pace.calls_per_step, words[t->direction]);
         }
     }
@@ -590,7 +594,7 @@ static void measure_on_copy(void *self, const struct run_copy *copy, const struc
 static bool collect_copies(struct checking *c, struct copied *k)
 {
     char error[ROOM];
-    *k = (struct copied){.c = c, .steps = steps_of(c)};
+    *k = (struct copied){.c = c, .steps = measured_steps_of(c)};
     k->end = k->steps ? step_steady_end(k->steps) : 0;
     return run_each_call(c->run, measure_on_copy, k, error, sizeof error);
 }
@@ -605,11 +609,11 @@ static void measure_h2d(struct checking *c)
     struct copied k;
     if (emit_unknown_fact(c, RUN_FACT_COPIES)) return;
     if (!collect_copies(c, &k)) {
-        emit(c, -1, NAN, "the copies could not be read");
+        emit_measure(c, -1, NAN, "the copies could not be read");
     } else if (!k.steps) {
-        emit(c, -1, k.any ? (double)NAN : 0.0, k.any ? no_steps(c) : NULL);
+        emit_measure(c, -1, k.any ? (double)NAN : 0.0, k.any ? no_steps(c) : NULL);
     } else {
-        emit(c, -1, (double)k.bytes / usual_steps(&k), over_steps(c));
+        emit_measure(c, -1, (double)k.bytes / usual_steps(&k), over_steps(c));
     }
     map_free(&k.index);
     free(k.list);
@@ -632,7 +636,7 @@ static void measure_retries(struct checking *c)
     if (emit_unknown_fact(c, RUN_FACT_TENSORS) || emit_unknown_fact(c, RUN_FACT_MEMORY) ||
         emit_unknown_fact(c, RUN_FACT_SEGMENTS) || emit_unknown_fact(c, RUN_FACT_HISTORY))
         return;
-    emit(c, -1, (double)c->report->retries_total, NULL);
+    emit_measure(c, -1, (double)c->report->retries_total, NULL);
 }
 
 static void explain_retries(struct checking *c, struct check_result *r)
@@ -675,7 +679,7 @@ static void measure_on_heap(void *self, size_t moment, const struct run_lifetime
  * piece. */
 static int64_t in_holes(struct checking *c, const struct result_fragmentation *f)
 {
-    const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, f->device);
+    const struct result_peak *p = measured_peak_of(c->report, RUN_SERIES_DEVICE, f->device);
     struct heap h = {.c = c, .device = f->device};
     char error[ROOM];
     int64_t holes = -1;
@@ -697,21 +701,21 @@ static void measure_fragmentation(struct checking *c)
     bool any = false;
     for (size_t i = 0; i < r->fragmentation_n; i++) {
         const struct result_fragmentation *f = &r->fragmentation[i];
-        bool pytorch = f->device >= 0 && peak_of(r, RUN_SERIES_TENSOR, f->device);
+        bool pytorch = f->device >= 0 && measured_peak_of(r, RUN_SERIES_TENSOR, f->device);
         if (!pytorch) { /* the cache of other allocators is not recorded */
             continue;
         }
         int64_t lost = f->reserved_bytes > 0 ? in_holes(c, f) : -1;
         char bytes[UNITS_TEXT], reserved[UNITS_TEXT];
         any = true;
-        emit(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
-             lost >= 0 ? arena_printf(c->arena, "%s of %s", units_format_bytes(bytes, (uint64_t)lost),
-                                      units_format_bytes(reserved, (uint64_t)f->reserved_bytes))
-                       : "the holes of the allocator are unknown");
+        emit_measure(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
+                     lost >= 0 ? arena_printf(c->arena, "%s of %s", units_format_bytes(bytes, (uint64_t)lost),
+                                              units_format_bytes(reserved, (uint64_t)f->reserved_bytes))
+                               : "the holes of the allocator are unknown");
     }
     if (!any) {
-        bool memory = allocations_of(r) > 0;
-        emit(c, -1, memory ? NAN : 0, memory ? "PyTorch's allocator was not recorded" : NULL);
+        bool memory = total_allocations(r) > 0;
+        emit_measure(c, -1, memory ? NAN : 0, memory ? "PyTorch's allocator was not recorded" : NULL);
     }
 }
 
@@ -742,11 +746,12 @@ static void measure_budget(struct checking *c)
     double most = 0, estimate = 0;
     bool tensors = b->present && b->measured_layer == RUN_SERIES_TENSOR && b->measured_bytes != RUN_UNKNOWN;
     if (l && emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
-    if (!l || (!tensors && allocations_of(c->report) == 0)) {
+    if (!l || (!tensors && total_allocations(c->report) == 0)) {
         return; /* a helper without GPU memory */
     }
     if (!tensors || !b->rows_n) {
-        emit(c, -1, NAN, !tensors ? "PyTorch reported no tensors" : "the categories of the tensors are unknown");
+        emit_measure(c, -1, NAN,
+                     !tensors ? "PyTorch reported no tensors" : "the categories of the tensors are unknown");
         return;
     }
     for (size_t i = 0; i < b->rows_n; i++) {

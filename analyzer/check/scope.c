@@ -8,7 +8,7 @@
 
 enum { NAMES = 6 }; /* of a recording's ranges, in an error */
 
-static struct check_scope *entry_of(struct check_scopes *s, const char *name)
+static struct check_scope *scope_entry_of(struct check_scopes *s, const char *name)
 {
     for (size_t i = 0; i < s->n; i++) {
         if (strcmp(s->list[i].name, name) == 0) {
@@ -76,7 +76,7 @@ static const char *why_unknown(struct checking *c, const char *name)
 
 static void measure_scope(struct checking *c, const char *name, enum run_series_layer layer)
 {
-    struct check_scope *entry = entry_of(c->scopes, name);
+    struct check_scope *entry = scope_entry_of(c->scopes, name);
     size_t read = 0, others = 0, empty = 0, incomplete = 0;
     for (size_t i = 0; i < c->report->scopes_n; i++) {
         const struct result_scope *s = &c->report->scopes[i];

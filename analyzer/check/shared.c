@@ -8,7 +8,7 @@
 #include <string.h>
 #include "analyzer/check/check.h"
 
-static bool adds_up(const struct check_result *r)
+static bool do_shares_add_up(const struct check_result *r)
 {
     return (r->gate == GATE_PEAK || r->gate == GATE_TENSOR_PEAK) && r->device >= 0;
 }
@@ -25,7 +25,7 @@ static const char *process_text(struct check *c, const struct check_result *r)
 }
 
 /* Adds b to a. */
-static void add(struct check *c, struct check_result *a, const struct check_result *b)
+static void add_shared_result(struct check *c, struct check_result *a, const struct check_result *b)
 {
     if (!a->shared) {
         struct check_line own = {.place = process_text(c, a), .amount = a->value};
@@ -44,7 +44,7 @@ static void add(struct check *c, struct check_result *a, const struct check_resu
     a->value += b->value;
 }
 
-static void judge(struct check *c, struct check_result *r)
+static void judge_shared_result(struct check *c, struct check_result *r)
 {
     if (r->shared && r->status == CHECK_OK && r->value > r->limit) {
         r->status = CHECK_UNKNOWN;
@@ -63,18 +63,18 @@ void check_share(struct check *c)
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
         size_t at = kept;
-        for (size_t k = 0; k < kept && at == kept && adds_up(r); k++) {
-            at = adds_up(&c->results[k]) && one_gpu(&c->results[k], r) ? k : at;
+        for (size_t k = 0; k < kept && at == kept && do_shares_add_up(r); k++) {
+            at = do_shares_add_up(&c->results[k]) && one_gpu(&c->results[k], r) ? k : at;
         }
         if (at < kept) {
             struct check_result copy = *r;
-            add(c, &c->results[at], &copy);
+            add_shared_result(c, &c->results[at], &copy);
         } else {
             c->results[kept++] = *r;
         }
     }
     c->n = kept;
     for (size_t i = 0; i < c->n; i++) {
-        judge(c, &c->results[i]);
+        judge_shared_result(c, &c->results[i]);
     }
 }

@@ -4,7 +4,7 @@
 #include "analyzer/base/units.h"
 
 /* An estimate may have more parameters than bytes can count. */
-static uint64_t rounded(double bytes)
+static uint64_t round_bytes(double bytes)
 {
     return bytes >= 0x1p63 ? INT64_MAX : bytes > 0 ? (uint64_t)(bytes + 0.5) : 0;
 }
@@ -16,9 +16,9 @@ char *check_gate_value(const struct check_gate *g, double value, char out[GATE_V
     if (isnan(value)) {
         snprintf(out, GATE_VALUE, "?");
     } else if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
-        snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, rounded(value)));
+        snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, round_bytes(value)));
     } else if (g->unit == UNIT_BYTES_STEP) {
-        snprintf(out, GATE_VALUE, "%s per step", units_format_bytes(text, rounded(value)));
+        snprintf(out, GATE_VALUE, "%s per step", units_format_bytes(text, round_bytes(value)));
     } else if (g->unit == UNIT_NUMBER_STEP) {
         snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f per step" : "%.2f per step", whole);
     } else if (g->unit == UNIT_SHARE) {

@@ -14,7 +14,7 @@
 /* ---------------------------------------------------------------- JSON */
 
 /* Text from a database may be invalid UTF-8. */
-static json_t *text(const char *s)
+static json_t *check_text_json(const char *s)
 {
     if (!s) {
         return json_null();
@@ -30,15 +30,15 @@ static json_t *text(const char *s)
     return made ? made : json_null();
 }
 
-static json_t *line_json(const struct check_line *l)
+static json_t *check_line_json(const struct check_line *l)
 {
     json_t *o = json_object();
-    set(o, "file", text(l->file));
-    set(o, "line", l->line > 0 ? json_integer(l->line) : NULL);
-    set(o, "function", text(l->function));
-    set(o, "place", text(l->place));
+    set_json(o, "file", check_text_json(l->file));
+    set_json(o, "line", l->line > 0 ? json_integer(l->line) : NULL);
+    set_json(o, "function", check_text_json(l->function));
+    set_json(o, "place", check_text_json(l->place));
     set_real(o, "amount", l->amount);
-    set(o, "note", text(l->note));
+    set_json(o, "note", check_text_json(l->note));
     return o;
 }
 
@@ -55,31 +55,31 @@ bool check_view_json(struct check *c, FILE *out)
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
         json_t *o = json_object();
-        set(o, "check", text(check_gate_name(r->gate)));
-        set(o, "status", text(check_status_word(r->status)));
-        set(o, "what", text(r->what));
-        set(o, "scope", text(r->scope));
-        set(o, "unit", text(units[check_gates[r->gate].unit]));
+        set_json(o, "check", check_text_json(check_gate_name(r->gate)));
+        set_json(o, "status", check_text_json(check_status_word(r->status)));
+        set_json(o, "what", check_text_json(r->what));
+        set_json(o, "scope", check_text_json(r->scope));
+        set_json(o, "unit", check_text_json(units[check_gates[r->gate].unit]));
         set_real(o, "value", r->value);
         set_real(o, "limit", r->limit);
         set_real(o, "over", r->status == CHECK_FAILED ? r->value - r->limit : (double)NAN);
-        set(o, "database", text(run_shown_path(r->path)));
-        set(o, "pid", json_integer(r->pid));
-        set(o, "rank", r->rank >= 0 ? json_integer(r->rank) : NULL);
-        set(o, "device", r->device >= 0 ? json_integer(r->device) : NULL);
-        set(o, "text", text(check_sentence(c, r)));
-        set(o, "why", text(r->why));
-        set(o, "lines", LIST(r->lines, r->lines_n, line_json));
-        set(o, "lines_total", json_integer((json_int_t)r->lines_total));
+        set_json(o, "database", check_text_json(run_shown_path(r->path)));
+        set_json(o, "pid", json_integer(r->pid));
+        set_json(o, "rank", r->rank >= 0 ? json_integer(r->rank) : NULL);
+        set_json(o, "device", r->device >= 0 ? json_integer(r->device) : NULL);
+        set_json(o, "text", check_text_json(check_sentence(c, r)));
+        set_json(o, "why", check_text_json(r->why));
+        set_json(o, "lines", LIST(r->lines, r->lines_n, check_line_json));
+        set_json(o, "lines_total", json_integer((json_int_t)r->lines_total));
         json_array_append_new(list, o);
     }
-    set(root, "schema", json_integer(1));
-    set(root, "view", text("check"));
-    set(root, "command", text(c->command));
+    set_json(root, "schema", json_integer(1));
+    set_json(root, "view", check_text_json("check"));
+    set_json(root, "command", check_text_json(c->command));
     set_bool(root, "ok", !c->failed);
-    set(root, "source", text(c->source));
-    set(root, "processes", json_integer((json_int_t)c->processes));
-    set(root, "checks", list);
+    set_json(root, "source", check_text_json(c->source));
+    set_json(root, "processes", json_integer((json_int_t)c->processes));
+    set_json(root, "checks", list);
     bool ok = json_dumpf(root, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
     json_decref(root);
     return ok;
@@ -88,7 +88,7 @@ bool check_view_json(struct check *c, FILE *out)
 /* ---------------------------------------------------------------- JUnit */
 
 /* As an attribute or as text; what XML cannot represent becomes '?'. */
-static void xml(FILE *out, const char *s)
+static void print_xml_text(FILE *out, const char *s)
 {
     size_t size = strlen(s) + 1;
     char *clean = malloc(size);
@@ -115,10 +115,10 @@ static void test_name(struct check *c, const struct check_result *r, FILE *out)
 {
     char who[96];
     check_who_text(r, who, sizeof who);
-    xml(out, check_gate_name(r->gate));
+    print_xml_text(out, check_gate_name(r->gate));
     if (*who || r->what) {
         fprintf(out, " (");
-        xml(out, r->what ? r->what : "");
+        print_xml_text(out, r->what ? r->what : "");
         fprintf(out, "%s%s)", r->what && *who ? ", " : "", who);
     }
     (void)c;
@@ -134,23 +134,23 @@ static void test_case(struct check *c, const struct check_result *r, FILE *out)
         return;
     }
     fprintf(out, "\" time=\"0\">\n      <failure type=\"%s\" message=\"", check_status_word(r->status));
-    xml(out, check_sentence(c, r));
+    print_xml_text(out, check_sentence(c, r));
     fputs("\">", out);
-    xml(out, check_sentence(c, r));
+    print_xml_text(out, check_sentence(c, r));
     for (size_t i = 0; i < r->lines_n; i++) {
         const struct check_line *l = &r->lines[i];
         fputc('\n', out);
-        xml(out, l->file && l->line > 0 ? l->file : l->place);
+        print_xml_text(out, l->file && l->line > 0 ? l->file : l->place);
         if (l->file && l->line > 0) {
             fprintf(out, ":%d: ", l->line);
-            xml(out, l->function ? l->function : "");
+            print_xml_text(out, l->function ? l->function : "");
         }
         if (!isnan(l->amount)) {
             fprintf(out, ": %s", check_gate_value(&check_gates[r->gate], l->amount, amount));
         }
         if (l->note) {
             fputs(": ", out);
-            xml(out, l->note);
+            print_xml_text(out, l->note);
         }
     }
     fputs("</failure>\n    </testcase>\n", out);
@@ -172,9 +172,9 @@ bool check_view_junit(struct check *c, FILE *out)
         snprintf(host, sizeof host, "localhost");
     }
     fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"gpuspy check ");
-    xml(out, c->source);
+    print_xml_text(out, c->source);
     fprintf(out, "\" package=\"gpuspy\" id=\"0\" timestamp=\"%s\" hostname=\"", when);
-    xml(out, host);
+    print_xml_text(out, host);
     fprintf(out, "\" tests=\"%zu\" failures=\"%zu\" errors=\"0\" time=\"0\">\n    <properties/>\n", c->n, failures);
     for (size_t i = 0; i < c->n; i++) {
         test_case(c, &c->results[i], out);
@@ -186,7 +186,7 @@ bool check_view_junit(struct check *c, FILE *out)
 /* ---------------------------------------------------------------- GitHub */
 
 /* A workflow command ends with its line; in a property ',' and ':' would also end the value. */
-static void escaped(FILE *out, const char *s, bool property)
+static void print_annotation_text(FILE *out, const char *s, bool property)
 {
     for (; *s; s++) {
         if (*s == '%' || *s == '\r' || *s == '\n' || (property && (*s == ':' || *s == ','))) {
@@ -222,31 +222,31 @@ static const char *in_checkout(const char *file, const char *cwd, char *out, siz
     return out;
 }
 
-static void annotation(struct check *c, const struct check_result *r, const struct check_line *l, FILE *out)
+static void print_annotation(struct check *c, const struct check_result *r, const struct check_line *l, FILE *out)
 {
     char path[PATH_MAX], amount[GATE_VALUE];
     const char *file = l && l->file && l->line > 0 ? in_checkout(l->file, r->cwd, path, sizeof path) : NULL;
     fputs("::error ", out);
     if (file) {
         fputs("file=", out);
-        escaped(out, file, true);
+        print_annotation_text(out, file, true);
         fprintf(out, ",line=%d,", l->line);
     }
     fputs("title=", out);
-    escaped(out, "gpuspy check: ", true);
-    escaped(out, check_gate_name(r->gate), true);
+    print_annotation_text(out, "gpuspy check: ", true);
+    print_annotation_text(out, check_gate_name(r->gate), true);
     fputs("::", out);
-    escaped(out, check_sentence(c, r), false);
+    print_annotation_text(out, check_sentence(c, r), false);
     if (l) {
         fputs("%0A", out);
-        escaped(out, l->place, false);
+        print_annotation_text(out, l->place, false);
         if (!isnan(l->amount)) {
             fprintf(out, ": ");
-            escaped(out, check_gate_value(&check_gates[r->gate], l->amount, amount), false);
+            print_annotation_text(out, check_gate_value(&check_gates[r->gate], l->amount, amount), false);
         }
         if (l->note) {
             fputs(": ", out);
-            escaped(out, l->note, false);
+            print_annotation_text(out, l->note, false);
         }
     }
     fputc('\n', out);
@@ -262,10 +262,10 @@ void check_view_github(struct check *c, FILE *out)
             continue;
         }
         if (!r->lines_n) {
-            annotation(c, r, NULL, out);
+            print_annotation(c, r, NULL, out);
         }
         for (size_t k = 0; k < r->lines_n && k < LINES; k++) {
-            annotation(c, r, &r->lines[k], out);
+            print_annotation(c, r, &r->lines[k], out);
         }
     }
 }

@@ -92,7 +92,7 @@ static const enum terminal_style styles[] = {
     [CHECK_OK] = TERMINAL_GREEN, [CHECK_FAILED] = TERMINAL_RED, [CHECK_UNKNOWN] = TERMINAL_YELLOW};
 
 /* Words from column `hang` on. */
-static void wrapped(FILE *out, const struct terminal *t, int hang, const char *text)
+static void print_wrapped_text(FILE *out, const struct terminal *t, int hang, const char *text)
 {
     char *clean = malloc(strlen(text) * 4 + 1);
     int at = hang;
@@ -119,7 +119,8 @@ static void wrapped(FILE *out, const struct terminal *t, int hang, const char *t
     free(clean);
 }
 
-static void one_line(const struct check_result *r, const struct check_line *l, const struct terminal *t, FILE *out)
+static void print_check_line(const struct check_result *r, const struct check_line *l, const struct terminal *t,
+                             FILE *out)
 {
     enum { INDENT = 4, AMOUNT = CHECK_LINE_START - INDENT - 2 };
     char amount[GATE_VALUE] = "", place[CLEAN], note[CLEAN], line[2 * CLEAN];
@@ -132,7 +133,7 @@ static void one_line(const struct check_result *r, const struct check_line *l, c
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
             fprintf(out, "%*s", INDENT + 2, "");
-            wrapped(out, t, INDENT + 2, note);
+            print_wrapped_text(out, t, INDENT + 2, note);
         }
         return;
     }
@@ -148,7 +149,7 @@ static void print_lines(const struct check_result *r, const struct terminal *t, 
 {
     size_t most = all ? r->lines_n : LINES, shown = r->lines_n < most ? r->lines_n : most;
     for (size_t i = 0; i < shown; i++) {
-        one_line(r, &r->lines[i], t, out);
+        print_check_line(r, &r->lines[i], t, out);
     }
     if (r->lines_total > shown) {
         fprintf(out, "    %sand %zu more%s\n", terminal_style(t, TERMINAL_DIM), r->lines_total - shown,
@@ -157,7 +158,7 @@ static void print_lines(const struct check_result *r, const struct terminal *t, 
 }
 
 /* Of a gate's results that are ok only the first is shown. */
-static bool shown(const struct check *c, size_t i)
+static bool is_result_shown(const struct check *c, size_t i)
 {
     const struct check_result *r = &c->results[i];
     if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate || c->results[i - 1].scope != r->scope) {
@@ -183,14 +184,14 @@ void check_view_text(struct check *c, FILE *out, bool all)
     size_t bad = 0, n = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
-        if (!shown(c, i)) {
+        if (!is_result_shown(c, i)) {
             continue;
         }
         n++;
         bad += r->status != CHECK_OK;
         fprintf(out, "%s%-7s%s  %-*s  ", terminal_style(&t, styles[r->status]), marks[r->status],
                 terminal_style(&t, TERMINAL_PLAIN), names, check_gate_name(r->gate));
-        wrapped(out, &t, 11 + names, check_sentence(c, r));
+        print_wrapped_text(out, &t, 11 + names, check_sentence(c, r));
         print_lines(r, &t, out, all);
     }
     if (bad) {
@@ -202,7 +203,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
 /* ---------------------------------------------------------------- GitHub's summary */
 
 /* In Markdown's table: escapes what would end a cell or begin markup. */
-static void cell(FILE *out, const char *text)
+static void print_markdown_cell(FILE *out, const char *text)
 {
     char clean[CLEAN];
     terminal_clean(clean, sizeof clean, text, true);
@@ -220,22 +221,22 @@ static void cell(FILE *out, const char *text)
 void check_view_summary(struct check *c, FILE *out)
 {
     fputs("### gpuspy check: ", out);
-    cell(out, c->source);
+    print_markdown_cell(out, c->source);
     fputs("\n\n| | check | |\n|---|---|---|\n", out);
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
-        if (!shown(c, i)) {
+        if (!is_result_shown(c, i)) {
             continue;
         }
         fprintf(out, "| %s | %s | ", r->status == CHECK_OK ? ":white_check_mark:" : ":x:", check_gate_name(r->gate));
-        cell(out, check_sentence(c, r));
+        print_markdown_cell(out, check_sentence(c, r));
         for (size_t k = 0; k < r->lines_n && k < LINES; k++) {
             char amount[GATE_VALUE] = "";
             if (!isnan(r->lines[k].amount)) {
                 check_gate_value(&check_gates[r->gate], r->lines[k].amount, amount);
             }
             fputs("<br>", out);
-            cell(out, r->lines[k].place);
+            print_markdown_cell(out, r->lines[k].place);
             fprintf(out, "%s%s", *amount ? ": " : "", amount);
         }
         fputs(" |\n", out);

@@ -77,7 +77,7 @@ struct text {
     bool cut;
 };
 
-static void add(void *text, const char *name, const char *value)
+static void add_variable(void *text, const char *name, const char *value)
 {
     struct text *t = text;
     const size_t room = sizeof t->at - t->used;
@@ -89,7 +89,7 @@ static void add(void *text, const char *name, const char *value)
         t->at[t->used] = 0, t->cut = true;
 }
 
-static bool has(const struct text *t, const char *variable, size_t n)
+static bool has_variable(const struct text *t, const char *variable, size_t n)
 {
     for (const char *line = t->at; *line; line += strcspn(line, "\n") + 1)
         if (strncmp(line, variable, n) == 0 && line[n] == '=') return true;
@@ -109,12 +109,12 @@ static void add_environment(struct text *t)
         if (other) continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(name, others[i]) == 0;
-        if (!other && !has(t, name, strlen(name))) add(t, name, equals + 1);
+        if (!other && !has_variable(t, name, strlen(name))) add_variable(t, name, equals + 1);
     }
 }
 
 /* Absolute: the process is elsewhere. */
-static bool describe(struct text *t, const struct settings *s)
+static bool describe_settings(struct text *t, const struct settings *s)
 {
     char cwd[PATH_MAX], db[2 * PATH_MAX];
     const char *file = s->db ? s->db : getenv("GPUSPY_DB");
@@ -122,10 +122,10 @@ static bool describe(struct text *t, const struct settings *s)
     if (!file || !*file) file = "run.db";
     if (file[0] != '/' && !getcwd(cwd, sizeof cwd)) return false;
     snprintf(db, sizeof db, "%s%s%s", file[0] == '/' ? "" : cwd, file[0] == '/' ? "" : "/", file);
-    add(t, "GPUSPY_DB", db);
-    add(t, "GPUSPY_QUIET", "1");
-    add(t, "GPUSPY_RUN_ID", launch_run_id());
-    launch_recording_set(&s->recording, add, t);
+    add_variable(t, "GPUSPY_DB", db);
+    add_variable(t, "GPUSPY_QUIET", "1");
+    add_variable(t, "GPUSPY_RUN_ID", launch_run_id());
+    launch_recording_set(&s->recording, add_variable, t);
     add_environment(t);
     return !t->cut && strlen(db) < PATH_MAX;
 }
@@ -218,7 +218,7 @@ static int attach_all(struct job *j, char **argv, int operands)
     return code;
 }
 
-static int parse(const struct command *self, int argc, char **argv, struct settings *s)
+static int parse_attach(const struct command *self, int argc, char **argv, struct settings *s)
 {
     pid_t pid;
     const int operands = options_parse(self, argc, argv, s);
@@ -237,10 +237,10 @@ int command_attach(const struct command *self, int argc, char **argv)
     struct settings s = {0};
     struct text given = {.used = 0};
     char library[PATH_MAX], why[PATH_MAX + 256];
-    int operands = parse(self, argc, argv, &s);
+    int operands = parse_attach(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (!describe(&given, &s)) {
+    if (!describe_settings(&given, &s)) {
         complain("attach: cannot use the path of the recording or a setting: it is too long or has a line break");
         return EXIT_USAGE;
     }
@@ -261,7 +261,7 @@ bool command_attach_process(pid_t pid, char *database, char *line, size_t size)
     bool done = false;
 
     *database = 0;
-    if (!describe(&given, &s))
+    if (!describe_settings(&given, &s))
         snprintf(text, sizeof text, "the path of the recording or a setting is too long or has a line break");
     else if (launch_library(library, text, sizeof text) && attach_process_read(&p, pid, library, text)) {
         if (p.has_cuda)
@@ -282,7 +282,7 @@ bool command_attach_process(pid_t pid, char *database, char *line, size_t size)
 int command_detach(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
-    int operands = parse(self, argc, argv, &s);
+    int operands = parse_attach(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     struct job job = {.library = "", .quiet = s.quiet, .tree = s.tree};

@@ -61,8 +61,8 @@ const struct command_text command_text_calibrate = {
 };
 
 /* One recording: its rows. */
-static bool learn(const struct settings *s, char *path, const struct run_options *options_,
-                  struct question_learned *out)
+static bool learn_from_run(const struct settings *s, char *path, const struct run_options *options_,
+                           struct question_learned *out)
 {
     char error[1024] = "";
     struct run *run = run_open((const char *const *)&path, 1, options_, error, sizeof error);
@@ -84,7 +84,8 @@ static bool fits_in(const char *file, char *path, size_t size)
     return n >= 0 && (size_t)n < size;
 }
 
-static int show(const struct settings *s, const struct estimate_calibration *c, const struct question_learned *l)
+static int show_learned(const struct settings *s, const struct estimate_calibration *c,
+                        const struct question_learned *l)
 {
     if (s->json) {
         json_t *root = json_calibration(c, l);
@@ -99,7 +100,7 @@ static int show(const struct settings *s, const struct estimate_calibration *c, 
 }
 
 /* Reading recordings takes its time, and another may have learned meanwhile: the file is read anew. */
-static int keep(const struct question_learned *l, struct estimate_calibration *c)
+static int keep_learned(const struct question_learned *l, struct estimate_calibration *c)
 {
     char path[sizeof c->path];
     int lock = estimate_calibration_lock(c), code;
@@ -130,10 +131,11 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
     struct question_learned l = {.plan = plan};
     int code = EXIT_YES;
 
-    for (size_t i = 0; i < n && code == EXIT_YES; i++) code = learn(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
-    if (code == EXIT_YES && question_learned_any(&l)) code = keep(&l, c);
+    for (size_t i = 0; i < n && code == EXIT_YES; i++)
+        code = learn_from_run(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
+    if (code == EXIT_YES && question_learned_any(&l)) code = keep_learned(&l, c);
     if (code == EXIT_YES) {
-        show(s, c, &l);
+        show_learned(s, c, &l);
         code = question_learned_any(&l) ? EXIT_YES : EXIT_NO;
     }
     question_learned_free(&l);
@@ -142,7 +144,7 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
 }
 
 /* With a model: its estimate, without any calibration. */
-static int planned(const struct settings *s, char **paths, size_t n, struct estimate_calibration *c)
+static int print_planned_calibration(const struct settings *s, char **paths, size_t n, struct estimate_calibration *c)
 {
     static struct estimate_result result;
     struct plan plan;
@@ -173,7 +175,7 @@ static int planned(const struct settings *s, char **paths, size_t n, struct esti
     return code;
 }
 
-static int run(const struct settings *s, char **paths, size_t n)
+static int run_calibrate(const struct settings *s, char **paths, size_t n)
 {
     struct estimate_calibration c;
     char path[sizeof c.path];
@@ -190,7 +192,7 @@ static int run(const struct settings *s, char **paths, size_t n)
         estimate_calibration_free(&c);
         return code;
     }
-    code = n ? planned(s, paths, n, &c) : show(s, &c, NULL);
+    code = n ? print_planned_calibration(s, paths, n, &c) : show_learned(s, &c, NULL);
     estimate_calibration_free(&c);
     return code;
 }
@@ -209,5 +211,5 @@ int command_calibrate(const struct command *self, int argc, char **argv)
         complain("calibrate: no recording given; type: gpuspy calibrate run.db");
         return EXIT_USAGE;
     }
-    return run(&s, argv, (size_t)operands);
+    return run_calibrate(&s, argv, (size_t)operands);
 }

@@ -126,7 +126,7 @@ static int from_command_line(const struct settings *s, struct check_limits *l)
 }
 
 /* The whole of a small file; NULL after a line on stderr. */
-static char *contents(const char *path, size_t *size)
+static char *read_contents(const char *path, size_t *size)
 {
     enum { MOST = 1 << 20 };
     char *text = malloc(MOST + 1);
@@ -153,7 +153,7 @@ static int from_file(const struct settings *s, struct check_limits *l)
         fclose(opened);
     else if (!s->config)
         return EXIT_YES;
-    char *text = contents(path, &size);
+    char *text = read_contents(path, &size);
     if (!text) return EXIT_INPUT;
     bool ok = check_limits_read(l, text, size, path, error, sizeof error);
     if (!ok) complain("check: %s", error);
@@ -223,7 +223,7 @@ static void write_summary(struct check *c)
     }
 }
 
-static bool print(const struct settings *s, struct check *c)
+static bool print_check(const struct settings *s, struct check *c)
 {
     bool github = s->github || on_github();
 
@@ -237,7 +237,7 @@ static bool print(const struct settings *s, struct check *c)
     return write_junit(s, c);
 }
 
-static int check(const struct settings *s, const struct check_request *w)
+static int run_check(const struct settings *s, const struct check_request *w)
 {
     struct check c;
     char error[1024] = "";
@@ -250,7 +250,7 @@ static int check(const struct settings *s, const struct check_request *w)
         complain("check: no limit applies to '%s'; check the sections of the limits file", w->paths[0]);
         code = EXIT_USAGE;
     } else {
-        code = !print(s, &c) ? EXIT_INPUT : c.failed ? EXIT_NO : EXIT_YES;
+        code = !print_check(s, &c) ? EXIT_INPUT : c.failed ? EXIT_NO : EXIT_YES;
     }
     check_free(&c);
     return code;
@@ -277,7 +277,7 @@ int command_check(const struct command *self, int argc, char **argv)
                                  .baseline = s.baseline,
                                  .columns = terminal_of(stdout).width - CHECK_LINE_START};
     if (code == EXIT_YES && !input_check_paths("check", argv, (size_t)operands)) code = EXIT_INPUT;
-    if (code == EXIT_YES) code = check(&s, &wish);
+    if (code == EXIT_YES) code = run_check(&s, &wish);
     check_limits_free(&limits);
     return code;
 }

@@ -155,7 +155,8 @@ static bool open_side(struct diff_side *side, const char *path, const struct run
     return side->report != NULL;
 }
 
-static int print(const struct settings *s, const struct diff *d, const struct diff_side *side, const char *const *paths)
+static int print_diff(const struct settings *s, const struct diff *d, const struct diff_side *side,
+                      const char *const *paths)
 {
     if (!s->json) {
         view_diff(&(struct view_diff){.diff = d,
@@ -200,7 +201,8 @@ static bool chosen_exists(const struct settings *s, const struct diff_side *side
     return rank && device;
 }
 
-static int compare(const struct settings *s, const struct diff_request *wish, char **paths, struct symbolizer *symbols)
+static int compare_runs(const struct settings *s, const struct diff_request *wish, char **paths,
+                        struct symbolizer *symbols)
 {
     struct diff_side side[2] = {0};
     struct run_options options_ = {
@@ -213,7 +215,7 @@ static int compare(const struct settings *s, const struct diff_request *wish, ch
         if (!exists) {
             code = EXIT_NO;
         } else if (d) {
-            code = print(s, d, side, (const char *const *)paths);
+            code = print_diff(s, d, side, (const char *const *)paths);
         } else {
             complain("diff: %s", error);
         }
@@ -251,7 +253,7 @@ int command_diff(const struct command *self, int argc, char **argv)
         return EXIT_INPUT;
     }
     struct symbolizer *symbols = symbolizer_new();
-    int code = compare(&s, &wish, argv, symbols);
+    int code = compare_runs(&s, &wish, argv, symbols);
     if (symbols) {
         symbolizer_complain(symbols, false);
     }

@@ -41,7 +41,7 @@ const struct command_text command_text_doctor = {
     .examples = examples,
 };
 
-static size_t count(const struct doctor *d, enum doctor_state state)
+static size_t count_findings(const struct doctor *d, enum doctor_state state)
 {
     size_t n = 0;
 
@@ -80,11 +80,11 @@ static void print_wrapped(const struct terminal *term, const char *text, int ind
     putchar('\n');
 }
 
-static void print_text(const struct doctor *d)
+static void print_doctor_text(const struct doctor *d)
 {
     static const enum terminal_style styles[] = {TERMINAL_GREEN, TERMINAL_YELLOW, TERMINAL_RED};
     struct terminal term = terminal_of(stdout);
-    size_t problems = count(d, DOCTOR_PROBLEM), warnings = count(d, DOCTOR_WARNING);
+    size_t problems = count_findings(d, DOCTOR_PROBLEM), warnings = count_findings(d, DOCTOR_WARNING);
     enum { TEXT_AT = 21 };
 
     for (int s = 0; s < DOCTOR_SECTIONS_N; s++) {
@@ -120,7 +120,7 @@ static json_t *json_text(const char *text)
     return j ? j : json_string(terminal_clean(clean, sizeof clean, text, false)); /* no UTF-8 */
 }
 
-static bool print_json(const struct doctor *d)
+static bool print_doctor_json(const struct doctor *d)
 {
     json_t *checks = json_array();
 
@@ -130,9 +130,9 @@ static bool print_json(const struct doctor *d)
                                                 f->id, "state", states[f->state], "text", json_text(f->text), "fix",
                                                 json_text(f->fix)));
     }
-    json_t *o = json_pack("{s:b, s:I, s:I, s:o}", "ok", count(d, DOCTOR_PROBLEM) == 0, "problems",
-                          (json_int_t)count(d, DOCTOR_PROBLEM), "warnings", (json_int_t)count(d, DOCTOR_WARNING),
-                          "checks", checks);
+    json_t *o = json_pack("{s:b, s:I, s:I, s:o}", "ok", count_findings(d, DOCTOR_PROBLEM) == 0, "problems",
+                          (json_int_t)count_findings(d, DOCTOR_PROBLEM), "warnings",
+                          (json_int_t)count_findings(d, DOCTOR_WARNING), "checks", checks);
     bool ok = o && json_dumpf(o, stdout, JSON_INDENT(2)) == 0;
     json_decref(o);
     putchar('\n');
@@ -141,7 +141,7 @@ static bool print_json(const struct doctor *d)
 
 /* ---------------------------------------------------------------- the command */
 
-static int be_child(const char *what)
+static int run_doctor_child(const char *what)
 {
     int rc = strcmp(what, "driver") == 0     ? doctor_ask_driver()
              : strcmp(what, "nvml") == 0     ? doctor_ask_nvml()
@@ -157,7 +157,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
     const char *child = getenv(DOCTOR_CHILD);
     struct settings s = {0};
 
-    if (child && *child && argc == 0) return be_child(child);
+    if (child && *child && argc == 0) return run_doctor_child(child);
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1) {
@@ -175,10 +175,10 @@ int command_doctor(const struct command *self, int argc, char **argv)
     static void (*const checks[])(struct doctor *) = {doctor_recorder, doctor_folder, doctor_settings, doctor_driver,
                                                       doctor_python,   doctor_others, doctor_test};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) checks[i](d);
-    int code = count(d, DOCTOR_PROBLEM) ? EXIT_NO : EXIT_YES;
+    int code = count_findings(d, DOCTOR_PROBLEM) ? EXIT_NO : EXIT_YES;
     if (!s.json)
-        print_text(d);
-    else if (!print_json(d))
+        print_doctor_text(d);
+    else if (!print_doctor_json(d))
         code = EXIT_INPUT;
     for (size_t i = 0; i < d->n; i++) {
         free(d->list[i].text);

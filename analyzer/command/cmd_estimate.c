@@ -97,7 +97,7 @@ const struct command_text command_text_estimate = {
 };
 
 /* Takes the reference. */
-static bool print_json(json_t *root)
+static bool print_estimate_json(json_t *root)
 {
     bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
 
@@ -132,10 +132,11 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
 }
 
 /* False after a line on stderr. */
-static bool print(const struct settings *s, const struct estimate_answer *a, const struct estimate_recipe *recipe)
+static bool print_estimate(const struct settings *s, const struct estimate_answer *a,
+                           const struct estimate_recipe *recipe)
 {
     if (s->html) return write_html(s, a, NULL, NULL);
-    if (s->json) return print_json(json_estimate(a, recipe));
+    if (s->json) return print_estimate_json(json_estimate(a, recipe));
     if (s->csv) {
         export_estimate_csv(a, stdout);
         return true;
@@ -146,7 +147,7 @@ static bool print(const struct settings *s, const struct estimate_answer *a, con
 }
 
 /* The place of a word in "a|b|"; -1: NULL. */
-static int place_of(const char *word, const char *words)
+static int index_of_word(const char *word, const char *words)
 {
     for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
         if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|') return i;
@@ -154,8 +155,8 @@ static int place_of(const char *word, const char *words)
 }
 
 /* A list that needs no model, in each form that an answer has. */
-static int list(const struct settings *s, const char *key, const char *title, struct json_t *(*make)(void),
-                void (*text)(FILE *, const struct terminal *, bool))
+static int print_known_list(const struct settings *s, const char *key, const char *title, struct json_t *(*make)(void),
+                            void (*text)(FILE *, const struct terminal *, bool))
 {
     json_t *root;
     bool ok = true;
@@ -166,7 +167,7 @@ static int list(const struct settings *s, const char *key, const char *title, st
         return EXIT_YES;
     }
     root = make();
-    if (s->json) return print_json(root) ? EXIT_YES : EXIT_INPUT;
+    if (s->json) return print_estimate_json(root) ? EXIT_YES : EXIT_INPUT;
     if (s->csv)
         export_list_csv(json_object_get(root, key), stdout);
     else
@@ -175,7 +176,7 @@ static int list(const struct settings *s, const char *key, const char *title, st
     return ok ? EXIT_YES : EXIT_INPUT;
 }
 
-static int answer(const struct settings *s, const struct estimate_recipe *recipe, int argc, char **argv)
+static int answer_estimate(const struct settings *s, const struct estimate_recipe *recipe, int argc, char **argv)
 {
     static struct estimate_answer a;
     const struct estimate_gpu **named = calloc(estimate_gpu_count, sizeof *named);
@@ -193,12 +194,12 @@ static int answer(const struct settings *s, const struct estimate_recipe *recipe
             .gpus = named,
             .gpus_n = named_n,
             .network = (double)s->plan.network,
-            .solve = place_of(s->solve, estimate_solve_words),
+            .solve = index_of_word(s->solve, estimate_solve_words),
             .argc = argc,
             .argv = argv,
             .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};
         if (estimate_answer_build("estimate", &plan, &wish, &a)) {
-            exit_code = !print(s, &a, recipe) ? EXIT_INPUT : estimate_answer_fits(&a) ? EXIT_YES : EXIT_NO;
+            exit_code = !print_estimate(s, &a, recipe) ? EXIT_INPUT : estimate_answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }
         estimate_answer_free(&a);
     }
@@ -209,7 +210,8 @@ static int answer(const struct settings *s, const struct estimate_recipe *recipe
 
 /* The options of --config, and behind them the command line without it: what comes later counts. NULL after a line on
  * stderr. Free the list, not its words. */
-static char **expand(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe, int *exit_code)
+static char **expand_recipe(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe,
+                            int *exit_code)
 {
     char path[OPTION_LIST_MAX][PATH_MAX];
     const char *paths[OPTION_LIST_MAX];
@@ -236,15 +238,15 @@ static char **expand(const struct settings *s, int *argc, char **argv, struct es
     return all;
 }
 
-static int estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe);
+static int run_estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe);
 
 static int estimate_recipe(const struct command *self, const struct settings *given, int argc, char **argv)
 {
     struct estimate_recipe recipe = {.options_n = 0};
     int exit_code = EXIT_INPUT;
-    char **all = expand(given, &argc, argv, &recipe, &exit_code);
+    char **all = expand_recipe(given, &argc, argv, &recipe, &exit_code);
 
-    if (all) exit_code = estimate(self, argc, all, &recipe);
+    if (all) exit_code = run_estimate(self, argc, all, &recipe);
     free(all);
     estimate_recipe_free(&recipe);
     return exit_code;
@@ -252,10 +254,10 @@ static int estimate_recipe(const struct command *self, const struct settings *gi
 
 int command_estimate(const struct command *self, int argc, char **argv)
 {
-    return estimate(self, argc, argv, NULL);
+    return run_estimate(self, argc, argv, NULL);
 }
 
-static int estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe)
+static int run_estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
     int operands = options_parse(self, argc, argv, &s);
@@ -280,12 +282,14 @@ static int estimate(const struct command *self, int argc, char **argv, const str
         return EXIT_USAGE;
     }
     if (s.plan.gpus == OPTION_ALONE)
-        return list(&s, "gpus", "the GPUs that gpuspy knows", estimate_gpu_list_json, estimate_gpu_list_text);
-    if (s.models) return list(&s, "models", "the models that have a name", model_list_json, model_list_text);
+        return print_known_list(&s, "gpus", "the GPUs that gpuspy knows", estimate_gpu_list_json,
+                                estimate_gpu_list_text);
+    if (s.models)
+        return print_known_list(&s, "models", "the models that have a name", model_list_json, model_list_text);
     if (!plan_settings_model_given(&s.plan)) {
         complain("estimate: no model given%s; add --model llama-3-8b or --params 7B",
                  recipe ? ", and the configuration names none" : "");
         return EXIT_USAGE;
     }
-    return answer(&s, recipe, argc, argv);
+    return answer_estimate(&s, recipe, argc, argv);
 }

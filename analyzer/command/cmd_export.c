@@ -112,7 +112,7 @@ const struct command_text command_text_export = {
 /* ---------------------------------------------------------------- writing */
 
 /* "runs/run.db" → "run.pickle", and of the folder "runs/" → "runs.pickle". */
-static void usual_name(const char *database, const char *suffix, char *out, size_t size)
+static void export_usual_name(const char *database, const char *suffix, char *out, size_t size)
 {
     size_t n = strlen(database);
 
@@ -149,7 +149,7 @@ static int write_moment(const struct settings *s, struct export *e, const struct
     const char *path = s->output;
 
     if (!path) {
-        usual_name(run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
+        export_usual_name(run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
         path = usual;
     }
     if (is_input(e->run, path) || !output_open(&out, "export", path)) return EXIT_INPUT;
@@ -168,7 +168,7 @@ static int write_moment(const struct settings *s, struct export *e, const struct
     return EXIT_YES;
 }
 
-static int moment(const struct settings *s, char **paths, const struct format *f, struct symbolizer *symbols)
+static int export_moment(const struct settings *s, char **paths, const struct format *f, struct symbolizer *symbols)
 {
     struct export *e = arena_realloc(NULL, 1, sizeof *e);
 
@@ -199,7 +199,7 @@ static int done_run(const struct export_run *e, const char *path, bool standard)
     return EXIT_YES;
 }
 
-static int write_file(struct export_run *e, const struct format *f, const char *path)
+static int write_export_file(struct export_run *e, const struct format *f, const char *path)
 {
     char error[1024] = "";
     struct output out;
@@ -223,7 +223,7 @@ static int write_folder(struct export_run *e, const struct format *f, const char
     bool one = e->tables && !strchr(e->tables, ','), exists = stat(path, &st) == 0;
 
     if (one && (strcmp(path, "-") == 0 || (exists ? !S_ISDIR(st.st_mode) : strchr(path, '.') != NULL)))
-        return write_file(e, f, path);
+        return write_export_file(e, f, path);
     if (strcmp(path, "-") == 0) {
         complain("export: %s consists of several files; give a folder with -o, or one table with --tables", f->word);
         return EXIT_USAGE;
@@ -253,12 +253,12 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
         .native = s->native || (s->stacks && strcmp(s->stacks, "python") != 0), .tables = s->tables, .name = name};
     int code = export_choose_run(&s->wish, paths, n, symbols, &e);
 
-    usual_name(paths[0], "", name, sizeof name);
+    export_usual_name(paths[0], "", name, sizeof name);
     if (!path) {
-        usual_name(paths[0], f->suffix, usual, sizeof usual);
+        export_usual_name(paths[0], f->suffix, usual, sizeof usual);
         path = usual;
     }
-    if (code == EXIT_YES) code = f->folder ? write_folder(&e, f, path) : write_file(&e, f, path);
+    if (code == EXIT_YES) code = f->folder ? write_folder(&e, f, path) : write_export_file(&e, f, path);
     if (e.run) run_close(e.run);
     return code;
 }
@@ -272,7 +272,7 @@ static const struct format *format_of(const char *word)
     return &formats[0];
 }
 
-static bool sensible(const struct settings *s, const struct format *f, int operands)
+static bool are_export_options_sensible(const struct settings *s, const struct format *f, int operands)
 {
     int64_t ns;
     const char *first = f->folder ? "--tables" : "--what";
@@ -306,10 +306,10 @@ int command_export(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     const struct format *f = format_of(s.format);
-    if (!sensible(&s, f, operands)) return EXIT_USAGE;
+    if (!are_export_options_sensible(&s, f, operands)) return EXIT_USAGE;
     if (!input_check_paths("export", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
-    int code = f->write ? moment(&s, argv, f, symbols) : whole_run(&s, argv, (size_t)operands, f, symbols);
+    int code = f->write ? export_moment(&s, argv, f, symbols) : whole_run(&s, argv, (size_t)operands, f, symbols);
     if (symbols) symbolizer_complain(symbols, false);
     symbolizer_free(symbols);
     return code;

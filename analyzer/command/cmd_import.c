@@ -49,13 +49,13 @@ const struct command_text command_text_import = {
     .examples = examples,
 };
 
-static void show(void *unused, uint64_t bytes)
+static void show_import_progress(void *unused, uint64_t bytes)
 {
     progress_show(unused, "bytes", bytes, 0);
 }
 
 /* "a/snapshot.pickle.gz" → "snapshot.db", to be freed. */
-static char *usual_name(const char *path)
+static char *import_usual_name(const char *path)
 {
     static const char *const endings[] = {".gz",    ".pickle", ".pkl",  ".json",  ".raw",
                                           ".trace", ".pt",     ".prof", ".sqlite"};
@@ -106,7 +106,7 @@ static bool name_siblings(const char *temporary, const char *to)
 }
 
 /* Complete under its name, or not there. */
-static int convert(const char *path, const char *to, const struct import_part *part)
+static int convert_file(const char *path, const char *to, const struct import_part *part)
 {
     char error[768] = "";
     enum import_format format = import_format_of(path);
@@ -132,7 +132,7 @@ static int convert(const char *path, const char *to, const struct import_part *p
         return EXIT_INPUT;
     }
     unlink(temporary); /* its name is free again for a database */
-    bool ok = import_file_part(path, format, temporary, part, show, NULL, error, sizeof error);
+    bool ok = import_file_part(path, format, temporary, part, show_import_progress, NULL, error, sizeof error);
     progress_clear();
     if (!ok) {
         complain("import: cannot convert '%s': %s", path, error);
@@ -148,7 +148,7 @@ static int convert(const char *path, const char *to, const struct import_part *p
 }
 
 /* Exit code; *part NULL: all of it. */
-static int choose(const struct settings *set, struct import_part *range, const struct import_part **part)
+static int choose_import_part(const struct settings *set, struct import_part *range, const struct import_part **part)
 {
     const char *const words[] = {"from", "to"}, *const texts[] = {set->from, set->to};
     int64_t *const times[] = {&range->from_ns, &range->to_ns};
@@ -179,12 +179,12 @@ int command_import(const struct command *self, int argc, char **argv)
     }
     struct import_part range;
     const struct import_part *part;
-    code = choose(&set, &range, &part);
+    code = choose_import_part(&set, &range, &part);
     if (code) return code;
     if (!input_check_paths("import", argv, (size_t)operands)) return EXIT_INPUT;
     for (int i = 0; i < operands; i++) {
-        char *usual = set.output ? NULL : usual_name(argv[i]);
-        int own = set.output || usual ? convert(argv[i], set.output ? set.output : usual, part) : EXIT_INPUT;
+        char *usual = set.output ? NULL : import_usual_name(argv[i]);
+        int own = set.output || usual ? convert_file(argv[i], set.output ? set.output : usual, part) : EXIT_INPUT;
         code = own ? own : code;
         free(usual);
     }

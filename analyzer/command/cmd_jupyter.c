@@ -57,8 +57,8 @@ const struct command_text command_text_jupyter = {
 };
 
 /* False: it is too long. */
-static bool put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool put(char *out, size_t size, const char *format, ...)
+static bool put_formatted(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static bool put_formatted(char *out, size_t size, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -75,7 +75,7 @@ struct python {
 };
 
 /* In an environment that pip filled, its Python is beside gpuspy. */
-static bool beside(char *out, size_t size)
+static bool find_beside_command(char *out, size_t size)
 {
     char exe[PATH_MAX] = "", path[PATH_MAX + 32];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -84,15 +84,15 @@ static bool beside(char *out, size_t size)
     if (!slash) return false;
     *slash = 0;
     snprintf(path, sizeof path, "%s/../pyvenv.cfg", exe);
-    return put(out, size, "%s/python3", exe) && access(path, R_OK) == 0 && access(out, X_OK) == 0;
+    return put_formatted(out, size, "%s/python3", exe) && access(path, R_OK) == 0 && access(out, X_OK) == 0;
 }
 
 /* The next line of what Python printed. */
-static bool next_line(char **text, char *out, size_t size)
+static bool next_path_line(char **text, char *out, size_t size)
 {
     char *line = strsep(text, "\n");
 
-    return line && *text && *line && put(out, size, "%s", line);
+    return line && *text && *line && put_formatted(out, size, "%s", line);
 }
 
 static bool ask_python(const char *program, struct python *p)
@@ -107,8 +107,8 @@ static bool ask_python(const char *program, struct python *p)
     if (!c) return false;
     *c = (struct launch_child){.argv = argv, .timeout_ms = SECONDS * 1000};
     char *text = c->out;
-    bool ok = launch_child_run(c) && next_line(&text, p->executable, sizeof p->executable) &&
-              next_line(&text, p->prefix, sizeof p->prefix) && next_line(&text, found, sizeof found);
+    bool ok = launch_child_run(c) && next_path_line(&text, p->executable, sizeof p->executable) &&
+              next_path_line(&text, p->prefix, sizeof p->prefix) && next_path_line(&text, found, sizeof found);
     if (!ok) {
         complain("jupyter: cannot ask '%s' for its environment: %s; name a Python with --python", program,
                  !c->started    ? "the program does not exist"
@@ -166,16 +166,16 @@ static json_t *kernel_json(const struct settings *s, const struct python *p, con
     set_text(env, "LD_PRELOAD", library);
     set_text(env, "GPUSPY_QUIET", "1");
     set_bool(metadata, "debugger", true);
-    set(o, "argv", argv);
+    set_json(o, "argv", argv);
     set_text(o, "display_name", s->title ? s->title : title);
     set_text(o, "language", "python");
-    set(o, "env", env);
-    set(o, "metadata", metadata);
+    set_json(o, "env", env);
+    set_json(o, "metadata", metadata);
     return o;
 }
 
 /* Each folder of the path that is not there. */
-static bool make_folders(char *path)
+static bool make_kernel_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
@@ -192,10 +192,10 @@ static bool kernel_folder(const struct settings *s, const struct python *p, char
     const char *data = getenv("JUPYTER_DATA_DIR"), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     const char *prefix = s->sys_prefix ? p->prefix : s->prefix;
 
-    if (prefix) return put(out, size, "%s/share/jupyter/kernels/%s", prefix, s->name);
-    if (data && *data) return put(out, size, "%s/kernels/%s", data, s->name);
-    if (xdg && *xdg) return put(out, size, "%s/jupyter/kernels/%s", xdg, s->name);
-    if (home && *home) return put(out, size, "%s/.local/share/jupyter/kernels/%s", home, s->name);
+    if (prefix) return put_formatted(out, size, "%s/share/jupyter/kernels/%s", prefix, s->name);
+    if (data && *data) return put_formatted(out, size, "%s/kernels/%s", data, s->name);
+    if (xdg && *xdg) return put_formatted(out, size, "%s/jupyter/kernels/%s", xdg, s->name);
+    if (home && *home) return put_formatted(out, size, "%s/.local/share/jupyter/kernels/%s", home, s->name);
     return false;
 }
 
@@ -204,7 +204,7 @@ static bool write_kernel(const struct settings *s, const struct python *p, const
     char path[2 * PATH_MAX];
     struct output o;
 
-    if (!put(path, sizeof path, "%s/kernel.json", folder) || !output_open(&o, "jupyter", path)) return false;
+    if (!put_formatted(path, sizeof path, "%s/kernel.json", folder) || !output_open(&o, "jupyter", path)) return false;
     json_t *kernel = kernel_json(s, p, library);
     bool ok = json_dumpf(kernel, o.file, JSON_INDENT(1)) == 0 && fputc('\n', o.file) != EOF;
     json_decref(kernel);
@@ -217,18 +217,18 @@ static bool write_kernel(const struct settings *s, const struct python *p, const
 /* ---------------------------------------------------------------- the command */
 
 /* As Jupyter accepts it. */
-static bool is_name(const char *name)
+static bool is_kernel_name(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
     return strspn(name, letters) == strlen(name) && strlen(name) < 64 && name[0] != '.';
 }
 
-static int install(const struct settings *s)
+static int install_kernel(const struct settings *s)
 {
     static struct python p;
     char library[PATH_MAX], why[PATH_MAX + 256], folder[2 * PATH_MAX], own[PATH_MAX + 16];
-    const char *program = s->python ? s->python : beside(own, sizeof own) ? own : "python3";
+    const char *program = s->python ? s->python : find_beside_command(own, sizeof own) ? own : "python3";
 
     if (!launch_library(library, why, sizeof why)) {
         complain("jupyter: %s", why);
@@ -239,7 +239,7 @@ static int install(const struct settings *s)
         complain("jupyter: neither JUPYTER_DATA_DIR nor HOME is set; give --prefix FOLDER");
         return EXIT_INPUT;
     }
-    if (!make_folders(folder)) {
+    if (!make_kernel_folders(folder)) {
         complain("jupyter: cannot create the folder '%s': %s; give --user, or another --prefix", folder,
                  strerror(errno));
         return EXIT_INPUT;
@@ -263,9 +263,9 @@ int command_jupyter(const struct command *self, int argc, char **argv)
         complain("jupyter: give one of --user, --sys-prefix and --prefix");
         return EXIT_USAGE;
     }
-    if (!is_name(s.name)) {
+    if (!is_kernel_name(s.name)) {
         complain("jupyter: --name: '%s' is not a name for a kernel; use letters, digits, '.', '_' and '-'", s.name);
         return EXIT_USAGE;
     }
-    return install(&s);
+    return install_kernel(&s);
 }

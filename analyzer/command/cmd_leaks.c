@@ -39,7 +39,7 @@ const struct command_text command_text_leaks = {
     .examples = examples,
 };
 
-static int show(struct viewing *v, const struct settings *s, const struct result_report *r)
+static int show_leaks(struct viewing *v, const struct settings *s, const struct result_report *r)
 {
     char error[1024] = "";
     struct profile_request wish = {.what = PROFILE_END,
@@ -82,7 +82,7 @@ int command_leaks(const struct command *self, int argc, char **argv)
         v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES);
         if (s.view.json) v.options.questions |= REPORT_ASK(PEAKS); /* its growth[] is the report's */
         struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
-        code = r ? show(&v, &s, r) : viewing_failed(&v, error);
+        code = r ? show_leaks(&v, &s, r) : viewing_failed(&v, error);
         report_free(r);
     }
     viewing_close(&v);

@@ -60,7 +60,7 @@ const struct command_text command_text_metrics = {
     .examples = examples,
 };
 
-static bool take_interval(const char *text, double *out)
+static bool take_metrics_interval(const char *text, double *out)
 {
     char *end = NULL;
     *out = text ? strtod(text, &end) : 15;
@@ -71,7 +71,7 @@ static bool take_interval(const char *text, double *out)
     return true;
 }
 
-static bool is_folder(const char *path)
+static bool is_textfile_folder(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0 || (!S_ISDIR(st.st_mode) && (errno = ENOTDIR)) || access(path, W_OK | X_OK) != 0) {
@@ -89,12 +89,12 @@ static int print_once(struct fleet *f)
     return EXIT_YES;
 }
 
-static int serve(struct fleet *f, const struct settings *s, struct fleet_service *service)
+static int serve_metrics(struct fleet *f, const struct settings *s, struct fleet_service *service)
 {
     char address[256], why[512];
     bool usage;
     fleet_stop_on_signals();
-    if (service->textfile && !is_folder(service->textfile)) return EXIT_INPUT;
+    if (service->textfile && !is_textfile_folder(service->textfile)) return EXIT_INPUT;
     if (s->listen || !service->textfile) {
         service->listener =
             fleet_listen(s->listen ? s->listen : ADDRESS, address, sizeof address, why, sizeof why, &usage);
@@ -121,14 +121,14 @@ int command_metrics(const struct command *self, int argc, char **argv)
         complain("metrics: '%s': no operand is expected; gpuspy finds the running recordings", argv[0]);
         return EXIT_USAGE;
     }
-    if (!take_interval(s.interval, &service.interval_s)) return EXIT_USAGE;
+    if (!take_metrics_interval(s.interval, &service.interval_s)) return EXIT_USAGE;
     if (s.once && (s.listen || s.textfile)) {
         complain("metrics: --once prints and exits; give it without --listen and --textfile");
         return EXIT_USAGE;
     }
     fleet.lines = (unsigned)s.lines;
     service.textfile = s.textfile;
-    const int code = s.once ? print_once(&fleet) : serve(&fleet, &s, &service);
+    const int code = s.once ? print_once(&fleet) : serve_metrics(&fleet, &s, &service);
     fleet_analysis_stop(&fleet);
     fleet_free(&fleet);
     return code;

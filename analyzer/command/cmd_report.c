@@ -82,7 +82,7 @@ const struct command_text command_text_report = {
     .examples = examples,
 };
 
-static bool print(const struct settings *s, const struct result_report *report, const char *database)
+static bool print_report(const struct settings *s, const struct result_report *report, const char *database)
 {
     const bool brief = !s->full && !s->only && !s->top && !s->native && !s->paths;
     struct view_display_settings display = s->display;
@@ -129,7 +129,7 @@ static void open_page(const char *path)
     free(real);
 }
 
-static int report(const struct settings *s, struct run_options *options_, char **paths, size_t n)
+static int run_report(const struct settings *s, struct run_options *options_, char **paths, size_t n)
 {
     if (!input_check_paths("report", paths, n)) return EXIT_INPUT;
     const struct page_target target = {"report", s->card ? "card" : "html", s->card ? s->card : s->html, paths, n};
@@ -150,7 +150,7 @@ static int report(const struct settings *s, struct run_options *options_, char *
     else if (s->html)
         code = page_save(&target, page, built);
     else
-        code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
+        code = print_report(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
     if (code == EXIT_YES && s->open) open_page(s->html);
     if (built) report_free(built);
     page_free(page);
@@ -159,8 +159,8 @@ static int report(const struct settings *s, struct run_options *options_, char *
 }
 
 /* What the model and its settings need, into what the report compares. */
-static bool estimate(const struct plan_settings *s, struct run_estimate_bytes *bytes, struct run_options *o,
-                     int *exit_code)
+static bool estimate_for_report(const struct plan_settings *s, struct run_estimate_bytes *bytes, struct run_options *o,
+                                int *exit_code)
 {
     static struct estimate_result result;
     struct plan plan;
@@ -255,11 +255,11 @@ int command_report(const struct command *self, int argc, char **argv)
         symbolizer_free(symbols);
         return code;
     }
-    if (plan_settings_model_given(&s.plan) && !estimate(&s.plan, &bytes, &options_, &code)) {
+    if (plan_settings_model_given(&s.plan) && !estimate_for_report(&s.plan, &bytes, &options_, &code)) {
         symbolizer_free(symbols);
         return code;
     }
-    code = report(&s, &options_, argv, (size_t)operands);
+    code = run_report(&s, &options_, argv, (size_t)operands);
     if (symbols && !s.json) symbolizer_complain(symbols, s.native);
     symbolizer_free(symbols);
     return code;

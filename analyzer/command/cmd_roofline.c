@@ -63,7 +63,7 @@ const struct command_text command_text_roofline = {
 };
 
 /* A line on stderr for what does not go together. */
-static bool together(const struct settings *s)
+static bool are_options_together(const struct settings *s)
 {
     bool shaped = s->shape.causal || s->naive || s->flash;
 
@@ -109,7 +109,7 @@ static bool rate_of(const struct settings *s, struct view_roofline *r)
 }
 
 /* A GPU that somebody describes: one roof, whatever is computed. */
-static const struct estimate_gpu *described(const struct settings *s)
+static const struct estimate_gpu *described_gpu(const struct settings *s)
 {
     static struct estimate_gpu gpu = {
         .key = "this GPU", .product = "a GPU as described", .source = "--peak and --bandwidth"};
@@ -120,7 +120,7 @@ static const struct estimate_gpu *described(const struct settings *s)
 }
 
 /* Only the ways of attention that were asked for. */
-static void choose(const struct settings *s, struct view_roofline *r)
+static void choose_gpu(const struct settings *s, struct view_roofline *r)
 {
     size_t n = 0;
 
@@ -144,7 +144,7 @@ static bool work_of(const struct settings *s, struct view_roofline *r)
         return false;
     }
     r->ways_n = estimate_roof_ways(r->op, &r->shape, estimate_gpu_rate_bytes[r->stored], r->ways);
-    choose(s, r);
+    choose_gpu(s, r);
     return true;
 }
 
@@ -159,8 +159,9 @@ int command_roofline(const struct command *self, int argc, char **argv)
         complain("roofline: '%s' is unexpected; write --op before an operator", argv[0]);
         return EXIT_USAGE;
     }
-    if (!together(&s) || (s.gpu && !(r.gpu = estimate_gpu_require("roofline", "gpu", s.gpu)))) return EXIT_USAGE;
-    if (s.peak) r.gpu = described(&s);
+    if (!are_options_together(&s) || (s.gpu && !(r.gpu = estimate_gpu_require("roofline", "gpu", s.gpu))))
+        return EXIT_USAGE;
+    if (s.peak) r.gpu = described_gpu(&s);
     r.op = s.op ? estimate_roof_op_find(s.op) : NULL;
     r.shape = s.shape;
     r.measured_s = (double)s.time * 1e-9;

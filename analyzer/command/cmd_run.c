@@ -85,7 +85,7 @@ const struct command_text command_text_run = {
 };
 
 /* A file in the working directory as an absolute path, because the program may change directory. */
-static bool absolute(const char *path, char *out, size_t size)
+static bool make_path_absolute(const char *path, char *out, size_t size)
 {
     char cwd[PATH_MAX];
     int n;
@@ -100,7 +100,7 @@ static bool absolute(const char *path, char *out, size_t size)
 }
 
 /* `db` as it is on this host: %h is its name. What the recorder's processes have of their own, %p, stays. */
-static void here(const char *db, char *out, size_t size)
+static void write_path_here(const char *db, char *out, size_t size)
 {
     char host[256] = "";
     size_t used = 0;
@@ -119,7 +119,7 @@ static void here(const char *db, char *out, size_t size)
 }
 
 /* A folder for each host, as in runs/%h/run.db, is made here: nobody could before. */
-static void make_folder(const char *db, const char *on_this_host)
+static void make_run_folder(const char *db, const char *on_this_host)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(db, '/'), *real = strrchr(on_this_host, '/');
@@ -184,7 +184,7 @@ static void set_variable(void *launch, const char *name, const char *value)
     launch_set(launch, name, value);
 }
 
-static void set_environment(const struct settings *s, struct launch *l, const char *db, const char *id)
+static void set_run_environment(const struct settings *s, struct launch *l, const char *db, const char *id)
 {
     launch_set(l, "GPUSPY_DB", db);
     launch_set(l, "GPUSPY_RUN_ID", id);
@@ -197,7 +197,7 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
 }
 
 /* The summary is for the person at the terminal: the job's own status is kept for launch_end. */
-static int record(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
+static int record_command(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
 {
     struct command_recorded r = {.db = on_this_host,
                                  .run_id = launch_run_id(),
@@ -209,7 +209,7 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
     int code;
 
     if (!launch_find_library(l)) return LAUNCH_FAILED;
-    set_environment(s, l, db, r.run_id);
+    set_run_environment(s, l, db, r.run_id);
     if (!launch_wait(l, &code)) return code;
     r.pid = l->pid;
     r.status = l->status;
@@ -254,7 +254,7 @@ int command_run(const struct command *self, int argc, char **argv)
     argv[operands] = NULL; /* operands only moved forward, and argv[argc] is NULL already */
     output = s.output ? s.output : getenv("GPUSPY_DB");
     if (!output || !*output) output = "run.db";
-    if (!absolute(output, db, sizeof db)) {
+    if (!make_path_absolute(output, db, sizeof db)) {
         complain("run: cannot use the path '%s': it is too long, or the working directory does not exist", output);
         return LAUNCH_FAILED;
     }
@@ -268,8 +268,8 @@ int command_run(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (s.simulate && (code = launch_simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0) return code;
-    here(db, on_this_host, sizeof on_this_host);
-    make_folder(db, on_this_host);
-    if (can_record(on_this_host)) return record(&s, &launch, db, on_this_host);
+    write_path_here(db, on_this_host, sizeof on_this_host);
+    make_run_folder(db, on_this_host);
+    if (can_record(on_this_host)) return record_command(&s, &launch, db, on_this_host);
     return launch_wait(&launch, &code) ? launch_end(&launch) : code;
 }

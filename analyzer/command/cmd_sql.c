@@ -62,7 +62,7 @@ static int may_go_on(void *unused)
     return interrupted != 0;
 }
 
-static bool blank(const char *text)
+static bool is_blank_text(const char *text)
 {
     return text[strspn(text, " \t\r\n;")] == 0;
 }
@@ -84,10 +84,10 @@ static int print_error(struct sql_session *s, const char *message)
 }
 
 /* All statements of a text, until one fails. */
-static int query(struct sql_session *s, const struct sql_printer *p, const char *text)
+static int run_query(struct sql_session *s, const struct sql_printer *p, const char *text)
 {
     interrupted = 0;
-    while (!blank(text)) {
+    while (!is_blank_text(text)) {
         sqlite3_stmt *st = NULL;
         const char *tail = text;
         s->refused = NULL;
@@ -131,7 +131,7 @@ static struct editor find_editor(void)
     return e;
 }
 
-static char *read_line(const struct editor *e, const char *prompt)
+static char *read_sql_line(const struct editor *e, const char *prompt)
 {
     char *line = NULL;
     size_t size = 0;
@@ -157,7 +157,7 @@ static const char prompt_help[] = "End a query with a semicolon. Tables and view
 static void print_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
 {
     char *sql = sqlite3_mprintf("SELECT name, type FROM pragma_table_xinfo(%Q)", name);
-    query(s, p, sql);
+    run_query(s, p, sql);
     sqlite3_free(sql);
 }
 
@@ -169,10 +169,10 @@ static bool dot_command(struct sql_session *s, struct sql_printer *p, char *line
         return false;
     }
     if (strcmp(word, ".tables") == 0) {
-        query(s, p,
-              "SELECT name, type FROM (SELECT name, 'view' AS type FROM sqlite_temp_master WHERE type = 'view' "
-              "UNION SELECT name, 'table' FROM main.sqlite_master WHERE type = 'table' AND name NOT IN "
-              "(SELECT name FROM sqlite_temp_master) AND name NOT LIKE 'recovery_%') ORDER BY name");
+        run_query(s, p,
+                  "SELECT name, type FROM (SELECT name, 'view' AS type FROM sqlite_temp_master WHERE type = 'view' "
+                  "UNION SELECT name, 'table' FROM main.sqlite_master WHERE type = 'table' AND name NOT IN "
+                  "(SELECT name FROM sqlite_temp_master) AND name NOT LIKE 'recovery_%') ORDER BY name");
     } else if (strcmp(word, ".schema") == 0 && next) {
         print_columns(s, p, next);
     } else if (strcmp(word, ".mode") == 0 && next && options_is_word(next, "table|json|csv")) {
@@ -183,7 +183,7 @@ static bool dot_command(struct sql_session *s, struct sql_printer *p, char *line
     return true;
 }
 
-static int prompt(struct sql_session *s, struct sql_printer *p)
+static int run_prompt(struct sql_session *s, struct sql_printer *p)
 {
     const struct editor editor = find_editor();
     char *text = NULL, *line;
@@ -191,7 +191,7 @@ static int prompt(struct sql_session *s, struct sql_printer *p)
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt}, NULL);
     sqlite3_progress_handler(s->db, 10000, may_go_on, NULL);
     printf("%s: SQL; .help for help\n", s->databases[0].path);
-    while ((line = read_line(&editor, n ? "   ...> " : "gpuspy> ")) || interrupted) {
+    while ((line = read_sql_line(&editor, n ? "   ...> " : "gpuspy> ")) || interrupted) {
         if (interrupted || !line) { /* drops what was typed */
             interrupted = 0;
             clearerr(stdin);
@@ -200,8 +200,8 @@ static int prompt(struct sql_session *s, struct sql_printer *p)
             putchar('\n');
             continue;
         }
-        if (n == 0 && (line[0] == '.' || blank(line))) {
-            bool on = blank(line) || dot_command(s, p, line);
+        if (n == 0 && (line[0] == '.' || is_blank_text(line))) {
+            bool on = is_blank_text(line) || dot_command(s, p, line);
             free(line);
             if (!on) {
                 break;
@@ -216,7 +216,7 @@ static int prompt(struct sql_session *s, struct sql_printer *p)
         }
         free(line);
         if (sqlite3_complete(text)) {
-            query(s, p, text);
+            run_query(s, p, text);
             interrupted = 0;
             n = 0;
         }
@@ -231,14 +231,14 @@ static int from_stdin(struct sql_session *s, const struct sql_printer *p)
     char *text = NULL;
     size_t size = 0;
     ssize_t n = getdelim(&text, &size, 0, stdin);
-    int code = n > 0 ? query(s, p, text) : EXIT_YES;
+    int code = n > 0 ? run_query(s, p, text) : EXIT_YES;
     free(text);
     return code;
 }
 
 /* ---------------------------------------------------------------- the command */
 
-static int by_name(const void *a, const void *b)
+static int order_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -260,7 +260,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
     char **names = input_siblings(first, &names_n);
     free(imported);
     if (names_n) {
-        qsort(names, names_n, sizeof *names, by_name);
+        qsort(names, names_n, sizeof *names, order_names);
     }
     for (size_t i = 0; i < names_n; i++) {
         if (top_peek(names[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
@@ -276,7 +276,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
     return n;
 }
 
-static int ask(struct sql_session *s, const struct settings *set, const char *text)
+static int ask_sql(struct sql_session *s, const struct settings *set, const char *text)
 {
     const struct terminal term = terminal_of(stdout);
     struct sql_printer p = {.format = set->json  ? SQL_JSON
@@ -289,7 +289,7 @@ static int ask(struct sql_session *s, const struct settings *set, const char *te
         complain("sql: '%s' lacks these columns (an older gpuspy wrote it, or it was changed), so they are empty: %s",
                  s->databases[0].path, s->missing);
     }
-    int code = text ? query(s, &p, text) : isatty(STDIN_FILENO) ? prompt(s, &p) : from_stdin(s, &p);
+    int code = text ? run_query(s, &p, text) : isatty(STDIN_FILENO) ? run_prompt(s, &p) : from_stdin(s, &p);
     return code;
 }
 
@@ -317,7 +317,7 @@ int command_sql(const struct command *self, int argc, char **argv)
     } else {
         if (more)
             complain("sql: the run has more processes than SQLite can open; these are the first %d", SQL_PROCESSES);
-        code = ask(&s, &set, operands > 1 ? argv[1] : NULL);
+        code = ask_sql(&s, &set, operands > 1 ? argv[1] : NULL);
     }
     sql_close(&s);
     symbolizer_free(symbols);

@@ -41,7 +41,7 @@ const struct command_text command_text_stats = {
     .examples = examples,
 };
 
-static enum run_series_layer layer_of(const struct view_stats *x, const char *word)
+static enum run_series_layer stats_layer_of(const struct view_stats *x, const char *word)
 {
     for (int i = 0; word && i < RUN_SERIES_LAYERS; i++)
         if (strcmp(result_series_word((enum run_series_layer)i), word) == 0) return (enum run_series_layer)i;
@@ -61,7 +61,7 @@ static bool collect_stats(struct view_stats *x, struct run *run, const struct se
                                    .uses = x->report->uses,
                                    .sums = x->all.sums.finder ? &x->all.sums : NULL};
 
-    x->layer = layer_of(x, s->layer);
+    x->layer = stats_layer_of(x, s->layer);
     wish.layer = (int)x->layer;
     for (size_t i = 0; i < x->report->steps_n; i++)
         x->steps = x->report->steps[i]->n > x->steps ? x->report->steps[i]->n : x->steps;
@@ -74,7 +74,7 @@ static bool collect_stats(struct view_stats *x, struct run *run, const struct se
     return true;
 }
 
-static int show(struct viewing *v, const struct settings *s)
+static int show_stats(struct viewing *v, const struct settings *s)
 {
     char error[1024] = "";
     struct view_stats *x = arena_realloc(NULL, 1, sizeof *x);
@@ -113,7 +113,7 @@ int command_stats(const struct command *self, int argc, char **argv)
     bool done;
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
-    if (!done) code = show(&v, &s);
+    if (!done) code = show_stats(&v, &s);
     viewing_close(&v);
     return code;
 }

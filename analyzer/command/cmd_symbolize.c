@@ -87,7 +87,7 @@ static char *target_of(const char *output, const char *path, bool first)
     return asprintf(&to, "%.*s.%.*s.db", (int)n, output, (int)(end - dot), dot) < 0 ? NULL : to;
 }
 
-static bool list_files(struct run *run, const char *output, struct files *f)
+static bool list_symbolize_files(struct run *run, const char *output, struct files *f)
 {
     const struct run_process *p = run_processes(run, &f->n);
 
@@ -155,7 +155,7 @@ static void show_progress(uint64_t done, uint64_t all)
     fflush(stderr);
 }
 
-static int print_json(const struct symbolize *s, const struct files *f)
+static int print_symbolize_json(const struct symbolize *s, const struct files *f)
 {
     json_t *databases = json_array(), *modules = json_array();
 
@@ -205,7 +205,7 @@ static void print_lacks(const struct symbolize *s)
     if (*before) printf("    %s\n", terminal_clean(line, sizeof line, before, term.utf8));
 }
 
-static void print_text(const struct symbolize *s, const struct files *f)
+static void print_symbolize_text(const struct symbolize *s, const struct files *f)
 {
     if (!s->frames)
         printf("No native frames: %s only Python's frames.\n", f->n == 1 ? "the recording has" : "the recordings have");
@@ -224,7 +224,7 @@ static void print_text(const struct symbolize *s, const struct files *f)
 
 /* ---------------------------------------------------------------- the command */
 
-static int symbolize(const struct settings *set, struct symbolize *s, char **paths, size_t n)
+static int run_symbolize(const struct settings *set, struct symbolize *s, char **paths, size_t n)
 {
     char error[1024] = "";
     struct files f = {0};
@@ -236,7 +236,7 @@ static int symbolize(const struct settings *set, struct symbolize *s, char **pat
     if (!ok) complain("symbolize: %s", error);
     for (size_t i = 0; ok && i < (run_notes(run, &notes_n), notes_n); i++)
         complain("symbolize: %s", run_notes(run, &notes_n)[i]);
-    ok = ok && list_files(run, set->output, &f);
+    ok = ok && list_symbolize_files(run, set->output, &f);
     for (size_t i = 0; ok && set->output && i < f.n; i++) /* open: what was completed may be a copy itself */
         ok = into_copy(s, run_database_path(run, i), f.to[i]);
     if (run) run_close(run);
@@ -246,9 +246,9 @@ static int symbolize(const struct settings *set, struct symbolize *s, char **pat
     if (ok) {
         symbolize_finish(s);
         if (set->json)
-            code = print_json(s, &f);
+            code = print_symbolize_json(s, &f);
         else
-            print_text(s, &f);
+            print_symbolize_text(s, &f);
     }
     files_free(&f);
     return code;
@@ -284,7 +284,7 @@ int command_symbolize(const struct command *self, int argc, char **argv)
         complain("symbolize: --debuginfod: %s; gpuspy asks no server", problem);
     else if (set.debuginfod)
         complain("symbolize: asking %s for missing files", servers);
-    int code = symbolize(&set, &s, argv, (size_t)operands);
+    int code = run_symbolize(&set, &s, argv, (size_t)operands);
     symbolize_free(&s);
     symbolizer_free(s.symbols);
     return code;

@@ -54,7 +54,7 @@ const struct command_text command_text_table = {
     .examples = examples,
 };
 
-static unsigned index_of(const char *word, const char *words)
+static unsigned table_word_index(const char *word, const char *words)
 {
     unsigned at = 0;
 
@@ -93,8 +93,8 @@ static void last_cell(const void *self, const void *item, char *out, size_t size
     }
 }
 
-static void add_row(const struct draw_text *t, struct text_table *table, const struct profile *p,
-                    const struct profile_tally_row *r, bool calls, bool each)
+static void add_tally_row(const struct draw_text *t, struct text_table *table, const struct profile *p,
+                          const struct profile_tally_row *r, bool calls, bool each)
 {
     char own[UNITS_TEXT], share[UNITS_TEXT], total[UNITS_TEXT], count[UNITS_TEXT], mean[UNITS_TEXT];
     const char *cells[TEXT_TABLE_COLUMNS];
@@ -116,8 +116,8 @@ static bool worth_a_row(const struct profile_tally_row *r, enum profile_tally_so
     return r->own > 0 || (sort == TALLY_BY_TOTAL && !(r->frame && view_branch_plumbing(r->frame)));
 }
 
-static void print_table(const struct draw_text *t, const struct profile *p, const struct profile_tally *tally,
-                        enum profile_tally_by by, enum profile_tally_sort sort)
+static void print_tally_table(const struct draw_text *t, const struct profile *p, const struct profile_tally *tally,
+                              enum profile_tally_by by, enum profile_tally_sort sort)
 {
     bool wide = t->term.width >= NARROW, calls = by <= TALLY_MODULE && t->term.width >= 60;
     struct cells cells = {t, by};
@@ -134,7 +134,7 @@ static void print_table(const struct draw_text *t, const struct profile *p, cons
     for (size_t i = 0; i < tally->n; i++) listed += worth_a_row(&tally->rows[i], sort);
     for (size_t i = 0; i < tally->n && shown < t->top; i++) {
         if (worth_a_row(&tally->rows[i], sort)) {
-            add_row(t, &table, p, &tally->rows[i], calls, wide);
+            add_tally_row(t, &table, p, &tally->rows[i], calls, wide);
             shown++;
         }
     }
@@ -145,7 +145,7 @@ static void print_table(const struct draw_text *t, const struct profile *p, cons
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *row_json(const struct profile *p, const struct profile_tally_row *r, enum profile_tally_by by)
+static json_t *tally_row_json(const struct profile *p, const struct profile_tally_row *r, enum profile_tally_by by)
 {
     static const char *const keys[] = {
         [TALLY_MODULE] = "module", [TALLY_CATEGORY] = "category", [TALLY_OWNER] = "owner"};
@@ -157,28 +157,29 @@ static json_t *row_json(const struct profile *p, const struct profile_tally_row 
         const struct run_frame *f = r->frame;
         set_text(o, "file", f ? (f->file ? f->file : f->module) : NULL);
         if (by != TALLY_FILE) set_text(o, "function", f ? f->function : NULL);
-        if (by == TALLY_LINE) set(o, "line", f && f->line ? json_integer(f->line) : NULL);
+        if (by == TALLY_LINE) set_json(o, "line", f && f->line ? json_integer(f->line) : NULL);
     }
-    set(o, "own", view_profile_weight_json(p, r->own));
-    set(o, "total", view_profile_weight_json(p, r->total));
+    set_json(o, "own", view_profile_weight_json(p, r->own));
+    set_json(o, "total", view_profile_weight_json(p, r->total));
     set_real(o, "share", p->total ? (double)r->own / (double)p->total : 0);
     set_count(o, "count", r->own_count);
     set_count(o, "total_count", r->total_count);
     return o;
 }
 
-static json_t *rows_json(const struct profile *p, const struct profile_tally *t, enum profile_tally_by by, size_t top)
+static json_t *tally_rows_json(const struct profile *p, const struct profile_tally *t, enum profile_tally_by by,
+                               size_t top)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < t->n && i < top; i++) json_array_append_new(list, row_json(p, &t->rows[i], by));
+    for (size_t i = 0; i < t->n && i < top; i++) json_array_append_new(list, tally_row_json(p, &t->rows[i], by));
     return list;
 }
 
-static int show(struct viewing *v, const struct settings *s, const struct profile *p)
+static int show_table(struct viewing *v, const struct settings *s, const struct profile *p)
 {
-    enum profile_tally_by by = (enum profile_tally_by)index_of(s->by, by_words);
-    enum profile_tally_sort sort = (enum profile_tally_sort)index_of(s->sort, sort_words);
+    enum profile_tally_by by = (enum profile_tally_by)table_word_index(s->by, by_words);
+    enum profile_tally_sort sort = (enum profile_tally_sort)table_word_index(s->sort, sort_words);
     struct profile_tally *t = profile_tally_build(v->run, p, by, s->profile.native, true);
     int code = EXIT_YES;
 
@@ -187,19 +188,19 @@ static int show(struct viewing *v, const struct settings *s, const struct profil
         json_t *o = viewing_json_head(v);
         view_profile_json(o, p);
         set_text(o, "by", s->by ? s->by : "line");
-        set(o, "rows", rows_json(p, t, by, s->view.top ? (size_t)s->view.top : SIZE_MAX));
+        set_json(o, "rows", tally_rows_json(p, t, by, s->view.top ? (size_t)s->view.top : SIZE_MAX));
         set_count(o, "rows_total", t->n);
         code = viewing_json(v, o);
     } else {
         struct draw_text text = viewing_text(v, NULL, TOP_TABLE);
         view_profile_heading(&text, p);
-        print_table(&text, p, t, by, sort);
+        print_tally_table(&text, p, t, by, sort);
     }
     profile_tally_free(t);
     return code;
 }
 
-static bool sensible(const char *who, const void *settings)
+static bool are_table_options_sensible(const char *who, const void *settings)
 {
     const struct settings *s = settings;
     bool calls = s->profile.what && (strcmp(s->profile.what, "waits") == 0 || strcmp(s->profile.what, "copies") == 0);
@@ -217,14 +218,14 @@ int command_table(const struct command *self, int argc, char **argv)
     struct viewing v;
     bool done;
     /* What tells a category needs the calls that freed. */
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, sensible, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_table_options_sensible, true, &done);
 
     if (s.by && strcmp(s.by, "owner") == 0 && !s.profile.layer)
         s.profile.layer = "device"; /* tensors are all PyTorch's */
     bool categories = s.by && strcmp(s.by, "category") == 0;
     struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, categories, &code);
     if (p) {
-        code = show(&v, &s, p);
+        code = show_table(&v, &s, p);
         profile_free(p);
     }
     viewing_close(&v);

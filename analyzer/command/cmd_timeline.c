@@ -52,7 +52,7 @@ const struct command_text command_text_timeline = {
     .examples = examples,
 };
 
-static bool sensible(const char *who, const void *settings)
+static bool are_timeline_options_sensible(const char *who, const void *settings)
 {
     const struct settings *s = settings;
     int64_t from = 0, to = INT64_MAX;
@@ -68,7 +68,7 @@ static bool sensible(const char *who, const void *settings)
     return false;
 }
 
-static int show(struct viewing *v, const struct settings *s, const struct profile_courses *c)
+static int show_timeline(struct viewing *v, const struct settings *s, const struct profile_courses *c)
 {
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
@@ -98,7 +98,7 @@ int command_timeline(const struct command *self, int argc, char **argv)
     struct viewing v;
     bool done;
     char error[1024] = "";
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, sensible, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_timeline_options_sensible, true, &done);
 
     if (!done) {
         terminal_choose_colour(s.view.display.colour);
@@ -115,7 +115,7 @@ int command_timeline(const struct command *self, int argc, char **argv)
             wish.host = true;
             c = profile_courses_build(v.run, &wish, error, sizeof error);
         }
-        code = c ? show(&v, &s, c) : viewing_failed(&v, error);
+        code = c ? show_timeline(&v, &s, c) : viewing_failed(&v, error);
         profile_courses_free(c);
     }
     viewing_close(&v);

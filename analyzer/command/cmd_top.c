@@ -157,7 +157,7 @@ static int find_pid(struct top_model *m, uint32_t pid)
     return m->sources_n ? EXIT_YES : EXIT_INPUT;
 }
 
-static int by_name(const void *a, const void *b)
+static int order_top_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -173,7 +173,7 @@ struct names {
     size_t n, cap;
 };
 
-static struct names list_folder(const char *folder)
+static struct names list_top_folder(const char *folder)
 {
     struct names names = {0};
     char path[4096 + 512];
@@ -189,7 +189,7 @@ static struct names list_folder(const char *folder)
         closedir(dir);
     }
     if (names.n) {
-        qsort(names.list, names.n, sizeof *names.list, by_name);
+        qsort(names.list, names.n, sizeof *names.list, order_top_names);
     }
     return names;
 }
@@ -210,7 +210,7 @@ static void add_siblings(struct top_model *m, const char *path)
     struct names names = {0};
     names.list = input_siblings(path, &names.n);
     if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
-        qsort(names.list, names.n, sizeof *names.list, by_name);
+        qsort(names.list, names.n, sizeof *names.list, order_top_names);
         for (size_t i = 0; i < names.n; i++) {
             if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
                 add_once(m, names.list[i]);
@@ -221,9 +221,9 @@ static void add_siblings(struct top_model *m, const char *path)
 }
 
 /* The run in a folder; of several the one that goes on. */
-static int add_folder(struct top_model *m, const char *folder)
+static int add_top_folder(struct top_model *m, const char *folder)
 {
-    struct names names = list_folder(folder);
+    struct names names = list_top_folder(folder);
     char first[64] = "", run_id[64];
     bool several = false;
     for (int going = 1; going >= 0 && m->sources_n == 0; going--) {
@@ -257,7 +257,7 @@ static int add_operand(struct top_model *m, const char *word)
         return find_pid(m, (uint32_t)strtoul(word, NULL, 10));
     }
     if (stat(word, &st) == 0 && S_ISDIR(st.st_mode)) {
-        return add_folder(m, word);
+        return add_top_folder(m, word);
     }
     add_once(m, word);
     add_siblings(m, word);
@@ -266,7 +266,7 @@ static int add_operand(struct top_model *m, const char *word)
 
 /* ---------------------------------------------------------------- looking */
 
-static int64_t now_ns(void)
+static int64_t top_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -274,12 +274,12 @@ static int64_t now_ns(void)
 }
 
 /* The search for what was freed may take so much of each interval. */
-static int64_t budget(double interval_s)
+static int64_t draw_budget_ns(double interval_s)
 {
     return (int64_t)(interval_s * 1e9 * 0.012);
 }
 
-static int unreadable(const struct top_view *v)
+static int print_unreadable(const struct top_view *v)
 {
     const struct top_model *m = v->tables->model;
     if (m->sources_n == 0) {
@@ -301,7 +301,7 @@ static int unreadable(const struct top_view *v)
     return EXIT_INPUT;
 }
 
-static void print(struct top_view *v, const struct settings *s)
+static void print_top(struct top_view *v, const struct settings *s)
 {
     if (s->json) {
         top_view_json(v, s->top ? (size_t)s->top : ROWS_JSON, stdout);
@@ -322,13 +322,13 @@ static int print_reads(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count : s->interval && !s->once ? -1 : 1;
-    int64_t next = now_ns();
+    int64_t next = top_now_ns();
     bool going = true;
     for (bool first = true; left != 0 && going && !ferror(stdout); first = false) {
         if (!first) {
             next += (int64_t)(v->interval_s * 1e9);
             wait_until(next);
-            going = top_model_update(m, budget(v->interval_s));
+            going = top_model_update(m, draw_budget_ns(v->interval_s));
             top_users_update(&v->users, 0);
             if (!s->json) {
                 putchar('\n');
@@ -339,7 +339,7 @@ static int print_reads(struct top_view *v, const struct settings *s)
                 going = going || m->sources[i].state == TOP_RECORDING;
             }
         }
-        print(v, s);
+        print_top(v, s);
         left -= left > 0;
     }
     return ferror(stdout) ? EXIT_INPUT : EXIT_YES;
@@ -376,7 +376,7 @@ static void next_process(struct top_view *v, int step)
     v->choice.device = stops[at].device;
 }
 
-static void type(struct top_view *v, int key)
+static void type_key(struct top_view *v, int key)
 {
     size_t n = strlen(v->choice.filter);
     if (key == KEY_ENTER || key == KEY_ESCAPE) {
@@ -405,7 +405,7 @@ static void set_sort(struct top_view *v, enum top_sort sort)
     v->scroll = 0;
 }
 
-static void scroll(struct top_view *v, int rows)
+static void scroll_rows(struct top_view *v, int rows)
 {
     v->scroll = v->scroll + rows < 0 ? 0 : v->scroll + rows;
 }
@@ -420,7 +420,7 @@ static void next_layer(struct top_view *v)
     v->choice.layer = layers[(i + 1) % 4];
 }
 
-static void draw(struct top_view *v);
+static void draw_top(struct top_view *v);
 
 /* The recording is shown as soon as there is one. */
 static void attach_chosen(struct top_view *v)
@@ -428,7 +428,7 @@ static void attach_chosen(struct top_view *v)
     char database[PATH_MAX];
     const pid_t pid = (pid_t)v->users.at[v->chosen].pid;
     snprintf(v->notice, sizeof v->notice, "attaching to process %d …", (int)pid);
-    draw(v);
+    draw_top(v);
     if (command_attach_process(pid, database, v->notice, sizeof v->notice)) {
         add_once(v->tables->model, database);
         top_model_update(v->tables->model, 0);
@@ -456,7 +456,7 @@ static bool press_in_list(struct top_view *v, int key)
 }
 
 /* False: quit. */
-static bool press(struct top_view *v, int key)
+static bool press_key(struct top_view *v, int key)
 {
     if (key == KEY_QUIT) {
         return false;
@@ -465,7 +465,7 @@ static bool press(struct top_view *v, int key)
         v->notice[0] = 0;
     }
     if (v->typing) {
-        type(v, key);
+        type_key(v, key);
         v->scroll = 0;
         return true;
     }
@@ -500,11 +500,11 @@ static bool press(struct top_view *v, int key)
     case KEY_TAB: next_process(v, 1); break;
     case KEY_BACK_TAB: next_process(v, -1); break;
     case KEY_UP:
-    case 'k': scroll(v, -1); break;
+    case 'k': scroll_rows(v, -1); break;
     case KEY_DOWN:
-    case 'j': scroll(v, 1); break;
-    case KEY_PAGE_UP: scroll(v, -v->table_rows); break;
-    case KEY_PAGE_DOWN: scroll(v, v->table_rows); break;
+    case 'j': scroll_rows(v, 1); break;
+    case KEY_PAGE_UP: scroll_rows(v, -v->table_rows); break;
+    case KEY_PAGE_DOWN: scroll_rows(v, v->table_rows); break;
     case KEY_HOME: v->scroll = 0; break;
     case KEY_END: v->scroll = INT32_MAX / 2; break;
     default: break;
@@ -512,7 +512,7 @@ static bool press(struct top_view *v, int key)
     return true;
 }
 
-static void draw(struct top_view *v)
+static void draw_top(struct top_view *v)
 {
     char *text = NULL;
     size_t n = 0;
@@ -525,31 +525,31 @@ static void draw(struct top_view *v)
     free(text);
 }
 
-static int watch(struct top_view *v, const struct settings *s)
+static int watch_top(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count - 1 : -1;
-    int64_t next = now_ns();
+    int64_t next = top_now_ns();
     v->live = true;
     v->lists_users = m->sources_n == 0;
     for (bool on = true; on;) {
         top_users_update(&v->users, 0);
         v->chosen = v->chosen < v->users.n ? v->chosen : 0;
-        draw(v);
+        draw_top(v);
         next += (int64_t)(v->interval_s * 1e9);
-        next = next < now_ns() ? now_ns() : next;
-        for (int64_t wait; on && (wait = next - now_ns()) > 0;) {
+        next = next < top_now_ns() ? top_now_ns() : next;
+        for (int64_t wait; on && (wait = next - top_now_ns()) > 0;) {
             int key = top_screen_key((int)(wait / 1000000) + 1);
-            on = press(v, key);
+            on = press_key(v, key);
             if (on && key != KEY_NONE) {
-                draw(v);
+                draw_top(v);
             }
         }
         if (on && left-- == 0) {
             break;
         }
         if (on && !v->paused) {
-            top_model_update(m, budget(v->interval_s));
+            top_model_update(m, draw_budget_ns(v->interval_s));
         }
     }
     top_screen_close();
@@ -558,7 +558,7 @@ static int watch(struct top_view *v, const struct settings *s)
 
 /* ---------------------------------------------------------------- the command */
 
-static bool take_interval(const char *text, double *out)
+static bool take_top_interval(const char *text, double *out)
 {
     char *end = NULL;
     *out = text ? strtod(text, &end) : 1;
@@ -569,7 +569,7 @@ static bool take_interval(const char *text, double *out)
     return true;
 }
 
-static int word_at(const char *word, const char *words)
+static int word_of_list(const char *word, const char *words)
 {
     int at = 0;
     for (; word && *words; words += strcspn(words, "|"), words += *words == '|', at++) {
@@ -581,15 +581,15 @@ static int word_at(const char *word, const char *words)
     return 0;
 }
 
-static int run(struct top_view *v, const struct settings *s)
+static int run_top(struct top_view *v, const struct settings *s)
 {
     bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
     top_model_sort(v->tables->model);
     top_model_update(v->tables->model, 0);
     top_users_update(&v->users, USERS_MS);
-    const int code = screen && v->users.n ? EXIT_YES : unreadable(v);
+    const int code = screen && v->users.n ? EXIT_YES : print_unreadable(v);
     if (code == EXIT_YES && screen && top_screen_open()) {
-        return watch(v, s);
+        return watch_top(v, s);
     }
     const int printed = code == EXIT_YES || (code == EXIT_NO && v->users.n) ? print_reads(v, s) : EXIT_YES;
     return printed > code ? printed : code;
@@ -606,7 +606,7 @@ int command_top(const struct command *self, int argc, char **argv)
         complain("top: give one recording, or the folder of a run");
         return EXIT_USAGE;
     }
-    if (!take_interval(s.interval, &v.interval_s)) return EXIT_USAGE;
+    if (!take_top_interval(s.interval, &v.interval_s)) return EXIT_USAGE;
     if (!input_check_paths("top", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     struct top_tables tables = {.model = top_model_new(symbols ? symbolizer_find : NULL, symbols)};
@@ -615,10 +615,10 @@ int command_top(const struct command *self, int argc, char **argv)
     v.columns = v.term.width;
     v.choice.device = s.device;
     v.choice.native = s.native;
-    v.choice.sort = (enum top_sort)word_at(s.sort, "bytes|count|growth|rate|last");
-    v.choice.table = (enum top_table)word_at(s.table, "lines|functions|syncs|copies");
+    v.choice.sort = (enum top_sort)word_of_list(s.sort, "bytes|count|growth|rate|last");
+    v.choice.table = (enum top_table)word_of_list(s.table, "lines|functions|syncs|copies");
     int code = operands ? add_operand(tables.model, argv[0]) : find_only(tables.model);
-    if (code == EXIT_YES) code = run(&v, &s);
+    if (code == EXIT_YES) code = run_top(&v, &s);
     top_users_free(&v.users);
     top_tables_free(&tables);
     top_model_free(tables.model);

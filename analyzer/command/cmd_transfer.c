@@ -84,7 +84,7 @@ struct answer {
 
 static const enum estimate_wire_kind shown[] = {WIRE_ALL_REDUCE, WIRE_REDUCE_SCATTER, WIRE_ALL_GATHER, WIRE_ALL_TO_ALL};
 
-static void add(struct answer *a, const struct estimate_wire_links *l, const char *name)
+static void add_link(struct answer *a, const struct estimate_wire_links *l, const char *name)
 {
     struct link *link = &a->links[a->n++];
 
@@ -113,7 +113,7 @@ static void of_gpu(const struct settings *s, const struct estimate_gpu *gpu, str
 
     if (s->network) l.network = (double)s->network;
     a->network = l.network;
-    if (s->gpus > 1) add(a, &l, l.node_name == l.host_name ? "PCIe, between GPUs" : l.node_name);
+    if (s->gpus > 1) add_link(a, &l, l.node_name == l.host_name ? "PCIe, between GPUs" : l.node_name);
     if (s->gpus > l.per_node) a->links[a->n++] = (struct link){.name = "network, a GPU's share", .rate = l.network};
     add_host(a, &l, false);
     add_host(a, &l, true);
@@ -128,17 +128,17 @@ static void of_links(const struct settings *s, struct answer *a)
     a->network = l.network;
     if (across && s->per_node == 1) { /* no link but the network */
         l.node = l.network;
-        add(a, &l, "network");
+        add_link(a, &l, "network");
         return;
     }
     for (size_t i = 0; i < (s->bandwidth ? 1 : sizeof known / sizeof *known); i++) {
         if (!s->bandwidth && across && known[i].network) continue;
         l.node = s->bandwidth ? (double)s->bandwidth : known[i].rate;
-        add(a, &l, s->bandwidth ? "as given" : known[i].name);
+        add_link(a, &l, s->bandwidth ? "as given" : known[i].name);
     }
 }
 
-static void print_head(const struct settings *s, const struct answer *a)
+static void print_transfer_head(const struct settings *s, const struct answer *a)
 {
     const struct estimate_wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
     char text[UNITS_TEXT], count[UNITS_TEXT];
@@ -158,7 +158,7 @@ static void print_head(const struct settings *s, const struct answer *a)
 }
 
 /* "4.67-11.2 s" */
-static void interval(char *out, size_t size, double low, double high)
+static void format_interval(char *out, size_t size, double low, double high)
 {
     static const struct {
         double of;
@@ -170,14 +170,14 @@ static void interval(char *out, size_t size, double low, double high)
     snprintf(out, size, "%.3g-%.3g %s", low / units[u].of, high / units[u].of, units[u].name);
 }
 
-static void print_row(const struct answer *a, const struct link *l, struct text_table *t)
+static void print_link_row(const struct answer *a, const struct link *l, struct text_table *t)
 {
     char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4], reduce[UNITS_TEXT], scatter[UNITS_TEXT];
 
     units_format_rate(rate, l->rate);
     units_format_seconds(pass, a->bytes / l->rate);
     if (l->slow > 0) {
-        interval(pass, sizeof pass, a->bytes / l->rate, a->bytes / l->slow);
+        format_interval(pass, sizeof pass, a->bytes / l->rate, a->bytes / l->slow);
         snprintf(rate, sizeof rate, "%.0f-%.0f GB/s", l->slow / 1e9, l->rate / 1e9);
     }
     const char *const alone[TEXT_TABLE_COLUMNS] = {rate, pass, l->name};
@@ -206,19 +206,19 @@ static void print_meaning(const struct answer *a)
     puts("All times assume the links' full rate, no latency and no other traffic.");
 }
 
-static void print_text(const struct settings *s, const struct answer *a)
+static void print_transfer_text(const struct settings *s, const struct answer *a)
 {
     struct terminal term = terminal_of(stdout);
     struct text_table alone = {.head = {"one way", "one pass", "link"}};
     struct text_table t = {.head = {"one way", "one pass", "all-reduce", "reduce-scatter", "link"}};
 
-    print_head(s, a);
-    for (size_t i = 0; i < a->n; i++) print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
+    print_transfer_head(s, a);
+    for (size_t i = 0; i < a->n; i++) print_link_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
     text_table_print(a->gpus > 1 ? &t : &alone, &term, 2, stdout);
     print_meaning(a);
 }
 
-static void print_json(const struct settings *s, const struct answer *a)
+static void print_transfer_json(const struct settings *s, const struct answer *a)
 {
     json_t *links = json_array();
 
@@ -249,7 +249,7 @@ static void print_json(const struct settings *s, const struct answer *a)
     json_decref(root);
 }
 
-static bool sensible(const struct settings *s)
+static bool are_transfer_options_sensible(const struct settings *s)
 {
     if (!s->bytes == !s->params) {
         complain("%s", s->bytes ? "transfer: give --bytes or --params, not both"
@@ -279,13 +279,14 @@ int command_transfer(const struct command *self, int argc, char **argv)
         complain("transfer: '%s' is unexpected; write --bytes or --params before a size", argv[0]);
         return EXIT_USAGE;
     }
-    if (!sensible(&s) || (s.gpu && !(gpu = estimate_gpu_require("transfer", "gpu", s.gpu)))) return EXIT_USAGE;
+    if (!are_transfer_options_sensible(&s) || (s.gpu && !(gpu = estimate_gpu_require("transfer", "gpu", s.gpu))))
+        return EXIT_USAGE;
     a.gpus = s.gpus;
     a.bytes = s.bytes ? (double)s.bytes : (double)s.params * estimate_precision(s.precision)->weights;
     if (gpu)
         of_gpu(&s, gpu, &a);
     else
         of_links(&s, &a);
-    (s.json ? print_json : print_text)(&s, &a);
+    (s.json ? print_transfer_json : print_transfer_text)(&s, &a);
     return EXIT_YES;
 }

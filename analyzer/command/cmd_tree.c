@@ -89,7 +89,7 @@ const struct command_text command_text_flame = {
 };
 
 /* "0.5%" of the whole, or "10MiB". False after a line on stderr. */
-static bool least_of(const char *who, const char *text, int64_t whole, bool bytes, int64_t *least)
+static bool parse_least_weight(const char *who, const char *text, int64_t whole, bool bytes, int64_t *least)
 {
     char why[UNITS_WHY], *end;
     size_t n = strlen(text);
@@ -113,20 +113,20 @@ static bool least_of(const char *who, const char *text, int64_t whole, bool byte
     return false;
 }
 
-static bool sensible(const char *who, const void *settings)
+static bool are_tree_options_sensible(const char *who, const void *settings)
 {
     const struct settings *s = settings;
     int64_t least;
     bool waits = s->profile.what && strcmp(s->profile.what, "waits") == 0;
 
-    return view_profile_sensible(who, &s->profile) && (!s->min || least_of(who, s->min, 0, !waits, &least));
+    return view_profile_sensible(who, &s->profile) && (!s->min || parse_least_weight(who, s->min, 0, !waits, &least));
 }
 
 typedef void draw_fn(const struct draw_text *, const struct profile *, const struct profile_call_tree *,
                      const struct view_branch_limits *);
 
-static int show(struct viewing *v, const struct settings *s, const struct profile *p,
-                const struct view_branch_limits *limits, draw_fn *draw)
+static int show_tree(struct viewing *v, const struct settings *s, const struct profile *p,
+                     const struct view_branch_limits *limits, draw_fn *draw)
 {
     struct profile_call_tree *tree = profile_call_tree_build(v->run, p, s->profile.native, NULL, NULL);
     int code = EXIT_YES;
@@ -134,7 +134,7 @@ static int show(struct viewing *v, const struct settings *s, const struct profil
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
         view_profile_json(o, p);
-        set(o, "nodes", view_tree_json(p, tree, limits));
+        set_json(o, "nodes", view_tree_json(p, tree, limits));
         code = viewing_json(v, o);
     } else {
         struct draw_text t = viewing_text(v, NULL, 0);
@@ -146,19 +146,19 @@ static int show(struct viewing *v, const struct settings *s, const struct profil
     return code;
 }
 
-static int run(const struct command *command, int argc, char **argv, size_t top, draw_fn *draw)
+static int run_tree(const struct command *command, int argc, char **argv, size_t top, draw_fn *draw)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
     bool done;
-    int code = viewing_open(&v, command, argc, argv, &s, &s.view, sensible, false, &done);
+    int code = viewing_open(&v, command, argc, argv, &s, &s.view, are_tree_options_sensible, false, &done);
     struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, false, &code);
     if (p) {
         struct view_branch_limits limits = {
             .top = s.view.top ? (size_t)s.view.top : top, .depth = (unsigned)s.depth, .full = s.full};
         const char *min = s.min ? s.min : s.view.json ? "0%" : "1%";
-        least_of(v.who, min, p->total, strcmp(p->unit, "bytes") == 0, &limits.least);
-        code = show(&v, &s, p, &limits, draw);
+        parse_least_weight(v.who, min, p->total, strcmp(p->unit, "bytes") == 0, &limits.least);
+        code = show_tree(&v, &s, p, &limits, draw);
         profile_free(p);
     }
     viewing_close(&v);
@@ -167,10 +167,10 @@ static int run(const struct command *command, int argc, char **argv, size_t top,
 
 int command_tree(const struct command *self, int argc, char **argv)
 {
-    return run(self, argc, argv, TOP_TREE, view_tree);
+    return run_tree(self, argc, argv, TOP_TREE, view_tree);
 }
 
 int command_flame(const struct command *self, int argc, char **argv)
 {
-    return run(self, argc, argv, SIZE_MAX, view_flame);
+    return run_tree(self, argc, argv, SIZE_MAX, view_flame);
 }

@@ -81,7 +81,7 @@ static const char *const searched[] = {
 };
 
 /* "a,b" of a list that was cut at its commas; to be freed. */
-static char *joined(const struct option_list *list)
+static char *join_list(const struct option_list *list)
 {
     size_t length = 1;
     for (size_t i = 0; i < list->n; i++) length += (size_t)list->item[i].length + 1;
@@ -152,7 +152,7 @@ static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
     return kept;
 }
 
-static int better(const void *x, const void *y)
+static int order_outcomes(const void *x, const void *y)
 {
     const struct whatif_scenario *a = x, *b = y;
     if (!a->error != !b->error) return a->error ? 1 : -1;
@@ -172,7 +172,7 @@ struct question {
     struct whatif_curve curve; /* of a page */
 };
 
-static bool search(struct whatif *w, struct question *q, char *error, size_t error_size)
+static bool search_settings(struct whatif *w, struct question *q, char *error, size_t error_size)
 {
     const struct estimate_gpu *gpus[SIZES];
     const int64_t total = whatif_proof(w)->recorded.capacity_bytes;
@@ -184,7 +184,7 @@ static bool search(struct whatif *w, struct question *q, char *error, size_t err
         q->list[q->n++] = (struct whatif_scenario){.name = gpus[i]->key, .limit = (int64_t)gpus[i]->total_bytes};
     }
     if (!whatif_run(w, q->list, q->n, error, error_size)) return false;
-    qsort(q->list, settings, sizeof *q->list, better);
+    qsort(q->list, settings, sizeof *q->list, order_outcomes);
     size_t smallest = settings; /* the smallest that is large enough, and the next smaller one */
     while (smallest < q->n && !q->list[smallest].outcome.fits) smallest++;
     size_t kept = settings;
@@ -195,7 +195,7 @@ static bool search(struct whatif *w, struct question *q, char *error, size_t err
     return true;
 }
 
-static char *name_of(const struct settings *s, const char *conf, const char *scaled)
+static char *scenario_name(const struct settings *s, const char *conf, const char *scaled)
 {
     char *name = arena_realloc(NULL, strlen(conf) + strlen(scaled) + 256 + (s->without ? strlen(s->without) : 0), 1),
          *at = name;
@@ -236,8 +236,8 @@ static bool needs_steps(const struct settings *s)
         "whatif", "html", (s)->html, (char *const[]){(char *)(v)->database}, 1 \
     }
 
-static int ask(struct viewing *v, const struct settings *s, int64_t limit, const struct result_report *r,
-               struct question *q, struct page *page)
+static int ask_whatif(struct viewing *v, const struct settings *s, int64_t limit, const struct result_report *r,
+                      struct question *q, struct page *page)
 {
     char error[1024] = "";
     struct whatif *w = whatif_start(v->run, r ? r->steps : NULL, r ? r->steps_n : 0, error, sizeof error);
@@ -247,13 +247,13 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
         whatif_free(w);
         return viewing_failed(v, "no steps were found in this run: --without and --empty-cache-every need them");
     }
-    q->conf = joined(&s->set);
-    q->scaled = joined(&s->scale);
-    q->name = name_of(s, q->conf, q->scaled);
+    q->conf = join_list(&s->set);
+    q->scaled = join_list(&s->scale);
+    q->name = scenario_name(s, q->conf, q->scaled);
     const bool searches = s->search || !*q->name;
     bool ok;
     if (searches) {
-        ok = search(w, q, error, sizeof error);
+        ok = search_settings(w, q, error, sizeof error);
     } else {
         q->list[q->n++] = (struct whatif_scenario){.name = q->name,
                                                    .conf = *q->conf ? q->conf : NULL,
@@ -315,7 +315,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
         if (!page) v.options.questions = REPORT_ASK(STEPS) | REPORT_ASK(OOMS);
         q->curve.end_ns = run_duration(v.run) > 0 ? run_duration(v.run) : 1;
         struct result_report *r = needs_steps(&s) ? report_build(v.run, &v.options, error, sizeof error) : NULL;
-        code = r || !needs_steps(&s) ? ask(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
+        code = r || !needs_steps(&s) ? ask_whatif(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
         report_free(r);
         page_free(page);
     }

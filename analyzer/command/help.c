@@ -13,7 +13,7 @@
 
 /* Words of `text` from column `indent` to HELP_WIDTH, the first line starting at column `at`.
  * A newline in the text starts a line. */
-static void wrap(FILE *f, const char *text, int indent, int at)
+static void wrap_help(FILE *f, const char *text, int indent, int at)
 {
     while (*text) {
         size_t length = strcspn(text, " \n");
@@ -86,7 +86,7 @@ static void option_line(FILE *f, const char *name, bool has_letter, const char *
         fputc('\n', f);
         at = 0;
     }
-    wrap(f, help, HELP_COLUMN, at);
+    wrap_help(f, help, HELP_COLUMN, at);
 }
 
 /* A paragraph for the options below a heading; returns the last of them. */
@@ -99,14 +99,14 @@ static const struct option_row *print_names(FILE *f, const struct option_row *he
     for (; r[1].name && r[1].kind != OPTION_HEADING; r++)
         n += snprintf(text + n, sizeof text - (size_t)n, " --%s", r[1].name);
     fputs("  ", f);
-    wrap(f, text, 6, 2);
+    wrap_help(f, text, 6, 2);
     return r;
 }
 
 void command_print_help(const struct command *c, FILE *f)
 {
     fprintf(f, "Usage: gpuspy %s %s\n\n", c->name, c->synopsis);
-    wrap(f, c->text->about, 0, 0);
+    wrap_help(f, c->text->about, 0, 0);
     fputs("\nOptions:\n", f);
     for (const struct option_row *r = c->text->options; r->name; r++) {
         char name[128], text[2048];

@@ -4,7 +4,7 @@
 #include "analyzer/command/help.h"
 
 /* "run:--output|run:-o) what follows it ;;" for every option that takes a value. */
-static void values(FILE *f, const struct command *c)
+static void bash_values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
         if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || options_is_optional(r)) continue;
@@ -46,17 +46,17 @@ static const char *const operands[] = {
     [OPERAND_COMMAND] = "mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\")",
 };
 
-static void each(FILE *f, const struct command *const *all, void (*print)(FILE *, const struct command *))
+static void bash_each(FILE *f, const struct command *const *all, void (*print)(FILE *, const struct command *))
 {
     for (const struct command *const *c = all; *c; c++) print(f, *c);
 }
 
-static void name(FILE *f, const struct command *c)
+static void bash_name(FILE *f, const struct command *c)
 {
     fprintf(f, "%s ", c->name);
 }
 
-static void operand(FILE *f, const struct command *c)
+static void bash_operand(FILE *f, const struct command *c)
 {
     fprintf(f, "        %s) %s ;;\n", c->name, operands[c->operands]);
 }
@@ -67,7 +67,7 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "_gpuspy()\n{\n"
           "    local commands='",
           f);
-    each(f, all, name);
+    bash_each(f, all, bash_name);
     /* "--option=value" reaches the function as three words, because = breaks words: the value's
      * option is then two words back. */
     fputs("'\n"
@@ -84,12 +84,12 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "    local command=${COMP_WORDS[1]}\n"
           "    case $command:$prev in\n",
           f);
-    each(f, all, values);
+    bash_each(f, all, bash_values);
     fputs("    esac\n"
           "    if [[ $cur == -* ]]; then\n"
           "        case $command in\n",
           f);
-    each(f, all, option_names);
+    bash_each(f, all, option_names);
     fputs("        esac\n"
           "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
           "        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
@@ -97,7 +97,7 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "    fi\n"
           "    case $command in\n",
           f);
-    each(f, all, operand);
+    bash_each(f, all, bash_operand);
     fputs("    esac\n"
           "}\n"
           "complete -o filenames -F _gpuspy gpuspy\n",

@@ -5,7 +5,7 @@
 #include "analyzer/command/help.h"
 
 /* Text as roff: backslashes and dashes escaped, a line never starts with a control character. */
-static void roff(FILE *f, const char *text)
+static void put_roff(FILE *f, const char *text)
 {
     bool start = true;
 
@@ -21,7 +21,7 @@ static void roff(FILE *f, const char *text)
     }
 }
 
-static void paragraphs(FILE *f, const char *text)
+static void put_paragraphs(FILE *f, const char *text)
 {
     for (;;) {
         const char *end = strstr(text, "\n\n");
@@ -29,47 +29,47 @@ static void paragraphs(FILE *f, const char *text)
 
         snprintf(buffer, sizeof buffer, "%.*s", end ? (int)(end - text) : (int)strlen(text), text);
         fputs(".PP\n", f);
-        roff(f, buffer);
+        put_roff(f, buffer);
         fputc('\n', f);
         if (!end) return;
         text = end + 2;
     }
 }
 
-static void term(FILE *f, const char *name, const char *meaning)
+static void put_term(FILE *f, const char *name, const char *meaning)
 {
     fputs(".TP\n\\fB", f);
-    roff(f, name);
+    put_roff(f, name);
     fputs("\\fR\n", f);
-    roff(f, meaning);
+    put_roff(f, meaning);
     fputc('\n', f);
 }
 
-static void options(FILE *f, const struct command *c)
+static void put_options(FILE *f, const struct command *c)
 {
     fputs(".SH OPTIONS\n", f);
     for (const struct option_row *r = c->text->options; r->name; r++) {
         char name[128], text[2048];
         if (r->kind == OPTION_HEADING) {
             fputs(".SS ", f);
-            roff(f, r->help);
+            put_roff(f, r->help);
             fputc('\n', f);
             continue;
         }
         command_help_option_name(r, name, sizeof name);
         command_help_option_text(r, text, sizeof text);
-        term(f, name, text);
+        put_term(f, name, text);
     }
-    term(f, "-h, --help", "print a short form of this");
+    put_term(f, "-h, --help", "print a short form of this");
 }
 
 static void exit_status(FILE *f)
 {
     fputs(".SH \"EXIT STATUS\"\n", f);
-    term(f, "0", "Success.");
-    term(f, "1", "Success, but a check failed, or the model or run does not fit.");
-    term(f, "2", "Usage error.");
-    term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
+    put_term(f, "0", "Success.");
+    put_term(f, "1", "Success, but a check failed, or the model or run does not fit.");
+    put_term(f, "2", "Usage error.");
+    put_term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
 }
 
 static void run_status(FILE *f)
@@ -104,20 +104,20 @@ void command_help_man_command(const struct command *c, FILE *f)
     for (const char *p = c->name; *p; p++) fputc(toupper((unsigned char)*p), f);
     fputs("\" 1 \"\" \"gpuspy " GPUSPY_VERSION "\" \"User Commands\"\n", f);
     fprintf(f, ".SH NAME\ngpuspy\\-%s \\- ", c->name);
-    roff(f, c->summary);
+    put_roff(f, c->summary);
     fprintf(f, "\n.SH SYNOPSIS\n.B gpuspy %s\n", c->name);
-    roff(f, c->synopsis);
+    put_roff(f, c->synopsis);
     fputs("\n.SH DESCRIPTION\n", f);
-    paragraphs(f, c->text->about);
-    options(f, c);
+    put_paragraphs(f, c->text->about);
+    put_options(f, c);
     fputs(".SH EXAMPLES\n", f);
-    for (const struct command_example *e = c->text->examples; e->line; e++) term(f, e->line, e->meaning);
+    for (const struct command_example *e = c->text->examples; e->line; e++) put_term(f, e->line, e->meaning);
     exit_status(f);
     if (strcmp(c->name, "run") == 0) run_status(f);
     see_also(f, c->all, c);
 }
 
-static void environment(FILE *f)
+static void put_environment(FILE *f)
 {
     static const char *const rows[][2] = {
 #define ENVIRONMENT(name, meaning) {name, meaning},
@@ -126,7 +126,7 @@ static void environment(FILE *f)
     };
 
     fputs(".SH ENVIRONMENT\n", f);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) term(f, rows[i][0], rows[i][1]);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) put_term(f, rows[i][0], rows[i][1]);
 }
 
 void command_help_man(const struct command *const *all, FILE *f)
@@ -137,7 +137,7 @@ void command_help_man(const struct command *const *all, FILE *f)
           f);
     for (const struct command *const *c = all; *c; c++) {
         fprintf(f, ".B gpuspy %s\n", (*c)->name);
-        roff(f, (*c)->synopsis);
+        put_roff(f, (*c)->synopsis);
         fputs("\n.br\n", f);
     }
     fputs(".B gpuspy \\-\\-version\n.SH DESCRIPTION\ngpuspy records every CUDA allocation, copy and synchronisation of "
@@ -150,18 +150,20 @@ void command_help_man(const struct command *const *all, FILE *f)
         char name[64], summary[512];
         snprintf(name, sizeof name, "gpuspy %s", (*c)->name);
         snprintf(summary, sizeof summary, "%s: see gpuspy-%s(1)", (*c)->summary, (*c)->name);
-        term(f, name, summary);
+        put_term(f, name, summary);
     }
     exit_status(f);
     run_status(f);
-    environment(f);
+    put_environment(f);
     fputs(".SH FILES\n", f);
-    term(f, "run.db", "The recording: an SQLite database. Each further process of the run writes its own beside it.");
-    term(f, "run.db.spool",
-         "Names the shared memory with events that are not in the database yet. It remains if the program is killed; "
-         "then gpuspy report completes the database from it.");
+    put_term(f, "run.db",
+             "The recording: an SQLite database. Each further process of the run writes its own beside it.");
+    put_term(
+        f, "run.db.spool",
+        "Names the shared memory with events that are not in the database yet. It remains if the program is killed; "
+        "then gpuspy report completes the database from it.");
     fputs(".SH EXAMPLES\n", f);
-    term(f, "gpuspy run -- python train.py", "record a training run");
-    term(f, "gpuspy report run.db", "explain what happened");
+    put_term(f, "gpuspy run -- python train.py", "record a training run");
+    put_term(f, "gpuspy report run.db", "explain what happened");
     see_also(f, all, NULL);
 }

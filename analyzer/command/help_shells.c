@@ -4,7 +4,7 @@
 #include "analyzer/command/help.h"
 
 /* What an option does, in few words: up to the first sentence's or clause's end. */
-static void brief(const char *help, char *out, size_t size)
+static void brief_help(const char *help, char *out, size_t size)
 {
     size_t n = strlen(help);
 
@@ -17,7 +17,7 @@ static void brief(const char *help, char *out, size_t size)
 }
 
 /* Inside single quotes; a backslash before each of `special`. */
-static void quoted(FILE *f, const char *text, const char *special, const char *quote)
+static void put_shell_quoted(FILE *f, const char *text, const char *special, const char *quote)
 {
     for (; *text; text++) {
         if (*text == '\'')
@@ -33,7 +33,7 @@ static void quoted(FILE *f, const char *text, const char *special, const char *q
 
 static void zsh_text(FILE *f, const char *text)
 {
-    quoted(f, text, "[]:\\", "'\\''");
+    put_shell_quoted(f, text, "[]:\\", "'\\''");
 }
 
 /* '(-o --output)'{-o+,--output=}'[text]:FILE:_files' */
@@ -44,7 +44,7 @@ static void zsh_option(FILE *f, const struct option_row *r)
     bool alone = options_is_optional(r);
 
     if (r->kind == OPTION_HEADING) return;
-    brief(r->help, text, sizeof text);
+    brief_help(r->help, text, sizeof text);
     if (r->letter)
         fprintf(f, " \\\n            '(-%c --%s)'{-%c%s,--%s%s}'[", r->letter, r->name, r->letter, *value ? "+" : "",
                 r->name, value);
@@ -119,7 +119,7 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
 
 static void fish_text(FILE *f, const char *text)
 {
-    quoted(f, text, "\\", "\\'");
+    put_shell_quoted(f, text, "\\", "\\'");
 }
 
 static void fish_option(FILE *f, const struct command *c, const struct option_row *r)
@@ -139,7 +139,7 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     } else if (r->kind != OPTION_FLAG && r->kind != OPTION_COUNT_OR_ALONE) {
         fputs(" -x", f);
     }
-    brief(r->help, text, sizeof text);
+    brief_help(r->help, text, sizeof text);
     fputs(" -d '", f);
     fish_text(f, text);
     fputs("'\n", f);

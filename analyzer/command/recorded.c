@@ -57,7 +57,7 @@ static int by_length_then_name(const void *a, const void *b)
     return n != m ? (n < m ? -1 : 1) : strcmp(x, y); /* run.db before run.123.db */
 }
 
-static void add(struct list *l, const char *path)
+static void add_recorded_path(struct list *l, const char *path)
 {
     char **more = realloc(l->path, (l->n + 1) * sizeof *more);
 
@@ -69,7 +69,7 @@ static void add(struct list *l, const char *path)
 
 /* The recorder takes the next free name where one is taken, and every process writes its own: the
  * run's id says which files are the run's. */
-static struct list find(const struct command_recorded *r)
+static struct list find_recorded(const struct command_recorded *r)
 {
     struct list l = {0};
     char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
@@ -83,14 +83,14 @@ static struct list find(const struct command_recorded *r)
         /* A second of slack: file times come from a coarser clock. */
         if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
             of_run(path, r->run_id))
-            add(&l, path);
+            add_recorded_path(&l, path);
     }
     if (d) closedir(d);
     if (l.n) qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
     return l;
 }
 
-static void forget(struct list *l)
+static void forget_recorded(struct list *l)
 {
     for (size_t i = 0; i < l->n; i++) free(l->path[i]);
     free(l->path);
@@ -98,7 +98,7 @@ static void forget(struct list *l)
 
 /* ---------------------------------------------------------------- the summary */
 
-static const struct run_device *device_of(const struct result_report *r, int device)
+static const struct run_device *recorded_device_of(const struct result_report *r, int device)
 {
     for (size_t i = 0; i < r->devices_n; i++)
         if (r->devices[i].device == device) return &r->devices[i];
@@ -119,7 +119,7 @@ static void print_peaks(const struct result_report *r)
             largest = i == j || r->peaks[j].layer != p->layer || r->peaks[j].device != p->device ||
                       r->peaks[j].bytes < p->bytes || (r->peaks[j].bytes == p->bytes && j > i);
         if (!largest) continue;
-        const struct run_device *d = device_of(r, p->device);
+        const struct run_device *d = recorded_device_of(r, p->device);
         any_device = true;
         units_format_bytes(bytes, (uint64_t)p->bytes);
         units_format_seconds(at, p->time_s);
@@ -234,7 +234,7 @@ static void print_run(const struct command_recorded *r, const struct list *l)
 
 void command_print_recorded(const struct command_recorded *r)
 {
-    struct list l = find(r);
+    struct list l = find_recorded(r);
 
     for (size_t i = 0; i < l.n; i++) {
         char error[1024], shown[PATH_MAX];
@@ -251,13 +251,13 @@ void command_print_recorded(const struct command_recorded *r)
         print_run(r, &l);
     else
         command_print_unrecorded(r->program, r->status, r->torch_cpu);
-    forget(&l);
+    forget_recorded(&l);
 }
 
 void command_finish_on_oom(const struct command_recorded *r)
 {
-    struct list l = find(r);
+    struct list l = find_recorded(r);
 
     launch_on_oom_finish(l.path, l.n);
-    forget(&l);
+    forget_recorded(&l);
 }

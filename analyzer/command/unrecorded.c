@@ -14,7 +14,7 @@
 #include "analyzer/base/text.h"
 
 /* The program as execvp finds it; false where it is not to be found. */
-static bool find_program(const char *name, char *out, size_t size)
+static bool find_python_program(const char *name, char *out, size_t size)
 {
     const char *path = getenv("PATH");
 
@@ -59,7 +59,7 @@ static const char *cannot_load(const char *program)
     char path[PATH_MAX];
     struct stat st;
 
-    if (!find_program(program, path, sizeof path) || stat(path, &st) != 0) return NULL;
+    if (!find_python_program(program, path, sizeof path) || stat(path, &st) != 0) return NULL;
     enum linking linking = linking_of(path);
     return linking == STATIC        ? "is linked statically, so no library can be loaded into it"
            : linking == OTHER_CLASS ? "is a 32-bit program, which cannot load a 64-bit library"
@@ -69,7 +69,7 @@ static const char *cannot_load(const char *program)
 }
 
 /* "failed with status 2"; "" if it succeeded. Shells end with 126 and 127 if a command cannot be started. */
-static void outcome(int status, char *out, size_t size)
+static void format_outcome(int status, char *out, size_t size)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 
@@ -88,7 +88,7 @@ void command_print_unrecorded(const char *program, int status, bool torch_cpu)
     const char *why = cannot_load(program);
     char ended[160];
 
-    outcome(status, ended, sizeof ended);
+    format_outcome(status, ended, sizeof ended);
     if (why)
         complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
     else if (*ended)

@@ -48,7 +48,7 @@ static uint64_t unit_key(int side, uint32_t process, int device)
     return map_hash((uint64_t)process << 32 | (uint64_t)(uint32_t)device) * 2 + (uint64_t)side;
 }
 
-static int64_t rank_of(const struct work *w, int side, uint32_t process)
+static int64_t diff_rank_of(const struct work *w, int side, uint32_t process)
 {
     return w->side[side].report->processes[process].rank;
 }
@@ -60,7 +60,7 @@ static uint32_t partner_of(const struct work *w, uint32_t process)
         return process < w->side[DIFF_AFTER].report->processes_n ? process : RUN_NONE;
     }
     for (uint32_t i = 0; i < w->side[DIFF_AFTER].report->processes_n; i++) {
-        if (rank_of(w, DIFF_AFTER, i) == rank_of(w, DIFF_BEFORE, process)) {
+        if (diff_rank_of(w, DIFF_AFTER, i) == diff_rank_of(w, DIFF_BEFORE, process)) {
             return i;
         }
     }
@@ -68,13 +68,13 @@ static uint32_t partner_of(const struct work *w, uint32_t process)
 }
 
 /* Every process of both sides has its own rank. */
-static bool ranked(const struct work *w, int side)
+static bool is_side_ranked(const struct work *w, int side)
 {
     struct map seen = {0};
     size_t n = w->side[side].report->processes_n;
     bool ok = n > 0;
     for (uint32_t i = 0; i < n && ok; i++) {
-        int64_t rank = rank_of(w, side, i);
+        int64_t rank = diff_rank_of(w, side, i);
         uint32_t *at = rank >= 0 ? map_at(&seen, (uint64_t)rank) : NULL;
         ok = at && *at == MAP_NEW;
         if (at) {
@@ -85,9 +85,9 @@ static bool ranked(const struct work *w, int side)
     return ok;
 }
 
-static bool is_chosen(const struct work *w, int side, const struct profile_entry *e)
+static bool is_entry_chosen(const struct work *w, int side, const struct profile_entry *e)
 {
-    return w->wish->rank < 0 || rank_of(w, side, e->process) == w->wish->rank;
+    return w->wish->rank < 0 || diff_rank_of(w, side, e->process) == w->wish->rank;
 }
 
 static uint32_t unit_new(struct work *w, int side, uint32_t process, int device)
@@ -128,7 +128,7 @@ static void add_units(struct work *w, int side)
     for (size_t i = 0; i < w->profile[side]->n; i++) {
         const struct profile_entry *e = &w->profile[side]->entries[i];
         uint64_t key = unit_key(side, e->process, e->device);
-        if (!is_chosen(w, side, e) || map_get(&w->unit_of, key) != MAP_NEW) {
+        if (!is_entry_chosen(w, side, e) || map_get(&w->unit_of, key) != MAP_NEW) {
             continue;
         }
         uint32_t unit = unit_new(w, side, e->process, e->device);
@@ -156,7 +156,7 @@ static void add_units(struct work *w, int side)
 /* --- what is summed --------------------------------------------------------------------------------
  */
 
-static uint64_t text_key(uint64_t key, const char *text)
+static uint64_t combine_text_key(uint64_t key, const char *text)
 {
     for (const char *p = text ? text : ""; *p; p++) {
         key = (key ^ (unsigned char)*p) * 0x100000001b3u;
@@ -164,10 +164,10 @@ static uint64_t text_key(uint64_t key, const char *text)
     return map_hash(key);
 }
 
-static uint64_t function_key(const struct work *w, int side, uint32_t site)
+static uint64_t diff_function_key(const struct work *w, int side, uint32_t site)
 {
     uint32_t file = side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site];
-    return text_key(map_hash(file + 1), w->sites[side].sites[site].function);
+    return combine_text_key(map_hash(file + 1), w->sites[side].sites[site].function);
 }
 
 /* Of the second side the functions that have another name or file: the first side's key. */
@@ -175,10 +175,10 @@ static void index_functions(struct work *w)
 {
     for (uint32_t i = 0; i < w->matched[DIFF_BEFORE]; i++) {
         uint32_t j = w->match->of_a[i];
-        uint64_t key = function_key(w, DIFF_BEFORE, i);
+        uint64_t key = diff_function_key(w, DIFF_BEFORE, i);
         *map_at(&w->functions[DIFF_BEFORE], key) = i;
         if (j != DIFF_MATCH_ALONE && w->match->how_a[i] == DIFF_MATCH_FUNCTION) {
-            uint32_t *at = map_at(&w->functions[DIFF_AFTER], function_key(w, DIFF_AFTER, j));
+            uint32_t *at = map_at(&w->functions[DIFF_AFTER], diff_function_key(w, DIFF_AFTER, j));
             *at = *at == MAP_NEW ? i : *at;
         }
     }
@@ -186,19 +186,19 @@ static void index_functions(struct work *w)
 
 static uint64_t key_of_function(const struct work *w, int side, uint32_t site)
 {
-    uint64_t key = function_key(w, side, site);
+    uint64_t key = diff_function_key(w, side, site);
     uint32_t renamed = side == DIFF_AFTER ? map_get(&w->functions[DIFF_AFTER], key) : MAP_NEW;
-    return renamed != MAP_NEW ? function_key(w, DIFF_BEFORE, renamed) : key;
+    return renamed != MAP_NEW ? diff_function_key(w, DIFF_BEFORE, renamed) : key;
 }
 
-static uint64_t key_of(const struct work *w, int side, const struct diff_place *p)
+static uint64_t diff_place_key(const struct work *w, int side, const struct diff_place *p)
 {
     uint32_t site = p->number;
     if (site == RUN_NONE || site == DIFF_EXIT) {
         return site;
     }
     if (site >= w->matched[side]) {
-        return text_key(text_key((uint64_t)p->site.line, p->site.file), p->site.function);
+        return combine_text_key(combine_text_key((uint64_t)p->site.line, p->site.file), p->site.function);
     }
     if (w->wish->by == DIFF_FILE) {
         return map_hash(side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site]);
@@ -208,7 +208,7 @@ static uint64_t key_of(const struct work *w, int side, const struct diff_place *
     }
     uint32_t other = side == DIFF_AFTER ? w->match->of_b[site] : DIFF_MATCH_ALONE;
     uint64_t line = side == DIFF_BEFORE ? site : other != DIFF_MATCH_ALONE ? other : w->matched[DIFF_BEFORE] + site;
-    return text_key(map_hash(line + 7), p->site.operation);
+    return combine_text_key(map_hash(line + 7), p->site.operation);
 }
 
 static enum diff_match_how how_of(const struct work *w, int side, const struct diff_place *p)
@@ -255,7 +255,7 @@ static void add_entry(struct work *w, int side, const struct profile_entry *e)
         w->rows[row].category = e->category;
     } else {
         const struct diff_place *p = diff_place_of(&w->sites[side], e->stack);
-        row = row_at(w, key_of(w, side, p));
+        row = row_at(w, diff_place_key(w, side, p));
         if (!w->rows[row].present[side]) {
             w->rows[row].site[side] = p->site;
         }
@@ -270,11 +270,11 @@ static void add_entry(struct work *w, int side, const struct profile_entry *e)
     add_to(&d->units[unit].sum, side, e->weight, e->count);
 }
 
-static void sum_up(struct work *w)
+static void sum_up_places(struct work *w)
 {
     for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
         for (size_t i = 0; i < w->profile[side]->n; i++) {
-            if (is_chosen(w, side, &w->profile[side]->entries[i])) {
+            if (is_entry_chosen(w, side, &w->profile[side]->entries[i])) {
                 add_entry(w, side, &w->profile[side]->entries[i]);
             }
         }
@@ -287,7 +287,7 @@ static void sum_up(struct work *w)
 static void add_owner(struct work *w, int side, const struct result_peak *p, const struct result_by_owner *by)
 {
     uint32_t *at = map_at(&w->unit_of, unit_key(side, p->process, p->device));
-    uint32_t row = row_at(w, text_key(by->kind, by->owner)), unit = *at;
+    uint32_t row = row_at(w, combine_text_key(by->kind, by->owner)), unit = *at;
     w->rows[row].name = by->owner;
     w->rows[row].present[side] = true;
     w->rows[row].how = DIFF_MATCH_SAME;
@@ -307,7 +307,7 @@ static void sum_owners(struct work *w)
         for (size_t i = 0; i < r->peaks_n; i++) {
             const struct result_peak *p = &r->peaks[i];
             bool meant = p->layer == RUN_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
-                         (w->wish->rank < 0 || rank_of(w, side, p->process) == w->wish->rank);
+                         (w->wish->rank < 0 || diff_rank_of(w, side, p->process) == w->wish->rank);
             if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW) {
                 *map_at(&w->unit_of, unit_key(side, p->process, p->device)) = unit_new(w, side, p->process, p->device);
             }
@@ -321,18 +321,18 @@ static void sum_owners(struct work *w)
 /* --- the rows --------------------------------------------------------------------------------------
  */
 
-static int text_order(const char *a, const char *b)
+static int compare_texts(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
 
-static int64_t magnitude(int64_t x)
+static int64_t absolute_value(int64_t x)
 {
     return x < 0 ? -x : x;
 }
 
 /* Of a row's two call sites the one that sorts first, whichever side it is from. */
-static const struct result_site *place_of(const struct diff_row *r)
+static const struct result_site *diff_row_site(const struct diff_row *r)
 {
     int first = !r->present[0] || (r->present[1] && site_compare(&r->site[1], &r->site[0]) < 0);
     return &r->site[first];
@@ -342,7 +342,7 @@ static const struct result_site *place_of(const struct diff_row *r)
 static int by_change(const void *x, const void *y)
 {
     const struct diff_row *a = x, *b = y;
-    int64_t p = magnitude(diff_change(&a->sum)), q = magnitude(diff_change(&b->sum));
+    int64_t p = absolute_value(diff_change(&a->sum)), q = absolute_value(diff_change(&b->sum));
     if (p != q) {
         return p > q ? -1 : 1;
     }
@@ -351,12 +351,12 @@ static int by_change(const void *x, const void *y)
     if (p != q) {
         return p > q ? -1 : 1;
     }
-    int order = text_order(a->name, b->name);
-    order = order ? order : site_compare(place_of(a), place_of(b));
+    int order = compare_texts(a->name, b->name);
+    order = order ? order : site_compare(diff_row_site(a), diff_row_site(b));
     return order ? order : (a->category > b->category) - (a->category < b->category);
 }
 
-static void characterise(struct work *w)
+static void characterise_rows(struct work *w)
 {
     for (size_t i = 0; i < w->rows_n; i++) {
         struct diff_row *r = &w->rows[i];
@@ -365,12 +365,12 @@ static void characterise(struct work *w)
         const struct result_site *a = &r->site[0], *b = &r->site[1];
         bool line = w->wish->by == DIFF_LINE, file = w->wish->by == DIFF_FILE;
         r->inferred = r->how != DIFF_MATCH_NONE && a->known && b->known && !a->exit &&
-                      ((line && a->line != b->line) || (!file && text_order(a->function, b->function) != 0));
+                      ((line && a->line != b->line) || (!file && compare_texts(a->function, b->function) != 0));
         if (w->wish->by == DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) {
             continue;
         }
         for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
-            int64_t *by = w->by_category[i][c], change = magnitude(by[1] - by[0]),
+            int64_t *by = w->by_category[i][c], change = absolute_value(by[1] - by[0]),
                     both = arena_add_capped(by[0], by[1]);
             if (both > 0 && (change > most || (change == most && both > held))) {
                 most = change;
@@ -393,12 +393,12 @@ static void add_sum(struct diff_sum *to, const struct diff_sum *s)
 }
 
 /* Smaller changes are not listed. */
-static int64_t threshold(const struct work *w)
+static int64_t diff_threshold(const struct work *w)
 {
     const struct diff_sum *t = &w->o->diff.total;
     int64_t all = 0, larger = t->weight[0] > t->weight[1] ? t->weight[0] : t->weight[1];
     for (size_t i = 0; i < w->rows_n; i++) {
-        all = arena_add_capped(all, magnitude(diff_change(&w->rows[i].sum)));
+        all = arena_add_capped(all, absolute_value(diff_change(&w->rows[i].sum)));
     }
     if (w->wish->least_share > 0) {
         return (int64_t)(w->wish->least_share * (double)larger);
@@ -410,8 +410,8 @@ static int64_t threshold(const struct work *w)
 static void list_rows(struct work *w)
 {
     struct diff *d = &w->o->diff;
-    int64_t least = threshold(w);
-    characterise(w);
+    int64_t least = diff_threshold(w);
+    characterise_rows(w);
     if (w->rows_n) {
         qsort(w->rows, w->rows_n, sizeof *w->rows, by_change);
     }
@@ -421,7 +421,7 @@ static void list_rows(struct work *w)
         int64_t change = diff_change(&r->sum);
         if (change == 0) {
             add_sum(&d->same, &r->sum);
-        } else if (d->rows_n < w->wish->top && magnitude(change) >= least) {
+        } else if (d->rows_n < w->wish->top && absolute_value(change) >= least) {
             d->rows[d->rows_n++] = *r;
             d->inferred += r->inferred;
         } else {
@@ -440,7 +440,7 @@ static void list_categories(struct work *w)
     for (int side = 0; side < 2; side++) {
         for (size_t i = 0; i < w->profile[side]->n; i++) {
             const struct profile_entry *e = &w->profile[side]->entries[i];
-            if (is_chosen(w, side, e)) {
+            if (is_entry_chosen(w, side, e)) {
                 struct diff_row *r = &rows[e->category];
                 *r = (struct diff_row){.sum = r->sum, .category = e->category, .how = DIFF_MATCH_SAME};
                 r->sum.rows = 1;
@@ -469,7 +469,7 @@ static bool bytes_of_memory(enum profile_what what)
     return what != PROFILE_WAITS && what != PROFILE_COPIES;
 }
 
-static bool has_tensors(const struct profile *p)
+static bool profile_has_tensors(const struct profile *p)
 {
     for (size_t i = 0; i < p->n; i++) {
         if (p->entries[i].layer == RUN_SERIES_TENSOR) {
@@ -504,7 +504,7 @@ static bool build_comparable(struct work *w, char *error, size_t error_size)
     if (!build_profiles(w, w->wish->layer, error, error_size)) {
         return false;
     }
-    bool tensors[2] = {has_tensors(w->profile[0]), has_tensors(w->profile[1])};
+    bool tensors[2] = {profile_has_tensors(w->profile[0]), profile_has_tensors(w->profile[1])};
     if (w->wish->layer != PROFILE_USUAL || !bytes_of_memory(w->wish->what) || tensors[0] == tensors[1] ||
         !w->profile[0]->n || !w->profile[1]->n) {
         return true;
@@ -538,8 +538,8 @@ static int by_process(const void *x, const void *y, void *self)
 {
     const struct diff_unit *a = x, *b = y;
     for (int side = 0; side < 2; side++) {
-        int64_t p = a->process[side] != RUN_NONE ? rank_of(self, side, a->process[side]) : INT64_MAX;
-        int64_t q = b->process[side] != RUN_NONE ? rank_of(self, side, b->process[side]) : INT64_MAX;
+        int64_t p = a->process[side] != RUN_NONE ? diff_rank_of(self, side, a->process[side]) : INT64_MAX;
+        int64_t q = b->process[side] != RUN_NONE ? diff_rank_of(self, side, b->process[side]) : INT64_MAX;
         if (p != q) {
             return p < q ? -1 : 1;
         }
@@ -553,7 +553,7 @@ static int by_process(const void *x, const void *y, void *self)
     return 0;
 }
 
-static void list_files(struct work *w)
+static void list_matched_files(struct work *w)
 {
     struct diff *d = &w->o->diff;
     d->files = arena_alloc(&w->o->arena, w->match->files_n * sizeof *d->files);
@@ -571,10 +571,10 @@ static void list_files(struct work *w)
     }
 }
 
-static void compare(struct work *w)
+static void compare_sides(struct work *w)
 {
     struct diff *d = &w->o->diff;
-    d->by_rank = ranked(w, DIFF_BEFORE) && ranked(w, DIFF_AFTER);
+    d->by_rank = is_side_ranked(w, DIFF_BEFORE) && is_side_ranked(w, DIFF_AFTER);
     for (int side = 0; side < 2; side++) {
         diff_sites_fill(&w->sites[side], w->side[side].run, w->profile[side]);
         w->matched[side] = w->sites[side].n;
@@ -587,14 +587,14 @@ static void compare(struct work *w)
     if (w->wish->by == DIFF_OWNER) {
         sum_owners(w);
     } else {
-        sum_up(w);
+        sum_up_places(w);
         list_categories(w);
     }
     list_rows(w);
     if (d->units_n) {
         qsort_r(d->units, d->units_n, sizeof *d->units, by_process, w);
     }
-    list_files(w);
+    list_matched_files(w);
     name_layer(w);
 }
 
@@ -605,7 +605,7 @@ struct diff *diff_build(const struct diff_side side[2], const struct diff_reques
     struct work w = {.o = o, .side = side, .wish = wish};
     bool ok = build_comparable(&w, error, error_size);
     if (ok) {
-        compare(&w);
+        compare_sides(&w);
         diff_add_figures(o, side);
         diff_add_scopes(o, side);
         diff_write_verdict(o, side);

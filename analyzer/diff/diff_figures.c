@@ -13,75 +13,75 @@ struct asked {
     const struct diff_request *wish;
 };
 
-static bool meant(const struct asked *q, uint32_t process, int device)
+static bool is_figure_meant(const struct asked *q, uint32_t process, int device)
 {
     return (q->wish->device < 0 || device == q->wish->device) &&
            (q->wish->rank < 0 || q->report->processes[process].rank == q->wish->rank);
 }
 
 /* The maximum of one layer that one process had on one device; or its end. */
-static double most_of(const struct asked *q, enum run_series_layer layer, bool at_end)
+static double figure_most_of(const struct asked *q, enum run_series_layer layer, bool at_end)
 {
     double most = NAN;
     for (size_t i = 0; i < q->report->peaks_n; i++) {
         const struct result_peak *p = &q->report->peaks[i];
-        if (p->layer == layer && meant(q, p->process, p->device)) {
+        if (p->layer == layer && is_figure_meant(q, p->process, p->device)) {
             most = fmax(most, (double)(at_end ? p->end_bytes : p->bytes)); /* NAN gives way */
         }
     }
     return most;
 }
 
-static double tensors(const struct asked *q)
+static double figure_tensors(const struct asked *q)
 {
-    return most_of(q, RUN_SERIES_TENSOR, false);
+    return figure_most_of(q, RUN_SERIES_TENSOR, false);
 }
 
-static double device(const struct asked *q)
+static double figure_device(const struct asked *q)
 {
-    return most_of(q, RUN_SERIES_DEVICE, false);
+    return figure_most_of(q, RUN_SERIES_DEVICE, false);
 }
 
-static double pinned(const struct asked *q)
+static double figure_pinned(const struct asked *q)
 {
-    double most = most_of(q, RUN_SERIES_PINNED, false);
+    double most = figure_most_of(q, RUN_SERIES_PINNED, false);
     return most >= worth ? most : 0; /* a flag or two is always pinned */
 }
 
 static double tensors_at_end(const struct asked *q)
 {
-    return q->report->no_history ? NAN : most_of(q, RUN_SERIES_TENSOR, true);
+    return q->report->no_history ? NAN : figure_most_of(q, RUN_SERIES_TENSOR, true);
 }
 
-static bool part(const struct asked *q)
+static bool figure_part(const struct asked *q)
 {
     return q->wish->rank >= 0 || q->wish->device >= 0;
 }
 
-static double duration(const struct asked *q)
+static double figure_duration(const struct asked *q)
 {
-    return part(q) || q->report->no_times ? NAN : q->report->duration_s;
+    return figure_part(q) || q->report->no_times ? NAN : q->report->duration_s;
 }
 
-static const struct step_list *steps_of(const struct asked *q)
+static const struct step_list *figure_steps_of(const struct asked *q)
 {
     for (size_t i = 0; i < q->report->steps_n; i++) {
-        if (meant(q, q->report->steps[i]->process, q->wish->device)) {
+        if (is_figure_meant(q, q->report->steps[i]->process, q->wish->device)) {
             return q->report->steps[i];
         }
     }
     return NULL;
 }
 
-static double steps(const struct asked *q)
+static double figure_steps(const struct asked *q)
 {
-    const struct step_list *s = steps_of(q);
+    const struct step_list *s = figure_steps_of(q);
     return s ? (double)s->n : NAN;
 }
 
 static double step_s(const struct asked *q)
 {
-    const struct step_list *s = steps_of(q);
+    const struct step_list *s = figure_steps_of(q);
     return s ? (double)s->median_ns / 1e9 : NAN;
 }
 
@@ -96,7 +96,7 @@ static double waits_per_step(const struct asked *q)
     for (size_t i = 0; i < q->report->syncs_n; i++) {
         sum = add_pace(sum, &q->report->syncs[i].pace);
     }
-    return part(q) ? NAN : sum;
+    return figure_part(q) ? NAN : sum;
 }
 
 static double copies_per_step(const struct asked *q)
@@ -105,21 +105,21 @@ static double copies_per_step(const struct asked *q)
     for (size_t i = 0; i < q->report->transfers_n; i++) {
         sum = add_pace(sum, &q->report->transfers[i].pace);
     }
-    return part(q) ? NAN : sum;
+    return figure_part(q) ? NAN : sum;
 }
 
-static double waited(const struct asked *q)
+static double figure_waited(const struct asked *q)
 {
-    return part(q) ? NAN : q->report->sync_blocked_s;
+    return figure_part(q) ? NAN : q->report->sync_blocked_s;
 }
 
-static double copied(const struct asked *q)
+static double figure_copied(const struct asked *q)
 {
     double sum = 0;
     for (size_t i = 0; i < q->report->transfers_n; i++) {
         sum += (double)q->report->transfers[i].bytes;
     }
-    return part(q) ? NAN : sum;
+    return figure_part(q) ? NAN : sum;
 }
 
 static double growth_per_step(const struct asked *q)
@@ -127,42 +127,42 @@ static double growth_per_step(const struct asked *q)
     double sum = q->report->steps_n ? 0 : NAN;
     for (size_t i = 0; i < q->report->growth_n; i++) {
         const struct result_growth *g = &q->report->growth[i];
-        if (meant(q, g->process, g->device) && g->by_steps) {
+        if (is_figure_meant(q, g->process, g->device) && g->by_steps) {
             sum = (isfinite(sum) ? sum : 0) + g->bytes_per_step;
         }
     }
     return sum;
 }
 
-static double growth(const struct asked *q)
+static double figure_growth(const struct asked *q)
 {
     double sum = q->report->no_memory || q->report->no_history ? NAN : 0;
     for (size_t i = 0; i < q->report->growth_n; i++) {
         const struct result_growth *g = &q->report->growth[i];
-        sum += meant(q, g->process, g->device) ? (double)g->bytes : 0;
+        sum += is_figure_meant(q, g->process, g->device) ? (double)g->bytes : 0;
     }
     return sum;
 }
 
-static double retries(const struct asked *q)
+static double figure_retries(const struct asked *q)
 {
     double n = 0;
     for (size_t i = 0; i < q->report->retries_n; i++) {
-        n += meant(q, q->report->retries[i].process, q->report->retries[i].device);
+        n += is_figure_meant(q, q->report->retries[i].process, q->report->retries[i].device);
     }
     return n;
 }
 
-static double failures(const struct asked *q)
+static double figure_failures(const struct asked *q)
 {
     double n = q->report->no_memory || q->report->no_history ? NAN : 0;
     for (size_t i = 0; i < q->report->ooms_n; i++) {
-        n += meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
+        n += is_figure_meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
     }
     return n;
 }
 
-static double lost(const struct asked *q)
+static double figure_lost(const struct asked *q)
 {
     return (double)q->report->lost_events;
 }
@@ -174,31 +174,31 @@ static const struct {
     bool times;       /* meaningless on a simulated GPU */
     const char *once; /* its name if both recordings have one moment; NULL: the same */
 } rows[] = {
-    {"peak_tensor_bytes", "peak of tensors", "bytes", tensors, false, false, "live tensors"},
-    {"peak_device_bytes", "peak CUDA allocations", "bytes", device, false, false, "live CUDA allocations"},
-    {"peak_pinned_bytes", "peak of pinned memory", "bytes", pinned, false, false, "live pinned memory"},
+    {"peak_tensor_bytes", "peak of tensors", "bytes", figure_tensors, false, false, "live tensors"},
+    {"peak_device_bytes", "peak CUDA allocations", "bytes", figure_device, false, false, "live CUDA allocations"},
+    {"peak_pinned_bytes", "peak of pinned memory", "bytes", figure_pinned, false, false, "live pinned memory"},
     {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL},
-    {"oom", "out of memory", "count", failures, true, false, NULL},
-    {"retries", "allocations retried", "count", retries, false, false, NULL},
-    {"growth_bytes", "grew steadily", "bytes", growth, false, false, NULL},
+    {"oom", "out of memory", "count", figure_failures, true, false, NULL},
+    {"retries", "allocations retried", "count", figure_retries, false, false, NULL},
+    {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL},
     {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL},
-    {"steps", "steps", "count", steps, false, false, NULL},
+    {"steps", "steps", "count", figure_steps, false, false, NULL},
     {"step_s", "time per step", "s", step_s, false, true, NULL},
     {"waits_per_step", "waits per step", "count", waits_per_step, false, false, NULL},
     {"copies_per_step", "copies per step", "count", copies_per_step, false, false, NULL},
-    {"blocked_s", "waited in total", "s", waited, false, true, NULL},
-    {"copied_bytes", "copied in total", "bytes", copied, false, false, NULL},
-    {"duration_s", "duration", "s", duration, true, false, NULL},
-    {"lost_events", "events lost", "count", lost, false, false, NULL},
+    {"blocked_s", "waited in total", "s", figure_waited, false, true, NULL},
+    {"copied_bytes", "copied in total", "bytes", figure_copied, false, false, NULL},
+    {"duration_s", "duration", "s", figure_duration, true, false, NULL},
+    {"lost_events", "events lost", "count", figure_lost, false, false, NULL},
 };
 
 /* "capacity", of the failure that ended it, else of the first. */
-static const char *cause(const struct asked *q)
+static const char *figure_cause(const struct asked *q)
 {
     const struct result_oom_verdict *found = NULL;
     for (size_t i = 0; i < q->report->ooms_n; i++) {
         const struct result_oom_verdict *v = &q->report->ooms[i];
-        if (meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) {
+        if (is_figure_meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) {
             found = v;
         }
     }
@@ -219,7 +219,7 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
         for (int k = 0; k < 2; k++) {
             f.value[k] = rows[i].of(&q[k]);
             largest = fmax(largest, f.value[k]);
-            f.text[k] = strcmp(f.key, "oom") == 0 ? cause(&q[k]) : NULL;
+            f.text[k] = strcmp(f.key, "oom") == 0 ? figure_cause(&q[k]) : NULL;
         }
         bool known = isfinite(f.value[0]) || isfinite(f.value[1]);
         if (known && (rows[i].always || largest > 0) && !(rows[i].times && simulated)) {

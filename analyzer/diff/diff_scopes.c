@@ -37,7 +37,7 @@ static enum run_series_layer layer_of(const struct diff_request *w, const struct
     return RUN_SERIES_TENSOR;
 }
 
-static int by_change(const void *a, const void *b)
+static int order_scopes_by_change(const void *a, const void *b)
 {
     const struct diff_scope *x = a, *y = b;
     const double p = fabs(x->peak[1] - x->peak[0]), q = fabs(y->peak[1] - y->peak[0]);
@@ -65,5 +65,5 @@ void diff_add_scopes(struct diff_owner *o, const struct diff_side side[2])
                 to->peak[k] = fmax(to->peak[k], (double)s->peak_bytes); /* NAN gives way */
         }
     }
-    if (d->scopes_n > 1) qsort(d->scopes, d->scopes_n, sizeof *d->scopes, by_change);
+    if (d->scopes_n > 1) qsort(d->scopes, d->scopes_n, sizeof *d->scopes, order_scopes_by_change);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "analyzer/site/site.h"
 
-static uint64_t hash_text(const char *text)
+static uint64_t hash_site_text(const char *text)
 {
     uint64_t key = 0x9e3779b97f4a7c15u;
     for (const char *p = text ? text : ""; *p; p++) {
@@ -73,7 +73,7 @@ static uint64_t operation_below(struct run *run, uint32_t stack, uint32_t python
             f = run_frame_named(run, stack);
             if (f->function && strncmp(f->function, prefix, sizeof prefix - 1) == 0) {
                 const char *at = f->function + sizeof prefix - 1, *end = strstr(at, "::");
-                name = hash_text(run_text(run, at, end ? (size_t)(end - at) : strlen(at))); /* the outermost */
+                name = hash_site_text(run_text(run, at, end ? (size_t)(end - at) : strlen(at))); /* the outermost */
             }
         }
         stack = run_stack_parent(run, stack);
@@ -98,7 +98,7 @@ static void add_native(struct through *t, const struct profile_entry *e)
 }
 
 /* Of the entries with Python: their weight at their innermost Python frame, and what that line does. */
-static void add_entries(struct through *t, const struct profile *p)
+static void add_site_entries(struct through *t, const struct profile *p)
 {
     struct run *run = t->s->run;
     struct map seen = {0};
@@ -147,13 +147,13 @@ static void add_callers(struct through *t)
         t->touched[parent] = true;
         const struct run_frame *by = run_stack_frame(run, parent);
         if (f->kind == GS_FRAME_PYTHON && by->kind == GS_FRAME_PYTHON) {
-            add_call(t, site_slot(t->s, by->file, by->function, by->line), hash_text(f->function));
+            add_call(t, site_slot(t->s, by->file, by->function, by->line), hash_site_text(f->function));
         }
     }
 }
 
 /* The file that was started: the outermost code of a file that is not a library's. */
-static bool starts(const struct diff_match_site *s)
+static bool start_of_function(const struct diff_match_site *s)
 {
     return strcmp(s->function, "<module>") == 0 && s->file[0] != '<' && !site_is_library_file(s->file);
 }
@@ -167,7 +167,7 @@ static void mark_program(struct through *t)
         const struct run_frame *f = run_stack_frame(run, stack);
         for (unsigned hops = 0; t->touched[stack] && f && hops <= RUN_DEPTH_MAX; hops++) {
             struct diff_match_site site = {.file = f->file ? f->file : "", .function = f->function ? f->function : ""};
-            file = f->kind == GS_FRAME_PYTHON && starts(&site) ? f->file : file;
+            file = f->kind == GS_FRAME_PYTHON && start_of_function(&site) ? f->file : file;
             at = run_stack_parent(run, at);
             f = run_stack_frame(run, at);
         }
@@ -177,7 +177,7 @@ static void mark_program(struct through *t)
     }
 }
 
-static int by_site(const void *p, const void *q)
+static int order_entries_by_site(const void *p, const void *q)
 {
     const struct call *a = p, *b = q;
     if (a->site != b->site) {
@@ -191,10 +191,10 @@ static void give_calls(struct through *t)
     uint64_t *names = arena_realloc(NULL, t->calls_n, sizeof *names);
     size_t n = 0;
     if (t->calls_n) {
-        qsort(t->calls, t->calls_n, sizeof *t->calls, by_site);
+        qsort(t->calls, t->calls_n, sizeof *t->calls, order_entries_by_site);
     }
     for (size_t i = 0; i < t->calls_n; i++) {
-        if (i && by_site(&t->calls[i - 1], &t->calls[i]) == 0) {
+        if (i && order_entries_by_site(&t->calls[i - 1], &t->calls[i]) == 0) {
             continue;
         }
         struct diff_match_site *site = &t->s->sites[t->calls[i].site];
@@ -216,7 +216,7 @@ void diff_sites_fill(struct diff_sites *s, struct run *run, const struct profile
     memset(t.weight, 0, stacks * sizeof *t.weight);
     memset(t.count, 0, stacks * sizeof *t.count);
     memset(t.touched, 0, stacks * sizeof *t.touched);
-    add_entries(&t, p);
+    add_site_entries(&t, p);
     add_callers(&t);
     mark_program(&t);
     give_calls(&t);

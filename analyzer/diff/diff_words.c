@@ -9,7 +9,7 @@
 
 static const double steady = 0.0005; /* smaller changes of the total are not mentioned */
 
-static const char *amount(struct diff_owner *o, int64_t weight)
+static const char *amount_text(struct diff_owner *o, int64_t weight)
 {
     char text[UNITS_TEXT];
     uint64_t size = (uint64_t)(weight < 0 ? -weight : weight);
@@ -22,7 +22,7 @@ static const char *amount(struct diff_owner *o, int64_t weight)
 }
 
 /* "The peak of tensors", "The peaks of 8 ranks together" */
-static const char *subject(struct diff_owner *o, bool once)
+static const char *subject_text(struct diff_owner *o, bool once)
 {
     static const char *const subjects[PROFILE_KINDS_N] = {
         [PROFILE_PEAK] = "The peak",
@@ -42,14 +42,14 @@ static const char *subject(struct diff_owner *o, bool once)
     return arena_printf(&o->arena, "%s%s", subjects[d->wish.what], of);
 }
 
-static const char *base(const char *path)
+static const char *path_base(const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
     return slash ? slash + 1 : path ? path : "?";
 }
 
 /* "activations at model.py:88 in Block.forward" */
-static const char *row_text(struct diff_owner *o, const struct diff_row *r)
+static const char *diff_row_text(struct diff_owner *o, const struct diff_row *r)
 {
     char site[1024];
     const struct result_site *s = &r->site[r->present[DIFF_AFTER]];
@@ -57,9 +57,9 @@ static const char *row_text(struct diff_owner *o, const struct diff_row *r)
     case DIFF_CATEGORY:
         return r->category == RESULT_CATEGORY_UNKNOWN ? "memory without a category" : result_category_text(r->category);
     case DIFF_OWNER: return r->name;
-    case DIFF_FILE: return s->known ? base(s->file) : "a call without a stack";
+    case DIFF_FILE: return s->known ? path_base(s->file) : "a call without a stack";
     case DIFF_FUNCTION:
-        return s->function ? arena_printf(&o->arena, "%s in %s", s->function, base(s->file))
+        return s->function ? arena_printf(&o->arena, "%s in %s", s->function, path_base(s->file))
                            : arena_printf(&o->arena, "%s", site_text(s, site, sizeof site));
     default:
         return arena_printf(&o->arena, "%s%s%s",
@@ -69,7 +69,7 @@ static const char *row_text(struct diff_owner *o, const struct diff_row *r)
 }
 
 /* The largest row that grew, or that shrank. */
-static const struct diff_row *widest(const struct diff *d, bool grown)
+static const struct diff_row *widest_change(const struct diff *d, bool grown)
 {
     for (size_t i = 0; i < d->rows_n; i++) {
         if ((diff_change(&d->rows[i].sum) > 0) == grown) {
@@ -82,10 +82,10 @@ static const struct diff_row *widest(const struct diff *d, bool grown)
 static const char *with_change(struct diff_owner *o, const struct diff_row *r)
 {
     int64_t change = diff_change(&r->sum);
-    return arena_printf(&o->arena, "%s (%s%s)", row_text(o, r), change < 0 ? "-" : "+", amount(o, change));
+    return arena_printf(&o->arena, "%s (%s%s)", diff_row_text(o, r), change < 0 ? "-" : "+", amount_text(o, change));
 }
 
-static const char *share_text(struct diff_owner *o, int64_t before, int64_t change)
+static const char *diff_share_text(struct diff_owner *o, int64_t before, int64_t change)
 {
     char text[UNITS_TEXT];
     if (before <= 0) {
@@ -99,10 +99,11 @@ static const char *share_text(struct diff_owner *o, int64_t before, int64_t chan
 static const char *same_text(struct diff_owner *o, const char *of)
 {
     const struct diff *d = &o->diff;
-    const struct diff_row *up = widest(d, true), *down = widest(d, false);
-    const char *after = amount(o, d->total.weight[DIFF_AFTER]);
+    const struct diff_row *up = widest_change(d, true), *down = widest_change(d, false);
+    const char *after = amount_text(o, d->total.weight[DIFF_AFTER]);
     int64_t change = diff_change(&d->total);
-    const char *by = change ? arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount(o, change)) : "";
+    const char *by =
+        change ? arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount_text(o, change)) : "";
     if (!up && !down) {
         return arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
     }
@@ -115,7 +116,7 @@ static const char *same_text(struct diff_owner *o, const char *of)
 }
 
 /* Why the compared quantity is unknown in one of the runs, which has none of it; NULL: it is known. */
-static const char *unknown(const struct diff *d, const struct diff_side side[2])
+static const char *unknown_reason(const struct diff *d, const struct diff_side side[2])
 {
     const bool memory = d->wish.what != PROFILE_WAITS && d->wish.what != PROFILE_COPIES;
     for (int k = 0; memory && k < 2; k++) {
@@ -124,12 +125,12 @@ static const char *unknown(const struct diff *d, const struct diff_side side[2])
     return NULL;
 }
 
-static const char *verdict(struct diff_owner *o, const struct diff_side side[2])
+static const char *diff_verdict(struct diff_owner *o, const struct diff_side side[2])
 {
     const struct diff *d = &o->diff;
-    const char *why = unknown(d, side);
+    const char *why = unknown_reason(d, side);
     if (why) return arena_printf(&o->arena, "Memory is unknown: %s", why);
-    const char *of = subject(o, side[0].report->no_history && side[1].report->no_history);
+    const char *of = subject_text(o, side[0].report->no_history && side[1].report->no_history);
     int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
     if (!d->total.count[DIFF_BEFORE] && !d->total.count[DIFF_AFTER]) {
@@ -139,19 +140,20 @@ static const char *verdict(struct diff_owner *o, const struct diff_side side[2])
         int has = d->total.count[DIFF_AFTER] > 0;
         return arena_printf(&o->arena, "Only the %s run %s: %s, largest %s", has ? "second" : "first",
                             d->wish.what == PROFILE_OOM ? "ran out of memory" : "has any",
-                            amount(o, d->total.weight[has]), d->rows_n ? row_text(o, &d->rows[0]) : "unknown");
+                            amount_text(o, d->total.weight[has]),
+                            d->rows_n ? diff_row_text(o, &d->rows[0]) : "unknown");
     }
     if ((double)(change < 0 ? -change : change) <= steady * (double)larger) {
         return same_text(o, of);
     }
-    const struct diff_row *most = widest(d, change > 0);
+    const struct diff_row *most = widest_change(d, change > 0);
     return arena_printf(&o->arena, "%s %s by %s%s, from %s to %s%s%s", of, change > 0 ? "grew" : "shrank",
-                        amount(o, change), share_text(o, before, change), amount(o, before), amount(o, after),
-                        most ? ": " : "", most ? with_change(o, most) : "");
+                        amount_text(o, change), diff_share_text(o, before, change), amount_text(o, before),
+                        amount_text(o, after), most ? ": " : "", most ? with_change(o, most) : "");
 }
 
 /* A sum over a run grows with the run: adds the amount per step. */
-static void per_step(struct diff_owner *o)
+static void note_per_step(struct diff_owner *o)
 {
     const struct diff *d = &o->diff;
     bool summed = d->wish.what == PROFILE_ALLOCATED || d->wish.what == PROFILE_WAITS || d->wish.what == PROFILE_COPIES;
@@ -159,13 +161,13 @@ static void per_step(struct diff_owner *o)
         const struct diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
             diff_add_note(o, "the first run has %.0f steps and the second %.0f: that is %s and %s per step",
-                          f->value[0], f->value[1], amount(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
-                          amount(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
+                          f->value[0], f->value[1], amount_text(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
+                          amount_text(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
         }
     }
 }
 
-static const struct result_oom_verdict *fatal(const struct result_report *r)
+static const struct result_oom_verdict *fatal_failure(const struct result_report *r)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
         if (r->ooms[i].fatal) {
@@ -176,9 +178,9 @@ static const struct result_oom_verdict *fatal(const struct result_report *r)
 }
 
 /* One run ran out of memory and the other did not: that comes first. */
-static const char *failure(struct diff_owner *o, const struct diff_side side[2])
+static const char *failure_verdict(struct diff_owner *o, const struct diff_side side[2])
 {
-    const struct result_oom_verdict *v[2] = {fatal(side[0].report), fatal(side[1].report)};
+    const struct result_oom_verdict *v[2] = {fatal_failure(side[0].report), fatal_failure(side[1].report)};
     if (!v[0] == !v[1]) {
         return v[0] && v[0]->cause != v[1]->cause
                    ? arena_printf(&o->arena, "Both ran out of memory: the first of %s, the second of %s",
@@ -197,7 +199,7 @@ static const char *failure(struct diff_owner *o, const struct diff_side side[2])
 
 void diff_write_verdict(struct diff_owner *o, const struct diff_side side[2])
 {
-    per_step(o);
-    o->diff.verdict = verdict(o, side);
-    o->diff.more = failure(o, side);
+    note_per_step(o);
+    o->diff.verdict = diff_verdict(o, side);
+    o->diff.more = failure_verdict(o, side);
 }

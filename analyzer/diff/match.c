@@ -29,22 +29,22 @@ struct matcher {
     struct map files_a, files_b; /* numbers that occur */
 };
 
-static double ratio(double x, double y)
+static double size_ratio(double x, double y)
 {
     double least = x < y ? x : y, most = x < y ? y : x;
     return most <= 0 ? 1 : least / most;
 }
 
-static double mean(const struct diff_match_site *s)
+static double mean_bytes(const struct diff_match_site *s)
 {
     return s->count ? (double)s->weight / (double)s->count : 0;
 }
 
 /* Negative: they are not the same line. */
-static double likeness(const struct diff_match_site *a, const struct diff_match_site *b)
+static double site_likeness(const struct diff_match_site *a, const struct diff_match_site *b)
 {
-    double calls = diff_match_calls(a, b), count = ratio((double)a->count, (double)b->count),
-           size = ratio(mean(a), mean(b));
+    double calls = diff_match_calls(a, b), count = size_ratio((double)a->count, (double)b->count),
+           size = size_ratio(mean_bytes(a), mean_bytes(b));
     if (calls <= 0 || (a->line != b->line && count < least_ratio && size < least_ratio)) {
         return -1;
     }
@@ -53,7 +53,7 @@ static double likeness(const struct diff_match_site *a, const struct diff_match_
            (a->line == b->line ? worth_line : 0);
 }
 
-static void pair(struct matcher *x, uint32_t i, uint32_t j, bool function)
+static void pair_sites(struct matcher *x, uint32_t i, uint32_t j, bool function)
 {
     bool same = !function && x->a[i].line == x->b[j].line;
     x->m->of_a[i] = j;
@@ -82,7 +82,7 @@ static void fill_row(struct cell *cells, const struct diff_match_site *const *a,
     for (size_t j = 0; j < columns; j++) {
         uint32_t at = (uint32_t)(row * columns + j);
         struct cell *cell = &cells[at];
-        *cell = (struct cell){likeness(a[row], b[j]), DIFF_MATCH_ALONE};
+        *cell = (struct cell){site_likeness(a[row], b[j]), DIFF_MATCH_ALONE};
         if (cell->worth >= 0) {
             uint32_t moved = map_get(&ends->by_offset, (uint64_t)(b[j]->line - (int64_t)a[row]->line));
             double by_any = best != DIFF_MATCH_ALONE ? cells[best].worth : 0;
@@ -97,8 +97,8 @@ static void fill_row(struct cell *cells, const struct diff_match_site *const *a,
     }
 }
 
-static void add_row(const struct cell *cells, const struct diff_match_site *const *a,
-                    const struct diff_match_site *const *b, size_t row, size_t columns, struct ends *ends)
+static void add_alignment_row(const struct cell *cells, const struct diff_match_site *const *a,
+                              const struct diff_match_site *const *b, size_t row, size_t columns, struct ends *ends)
 {
     for (size_t j = 0; j < columns; j++) {
         uint32_t at = (uint32_t)(row * columns + j);
@@ -116,8 +116,8 @@ static void add_row(const struct cell *cells, const struct diff_match_site *cons
 }
 
 /* partner[i] of row i, DIFF_MATCH_ALONE. */
-static void align(const struct diff_match_site *const *a, size_t rows, const struct diff_match_site *const *b,
-                  size_t columns, uint32_t *partner)
+static void align_sites(const struct diff_match_site *const *a, size_t rows, const struct diff_match_site *const *b,
+                        size_t columns, uint32_t *partner)
 {
     struct cell *cells = arena_realloc(NULL, rows * columns, sizeof *cells);
     struct ends ends = {.column = arena_realloc(NULL, columns, sizeof *ends.column)};
@@ -126,7 +126,7 @@ static void align(const struct diff_match_site *const *a, size_t rows, const str
     for (size_t i = 0; i < rows; i++) {
         partner[i] = DIFF_MATCH_ALONE;
         fill_row(cells, a, b, i, columns, &ends);
-        add_row(cells, a, b, i, columns, &ends);
+        add_alignment_row(cells, a, b, i, columns, &ends);
     }
     for (size_t j = 0; j < columns; j++) {
         uint32_t here = ends.column[j];
@@ -159,7 +159,8 @@ static int site_order(const struct diff_match_site *a, const struct diff_match_s
 }
 
 /* Two alignments may be equally good: the order of the sides must not decide. */
-static bool turned(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b, size_t bn)
+static bool are_orders_turned(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b,
+                              size_t bn)
 {
     if (an != bn) {
         return an > bn;
@@ -174,8 +175,8 @@ static bool turned(const struct diff_match_site *const *a, size_t an, const stru
 }
 
 /* Sites of a group that have no partner yet. */
-static size_t alone(const struct diff_match_site *sites, const uint32_t *of, const struct group *g,
-                    const struct diff_match_site **list, uint32_t *number)
+static size_t list_unpaired_sites(const struct diff_match_site *sites, const uint32_t *of, const struct group *g,
+                                  const struct diff_match_site **list, uint32_t *number)
 {
     size_t n = 0;
     for (size_t i = 0; i < g->n && n < GROUP; i++) {
@@ -204,18 +205,18 @@ static void align_groups(struct matcher *x, const struct group *f, const struct 
 {
     const struct diff_match_site **a = arena_realloc(NULL, f->n, sizeof *a), **b = arena_realloc(NULL, g->n, sizeof *b);
     uint32_t *na = arena_realloc(NULL, f->n, sizeof *na), *nb = arena_realloc(NULL, g->n, sizeof *nb);
-    size_t an = alone(x->a, x->m->of_a, f, a, na), bn = alone(x->b, x->m->of_b, g, b, nb);
+    size_t an = list_unpaired_sites(x->a, x->m->of_a, f, a, na), bn = list_unpaired_sites(x->b, x->m->of_b, g, b, nb);
     if (same_shape(a, an, b, bn)) {
         for (size_t i = 0; i < an; i++) {
-            pair(x, na[i], nb[i], function);
+            pair_sites(x, na[i], nb[i], function);
         }
     } else if (an && bn && an * bn <= CELLS) {
-        bool turn = turned(a, an, b, bn);
+        bool turn = are_orders_turned(a, an, b, bn);
         uint32_t *partner = arena_realloc(NULL, turn ? bn : an, sizeof *partner);
-        align(turn ? b : a, turn ? bn : an, turn ? a : b, turn ? an : bn, partner);
+        align_sites(turn ? b : a, turn ? bn : an, turn ? a : b, turn ? an : bn, partner);
         for (size_t i = 0; i < (turn ? bn : an); i++) {
             if (partner[i] != DIFF_MATCH_ALONE) {
-                pair(x, turn ? na[partner[i]] : na[i], turn ? nb[i] : nb[partner[i]], function);
+                pair_sites(x, turn ? na[partner[i]] : na[i], turn ? nb[i] : nb[partner[i]], function);
             }
         }
         free(partner);
@@ -253,14 +254,14 @@ static void pair_in_place(struct matcher *x, const struct group *f, const struct
         int line = x->a[s].line, other = x->b[t].line;
         if (line == other && x->m->of_a[s] == DIFF_MATCH_ALONE && x->m->of_b[t] == DIFF_MATCH_ALONE &&
             !moved_beside(x->a, x->m->of_a, f, i, x->b) && !moved_beside(x->b, x->m->of_b, g, j, x->a)) {
-            pair(x, s, t, false);
+            pair_sites(x, s, t, false);
         }
         i += line <= other;
         j += other <= line;
     }
 }
 
-static bool identical(const struct diff_match_site *a, const struct diff_match_site *b)
+static bool are_sites_identical(const struct diff_match_site *a, const struct diff_match_site *b)
 {
     return a->weight == b->weight && a->count == b->count && a->weight > 0 && diff_match_calls(a, b) >= 1;
 }
@@ -275,16 +276,16 @@ static void pair_identical(struct matcher *x, const struct group *f, const struc
             continue;
         }
         for (size_t j = 0; j < g->n; j++) {
-            if (x->m->of_b[g->sites[j]] == DIFF_MATCH_ALONE && identical(&x->a[s], &x->b[g->sites[j]])) {
+            if (x->m->of_b[g->sites[j]] == DIFF_MATCH_ALONE && are_sites_identical(&x->a[s], &x->b[g->sites[j]])) {
                 t = g->sites[j];
                 present++;
             }
         }
         for (size_t k = 0; k < f->n && present == 1; k++) {
-            here += x->m->of_a[f->sites[k]] == DIFF_MATCH_ALONE && identical(&x->a[f->sites[k]], &x->b[t]);
+            here += x->m->of_a[f->sites[k]] == DIFF_MATCH_ALONE && are_sites_identical(&x->a[f->sites[k]], &x->b[t]);
         }
         if (here == 1) {
-            pair(x, s, t, false);
+            pair_sites(x, s, t, false);
         }
     }
 }
@@ -308,7 +309,7 @@ static int group_order(uint32_t file_a, const char *a, uint32_t file_b, const ch
     return file_a != file_b ? (file_a < file_b ? -1 : 1) : strcmp(a, b);
 }
 
-static int by_function(const void *p, const void *q, void *self)
+static int order_sites_by_function(const void *p, const void *q, void *self)
 {
     const struct sorted *s = self;
     uint32_t i = *(const uint32_t *)p, j = *(const uint32_t *)q;
@@ -324,7 +325,7 @@ static struct groups groups_of(const struct diff_match_site *sites, const uint32
         g.order[i] = (uint32_t)i;
     }
     if (n) {
-        qsort_r(g.order, n, sizeof *g.order, by_function, &s);
+        qsort_r(g.order, n, sizeof *g.order, order_sites_by_function, &s);
     }
     for (size_t i = 0; i < n; i++) {
         uint32_t at = g.order[i];
@@ -338,7 +339,7 @@ static struct groups groups_of(const struct diff_match_site *sites, const uint32
     return g;
 }
 
-static bool untouched(const uint32_t *of, const struct group *g)
+static bool is_group_untouched(const uint32_t *of, const struct group *g)
 {
     for (size_t i = 0; i < g->n; i++) {
         if (of[g->sites[i]] != DIFF_MATCH_ALONE) {
@@ -349,15 +350,16 @@ static bool untouched(const uint32_t *of, const struct group *g)
 }
 
 /* The sum over the lines of one function of the similarity to the most similar line in the other, 0 … 1 each. */
-static double likest(const struct diff_match_site *a, const struct group *f, const struct diff_match_site *b,
-                     const struct group *g)
+static double likest_of_group(const struct diff_match_site *a, const struct group *f, const struct diff_match_site *b,
+                              const struct group *g)
 {
     double sum = 0;
     for (size_t i = 0; i < f->n; i++) {
         double most = 0;
         for (size_t j = 0; j < g->n; j++) {
             const struct diff_match_site *s = &a[f->sites[i]], *t = &b[g->sites[j]];
-            double like = diff_match_calls(s, t) * (identical(s, t) ? 1 : 0.5 + 0.4 * ratio(mean(s), mean(t)));
+            double like = diff_match_calls(s, t) *
+                          (are_sites_identical(s, t) ? 1 : 0.5 + 0.4 * size_ratio(mean_bytes(s), mean_bytes(t)));
             most = like > most ? like : most;
         }
         sum += most;
@@ -370,7 +372,7 @@ static double functions_alike(const struct matcher *x, const struct group *f, co
     if (f->n * g->n > GROUP) {
         return 0;
     }
-    double present = likest(x->a, f, x->b, g), back = likest(x->b, g, x->a, f);
+    double present = likest_of_group(x->a, f, x->b, g), back = likest_of_group(x->b, g, x->a, f);
     return (present + back) / (double)(f->n + g->n);
 }
 
@@ -398,9 +400,10 @@ static void take_renamings(struct matcher *x, const struct groups *f, const stru
         const struct group *s = &f->list[list[i].a], *t = &g->list[list[i].b];
         for (size_t k = 0; k < n; k++) {
             rivals += k != i && list[k].alike == list[i].alike && (list[k].a == list[i].a || list[k].b == list[i].b) &&
-                      untouched(x->m->of_a, &f->list[list[k].a]) && untouched(x->m->of_b, &g->list[list[k].b]);
+                      is_group_untouched(x->m->of_a, &f->list[list[k].a]) &&
+                      is_group_untouched(x->m->of_b, &g->list[list[k].b]);
         }
-        if (!rivals && untouched(x->m->of_a, s) && untouched(x->m->of_b, t)) {
+        if (!rivals && is_group_untouched(x->m->of_a, s) && is_group_untouched(x->m->of_b, t)) {
             align_groups(x, s, t, true);
         }
     }
@@ -418,18 +421,18 @@ static bool may_be(const struct matcher *x, const struct group *s, const struct 
     return s->file == t->file && strcmp(t->function, "<module>") != 0;
 }
 
-static void pair_renamed(struct matcher *x, const struct groups *f, const struct groups *g, bool same_name)
+static void pair_renamed_functions(struct matcher *x, const struct groups *f, const struct groups *g, bool same_name)
 {
     struct renaming *list = NULL;
     size_t n = 0, cap = 0;
     for (uint32_t i = 0; i < f->n; i++) {
         const struct group *s = &f->list[i];
-        if (!untouched(x->m->of_a, s) || strcmp(s->function, "<module>") == 0) {
+        if (!is_group_untouched(x->m->of_a, s) || strcmp(s->function, "<module>") == 0) {
             continue;
         }
         for (uint32_t j = 0; j < g->n && n < RENAMINGS; j++) {
             const struct group *t = &g->list[j];
-            if (may_be(x, s, t, same_name) && untouched(x->m->of_b, t)) {
+            if (may_be(x, s, t, same_name) && is_group_untouched(x->m->of_b, t)) {
                 double alike = functions_alike(x, s, t);
                 if (alike >= (same_name ? renamed_calls / 2 : renamed_calls)) {
                     *ARENA_PUSH(list, n, cap) = (struct renaming){i, j, alike};
@@ -480,8 +483,8 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
     }
     struct groups f = groups_of(a, m->file_a, an), g = groups_of(b, m->file_b, bn);
     pair_functions(&x, &f, &g);
-    pair_renamed(&x, &f, &g, true);
-    pair_renamed(&x, &f, &g, false);
+    pair_renamed_functions(&x, &f, &g, true);
+    pair_renamed_functions(&x, &f, &g, false);
     free(f.order);
     free(f.list);
     free(g.order);

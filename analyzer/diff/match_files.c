@@ -105,18 +105,18 @@ static void side_free(struct side *s)
     free(s->files);
 }
 
-static bool named(const char *function)
+static bool is_function_named(const char *function)
 {
     return strcmp(function, "<module>") != 0;
 }
 
 /* Functions that both have; `only_named`: without the files' own code. */
-static size_t shared(const struct file *a, const struct file *b, bool only_named)
+static size_t count_shared_functions(const struct file *a, const struct file *b, bool only_named)
 {
     size_t n = 0;
     for (size_t i = 0, j = 0; i < a->functions_n && j < b->functions_n;) {
         int order = strcmp(a->functions[i], b->functions[j]);
-        n += order == 0 && (!only_named || named(a->functions[i]));
+        n += order == 0 && (!only_named || is_function_named(a->functions[i]));
         i += order <= 0;
         j += order >= 0;
     }
@@ -127,7 +127,7 @@ static size_t named_functions(const struct file *f)
 {
     size_t n = 0;
     for (size_t i = 0; i < f->functions_n; i++) {
-        n += named(f->functions[i]);
+        n += is_function_named(f->functions[i]);
     }
     return n;
 }
@@ -147,7 +147,7 @@ static int best_first(const void *x, const void *y)
     return a->functions != b->functions ? (a->functions > b->functions ? -1 : 1) : 0;
 }
 
-static void pair(struct side *a, struct side *b, uint32_t i, uint32_t j)
+static void pair_files(struct side *a, struct side *b, uint32_t i, uint32_t j)
 {
     a->files[i].partner = j;
     b->files[j].partner = i;
@@ -167,7 +167,7 @@ static void pair_alike(struct side *a, struct side *b, const struct candidate *l
     }
     for (size_t i = 0; i < n; i++) {
         if (map_get(&rivals_a, list[i].a) == 1 && map_get(&rivals_b, list[i].b) == 1) {
-            pair(a, b, list[i].a, list[i].b);
+            pair_files(a, b, list[i].a, list[i].b);
         }
     }
     map_free(&rivals_a);
@@ -177,7 +177,7 @@ static void pair_alike(struct side *a, struct side *b, const struct candidate *l
 enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a forged file */
 
 /* The common end of two paths; for a library's files all of the part that identifies them, or nothing. */
-static unsigned alike(const struct file *a, const struct file *b)
+static unsigned are_files_alike(const struct file *a, const struct file *b)
 {
     if (!a->library != !b->library) {
         return 0;
@@ -207,8 +207,8 @@ static void pair_by_end(struct side *a, struct side *b)
             if (b->files[j].partner != DIFF_MATCH_ALONE) {
                 continue;
             }
-            unsigned end = alike(&a->files[i], &b->files[j]);
-            size_t functions = end ? shared(&a->files[i], &b->files[j], false) : 0;
+            unsigned end = are_files_alike(&a->files[i], &b->files[j]);
+            size_t functions = end ? count_shared_functions(&a->files[i], &b->files[j], false) : 0;
             if ((functions || end == LIBRARY) && n < CANDIDATES) {
                 *ARENA_PUSH(list, n, cap) = (struct candidate){i, j, end, functions};
             }
@@ -223,7 +223,7 @@ static void pair_by_name(struct side *a, struct side *b)
     for (size_t i = 0, j = 0; i < a->files_n && j < b->files_n;) { /* both are in order */
         int order = strcmp(a->files[i].path, b->files[j].path);
         if (order == 0) {
-            pair(a, b, (uint32_t)i, (uint32_t)j);
+            pair_files(a, b, (uint32_t)i, (uint32_t)j);
         }
         i += order <= 0;
         j += order >= 0;
@@ -235,9 +235,9 @@ static double module_calls(const struct side *a, const struct file *x, const str
     double most = 0;
     for (size_t i = 0; i < x->n; i++) {
         const struct diff_match_site *s = &a->sites[a->order[x->from + i]];
-        for (size_t j = 0; j < y->n && !named(s->function); j++) {
+        for (size_t j = 0; j < y->n && !is_function_named(s->function); j++) {
             const struct diff_match_site *t = &b->sites[b->order[y->from + j]];
-            double calls = named(t->function) ? 0 : diff_match_calls(s, t);
+            double calls = is_function_named(t->function) ? 0 : diff_match_calls(s, t);
             most = calls > most ? calls : most;
         }
     }
@@ -246,7 +246,7 @@ static double module_calls(const struct side *a, const struct file *x, const str
 
 /* A file that has another name: at least half of the functions of both are the same, and no other two files share as
  * many. */
-static void pair_renamed(struct side *a, struct side *b)
+static void pair_renamed_files(struct side *a, struct side *b)
 {
     struct candidate *list = NULL;
     size_t n = 0, cap = 0;
@@ -254,7 +254,8 @@ static void pair_renamed(struct side *a, struct side *b)
         for (uint32_t j = 0; j < b->files_n && a->files[i].partner == DIFF_MATCH_ALONE; j++) {
             const struct file *f = &a->files[i], *g = &b->files[j];
             size_t in_f = named_functions(f), in_g = named_functions(g), most = in_f > in_g ? in_f : in_g;
-            size_t both = g->partner == DIFF_MATCH_ALONE && !f->library && !g->library ? shared(f, g, true) : 0;
+            size_t both =
+                g->partner == DIFF_MATCH_ALONE && !f->library && !g->library ? count_shared_functions(f, g, true) : 0;
             if (both && 2 * both >= most && n < CANDIDATES) {
                 *ARENA_PUSH(list, n, cap) = (struct candidate){i, j, 0, both};
             }
@@ -283,12 +284,12 @@ static void pair_programs(struct side *a, struct side *b)
     }
     const struct file *f = &a->files[x], *g = &b->files[y];
     size_t in_f = named_functions(f), in_g = named_functions(g), least = in_f < in_g ? in_f : in_g;
-    if (least ? 2 * shared(f, g, true) >= least : in_f == in_g && module_calls(a, f, b, g) > 0) {
-        pair(a, b, x, y);
+    if (least ? 2 * count_shared_functions(f, g, true) >= least : in_f == in_g && module_calls(a, f, b, g) > 0) {
+        pair_files(a, b, x, y);
     }
 }
 
-static enum diff_match_path path_of(const char *a, const char *b)
+static enum diff_match_path match_path_of(const char *a, const char *b)
 {
     const char *x = diff_match_library(a), *y = diff_match_library(b);
     return strcmp(a, b) == 0             ? DIFF_MATCH_PATH_SAME
@@ -307,7 +308,7 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
     pair_by_name(&x, &y);
     pair_by_end(&x, &y);
     pair_programs(&x, &y);
-    pair_renamed(&x, &y);
+    pair_renamed_files(&x, &y);
     for (uint32_t i = 0; i < x.files_n; i++) {
         const struct file *f = &x.files[i];
         for (size_t k = 0; k < f->n; k++) {
@@ -316,7 +317,7 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
         if (f->partner != DIFF_MATCH_ALONE) {
             const char *other = y.files[f->partner].path;
             *ARENA_PUSH(match->files, match->files_n, cap) =
-                (struct diff_match_file){f->path, other, path_of(f->path, other)};
+                (struct diff_match_file){f->path, other, match_path_of(f->path, other)};
         }
     }
     for (uint32_t j = 0; j < y.files_n; j++) {

@@ -85,7 +85,7 @@ int doctor_ask_nvml(void)
 /* ---------------------------------------------------------------- reading its answers */
 
 /* What follows `key` at the beginning of a line; NULL none. *rest is where to look for the next. */
-static const char *answer(const char *text, const char *key, char *out, size_t size)
+static const char *read_driver_answer(const char *text, const char *key, char *out, size_t size)
 {
     size_t n = strlen(key);
 
@@ -102,10 +102,10 @@ static long read_long(const char *text, const char *key, long otherwise)
 {
     char word[64];
 
-    return answer(text, key, word, sizeof word) ? strtol(word, NULL, 10) : otherwise;
+    return read_driver_answer(text, key, word, sizeof word) ? strtol(word, NULL, 10) : otherwise;
 }
 
-static bool ask(struct launch_child *c, const char *what, bool all_devices)
+static bool ask_in_child(struct launch_child *c, const char *what, bool all_devices)
 {
     static const char *const argv[] = {"/proc/self/exe", "doctor", NULL};
 
@@ -118,7 +118,7 @@ static bool ask(struct launch_child *c, const char *what, bool all_devices)
 
 /* ---------------------------------------------------------------- the machine */
 
-static bool read_word(const char *path, char *out, size_t size)
+static bool read_file_word(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
@@ -138,9 +138,11 @@ static int gpus_on_bus(void)
 
     for (struct dirent *e; dir && (e = readdir(dir));) {
         snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/vendor", e->d_name);
-        if (e->d_name[0] == '.' || !read_word(path, vendor, sizeof vendor) || strcmp(vendor, "0x10de") != 0) continue;
+        if (e->d_name[0] == '.' || !read_file_word(path, vendor, sizeof vendor) || strcmp(vendor, "0x10de") != 0)
+            continue;
         snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/class", e->d_name);
-        n += read_word(path, class, sizeof class) && (strncmp(class, "0x03", 4) == 0 || strncmp(class, "0x12", 4) == 0);
+        n += read_file_word(path, class, sizeof class) &&
+             (strncmp(class, "0x03", 4) == 0 || strncmp(class, "0x12", 4) == 0);
     }
     if (dir) closedir(dir);
     return n;
@@ -220,12 +222,12 @@ static void add_refusal(struct doctor *d, long code)
                        "the driver cannot be used: %s (cuInit: %ld)", text, code);
 }
 
-static void add_devices(struct doctor *d, const char *text)
+static void add_driver_devices(struct doctor *d, const char *text)
 {
     char line[256], size[UNITS_TEXT], *end;
     int i = 0;
 
-    for (const char *at = text; (at = answer(at, "device", line, sizeof line)); i++) {
+    for (const char *at = text; (at = read_driver_answer(at, "device", line, sizeof line)); i++) {
         uint64_t bytes = strtoull(line, &end, 10);
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "device", NULL, "GPU %d: %s, %s", i, *end ? end + 1 : "?",
                            units_format_bytes(size, bytes));
@@ -275,7 +277,7 @@ static void check_nvml(struct doctor *d)
     char version[DOCTOR_NAME];
 
     if (!c) return;
-    ask(c, "nvml", false);
+    ask_in_child(c, "nvml", false);
     long rc = read_long(c->out, "init", -1);
     if (c->timed_out)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", "set GPUSPY_NVML=0 to record without NVML",
@@ -286,10 +288,10 @@ static void check_nvml(struct doctor *d)
     else if (rc != 0)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", NULL,
                            "no NVML (libnvidia-ml.so.1): memory of other processes is not recorded");
-    else if (answer(c->out, "driver", version, sizeof version))
+    else if (read_driver_answer(c->out, "driver", version, sizeof version))
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "nvml", NULL,
                            "NVML responds (driver %s): memory of other processes is recorded", version);
-    for (const char *at = c->out; (at = answer(at, "mig", version, sizeof version));)
+    for (const char *at = c->out; (at = read_driver_answer(at, "mig", version, sizeof version));)
         doctor_add_finding(
             d, DOCTOR_DRIVER, DOCTOR_WARNING, "mig", NULL,
             "GPU %s is divided (MIG): programs use one part of it, and NVML's figures are for the whole GPU", version);
@@ -321,8 +323,8 @@ void doctor_driver(struct doctor *d)
     if (!c) return;
     d->hardware = gpus_on_bus() > 0 || access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
     check_visible(d);
-    ask(c, "driver", false);
-    if (answer(c->out, "missing", text, sizeof text)) {
+    ask_in_child(c, "driver", false);
+    if (read_driver_answer(c->out, "missing", text, sizeof text)) {
         no_driver(d, text);
         free(c);
         return;
@@ -330,7 +332,7 @@ void doctor_driver(struct doctor *d)
     long init = read_long(c->out, "init", -1);
     d->cuda = (int)read_long(c->out, "version", 0);
     d->devices = (int)read_long(c->out, "count", 0);
-    if (answer(c->out, "library", text, sizeof text))
+    if (read_driver_answer(c->out, "library", text, sizeof text))
         check_library(d, text);
     else
         text[0] = 0;
@@ -348,7 +350,7 @@ void doctor_driver(struct doctor *d)
     }
     if (getenv("CUDA_VISIBLE_DEVICES")) {
         struct launch_child *all = calloc(1, sizeof *all);
-        d->hidden = all && ask(all, "driver", true) ? (int)read_long(all->out, "count", 0) : 0;
+        d->hidden = all && ask_in_child(all, "driver", true) ? (int)read_long(all->out, "count", 0) : 0;
         free(all);
     }
     d->hardware = d->hardware || d->hidden || d->devices;
@@ -359,7 +361,7 @@ void doctor_driver(struct doctor *d)
                            text);
     else if (allowed)
         add_refusal(d, init);
-    add_devices(d, c->out);
+    add_driver_devices(d, c->out);
     free(c);
     if (init == 0) check_nvml(d);
 }

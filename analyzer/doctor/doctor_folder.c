@@ -143,7 +143,7 @@ static void known_words(char *words, size_t size)
             at += (size_t)snprintf(words + at, size - at, "%.*s|", (int)strcspn(known[i], "="), known[i]);
 }
 
-static bool one_of(const char *value, const char *words)
+static bool is_one_of_words(const char *value, const char *words)
 {
     return !*value || options_is_word(value, words);
 }
@@ -164,7 +164,7 @@ static void check_value(struct doctor *d, const char *name, const char *value)
     char near[64], fix[160], list[128];
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strcmp(name, rows[i].name) != 0 || one_of(value, rows[i].words)) continue;
+        if (strcmp(name, rows[i].name) != 0 || is_one_of_words(value, rows[i].words)) continue;
         options_list(rows[i].words, list, sizeof list);
         if (options_nearest(value, rows[i].words, near, sizeof near))
             snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);

@@ -56,7 +56,7 @@ static json_t *run_python(const struct doctor *d, const char *script, int timeou
     return ended ? json_loads(line ? line + 1 : c->out, 0, NULL) : NULL;
 }
 
-static const char *text_of(const json_t *o, const char *key)
+static const char *python_text_of(const json_t *o, const char *key)
 {
     const char *text = json_string_value(json_object_get(o, key));
 
@@ -65,7 +65,7 @@ static const char *text_of(const json_t *o, const char *key)
 
 /* ---------------------------------------------------------------- Python itself */
 
-static bool supported(int minor, bool free_threaded)
+static bool is_python_supported(int minor, bool free_threaded)
 {
     static const struct {
         int minor, free_threaded;
@@ -87,18 +87,18 @@ static void check_python(struct doctor *d, const json_t *o)
     bool free_threaded = json_is_true(json_object_get(o, "free_threaded"));
     const char *kind = free_threaded ? ", free-threaded" : "";
 
-    if (strcmp(text_of(o, "implementation"), "cpython") != 0)
+    if (strcmp(python_text_of(o, "implementation"), "cpython") != 0)
         doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "implementation", NULL,
                            "%s is %s: only native frames are recorded, not Python's", d->python,
-                           text_of(o, "implementation"));
-    else if (major != 3 || !supported(minor, free_threaded))
+                           python_text_of(o, "implementation"));
+    else if (major != 3 || !is_python_supported(minor, free_threaded))
         doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "version",
                            "update gpuspy, or use a Python version that it supports",
                            "%s is Python %s%s, which this gpuspy does not support: only native frames are recorded",
-                           d->python, text_of(o, "version"), kind);
+                           d->python, python_text_of(o, "version"), kind);
     else
         doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are recorded",
-                           d->python, text_of(o, "version"), kind);
+                           d->python, python_text_of(o, "version"), kind);
 }
 
 /* ---------------------------------------------------------------- PyTorch */
@@ -155,18 +155,18 @@ static void check_cuda(struct doctor *d, const char *version, const char *cuda)
 static void check_torch(struct doctor *d, const json_t *o)
 {
     const json_t *torch = json_object_get(o, "torch");
-    const char *version = text_of(torch, "version"), *cuda = text_of(torch, "cuda"), *end;
+    const char *version = python_text_of(torch, "version"), *cuda = python_text_of(torch, "cuda"), *end;
 
     if (!torch) return;
     if (!*version) {
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_hidden",
                            "rename it, or change the working directory",
-                           "'import torch' finds %s, which is not PyTorch", text_of(torch, "file"));
+                           "'import torch' finds %s, which is not PyTorch", python_text_of(torch, "file"));
         return;
     }
     long major = strtol(version, (char **)(uintptr_t)&end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
     if (!*cuda)
-        say_no_cuda(d, version, text_of(torch, "hip"));
+        say_no_cuda(d, version, python_text_of(torch, "hip"));
     else if (major < 1 || (major == 1 && minor < 6))
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old",
                            "use PyTorch 1.6 or later, which reports its tensors",
@@ -178,7 +178,7 @@ static void check_torch(struct doctor *d, const json_t *o)
 /* On a machine without a GPU a dry run is how a program is recorded. */
 static bool is_for_dry_runs(const struct doctor *d, const json_t *o)
 {
-    return *text_of(json_object_get(o, "torch"), "cuda") && (d->deep || !d->devices);
+    return *python_text_of(json_object_get(o, "torch"), "cuda") && (d->deep || !d->devices);
 }
 
 static void check_torch_deep(struct doctor *d)
@@ -203,7 +203,7 @@ static void check_torch_deep(struct doctor *d)
                            json_integer_value(json_object_get(o, "count")) == 1 ? "" : "s");
     else
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, d->devices ? DOCTOR_PROBLEM : DOCTOR_WARNING, "torch_import", NULL,
-                           "PyTorch was imported and finds no GPU: %s", text_of(o, "error"));
+                           "PyTorch was imported and finds no GPU: %s", python_text_of(o, "error"));
     json_decref(o);
     free(c);
 }
@@ -235,9 +235,9 @@ static void check_frameworks(struct doctor *d, const json_t *o)
     const json_t *packages = json_object_get(o, "packages");
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (*text_of(packages, rows[i].package))
+        if (*python_text_of(packages, rows[i].package))
             doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, rows[i].package, NULL, "%s %s: %s", rows[i].name,
-                               text_of(packages, rows[i].package), rows[i].seen);
+                               python_text_of(packages, rows[i].package), rows[i].seen);
 }
 
 void doctor_python(struct doctor *d)
@@ -259,11 +259,11 @@ void doctor_python(struct doctor *d)
             c->timed_out ? "did not respond within 30 s" : "did not respond like Python 3: ", c->timed_out ? "" : line);
     } else {
         char executable[PATH_MAX];
-        if (realpath(text_of(o, "executable"), executable)) doctor_preloadable(d, executable);
+        if (realpath(python_text_of(o, "executable"), executable)) doctor_preloadable(d, executable);
         check_python(d, o);
         check_torch(d, o);
         if (d->deep && json_object_get(o, "torch")) check_torch_deep(d);
-        if (is_for_dry_runs(d, o)) doctor_simulate(d, text_of(json_object_get(o, "torch"), "version"));
+        if (is_for_dry_runs(d, o)) doctor_simulate(d, python_text_of(json_object_get(o, "torch"), "version"));
         check_frameworks(d, o);
     }
     json_decref(o);

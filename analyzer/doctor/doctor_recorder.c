@@ -38,7 +38,7 @@ static bool in_path(const char *name, char *out, size_t size)
     return found;
 }
 
-static bool is_python(const char *path)
+static bool is_python_path(const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 
@@ -76,12 +76,12 @@ bool doctor_target(struct doctor *d)
         complain("doctor: program '%s' not found; check its name and PATH", d->operand);
         return false;
     }
-    if (is_python(path)) {
+    if (is_python_path(path)) {
         snprintf(d->python, sizeof d->python, "%s", path);
         return true;
     }
     interpreter_of(path, d->python, sizeof d->python);
-    if (d->python[0] && !is_python(d->python)) {
+    if (d->python[0] && !is_python_path(d->python)) {
         snprintf(d->program, sizeof d->program, "%s", d->python);
         d->python[0] = 0;
     } else if (!d->python[0]) {

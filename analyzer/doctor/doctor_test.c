@@ -50,7 +50,7 @@ struct seen {
     uint32_t depth;
 };
 
-static void see(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void count_test_lifetime(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct seen *s = self;
 
@@ -64,7 +64,7 @@ static void see(void *self, const struct run_lifetime *life, const struct run_se
 static bool read_back(const char *db, struct seen *s, char *error, size_t size)
 {
     struct run *run = run_open(&db, 1, &(struct run_options){.alone = true}, error, size);
-    struct run_observer observer = {.self = s, .alloc = see};
+    struct run_observer observer = {.self = s, .alloc = count_test_lifetime};
 
     s->run = run;
     bool ok = run && run_replay(run, &observer, 1, error, size);
@@ -97,7 +97,7 @@ static void add_lines(struct doctor *d, char *text)
             doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "said", NULL, "the recorder printed: %s", line + 8);
 }
 
-static void judge(struct doctor *d, struct launch_child *c, const char *db, bool simulated)
+static void judge_test_recording(struct doctor *d, struct launch_child *c, const char *db, bool simulated)
 {
     const char *where = simulated ? "the simulated GPU" : "GPU 0";
     struct seen s = {0};
@@ -157,7 +157,7 @@ void doctor_test(struct doctor *d)
         launch_child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
     }
     launch_child_run(c);
-    judge(d, c, db, simulated);
+    judge_test_recording(d, c, db, simulated);
     remove_folder(folder);
     free(c);
 }

@@ -9,7 +9,7 @@ json_t *draw_json_frame(const struct run_frame *f)
     set_text(o, "kind", run_frame_word(f->kind));
     set_text(o, "function", f->function);
     set_text(o, "file", f->file);
-    set(o, "line", f->line ? json_integer(f->line) : NULL);
+    set_json(o, "line", f->line ? json_integer(f->line) : NULL);
     if (f->kind == GS_FRAME_NATIVE) {
         set_text(o, "module", f->module);
         set_count(o, "offset", f->offset);
@@ -37,16 +37,16 @@ json_t *draw_json_site(const struct result_site *s)
     }
     json_t *o = json_object();
     set_text(o, "file", s->file);
-    set(o, "line", s->line ? json_integer(s->line) : NULL);
+    set_json(o, "line", s->line ? json_integer(s->line) : NULL);
     set_text(o, "function", s->function);
     set_text(o, "kind", run_frame_word(s->kind));
     set_bool(o, "library", s->library);
     set_bool(o, "at_exit", s->exit);
     set_bool(o, "helper", s->helper);
     set_text(o, "operation", s->operation);
-    set(o, "via", s->via ? draw_json_frame(s->via) : NULL);
-    set(o, "inner", s->inner ? draw_json_frame(s->inner) : NULL);
-    set(o, "caller", s->caller ? draw_json_frame(s->caller) : NULL);
+    set_json(o, "via", s->via ? draw_json_frame(s->via) : NULL);
+    set_json(o, "inner", s->inner ? draw_json_frame(s->inner) : NULL);
+    set_json(o, "caller", s->caller ? draw_json_frame(s->caller) : NULL);
     return o;
 }
 
@@ -54,7 +54,7 @@ static json_t *holder_json(const struct result_holder *h)
 {
     json_t *o = json_object();
     set_text(o, "file", h->file);
-    set(o, "line", json_integer(h->line));
+    set_json(o, "line", json_integer(h->line));
     set_text(o, "function", h->function);
     set_text(o, "text", h->text);
     set_text(o, "certainty", "guess");
@@ -64,8 +64,8 @@ static json_t *holder_json(const struct result_holder *h)
 
 void draw_json_holders(json_t *o, const struct result_holder *list, size_t n)
 {
-    set(o, "holder", n ? holder_json(&list[0]) : NULL);
-    set(o, "holders", LIST(list, n, holder_json));
+    set_json(o, "holder", n ? holder_json(&list[0]) : NULL);
+    set_json(o, "holders", LIST(list, n, holder_json));
 }
 
 json_t *draw_json_source(const struct result_excerpt *list, size_t n)
@@ -77,7 +77,7 @@ json_t *draw_json_source(const struct result_excerpt *list, size_t n)
             json_t *o = json_object();
             const int line = e->first_line + (int)k;
             set_text(o, "file", e->file);
-            set(o, "line", json_integer(line));
+            set_json(o, "line", json_integer(line));
             set_text(o, "text", e->lines[k]);
             set_bool(o, "marked", line == e->line);
             set_text(o, "role", e->role);
@@ -107,8 +107,8 @@ json_t *draw_json_process(const struct run_process *p)
     set_real(o, "start_s", p->start_real_ns == RUN_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
     set_real(o, "duration_s", (double)p->end_ns / 1e9);
     set_bool(o, "complete", p->complete);
-    set(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());
-    set(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
+    set_json(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());
+    set_json(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
     set_text(o, "exception", p->exception);
     set_text(o, "exception_place", p->exception_place);
     set_text(o, "failure", run_process_failure(p, failure, sizeof failure));
@@ -119,7 +119,7 @@ json_t *draw_json_process(const struct run_process *p)
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device)
 {
-    set(o, "device", json_integer(device));
+    set_json(o, "device", json_integer(device));
     set_count(o, "pid", r->processes[process].pid);
     set_bytes(o, "rank", r->processes[process].rank);
 }

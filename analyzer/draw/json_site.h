@@ -6,34 +6,34 @@
 #include <math.h>
 #include "analyzer/result/result.h"
 
-static inline void set(json_t *o, const char *key, json_t *value)
+static inline void set_json(json_t *o, const char *key, json_t *value)
 {
     json_object_set_new(o, key, value ? value : json_null());
 }
 
 static inline void set_text(json_t *o, const char *key, const char *text)
 {
-    set(o, key, text ? json_string(text) : NULL);
+    set_json(o, key, text ? json_string(text) : NULL);
 }
 
 static inline void set_bytes(json_t *o, const char *key, int64_t bytes)
 {
-    set(o, key, bytes == RUN_UNKNOWN ? NULL : json_integer(bytes));
+    set_json(o, key, bytes == RUN_UNKNOWN ? NULL : json_integer(bytes));
 }
 
 static inline void set_count(json_t *o, const char *key, uint64_t n)
 {
-    set(o, key, json_integer((json_int_t)n));
+    set_json(o, key, json_integer((json_int_t)n));
 }
 
 static inline void set_real(json_t *o, const char *key, double value)
 {
-    set(o, key, isfinite(value) ? json_real(value) : NULL);
+    set_json(o, key, isfinite(value) ? json_real(value) : NULL);
 }
 
 static inline void set_bool(json_t *o, const char *key, bool value)
 {
-    set(o, key, json_boolean(value));
+    set_json(o, key, json_boolean(value));
 }
 
 /* [make(&list[0]), …] */

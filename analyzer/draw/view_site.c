@@ -13,7 +13,7 @@
 #define NAME_MOST 48    /* columns of a file's name: a longer one is cut */
 
 /* Length of the first word; a number and its unit are one. */
-static size_t word_of(const char *text)
+static size_t word_length(const char *text)
 {
     size_t n = strcspn(text, " ");
     bool number = n > 0 && strspn(text, "0123456789.,") == n;
@@ -22,14 +22,14 @@ static size_t word_of(const char *text)
 }
 
 /* Words from column `at` on; the lines after the first start at `hang`. */
-static void wrap(const struct draw_text *v, int hang, int at, const char *text)
+static void wrap_site_text(const struct draw_text *v, int hang, int at, const char *text)
 {
     char clean[4096];
     const char *p = terminal_clean(clean, sizeof clean, text, v->term.utf8);
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
-        size_t n = word_of(p);
+        size_t n = word_length(p);
         char whole[4096], word[4096];
         snprintf(whole, sizeof whole, "%.*s", (int)n, p);
         text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);
@@ -52,7 +52,7 @@ void draw_wrap(const struct draw_text *v, int indent, const char *mark, const ch
     int hang = indent + terminal_columns(mark);
 
     fprintf(v->out, "%*s%s", indent, "", mark);
-    wrap(v, hang, hang, text);
+    wrap_site_text(v, hang, hang, text);
 }
 
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text)
@@ -64,7 +64,7 @@ void draw_styled(const struct draw_text *v, enum terminal_style style, const cha
 
 void draw_wrap_on(const struct draw_text *v, int hang, int at, const char *text)
 {
-    wrap(v, hang, at, text);
+    wrap_site_text(v, hang, at, text);
 }
 
 void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text)
@@ -73,7 +73,7 @@ void draw_label(const struct draw_text *v, enum terminal_style style, const char
 
     fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", terminal_style(&v->term, style), label,
             terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "");
-    wrap(v, hang, hang, text);
+    wrap_site_text(v, hang, hang, text);
 }
 
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title)
@@ -92,12 +92,12 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
     va_end(args);
     fprintf(v->out, "\n%s%s%s%s", terminal_style(&v->term, style), title, terminal_style(&v->term, TERMINAL_PLAIN),
             *text == ' ' ? " " : "");
-    wrap(v, INDENT, at + (*text == ' '), text);
+    wrap_site_text(v, INDENT, at + (*text == ' '), text);
 }
 
 /* Where the recorded program is: paths below the folder that it ran in, or below that of its script, are shown
  * relative to it. */
-static const char *folder_of(const struct draw_text *v, const char *file, char *folder, size_t size)
+static const char *folder_of_site(const struct draw_text *v, const char *file, char *folder, size_t size)
 {
     const struct run_process *p = v->report->processes_n ? &v->report->processes[0] : NULL;
     const char *script = p && p->command ? strstr(p->command, ".py") : NULL, *start = script, *end = script;
@@ -112,7 +112,8 @@ static const char *folder_of(const struct draw_text *v, const char *file, char *
 
 /* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines; of a path that is longer than `columns`
  * folders are left out, never part of the file's name or of its line. */
-static void place(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
+static void format_site_place(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
+                              int columns)
 {
     char path[LINE_MAX_BYTES], folder[LINE_MAX_BYTES], tail[32] = "";
     const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
@@ -128,7 +129,7 @@ static void place(const struct draw_text *v, char *out, size_t size, const struc
     if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash) file = slash + 1; /* a library is known by its name */
     int room = columns - (int)strlen(tail), name = terminal_columns(slash ? slash + 1 : file);
     if (name > NAME_MOST) name = NAME_MOST;
-    text_path(path, sizeof path, file, folder_of(v, file, folder, sizeof folder), room > name ? room : name,
+    text_path(path, sizeof path, file, folder_of_site(v, file, folder, sizeof folder), room > name ? room : name,
               v->term.utf8);
     text_put(out, size, "%s%s", path, tail);
 }
@@ -144,11 +145,11 @@ static struct result_site frame_as_site(const struct run_frame *f)
 }
 
 /* "train.py:34": columns below which a place is not shortened. */
-static int least_columns(const struct draw_text *v, const struct result_site *s)
+static int least_site_columns(const struct draw_text *v, const struct result_site *s)
 {
     char file[LINE_MAX_BYTES];
 
-    place(v, file, sizeof file, s, 1);
+    format_site_place(v, file, sizeof file, s, 1);
     return terminal_columns(file);
 }
 
@@ -158,7 +159,7 @@ static void place_and_function(const struct draw_text *v, char *out, size_t size
 {
     char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
 
-    place(v, where, sizeof where, s, columns);
+    format_site_place(v, where, sizeof where, s, columns);
     int room = columns - terminal_columns(where) - 2;
     if (s->operation && room >= 6) {
         char whole[LINE_MAX_BYTES];
@@ -171,14 +172,14 @@ static void place_and_function(const struct draw_text *v, char *out, size_t size
 }
 
 /* The second of two places: of one file it is the line that tells. */
-static void second(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
-                   const struct result_site *first, int columns, bool function)
+static void format_second_site(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
+                               const struct result_site *first, int columns, bool function)
 {
     char name[LINE_MAX_BYTES] = "";
     bool same = s->file && first->file && s->line > 0 && strcmp(s->file, first->file) == 0;
 
     if (!same) {
-        (function ? place_and_function : place)(v, out, size, s, columns);
+        (function ? place_and_function : format_site_place)(v, out, size, s, columns);
         return;
     }
     if (function && s->function && strcmp(s->function, "<module>") != 0)
@@ -205,16 +206,17 @@ static bool site_and_caller(const struct draw_text *v, char *out, size_t size, c
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
-        (step[i].own_function ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
-        second(v, caller, sizeof caller, &other, s, step[i].other_folders ? WHOLE : 1, step[i].other_function);
+        (step[i].own_function ? place_and_function : format_site_place)(v, own, sizeof own, s, WHOLE);
+        format_second_site(v, caller, sizeof caller, &other, s, step[i].other_folders ? WHOLE : 1,
+                           step[i].other_function);
         if (terminal_columns(own) + terminal_columns(arrow) + terminal_columns(caller) <= columns) {
             text_put(out, size, "%s%s%s", own, arrow, caller);
             return true;
         }
     }
     int room = columns - terminal_columns(arrow) - terminal_columns(caller);
-    if (room < least_columns(v, s)) return false;
-    place(v, own, sizeof own, s, room);
+    if (room < least_site_columns(v, s)) return false;
+    format_site_place(v, own, sizeof own, s, room);
     text_put(out, size, "%s%s%s", own, arrow, caller);
     return true;
 }
@@ -317,7 +319,7 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     return text;
 }
 
-static void left_out(const struct draw_text *v, FILE *f, int indent, size_t n, const char *what)
+static void print_left_out(const struct draw_text *v, FILE *f, int indent, size_t n, const char *what)
 {
     if (n)
         fprintf(f, "%*s%sand %zu %s%s\n", indent, "", terminal_style(&v->term, TERMINAL_DIM), n, what,
@@ -346,7 +348,7 @@ static void trace_line(struct trace_lines *t, const struct run_frame *frame)
         return;
     }
     if (!kind) {
-        left_out(t->v, t->f, t->indent, t->left[1], "native calls");
+        print_left_out(t->v, t->f, t->indent, t->left[1], "native calls");
         t->left[1] = 0;
     }
     fprintf(t->f, "%*s%s%s%s\n", t->indent, "", terminal_style(&t->v->term, TERMINAL_DIM),
@@ -371,8 +373,8 @@ char *draw_trace(const struct draw_text *v, uint32_t stack, int indent)
         if (t.native || frame->kind == GS_FRAME_PYTHON) frame = run_frame_places(run, s, &n);
         for (size_t i = 0; i < n; i++) trace_line(&t, &frame[i]);
     }
-    left_out(v, t.f, indent, t.left[1], "native calls");
-    left_out(v, t.f, indent, t.left[0], "callers");
+    print_left_out(v, t.f, indent, t.left[1], "native calls");
+    print_left_out(v, t.f, indent, t.left[0], "callers");
     fclose(t.f);
     if (!size) {
         free(text);

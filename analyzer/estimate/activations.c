@@ -29,15 +29,16 @@ static const char WHY_EAGER[] = "low: the script drops the outputs, and there is
 
 #define WHY_DENOISER "low, high: other versions of diffusers and PyTorch; high: cuDNN's workspaces"
 
-static struct estimate_interval sorted(double low, double likely, double high)
+static struct estimate_interval sort_interval(double low, double likely, double high)
 {
     return (struct estimate_interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
 }
 
 #define WHY_KEPT "low: compiled layers keep only what backward reads, and no float8 products of Transformer Engine"
 
-static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
-                                 struct estimate_interval bytes, const char *why, const char *formula)
+static struct estimate_line *add_activation(struct estimate_result *r, enum estimate_part part, unsigned phases,
+                                            const char *name, struct estimate_interval bytes, const char *why,
+                                            const char *formula)
 {
     struct estimate_line *line;
 
@@ -74,11 +75,11 @@ static void add_kept(struct estimate_result *r, const struct plan *p, enum estim
         snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B of operations' results",
                  (uintmax_t)p->model->shape.layers, tokens, bytes.likely / tokens / (double)p->model->shape.layers);
     struct estimate_line *line =
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), kept_titles[group], bytes, WHY_KEPT, text);
+        add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), kept_titles[group], bytes, WHY_KEPT, text);
     if (line) line->source = ACT_KEPT_SOURCE;
 }
 
-static void convolutional(const struct plan *p, struct estimate_result *r)
+static void add_convolutional(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_act_pass v[ACT_VARIANTS_N];
     char text[192];
@@ -93,14 +94,14 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
             estimate_note(r, "the activations of %s are unknown and left out", p->model->name);
             return;
         }
-#define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
+#define OF(field) sort_interval(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
     snprintf(text, sizeof text, "%.0f images of %ju x %ju · %.0f B kept by the operations", images,
              (uintmax_t)p->model->shape.image, (uintmax_t)p->model->shape.image, v[ACT_EAGER].saved[ACT_CONV] / images);
-    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[ACT_CONV], OF(saved[ACT_CONV]), WHY_CONV, text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, last layers of the model", OF(first),
-        WHY_CONV, "the maximum in backward's first half, on top of what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", OF(second), WHY_CONV,
-        "the maximum in the first layers' backward");
+    add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[ACT_CONV], OF(saved[ACT_CONV]), WHY_CONV, text);
+    add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, last layers of the model",
+                   OF(first), WHY_CONV, "the maximum in backward's first half, on top of what forward kept");
+    add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", OF(second), WHY_CONV,
+                   "the maximum in the first layers' backward");
 #undef OF
 }
 
@@ -110,8 +111,8 @@ struct unit {
     const char *what;
 };
 
-static struct unit unit_of(const struct model_shape *m, enum estimate_act_group group,
-                           const struct estimate_act_sizes *z)
+static struct unit activation_unit(const struct model_shape *m, enum estimate_act_group group,
+                                   const struct estimate_act_sizes *z)
 {
     switch (group) {
     case ACT_NORM:
@@ -135,20 +136,20 @@ static void first_peak(const struct estimate_act_pass *low, const struct estimat
                        const struct estimate_act_pass *high, struct estimate_interval *logits,
                        struct estimate_interval *gradients)
 {
-    struct estimate_interval all = sorted(VERSIONS * low->first, likely->first, high->first);
+    struct estimate_interval all = sort_interval(VERSIONS * low->first, likely->first, high->first);
     double rest = fmax(0, likely->first - likely->logits);
 
     if (likely->at_loss) {
         *gradients = (struct estimate_interval){fmin(rest, all.low), rest, rest};
         *logits = (struct estimate_interval){all.low - gradients->low, all.likely - rest, all.high - rest};
     } else {
-        *logits = sorted(low->held, likely->held, high->held);
+        *logits = sort_interval(low->held, likely->held, high->held);
         *gradients =
-            sorted(VERSIONS * (low->first - low->held), likely->first - likely->held, high->first - high->held);
+            sort_interval(VERSIONS * (low->first - low->held), likely->first - likely->held, high->first - high->held);
     }
 }
 
-static void eager(const struct plan *p, struct estimate_result *r)
+static void add_eager(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *m = &p->model->shape;
     struct estimate_act_pass v[ACT_VARIANTS_N];
@@ -163,9 +164,9 @@ static void eager(const struct plan *p, struct estimate_result *r)
                                    *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
     struct estimate_interval logits, gradients;
     first_peak(least, likely, most, &logits, &gradients);
-#define OF(field) sorted(least->field, likely->field, most->field)
+#define OF(field) sort_interval(least->field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
-        struct unit u = unit_of(m, g, &z);
+        struct unit u = activation_unit(m, g, &z);
         double each = likely->saved[g] / z.tokens / (double)m->layers;
         if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP && kept_titles[g]) {
             add_kept(r, p, g, OF(saved[g]), z.tokens);
@@ -181,30 +182,31 @@ static void eager(const struct plan *p, struct estimate_result *r)
                      u.width, u.what, each / u.width);
         else
             snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B", (uintmax_t)m->layers, z.tokens, each);
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
-            m->family == MODEL_WHISPER && g == ACT_CONV ? "sound and its two convolutions" : titles[g], OF(saved[g]),
-            WHY_EAGER, text);
+        add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
+                       m->family == MODEL_WHISPER && g == ACT_CONV ? "sound and its two convolutions" : titles[g],
+                       OF(saved[g]), WHY_EAGER, text);
     }
     snprintf(text, sizeof text, "%ju layers · %.0f tokens · %ju · %.0f B", (uintmax_t)m->layers, z.tokens,
              (uintmax_t)m->hidden, z.stream);
     if (m->family == MODEL_WHISPER) of_two_stacks(p, ACT_NORM, text, sizeof text);
-    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL, text);
+    add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL,
+                   text);
     snprintf(text, sizeof text, "%.0f tokens · %.0f B", z.tokens, likely->head / z.tokens);
-    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER,
-        text);
+    add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head),
+                   WHY_EAGER, text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab,
              m->vocab ? logits.likely / z.tokens / (double)m->vocab : 0);
-    add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD),
-        likely->at_loss ? "logits, log-probabilities, their gradients" : "logits", logits,
-        "low: the script drops the logits; high: it keeps them", text);
+    add_activation(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD),
+                   likely->at_loss ? "logits, log-probabilities, their gradients" : "logits", logits,
+                   "low: the script drops the logits; high: it keeps them", text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
-    add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
-        "low: the script drops the logits; high: it keeps them", text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, first layers of backward", gradients,
-        WHY_EAGER, "the maximum in backward's first half, on top of what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward",
-        sorted(VERSIONS * least->second, likely->second, most->second), WHY_EAGER,
-        "the maximum in the layer where backward ends and in the embedding, on top of all gradients");
+    add_activation(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
+                   "low: the script drops the logits; high: it keeps them", text);
+    add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, first layers of backward",
+                   gradients, WHY_EAGER, "the maximum in backward's first half, on top of what forward kept");
+    add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward",
+                   sort_interval(VERSIONS * least->second, likely->second, most->second), WHY_EAGER,
+                   "the maximum in the layer where backward ends and in the embedding, on top of all gradients");
 #undef OF
 }
 
@@ -229,7 +231,7 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
 }
 
 /* Operation by operation, as the replay of the allocator runs them. */
-static void denoising(const struct plan *p, struct estimate_result *r)
+static void add_denoising(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_replay_peaks v;
     char text[192];
@@ -241,13 +243,13 @@ static void denoising(const struct plan *p, struct estimate_result *r)
              p->checkpoint == PLAN_CHECKPOINT_FULL ? " outside of checkpointed blocks" : "");
 #define NEAR(bytes) ((struct estimate_interval){0.95 * fmax(0, bytes), fmax(0, bytes), 1.1 * fmax(0, bytes)})
     const size_t before = r->lines_n;
-    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "activations", NEAR(v.saved), WHY_DENOISER, text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, blocks computed again",
-        (struct estimate_interval){0.95 * fmax(0, v.first - v.saved), fmax(0, v.first - v.saved),
-                                   1.5 * fmax(0, v.first - v.saved)},
-        WHY_DENOISER, "the maximum in forward and backward's first half, on top of what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", NEAR(v.second), WHY_DENOISER,
-        "the maximum in backward's second half, on top of all gradients");
+    add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "activations", NEAR(v.saved), WHY_DENOISER, text);
+    add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, blocks computed again",
+                   (struct estimate_interval){0.95 * fmax(0, v.first - v.saved), fmax(0, v.first - v.saved),
+                                              1.5 * fmax(0, v.first - v.saved)},
+                   WHY_DENOISER, "the maximum in forward and backward's first half, on top of what forward kept");
+    add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", NEAR(v.second),
+                   WHY_DENOISER, "the maximum in backward's second half, on top of all gradients");
     for (size_t i = before; i < r->lines_n; i++)
         r->lines[i].source = "diffusers 0.38's modules under autocast, replayed operation by operation";
 #undef NEAR
@@ -258,10 +260,10 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     struct estimate_act_sizes z;
 
     if (p->inference) return;
-    if (p->model->shape.family == MODEL_DENOISER) denoising(p, r);
+    if (p->model->shape.family == MODEL_DENOISER) add_denoising(p, r);
     if (!p->batch || p->model->shape.family == MODEL_DENOISER) return;
     if (p->model->shape.family == MODEL_CONV) {
-        convolutional(p, r);
+        add_convolutional(p, r);
         return;
     }
     if (!p->model->shape.layers) return;
@@ -274,7 +276,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     if (p->tp > 1 || p->pp > 1)
         estimate_act_parallel(p, stage, r);
     else
-        eager(p, r);
+        add_eager(p, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
     if (p->model->shape.linear_layers && p->attention != PLAN_ATTENTION_EAGER)
         estimate_note(r, "gated delta nets with flash-linear-attention's kernels, worked out from what they save, not "

@@ -17,7 +17,7 @@ bool estimate_conv_keeps_output(enum model_conv_op op)
 }
 
 /* Is the output of operation `i` of `n` read by something that needs it in backward? */
-static bool needed(const struct model_conv_map *maps, size_t i, size_t n)
+static bool is_map_needed(const struct model_conv_map *maps, size_t i, size_t n)
 {
     const struct model_conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
 
@@ -30,7 +30,7 @@ static bool needed(const struct model_conv_map *maps, size_t i, size_t n)
 }
 
 /* Bytes for one image that this operation's output adds to what is kept. */
-static double kept(const struct model_conv_map *maps, size_t i, size_t n, const struct estimate_act_sizes *z)
+static double kept_map_bytes(const struct model_conv_map *maps, size_t i, size_t n, const struct estimate_act_sizes *z)
 {
     const struct model_conv_map *map = &maps[i];
     /* under autocast a layer norm casts what it reads to float32 */
@@ -42,7 +42,7 @@ static double kept(const struct model_conv_map *maps, size_t i, size_t n, const 
     if (map->in_place && estimate_conv_keeps_input(map->op))
         extra += c * elements;                           /* a copy of what it is about to overwrite */
     if (i + 1 < n && maps[i + 1].in_place) return extra; /* counted with the operation that writes over it */
-    return extra + (needed(maps, i, n) ? c * elements : 0);
+    return extra + (is_map_needed(maps, i, n) ? c * elements : 0);
 }
 
 bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out)
@@ -56,7 +56,7 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
 
     memset(out, 0, sizeof *out);
     if (!n || n > CONV_MAPS_MAX) return false;
-    for (size_t i = 0; i < n; i++) sum += kept(maps, i, n, &z);
+    for (size_t i = 0; i < n; i++) sum += kept_map_bytes(maps, i, n, &z);
     out->saved[ACT_CONV] = images * sum;
     /* ResNets were all measured, of other kinds one each */
     out->saved[ACT_CONV] *= variant == ACT_PADDED ? resnet ? 1.03 : 1.12 : variant == ACT_FUSED ? 0.97 : 1;
@@ -73,7 +73,7 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
             out->first = fmax(out->first, images * (live + work - sum) + weights);
         else if (i < 8)
             out->second = fmax(out->second, images * (live + work));
-        live -= kept(maps, i, n, &z);
+        live -= kept_map_bytes(maps, i, n, &z);
     }
     return true;
 }

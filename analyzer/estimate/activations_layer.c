@@ -45,8 +45,8 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
     return e;
 }
 
-static void put(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in, double work,
-                double params)
+static void put_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in,
+                           double work, double params)
 {
     if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params};
 }
@@ -75,7 +75,7 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
 /* How many of a layer's linear maps that read the same input have an adapter (of `q, k, v`, `out` …). */
 enum readers { READ_QKV, READ_OUT, READ_IN, READ_DOWN };
 
-static double adapted(const struct plan *p, enum readers which)
+static double adapted_readers(const struct plan *p, enum readers which)
 {
     double in = p->model->shape.gated ? 2 : 1;
     static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
@@ -87,7 +87,7 @@ static double adapted(const struct plan *p, enum readers which)
     return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
 }
 
-static bool frozen(const struct plan *p)
+static bool is_base_frozen(const struct plan *p)
 {
     return p->adapter != PLAN_ADAPTER_NONE;
 }
@@ -95,33 +95,34 @@ static bool frozen(const struct plan *p)
 /* What linear maps keep of an input of `width` elements: the input, for the gradient of their weights. A
  * frozen weight needs none, its adapter does: peft's adapters are float32, and cast the input each for itself;
  * with dropout they keep a mask, too. */
-static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
-                  double readers, double shared, struct estimate_act_tape *t)
+static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
+                      double readers, double shared, struct estimate_act_tape *t)
 {
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
-    const double n = adapted(p, which) < readers ? adapted(p, which) : readers,
+    const double n = adapted_readers(p, which) < readers ? adapted_readers(p, which) : readers,
                  input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
 
-    if (!frozen(p)) {
-        put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
+    if (!is_base_frozen(p)) {
+        put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0,
+                       0, 0);
         return;
     }
     /* bitsandbytes' MatMul4Bit and MatMul8bitLt keep their input (autograd/_functions.py: ctx.tensors) */
     if (p->weights && p->weights->bits < 16 && z->variant != ACT_FUSED)
-        put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
+        put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
-        put(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
+        put_activation(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
     else
-        put(t, ACT_ADAPTERS,
-            input *
-                    (z->amp            ? 2 * n
-                     : z->compute == 4 ? 4
-                                       : 4 * n) *
-                    width +
-                (z->variant == ACT_PADDED && kind->rank > 0 ? n * width : 0) +
-                kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
-            0, 0, 0);
+        put_activation(t, ACT_ADAPTERS,
+                       input *
+                               (z->amp            ? 2 * n
+                                : z->compute == 4 ? 4
+                                                  : 4 * n) *
+                               width +
+                           (z->variant == ACT_PADDED && kind->rank > 0 ? n * width : 0) +
+                           kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
+                       0, 0, 0);
 }
 
 /* What adapters keep of their outputs, and at any number of tokens: of the layers whose MLP is experts, or of the
@@ -150,26 +151,26 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
             outputs += n * rows * z->compute;
         kept += n * (kind->weight * rows * cols * element + estimate_adapter_blocks(p, cols, z->amp));
     }
-    if (outputs > 0 || kept > 0) put(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
+    if (outputs > 0 || kept > 0) put_activation(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
 }
 
 /* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
  * element that it reads. */
-static double bias(const struct plan *p, const struct estimate_act_sizes *z, double out)
+static double bias_bytes(const struct plan *p, const struct estimate_act_sizes *z, double out)
 {
     const struct model_shape *m = &p->model->shape;
 
-    return m->mlp_bias && z->variant != ACT_FUSED && !frozen(p) ? 8 * out : 0;
+    return m->mlp_bias && z->variant != ACT_FUSED && !is_base_frozen(p) ? 8 * out : 0;
 }
 
-static double weight(const struct plan *p, double params)
+static double weight_bytes(const struct plan *p, double params)
 {
-    return frozen(p) ? 0 : params;
+    return is_base_frozen(p) ? 0 : params;
 }
 
 /* A norm over `width` elements of `input` bytes. */
-static void norm(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
-                 double width, double input, struct estimate_act_tape *t)
+static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
+                     double width, double input, struct estimate_act_tape *t)
 {
     double saved, inside = z->stream * width;
 
@@ -179,14 +180,14 @@ static void norm(const struct plan *p, const struct estimate_act_sizes *z, const
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
     } else if (h->gemma) { /* float32 input, normalised in float32 */
-        saved = (frozen(p) ? 4 : 8) * width + 4;
+        saved = (is_base_frozen(p) ? 4 : 8) * width + 4;
         inside = 8 * width;
     } else { /* x to float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
-        saved = 4 * width + (frozen(p) ? 0 : input * width) + 4;
+        saved = 4 * width + (is_base_frozen(p) ? 0 : input * width) + 4;
         if (p->model->shape.family == MODEL_T5 && input < 4) saved += input * width; /* it multiplies x as it was */
         inside = 8 * width;
     }
-    put(t, ACT_NORM, saved, 0, inside, frozen(p) ? 0 : width);
+    put_activation(t, ACT_NORM, saved, 0, inside, is_base_frozen(p) ? 0 : width);
 }
 
 /* RMSNorm of 16 bits keeps other tensors than what it read: a float32 copy, and one that is normalised. */
@@ -198,8 +199,8 @@ bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_si
     return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
 }
 
-static void scores(const struct estimate_act_sizes *z, const struct estimate_act_habits *h, bool kept, double heads,
-                   struct estimate_act_tape *t)
+static void put_scores(const struct estimate_act_sizes *z, const struct estimate_act_habits *h, bool kept, double heads,
+                       struct estimate_act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
     double saved = wide;
@@ -210,8 +211,8 @@ static void scores(const struct estimate_act_sizes *z, const struct estimate_act
     else if (wide != z->compute)
         saved += z->compute; /* cast for the product with v */
     /* what is not kept is made again when its turn comes */
-    put(t, ACT_SCORES, kept ? saved * heads * z->keys : 0, z->compute * heads * z->keys,
-        (2 * wide + (kept ? 0 : saved)) * heads * z->keys, 0);
+    put_activation(t, ACT_SCORES, kept ? saved * heads * z->keys : 0, z->compute * heads * z->keys,
+                   (2 * wide + (kept ? 0 : saved)) * heads * z->keys, 0);
 }
 
 /* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
@@ -230,8 +231,8 @@ bool estimate_act_bias_learns(const struct plan *p, bool cross)
            (!cross || plan_remakes_layers(p));
 }
 
-static void attention(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
-                      bool cross, struct estimate_act_tape *t)
+static void put_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
+                          bool cross, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
@@ -246,41 +247,44 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
         double latent = (double)(m->q_rank + m->kv_rank + m->rope_dim);
         q = k = heads * (double)(m->nope_dim + m->rope_dim);
         v = out = heads * (double)m->v_dim;
-        put(t, ACT_ATTENTION, 3 * c * latent, c * width, 0, weight(p, width * latent));
+        put_activation(t, ACT_ATTENTION, 3 * c * latent, c * width, 0, weight_bytes(p, width * latent));
     }
-    put(t, ACT_ATTENTION, 0, c * width, bias(p, z, h->one_matrix ? 3 * q : q), weight(p, width * (q + k + v)));
+    put_activation(t, ACT_ATTENTION, 0, c * width, bias_bytes(p, z, h->one_matrix ? 3 * q : q),
+                   weight_bytes(p, width * (q + k + v)));
     k *= others;
     v *= others;
     if (wide) inside.compute = 4;
     if (m->qk_norm && !m->kv_rank) {
-        norm(p, z, h, q, c, t);
-        norm(p, z, h, k, c, t);
+        put_norm(p, z, h, q, c, t);
+        put_norm(p, z, h, k, c, t);
         t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
     }
     /* the cache joins keys and values into tensors of their own, and the queries keep the product; without fused
      * attention the products would copy them anyway */
-    if (h->caches && !cross && !eager) put(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
+    if (h->caches && !cross && !eager) put_activation(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
-        put(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v), c * others * (q + out), 0);
+        put_activation(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v),
+                       c * others * (q + out), 0);
     else
-        put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
+        put_activation(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
-        scores(&inside, h, !recomputed, heads, t);
+        put_scores(&inside, h, !recomputed, heads, t);
     else if (learns) /* the positions' bias, made for each layer; its gradient has one for each sequence */
-        put(t, ACT_SCORES, cross ? 0 : c * heads * z->seq / z->batch, c * out, c * heads * z->seq, 0);
+        put_activation(t, ACT_SCORES, cross ? 0 : c * heads * z->seq / z->batch, c * out, c * heads * z->seq, 0);
     else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
-        put(t, ACT_SCORES, c * z->keys, c * out, 0, 0);
+        put_activation(t, ACT_SCORES, c * z->keys, c * out, 0, 0);
     /* Whisper makes its queries contiguous; cuDNN's kernel, which PyTorch takes in 16 bits from Hopper on, answers in
      * their layout, and what the projection reads is a copy */
     if (m->family == MODEL_WHISPER && !eager && c < 4 && z->variant != ACT_FUSED)
-        put(t, ACT_ATTENTION, c * out, 0, c * out, 0);
+        put_activation(t, ACT_ATTENTION, c * out, 0, c * out, 0);
     /* attention's own output is what the projection reads */
-    if (!eager || !frozen(p))
-        put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias(p, z, width), weight(p, out * width));
+    if (!eager || !is_base_frozen(p))
+        put_activation(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias_bytes(p, z, width),
+                       weight_bytes(p, out * width));
     if (m->gated_attention) /* the sigmoid of the gate, and what it weighs */
-        put(t, ACT_ATTENTION, (frozen(p) ? c : 2 * c) * out, c * out, 0, weight(p, q * width));
-    if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
-    if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+        put_activation(t, ACT_ATTENTION, (is_base_frozen(p) ? c : 2 * c) * out, c * out, 0, weight_bytes(p, q * width));
+    if (is_base_frozen(p)) put_reads(p, z, READ_OUT, out, 1, 1, t);
+    if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
 /* A gated delta net. With kernels, what they save: causal_conv1d its input; fla's chunk_gated_delta_rule q and k of
@@ -294,42 +298,43 @@ static void linear_attention(const struct plan *p, const struct estimate_act_siz
     const double head = MODEL_LINEAR_HEAD, values = (double)m->linear_values, keys = (double)m->linear_keys;
     const double mixed = (2 * keys + values) * head, out = values * head, c = z->compute, width = (double)m->hidden;
     const double kept = p->attention != PLAN_ATTENTION_EAGER
-                            ? c * (mixed + 5 * out + CHUNK * values) + 20 * values + (frozen(p) ? 0 : c * out)
-                        : c < 4 && !z->amp ? (frozen(p) ? 10274 : 10790) * values + 1024 * keys
-                                           : (frozen(p) ? 12580 : 13608) * values + 3072 * keys;
+                            ? c * (mixed + 5 * out + CHUNK * values) + 20 * values + (is_base_frozen(p) ? 0 : c * out)
+                        : c < 4 && !z->amp ? (is_base_frozen(p) ? 10274 : 10790) * values + 1024 * keys
+                                           : (is_base_frozen(p) ? 12580 : 13608) * values + 3072 * keys;
 
-    put(t, ACT_INNER, 0, c * width, 0, weight(p, width * (mixed + out + 2 * values)));
-    put(t, ACT_INNER, kept, c * (mixed + out), 2 * c * (mixed + out), weight(p, (double)m->taps * mixed));
-    put(t, ACT_INNER, 0, c * out, 0, weight(p, out * width));
-    if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
+    put_activation(t, ACT_INNER, 0, c * width, 0, weight_bytes(p, width * (mixed + out + 2 * values)));
+    put_activation(t, ACT_INNER, kept, c * (mixed + out), 2 * c * (mixed + out),
+                   weight_bytes(p, (double)m->taps * mixed));
+    put_activation(t, ACT_INNER, 0, c * out, 0, weight_bytes(p, out * width));
+    if (is_base_frozen(p)) put_reads(p, z, READ_OUT, out, 1, 1, t);
 }
 
-static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h, double f,
-                double share, struct estimate_act_tape *t)
+static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
+                    double f, double share, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden, c = z->compute;
 
     if (p->model->shape.gated) {
-        put(t, ACT_MLP, 0, c * width, 0, weight(p, share * 2 * width * f));
+        put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
         /* gate, up, activated gate; a fused kernel activates again */
-        put(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
+        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
         if (p->model->shape.family == MODEL_T5 && h->dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else if (p->model->shape.family == MODEL_T5) { /* ReLU, dropout's mask */
-        put(t, ACT_MLP, 0, c * width, 0, weight(p, width * f));
-        put(t, ACT_MLP, (h->dropout ? 1 + c : 0) * f, c * f, 0, 0);
+        put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, width * f));
+        put_activation(t, ACT_MLP, (h->dropout ? 1 + c : 0) * f, c * f, 0, 0);
     } else {
         double kept = h->opt ? 0 : h->python_gelu ? (z->amp ? 14 : 4 * c) : c;
-        put(t, ACT_MLP, 0, c * width, bias(p, z, f), weight(p, width * f));
-        put(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
+        put_activation(t, ACT_MLP, 0, c * width, bias_bytes(p, z, f), weight_bytes(p, width * f));
+        put_activation(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
     }
-    put(t, ACT_MLP, 0, share * c * f, bias(p, z, width), weight(p, share * width * f));
-    reads(p, z, READ_DOWN, f, 1, share, t);
-    if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+    put_activation(t, ACT_MLP, 0, share * c * f, bias_bytes(p, z, width), weight_bytes(p, share * width * f));
+    put_reads(p, z, READ_DOWN, f, 1, share, t);
+    if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
 /* Each token is copied for each expert that it uses, and each expert's answer kept to be weighed. */
-static void experts(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
-                    struct estimate_act_tape *t)
+static void put_experts(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
+                        struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
@@ -342,14 +347,16 @@ static void experts(const struct plan *p, const struct estimate_act_sizes *z, co
     size_t first;
 
     if (z->variant != ACT_FUSED && z->amp) wide.compute = z->stream;
-    put(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0, weight(p, width * (double)m->experts));
-    put(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
+    put_activation(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0,
+                   weight_bytes(p, width * (double)m->experts));
+    put_activation(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
-    mlp(p, &wide, h, f, used, t);
+    put_mlp(p, &wide, h, f, used, t);
     /* all experts that are here have gradients, not only a token's */
     for (size_t i = first; i < t->n; i++) t->ops[i].params *= here / (used > 0 ? used : 1);
-    put(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
-    if (m->shared_experts) mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
+    put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
+    if (m->shared_experts)
+        put_mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
 }
 
 /* Whisper's cross-attention: many more keys than queries. Its keys and values are of what the encoder said, which
@@ -361,11 +368,12 @@ static void cross_attention(const struct plan *p, const struct estimate_act_size
     struct estimate_act_sizes cross = *z;
 
     cross.keys = (double)p->model->shape.sound;
-    norm(p, z, h, width, z->stream, t);
-    reads(p, z, READ_QKV, width, 1, 1, t);
+    put_norm(p, z, h, width, z->stream, t);
+    put_reads(p, z, READ_QKV, width, 1, 1, t);
     double sound = z->seq > 0 ? cross.keys / z->seq * width : 0;
-    put(t, ACT_ATTENTION, z->amp && !frozen(p) ? 2 * z->compute * sound : 0, 0, z->stream * sound, 0);
-    attention(p, &cross, h, true, t);
+    put_activation(t, ACT_ATTENTION, z->amp && !is_base_frozen(p) ? 2 * z->compute * sound : 0, 0, z->stream * sound,
+                   0);
+    put_attention(p, &cross, h, true, t);
 }
 
 /* Gemma 4's layers without a window: attention with other heads. */
@@ -378,7 +386,7 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
     model.shape.head_dim = model.shape.global_head_dim;
     model.shape.kv_heads = model.shape.global_kv_heads;
     other.model = &model;
-    attention(&other, z, h, false, t);
+    put_attention(&other, z, h, false, t);
 }
 
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
@@ -393,35 +401,35 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         return;
     }
     t->n = 0;
-    norm(p, z, &h, width, z->stream, t);
-    reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
+    put_norm(p, z, &h, width, z->stream, t);
+    put_reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
     if (m->linear_layers && !moe)
         linear_attention(p, z, t);
     else if (m->global_head_dim && moe)
         global_attention(p, z, &h, t);
     else
-        attention(p, z, &h, false, t);
+        put_attention(p, z, &h, false, t);
     if (m->linear_layers || m->global_head_dim) moe = m->experts > 0;
     if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
-        norm(p, z, &h, width, z->stream, t);
-        reads(p, z, READ_QKV, width, 3, 1, t);
-        attention(p, z, &h, true, t);
+        put_norm(p, z, &h, width, z->stream, t);
+        put_reads(p, z, READ_QKV, width, 3, 1, t);
+        put_attention(p, z, &h, true, t);
         moe = false;
     }
     if (m->family == MODEL_WHISPER && moe) {
         cross_attention(p, z, &h, t);
         moe = false;
     }
-    if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
+    if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
     if (m->norms != 1) /* attention and MLP beside each other may read the same norm (Falcon) */
-        norm(p, z, &h, width, z->stream, t);
-    if (m->norms != 1 || z->amp) reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
+        put_norm(p, z, &h, width, z->stream, t);
+    if (m->norms != 1 || z->amp) put_reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
     if (moe)
-        experts(p, z, &h, t);
+        put_experts(p, z, &h, t);
     else
-        mlp(p, z, &h, (double)m->ffn, 1, t);
-    if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
-    if (frozen(p)) adapter_outputs(p, z, second, t);
+        put_mlp(p, z, &h, (double)m->ffn, 1, t);
+    if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
+    if (is_base_frozen(p)) adapter_outputs(p, z, second, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
@@ -437,9 +445,9 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 
     t->n = 0;
     if (p->model->shape.masked_lm) /* a linear layer, GELU */
-        put(t, ACT_NORM, 2 * c * width, c * width, c * width, weight(p, width * width));
-    norm(p, z, &h, width, z->stream, t);
-    if (!frozen(p)) t->ops[t->n - 1].saved += c * width;
+        put_activation(t, ACT_NORM, 2 * c * width, c * width, c * width, weight_bytes(p, width * width));
+    put_norm(p, z, &h, width, z->stream, t);
+    if (!is_base_frozen(p)) t->ops[t->n - 1].saved += c * width;
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;

@@ -7,7 +7,8 @@
 #define SCANNED 2048 /* tokens between two states that the scan's kernel keeps: selective_scan.cpp */
 #define CHUNK 256    /* chunk_size, which all published configurations of Mamba-2 have */
 
-static void put(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double work, double params)
+static void put_scan_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double work,
+                                double params)
 {
     t->ops[t->n++] = (struct estimate_act_op){group, saved, 0, work, params};
 }
@@ -18,7 +19,7 @@ struct scan {
 };
 
 /* Mamba: discretised A and B, and a state, for each token, element and number of state. */
-static struct scan steps(const struct model_shape *m, const struct estimate_act_sizes *z)
+static struct scan scan_of_steps(const struct model_shape *m, const struct estimate_act_sizes *z)
 {
     double i = (double)m->inner, state = i * (double)m->state, c = z->compute;
     bool half = c < 4;
@@ -27,7 +28,7 @@ static struct scan steps(const struct model_shape *m, const struct estimate_act_
     return (struct scan){(half ? 26 + (z->amp ? 2 : 0) : 40) * i + c * small, (half ? 14 : 12) * state, 12 * state};
 }
 
-static struct scan kernel(const struct model_shape *m, const struct estimate_act_sizes *z)
+static struct scan scan_of_kernel(const struct model_shape *m, const struct estimate_act_sizes *z)
 {
     double i = (double)m->inner, c = z->compute, small = (double)(m->step_rank + 4 * m->state);
     double states = z->seq > 0 ? 8 * i * (double)m->state * ceil(z->seq / SCANNED) / z->seq : 0;
@@ -36,7 +37,8 @@ static struct scan kernel(const struct model_shape *m, const struct estimate_act
 }
 
 /* Mamba-2: matrices of a chunk's tokens by its tokens, and B and C once for each head, in float32. */
-static struct scan chunks(const struct model_shape *m, const struct estimate_act_sizes *z, double in, double mixed)
+static struct scan scan_of_chunks(const struct model_shape *m, const struct estimate_act_sizes *z, double in,
+                                  double mixed)
 {
     double i = (double)m->inner, c = z->compute, heads = (double)m->heads;
     double whole = z->seq > 0 ? ceil(z->seq / CHUNK) * CHUNK / z->seq : 1;
@@ -64,17 +66,17 @@ void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_si
     double i = (double)m->inner, h = (double)m->hidden, mixed = i + 2 * (double)(m->groups * m->state);
     double in = i + mixed + (double)m->heads, c = z->compute;
     double far = eager ? 0.05 : 0.2, scale = z->variant == ACT_PADDED ? 1 + far : z->variant == ACT_FUSED ? 1 - far : 1;
-    struct scan s =
-        m->heads ? (eager ? chunks(m, z, in, mixed) : chunk_kernel(m, z, in)) : (eager ? steps(m, z) : kernel(m, z));
+    struct scan s = m->heads ? (eager ? scan_of_chunks(m, z, in, mixed) : chunk_kernel(m, z, in))
+                             : (eager ? scan_of_steps(m, z) : scan_of_kernel(m, z));
     double other = m->heads ? 0 : i * (double)(m->step_rank + 2 * m->state) + i * (double)(m->step_rank + m->state);
 
     t->n = 0;
-    put(t, ACT_NORM, (c < 4 ? (z->amp ? 8 : 6) : 8) * h + 4, 8 * h, trained ? h : 0);
-    put(t, ACT_NORM, c * h, c * h, trained ? in * h : 0);
-    put(t, ACT_INNER, s.inner, 0, trained ? mixed * (double)m->taps : 0);
-    put(t, ACT_STATES, s.states, s.work, trained ? other : 0);
+    put_scan_activation(t, ACT_NORM, (c < 4 ? (z->amp ? 8 : 6) : 8) * h + 4, 8 * h, trained ? h : 0);
+    put_scan_activation(t, ACT_NORM, c * h, c * h, trained ? in * h : 0);
+    put_scan_activation(t, ACT_INNER, s.inner, 0, trained ? mixed * (double)m->taps : 0);
+    put_scan_activation(t, ACT_STATES, s.states, s.work, trained ? other : 0);
     /* the output, which the projection reads, is among the inner ones */
-    put(t, ACT_INNER, 0, c * i, trained ? i * h : 0);
+    put_scan_activation(t, ACT_INNER, 0, c * i, trained ? i * h : 0);
     for (size_t k = 0; k < t->n; k++) {
         t->ops[k].saved *= scale * z->tokens;
         t->ops[k].work *= scale * z->tokens;

@@ -48,8 +48,8 @@ double estimate_act_in_flight(const struct plan *p, uint64_t stage)
     return fmin(deep, (double)p->accumulation); /* no more than there are */
 }
 
-static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
-                                 double low, double likely, double high)
+static struct estimate_line *add_parallel_line(struct estimate_result *r, enum estimate_part part, unsigned phases,
+                                               const char *name, double low, double likely, double high)
 {
     struct estimate_line *line = estimate_add(r, part, phases, name, (struct estimate_interval){low, likely, high});
 
@@ -76,9 +76,9 @@ static void add_operations(const struct plan *p, double layers, double flight, d
 {
     double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED),
            n = layers * flight;
-    struct estimate_line *line =
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "kept by the checkpointed layers",
-            n * fmax(input, fmin(least, 0.9 * one)), n * one, n * fmax(1.1 * one, one - input + whole_input));
+    struct estimate_line *line = add_parallel_line(
+        r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "kept by the checkpointed layers",
+        n * fmax(input, fmin(least, 0.9 * one)), n * one, n * fmax(1.1 * one, one - input + whole_input));
 
     line->why = "low: compiled layers keep only what is read; high: other products or whole inputs are kept";
     estimate_explain(line, ACT_KEPT_SOURCE,
@@ -86,8 +86,8 @@ static void add_operations(const struct plan *p, double layers, double flight, d
                      input, one - input);
 }
 
-static void add_layers(const struct plan *p, const struct estimate_act_sizes *z, uint64_t stage,
-                       struct estimate_result *r)
+static void add_stage_layers(const struct plan *p, const struct estimate_act_sizes *z, uint64_t stage,
+                             struct estimate_result *r)
 {
     struct layer_bytes b = layer_bytes(p, z);
     double t = (double)p->tp, layers = (double)estimate_shard_layers(p, stage),
@@ -112,10 +112,10 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
     if (operations) {
         add_operations(p, layers, flight, input / shared, input, r);
     } else {
-        line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
-                   full ? "inputs of the checkpointed layers" : "activations of the layers",
-                   full ? total / shared : total * 0.8, full ? total / shared : total,
-                   full ? total / shared : total * 1.2);
+        line = add_parallel_line(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
+                                 full ? "inputs of the checkpointed layers" : "activations of the layers",
+                                 full ? total / shared : total * 0.8, full ? total / shared : total,
+                                 full ? total / shared : total * 1.2);
         if (full)
             estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers,
                              flight, z->tokens, input / shared / z->tokens);
@@ -125,12 +125,13 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
                              z->tokens, b.whole, p->sequence_parallel ? "/tp" : "", b.divided + (kept ? b.scores : 0),
                              (uintmax_t)p->tp);
     }
-    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward computes",
-               fmin(0.8 * again_low + 0.3 * live, again + 0.5 * live), again + 0.5 * live, 1.2 * again + live);
+    line = add_parallel_line(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward computes",
+                             fmin(0.8 * again_low + 0.3 * live, again + 0.5 * live), again + 0.5 * live,
+                             1.2 * again + live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B recomputed, and gradients of %.0f B)", z->tokens,
                      again / z->tokens, live / z->tokens);
-    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with", 0.8 * live, 1.3 * live,
-               2 * live);
+    line = add_parallel_line(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with",
+                             0.8 * live, 1.3 * live, 2 * live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · %.0f B, and its gradients", z->tokens, live / z->tokens);
 }
 
@@ -145,19 +146,20 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
     struct estimate_line *line;
 
     if (stage == 0 && mask > 0) {
-        line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "the embedding's dropout mask", 0,
-                   estimate_act_in_flight(p, 0) * mask, estimate_act_in_flight(p, 0) * mask);
+        line = add_parallel_line(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "the embedding's dropout mask", 0,
+                                 estimate_act_in_flight(p, 0) * mask, estimate_act_in_flight(p, 0) * mask);
         estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.4g micro-batches · %.0f tokens · %.0f B",
                          estimate_act_in_flight(p, 0), z->tokens, h / shared);
     }
     if (stage + 1 != p->pp || !m->vocab || m->family == MODEL_VIT) return;
-    line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", head, head, head);
+    line = add_parallel_line(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer",
+                             head, head, head);
     line->why = NULL;
     estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens · %.0f B", z->tokens,
                      head / z->tokens);
     if (p->chunked_loss) logits = fmin(logits, z->tokens * h / t);
-    line = add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits, (4 + z->compute) * logits,
-               (8 + z->compute) * logits);
+    line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits,
+                             (4 + z->compute) * logits, (8 + z->compute) * logits);
     line->why = "low: float32 logits overwritten in place (Megatron-LM); high: logits and a separate gradient";
     estimate_explain(line, "Megatron-LM tensor_parallel/cross_entropy.py: the vocabulary is divided",
                      "%.0f tokens · %ju words / tp %ju · (4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
@@ -168,7 +170,7 @@ void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate
 {
     struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
 
-    add_layers(p, &z, stage, r);
+    add_stage_layers(p, &z, stage, r);
     add_ends(p, &z, stage, r);
     if (p->adapter != PLAN_ADAPTER_NONE)
         estimate_note(r, "with tensor or pipeline parallelism, activations are counted as if no weight were frozen");

@@ -17,7 +17,7 @@ struct walk {
     double first_peak, second_peak;
 };
 
-static void see(struct walk *w, double more, double new_grads)
+static void see_pass_peak(struct walk *w, double more, double new_grads)
 {
     double at = w->live + more + (w->accumulates ? new_grads : w->grads + new_grads);
 
@@ -44,16 +44,16 @@ static double casts_of(const struct walk *w, const struct estimate_act_tape *t, 
 
 /* Backward of one tape: each operation takes the gradient that the one after it made. The gradient of the
  * residual stream is not among them. Under autocast that of a weight is made in 16 bits and cast. */
-static void backward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
+static void walk_backward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
 {
     double taken = 0;
 
     for (size_t i = t->n; i-- > 0;) {
         const struct estimate_act_op *op = &t->ops[i];
         double cast = w->copies && op->group != ACT_NORM ? op->params * z->compute : 0;
-        see(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
+        see_pass_peak(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
         w->live += op->in - taken - op->saved - cast;
-        see(w, cast, op->params * z->gradient);
+        see_pass_peak(w, cast, op->params * z->gradient);
         w->grads += op->params * z->gradient;
         taken = op->in;
     }
@@ -67,8 +67,8 @@ bool estimate_act_bare_loss(const struct model_shape *m)
 
 /* The loss over the vocabulary. Logits in the matrix product's type stay with the script (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
-static void loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
-                 struct estimate_act_pass *out)
+static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
+                      struct estimate_act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
     double logits = z->tokens * (double)m->vocab, c = z->compute;
@@ -85,7 +85,7 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
         double piece = fmin(logits, z->tokens * (double)m->hidden);
         out->logits = (c + 8) * piece + c * z->tokens * (double)m->hidden;
         w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made at once */
-        see(w, (c + 8) * piece, weight * z->gradient);
+        see_pass_peak(w, (c + 8) * piece, weight * z->gradient);
         out->at_loss = true;
         w->live -= w->copies ? weight * c : 0; /* autocast's copy: the product is done */
         w->grads += weight * z->gradient;
@@ -96,17 +96,18 @@ static void loss(const struct plan *p, const struct estimate_act_sizes *z, struc
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
-    see(w, made * logits, 0);
+    see_pass_peak(w, made * logits, 0);
     out->logits = w->live + made * logits - before;
     out->at_loss = true;
     w->live -= wide * logits; /* log-probabilities go; the gradient of the logits stays, cast */
     w->live += c * logits;
-    see(w, c < wide ? wide * logits : 0, 0);
+    see_pass_peak(w, c < wide ? wide * logits : 0, 0);
     w->live -= narrow * logits;
     w->live -= tanh_kept;
-    see(w, c * z->tokens * (double)m->hidden + (w->copies ? weight * c : 0), w->copies ? 0 : weight * z->gradient);
+    see_pass_peak(w, c * z->tokens * (double)m->hidden + (w->copies ? weight * c : 0),
+                  w->copies ? 0 : weight * z->gradient);
     w->live += c * z->tokens * (double)m->hidden - c * logits - (w->copies ? weight * c : 0);
-    see(w, w->copies ? weight * c : 0, weight * z->gradient);
+    see_pass_peak(w, w->copies ? weight * c : 0, weight * z->gradient);
     w->grads += weight * z->gradient;
 }
 
@@ -190,41 +191,41 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
             ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
              params_of(&last, false) + embedding * (m->tied ? 1 : 2));
     if (again && w.copies && estimate_act_has_logits(m)) /* autocast has its copies of all weights until it ends */
-        see(&w,
-            z.compute *
-                    ((double)(m->layers - sparse) * params_of(&dense, true) + (double)sparse * params_of(&moe, true)) +
-                (z.compute + 8) * z.tokens * (double)m->vocab,
-            0);
-    if (estimate_act_has_logits(m)) loss(p, &z, &w, out);
+        see_pass_peak(&w,
+                      z.compute * ((double)(m->layers - sparse) * params_of(&dense, true) +
+                                   (double)sparse * params_of(&moe, true)) +
+                          (p->chunked_loss ? 0 : (z.compute + 8) * z.tokens * (double)m->vocab),
+                      0);
+    if (estimate_act_has_logits(m)) walk_loss(p, &z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;
     double twice = m->tied && estimate_act_has_logits(m) ? embedding * z.gradient : 0;
-    backward(&w, &last, &z);
+    walk_backward(&w, &last, &z);
     w.live += stream - (estimate_act_has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
     w.live += sound ? encoder_stream : 0; /* the gradient of what it said, summed up layer by layer */
     for (uint64_t i = m->layers; i-- > 0;) {
         const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
         if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
-            see(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
+            see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
             w.live -= stream;
             apart = 0;
         }
         if (again) { /* what was kept is among what it is made of, or gone then */
             w.live += estimate_act_saved(t) + casts_of(&w, t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
                       (t == &moe ? &of_moe : &of_dense)->sum;
-            see(&w, 0, 0);
+            see_pass_peak(&w, 0, 0);
         }
-        backward(&w, t, &z);
+        walk_backward(&w, t, &z);
         if (again) w.live -= apart;
     }
     w.when = LATE;
     /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they
      * reach the parameter: out of place, unless autocast's cast made the output layer's a tensor of its own. */
     if (sound) /* its convolutions: of the longer one two gradients */
-        see(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
+        see_pass_peak(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
     else
-        see(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
+        see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
     out->at_loss = out->at_loss && at_loss >= w.first_peak;
     out->first = fmax(at_loss, w.first_peak) - kept - casts;
     out->after_loss = fmax(0, at_loss - w.first_peak);

@@ -22,8 +22,8 @@ struct keeping {
 };
 
 /* x of `in` elements times a matrix makes `width` of them, `c` bytes each. */
-static void product(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias, double c,
-                    bool whole)
+static void keep_product(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias, double c,
+                         bool whole)
 {
     bool kept = bias || ++k->seen % 2 == 1;
 
@@ -39,20 +39,20 @@ static void product(struct keeping *k, enum estimate_act_group group, double in,
 
 /* A linear layer; where it has an adapter, that one's two products follow: peft's in
  * float32 but for autocast. */
-static void linear(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias, bool adapted,
-                   bool whole)
+static void keep_linear(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias,
+                        bool adapted, bool whole)
 {
     double c = k->z->amp || k->z->variant == ACT_FUSED ? k->z->compute : 4, rank = (double)k->p->rank;
 
-    product(k, group, in, width, bias, k->z->compute, whole);
+    keep_product(k, group, in, width, bias, k->z->compute, whole);
     if (adapted && k->p->adapter != PLAN_ADAPTER_NONE) {
-        product(k, ACT_ADAPTERS, in, rank, false, c, false);
-        product(k, ACT_ADAPTERS, rank, width, false, c, whole);
+        keep_product(k, ACT_ADAPTERS, in, rank, false, c, false);
+        keep_product(k, ACT_ADAPTERS, rank, width, false, c, whole);
     }
 }
 
 /* `cross`: of Whisper's decoder, whose keys and values are products of what the encoder heard. */
-static void attention(struct keeping *k, bool cross)
+static void keep_attention(struct keeping *k, bool cross)
 {
     const struct model_shape *m = &k->p->model->shape;
     double c = k->z->compute, heads = (double)m->heads, width = (double)m->hidden, out = heads * (double)m->head_dim;
@@ -64,28 +64,30 @@ static void attention(struct keeping *k, bool cross)
     if (m->kv_rank) {
         double latent = (double)m->kv_rank, each = (double)(m->nope_dim + m->rope_dim);
         out = heads * (double)m->v_dim;
-        if (m->q_rank) linear(k, ACT_ATTENTION, width, (double)m->q_rank, bias, false, true);
-        linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank, true, false);
-        linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, !qv, true);
-        linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false, true, false);
+        if (m->q_rank) keep_linear(k, ACT_ATTENTION, width, (double)m->q_rank, bias, false, true);
+        keep_linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank, true,
+                    false);
+        keep_linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, !qv, true);
+        keep_linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false, true, false);
     } else if (m->fused_qkv &&
                !(m->family == MODEL_VIT && k->z->variant == ACT_PADDED)) { /* estimate_act_layer's one_matrix */
-        linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, true, false);
+        keep_linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, true, false);
     } else {
-        linear(k, ACT_ATTENTION, width, q, bias, true, false);
-        linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias && !sound, !qv, false); /* Whisper's keys have none */
-        linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias, true, false);
+        keep_linear(k, ACT_ATTENTION, width, q, bias, true, false);
+        keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias && !sound, !qv,
+                    false); /* Whisper's keys have none */
+        keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias, true, false);
     }
     if (k->p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(k->p, k->z))
         k->out->group[ACT_SCORES] += c * heads * keys;
     else
         k->out->group[ACT_ATTENTION] += 4 * heads;
     k->out->group[ACT_ATTENTION] += c * out;
-    linear(k, ACT_ATTENTION, out, width, m->out_bias, !qv, true);
+    keep_linear(k, ACT_ATTENTION, out, width, m->out_bias, !qv, true);
 }
 
 /* `end`: what it returns leaves the layer, and no norm reads it. */
-static void mlp(struct keeping *k, double f, bool end)
+static void keep_mlp(struct keeping *k, double f, bool end)
 {
     const struct model_shape *m = &k->p->model->shape;
     double width = (double)m->hidden;
@@ -93,13 +95,13 @@ static void mlp(struct keeping *k, double f, bool end)
     struct estimate_act_kept before;
 
     if (m->gated && !m->fused_gate) {
-        linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
-        linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
+        keep_linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
+        keep_linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
     } else {
-        linear(k, ACT_MLP, width, m->gated ? 2 * f : f, m->mlp_bias, adapted, false);
+        keep_linear(k, ACT_MLP, width, m->gated ? 2 * f : f, m->mlp_bias, adapted, false);
     }
     before = *k->out;
-    linear(k, ACT_MLP, f, width, m->mlp_bias, adapted, true);
+    keep_linear(k, ACT_MLP, f, width, m->mlp_bias, adapted, true);
     if (end && k->z->variant == ACT_FUSED) { /* nothing in backward reads it */
         double again = k->out->again;
         *k->out = before;
@@ -107,7 +109,7 @@ static void mlp(struct keeping *k, double f, bool end)
     }
 }
 
-static void experts(struct keeping *k, bool end)
+static void keep_experts(struct keeping *k, bool end)
 {
     const struct model_shape *m = &k->p->model->shape;
     double used = (double)m->experts_used, width = (double)m->hidden, f = (double)m->expert_ffn;
@@ -118,8 +120,8 @@ static void experts(struct keeping *k, bool end)
     if (k->p->ep > 1) /* there and back */
         k->out->group[ACT_MLP] += 2 * used * k->z->compute * width;
     if (m->shared_experts) {
-        mlp(k, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, end);
-        if (m->shared_gate) product(k, ACT_MLP, width, 1, false, k->z->compute, true);
+        keep_mlp(k, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, end);
+        if (m->shared_gate) keep_product(k, ACT_MLP, width, 1, false, k->z->compute, true);
     }
 }
 
@@ -131,16 +133,16 @@ void estimate_act_kept(const struct plan *p, const struct estimate_act_sizes *z,
     bool end = m->family != MODEL_BERT && m->norms != 4;
 
     memset(out, 0, sizeof *out);
-    attention(&k, false);
+    keep_attention(&k, false);
     if ((m->family == MODEL_T5 || m->family == MODEL_WHISPER) &&
         moe) { /* the decoder also looks at what the encoder said */
-        attention(&k, true);
+        keep_attention(&k, true);
         moe = false;
     }
     if (moe)
-        experts(&k, end);
+        keep_experts(&k, end);
     else
-        mlp(&k, (double)m->ffn, end);
+        keep_mlp(&k, (double)m->ffn, end);
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         out->group[g] *= z->tokens;
         out->sum += out->group[g];

@@ -8,23 +8,23 @@
 typedef void trained(const struct plan *p, const struct model_tensor *t, double rows, double cols,
                      estimate_adapter_add *add, void *context);
 
-static double size_of(const struct plan *p)
+static double adapter_size(const struct plan *p)
 {
     return (double)p->rank;
 }
 
-static void lora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                 estimate_adapter_add *add, void *context)
+static void add_lora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context)
 {
     (void)t;
-    add(context, size_of(p), cols);
-    add(context, rows, size_of(p));
+    add(context, adapter_size(p), cols);
+    add(context, rows, adapter_size(p));
 }
 
-static void dora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                 estimate_adapter_add *add, void *context)
+static void add_dora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context)
 {
-    lora(p, t, rows, cols, add, context);
+    add_lora(p, t, rows, cols, add, context);
     add(context, rows, 1);
 }
 
@@ -33,23 +33,23 @@ static void lora_fa(const struct plan *p, const struct model_tensor *t, double r
                     estimate_adapter_add *add, void *context)
 {
     (void)t, (void)cols;
-    add(context, rows, size_of(p));
+    add(context, rows, adapter_size(p));
 }
 
-static void adalora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                    estimate_adapter_add *add, void *context)
+static void add_adalora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                        estimate_adapter_add *add, void *context)
 {
-    lora(p, t, rows, cols, add, context);
-    add(context, size_of(p), 1);
+    add_lora(p, t, rows, cols, add, context);
+    add(context, adapter_size(p), 1);
     if (p->weights || p->precision->weights < 4)
         add(context, 1, 1); /* ranknum: moving it to 16 bits makes it trained */
 }
 
-static void loha(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                 estimate_adapter_add *add, void *context)
+static void add_loha(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context)
 {
-    lora(p, t, rows, cols, add, context);
-    lora(p, t, rows, cols, add, context);
+    add_lora(p, t, rows, cols, add, context);
+    add_lora(p, t, rows, cols, add, context);
 }
 
 /* The larger of the two factors of n that are nearest to each other: lokr/layer.py, `factorization`. */
@@ -61,27 +61,27 @@ static double larger_factor(double n)
     return small ? (double)(whole / small) : n;
 }
 
-static void lokr(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                 estimate_adapter_add *add, void *context)
+static void add_lokr(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context)
 {
     const double out = larger_factor(rows), in = larger_factor(cols);
 
     (void)t;
     add(context, rows / out, cols / in);
-    if (size_of(p) < fmax(out, in) / 2) {
-        add(context, out, size_of(p));
-        add(context, size_of(p), in);
+    if (adapter_size(p) < fmax(out, in) / 2) {
+        add(context, out, adapter_size(p));
+        add(context, adapter_size(p), in);
     } else {
         add(context, out, in);
     }
 }
 
-static void vera(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                 estimate_adapter_add *add, void *context)
+static void add_vera(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context)
 {
     (void)t, (void)cols;
     add(context, rows, 1);
-    add(context, size_of(p), 1);
+    add(context, adapter_size(p), 1);
 }
 
 /* peft's adjust_oft_parameters: the divisor of `inputs` next to the size of blocks that was asked for. */
@@ -95,8 +95,8 @@ static uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block)
     return block - below <= above - block ? below : above;
 }
 
-static void oft(const struct plan *p, const struct model_tensor *t, double rows, double cols, estimate_adapter_add *add,
-                void *context)
+static void add_oft(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                    estimate_adapter_add *add, void *context)
 {
     const double block = (double)estimate_adapter_block((uint64_t)cols, p->rank);
 
@@ -104,17 +104,17 @@ static void oft(const struct plan *p, const struct model_tensor *t, double rows,
     add(context, cols / block, block * (block - 1) / 2);
 }
 
-static void boft(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                 estimate_adapter_add *add, void *context)
+static void add_boft(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context)
 {
     (void)t;
-    add(context, cols / size_of(p), size_of(p) * size_of(p));
+    add(context, cols / adapter_size(p), adapter_size(p) * adapter_size(p));
     add(context, rows, 1);
 }
 
 /* A factor for each output of keys and values; for each input of the MLP's last matrix. */
-static void ia3(const struct plan *p, const struct model_tensor *t, double rows, double cols, estimate_adapter_add *add,
-                void *context)
+static void add_ia3(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                    estimate_adapter_add *add, void *context)
 {
     (void)p;
     add(context, t->role == TENSOR_ATTENTION ? rows : cols, 1);
@@ -123,23 +123,23 @@ static void ia3(const struct plan *p, const struct model_tensor *t, double rows,
 static const struct estimate_adapter_kind kinds[] = {
     /* size, default, trained; kept: input, rank, output, output in 16 bits, weight */
     [PLAN_ADAPTER_NONE] = {0},
-    [PLAN_ADAPTER_LORA] = {ADAPTER_HAS_RANK, PLAN_RANK, lora, 1, 1, 0, 0, 0,
+    [PLAN_ADAPTER_LORA] = {ADAPTER_HAS_RANK, PLAN_RANK, add_lora, 1, 1, 0, 0, 0,
                            "peft lora/layer.py: r (in + out) a matrix; autocast_adapter_dtype"},
-    [PLAN_ADAPTER_DORA] = {ADAPTER_HAS_RANK, PLAN_RANK, dora, 1, 1, 1, 1, 0,
+    [PLAN_ADAPTER_DORA] = {ADAPTER_HAS_RANK, PLAN_RANK, add_dora, 1, 1, 1, 1, 0,
                            "peft lora/dora.py: r (in + out) + out a matrix; autocast_adapter_dtype"},
     [PLAN_ADAPTER_LORA_FA] = {ADAPTER_HAS_RANK, PLAN_RANK, lora_fa, 0, 1, 0, 0, 0,
                               "peft optimizers/lorafa.py: r · out a matrix, the other factor is frozen"},
-    [PLAN_ADAPTER_ADALORA] = {ADAPTER_HAS_RANK, 12, adalora, 1, 1, 1, 0, 0,
+    [PLAN_ADAPTER_ADALORA] = {ADAPTER_HAS_RANK, 12, add_adalora, 1, 1, 1, 0, 0,
                               "peft adalora/layer.py: init_r (in + out + 1) a matrix"},
-    [PLAN_ADAPTER_LOHA] = {ADAPTER_HAS_RANK, 8, loha, 1, 0, 0, 0, 1, "peft loha/layer.py: 2 r (in + out) a matrix"},
-    [PLAN_ADAPTER_LOKR] = {ADAPTER_HAS_RANK, 8, lokr, 1, 0, 0, 0, 1,
+    [PLAN_ADAPTER_LOHA] = {ADAPTER_HAS_RANK, 8, add_loha, 1, 0, 0, 0, 1, "peft loha/layer.py: 2 r (in + out) a matrix"},
+    [PLAN_ADAPTER_LOKR] = {ADAPTER_HAS_RANK, 8, add_lokr, 1, 0, 0, 0, 1,
                            "peft lokr/layer.py: a Kronecker product, its larger factor of rank r"},
-    [PLAN_ADAPTER_VERA] = {ADAPTER_HAS_RANK, 256, vera, 0, 1, 1, 0, 0, "peft vera/layer.py: out + r a matrix"},
-    [PLAN_ADAPTER_OFT] = {ADAPTER_HAS_BLOCKS, 32, oft, 1, 0, 0, 0, 0,
+    [PLAN_ADAPTER_VERA] = {ADAPTER_HAS_RANK, 256, add_vera, 0, 1, 1, 0, 0, "peft vera/layer.py: out + r a matrix"},
+    [PLAN_ADAPTER_OFT] = {ADAPTER_HAS_BLOCKS, 32, add_oft, 1, 0, 0, 0, 0,
                           "peft oft/layer.py: in / b blocks of b (b - 1) / 2 a matrix"},
-    [PLAN_ADAPTER_BOFT] = {ADAPTER_HAS_BLOCKS, 4, boft, 0, 0, 0, 1, 0,
+    [PLAN_ADAPTER_BOFT] = {ADAPTER_HAS_BLOCKS, 4, add_boft, 0, 0, 0, 1, 0,
                            "peft boft/layer.py: in · b + out a matrix, one butterfly factor"},
-    [PLAN_ADAPTER_IA3] = {ADAPTER_HAS_NO_SIZE, 0, ia3, 0, 0, 0, 0, 0,
+    [PLAN_ADAPTER_IA3] = {ADAPTER_HAS_NO_SIZE, 0, add_ia3, 0, 0, 0, 0, 0,
                           "peft ia3/layer.py: out of keys and values, in of the MLP's last matrix"},
     [PLAN_ADAPTER_PROMPT] = {ADAPTER_HAS_TOKENS, 0, NULL, 0, 0, 0, 0, 0,
                              "peft prompt_tuning/model.py: an embedding of each virtual token"},
@@ -179,7 +179,7 @@ bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor 
 double estimate_adapter_frozen(const struct plan *p, double rows, double cols)
 {
     (void)rows;
-    return p->adapter == PLAN_ADAPTER_LORA_FA ? size_of(p) * cols /* the first factor */
+    return p->adapter == PLAN_ADAPTER_LORA_FA ? adapter_size(p) * cols /* the first factor */
            : p->adapter == PLAN_ADAPTER_BOFT  ? cols * cols
                                               : 0; /* boft_P, a permutation */
 }

@@ -87,7 +87,8 @@ struct adapted {
 };
 
 /* One of the small matrices. */
-static void take(const struct plan *p, const struct estimate_shard *of, double rows, double cols, struct adapted *a)
+static void take_adapted(const struct plan *p, const struct estimate_shard *of, double rows, double cols,
+                         struct adapted *a)
 {
     struct model_tensor t = {.role = TENSOR_OTHER, .place = TENSOR_IN_LAYER, .dims = cols > 1 ? 2 : 1};
     struct estimate_shard s = {.tensor = &t, .count = of->count, .rows = rows, .cols = cols, .expert = of->expert};
@@ -109,12 +110,12 @@ static void take_trained(void *context, double rows, double cols)
 {
     const struct taking *k = context;
 
-    take(k->p, k->of, rows, cols, k->a);
+    take_adapted(k->p, k->of, rows, cols, k->a);
 }
 
 /* What products take for a moment beside one weight. DoRA: the weight, B·A, its scaled copy and their sum, and the
  * identity that B·A is made with; LoHa and LoKr: the product's gradient, and those of what it is a product of. */
-static double temporary(const struct plan *p, double rows, double cols)
+static double temporary_weight_bytes(const struct plan *p, double rows, double cols)
 {
     if (p->adapter == PLAN_ADAPTER_DORA) return (4 * rows * cols + cols * cols) * FLOAT32;
     return estimate_adapter_kind(p)->weight * 3 * rows * cols * FLOAT32;
@@ -128,7 +129,7 @@ static void take_prompt(const struct plan *p, struct adapted *a)
     const double width =
         p->adapter == PLAN_ADAPTER_PREFIX ? 2 * (double)(m->layers * m->kv_heads * m->head_dim) : (double)m->hidden;
 
-    take(p, &one, (double)p->rank, width, a);
+    take_adapted(p, &one, (double)p->rank, width, a);
 }
 
 static struct adapted adapted_of(const struct plan *p, uint64_t stage)
@@ -145,7 +146,7 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
             s.rows = (double)t->rows;
         }
         kind->trained(p, t, s.rows, s.cols, take_trained, &(struct taking){p, &s, &a});
-        a.temporary = fmax(a.temporary, temporary(p, s.rows, s.cols));
+        a.temporary = fmax(a.temporary, temporary_weight_bytes(p, s.rows, s.cols));
         a.frozen += s.count * estimate_adapter_frozen(p, s.rows, s.cols);
         a.rows = fmax(a.rows, s.rows);
         a.cols = fmax(a.cols, s.cols);
@@ -163,7 +164,7 @@ struct estimate_adapters_moved estimate_adapters_moved(const struct plan *p, uin
     return (struct estimate_adapters_moved){adapted_of(p, stage).n.all, f.quantised_bytes + f.plain_bytes};
 }
 
-static void add_trained(const struct plan *p, const struct adapted *a, struct estimate_result *r)
+static void add_trained_adapters(const struct plan *p, const struct adapted *a, struct estimate_result *r)
 {
     bool states_divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
     bool gradients_divided = p->sharding >= PLAN_SHARDING_ZERO2, whole = p->sharding != PLAN_SHARDING_ZERO3;
@@ -322,7 +323,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     f = frozen_of(p, stage, p->sharding == PLAN_SHARDING_ZERO3);
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
-    add_trained(p, &a, r);
+    add_trained_adapters(p, &a, r);
     add_saved(p, stage, r);
     if (p->flat) add_flat_gradients(p, &f, r);
     if (estimate_shard_gathers(p) && f.plain + f.quantised > 0)

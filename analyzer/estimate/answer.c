@@ -85,8 +85,8 @@ static bool too_much(const char *command)
 }
 
 /* The plan on another GPU. */
-static bool hold_against(const struct estimate_answer *a, const struct estimate_gpu *gpu, double memory,
-                         struct estimate_target *t)
+static bool compare_with_gpu(const struct estimate_answer *a, const struct estimate_gpu *gpu, double memory,
+                             struct estimate_target *t)
 {
     static struct estimate_result other;
     const struct estimate_result *r = &a->result;
@@ -112,7 +112,7 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoi
 
 /* " --model gpt2 --batch 8 --seq 1024": all that the estimate depends on, in the options of gpuspy report. Nothing
  * where it has none for them: it does not know of several GPUs. */
-static void beside(const struct plan *p, const char *model, char *out, size_t size)
+static void format_beside_model(const struct plan *p, const char *model, char *out, size_t size)
 {
     size_t at;
 
@@ -157,7 +157,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
 }
 
 /* What would help where it does not surely fit. */
-static bool help(struct estimate_answer *a)
+static bool find_changes(struct estimate_answer *a)
 {
     static struct estimate_result other_result;
     struct plan on = a->plan;
@@ -218,19 +218,19 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
         return false;
     }
     for (size_t i = 0; i < a->targets_n; i++)
-        if (!hold_against(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : estimate_fit_usable(named[i]),
-                          &a->targets[i]))
+        if (!compare_with_gpu(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : estimate_fit_usable(named[i]),
+                              &a->targets[i]))
             return too_much(command);
     if (a->plan.share > 0 && !a->targets_n) {
         complain("%s: --serve: the size of the cache depends on the GPU; add --gpu or --memory", command);
         return false;
     }
     estimate_wires_build(&a->plan, wish->network, &a->wires);
-    if (!help(a)) return too_much(command);
+    if (!find_changes(a)) return too_much(command);
     note_assumed(a);
     a->argc = wish->argc;
     a->argv = wish->argv;
-    beside(&a->plan, wish->model, a->beside, sizeof a->beside);
+    format_beside_model(&a->plan, wish->model, a->beside, sizeof a->beside);
     a->solved = wish->solve >= 0;
     if (a->solved && n > ANSWER_FEW && !(a->plan.memory > 0)) {
         complain("%s: --solve takes one GPU, and these are %zu; name one, such as --gpu h100-80g", command, n);
@@ -259,7 +259,7 @@ bool estimate_answer_fits(const struct estimate_answer *a)
 /* ---------------------------------------------------------------- what to type next */
 
 /* Whether `word` is an option among `options` ("--batch 1 --ema without --tied"), and whether it has a value there. */
-static bool replaced(const char *word, const char *options, bool *value)
+static bool is_option_replaced(const char *word, const char *options, bool *value)
 {
     size_t n = strcspn(word, "=");
 
@@ -279,7 +279,7 @@ char *estimate_answer_command(const struct estimate_answer *a, const char *optio
     for (int i = 0; i < a->argc && at < size; i++) {
         char word[512];
         bool value = false, option = a->argv[i][0] == '-';
-        if (replaced(a->argv[i], options, &value) || replaced(a->argv[i], shown, &value)) {
+        if (is_option_replaced(a->argv[i], options, &value) || is_option_replaced(a->argv[i], shown, &value)) {
             i += value;
             continue;
         }

@@ -62,7 +62,7 @@ bool estimate_calibration_path(char *path, size_t size)
     NUMBER("seq", seq, 1, 1e12)                                           \
     NUMBER("formulas", formulas, 1, 1e6)
 
-static bool read_text(const json_t *o, const char *key, char *out, size_t size, char *why, size_t why_size)
+static bool read_calibration_text(const json_t *o, const char *key, char *out, size_t size, char *why, size_t why_size)
 {
     json_t *value = json_object_get(o, key);
 
@@ -93,7 +93,7 @@ static bool read_number(const json_t *o, const char *key, double *out, double le
 
 static bool read_row(const json_t *o, struct estimate_calibration_row *row, char *why, size_t n)
 {
-#define TEXT(key, field) &&read_text(o, key, row->field, sizeof row->field, why, n)
+#define TEXT(key, field) &&read_calibration_text(o, key, row->field, sizeof row->field, why, n)
 #define NUMBER(key, field, least, most) &&read_number(o, key, &row->field, least, most, why, n)
     if (!(true FIELDS(TEXT, NUMBER))) return false;
 #undef TEXT
@@ -107,7 +107,7 @@ static bool read_row(const json_t *o, struct estimate_calibration_row *row, char
     return true;
 }
 
-static bool read_rows(json_t *runs, struct estimate_calibration *c, char *why, size_t why_size)
+static bool read_calibration_rows(json_t *runs, struct estimate_calibration *c, char *why, size_t why_size)
 {
     char what[96];
 
@@ -144,13 +144,13 @@ bool estimate_calibration_parse(const char *text, size_t n, struct estimate_cali
         snprintf(why, why_size, "it has version %lld, which another gpuspy wrote; this gpuspy reads version %d",
                  (long long)json_integer_value(schema), SCHEMA);
     else
-        ok = read_rows(json_object_get(root, "runs"), c, why, why_size);
+        ok = read_calibration_rows(json_object_get(root, "runs"), c, why, why_size);
     json_decref(root);
     return ok;
 }
 
 /* NULL with errno; EFBIG past FILE_MAX. */
-static char *whole(const char *path, size_t *n)
+static char *read_calibration_file(const char *path, size_t *n)
 {
     struct stat st;
     FILE *in;
@@ -187,7 +187,7 @@ bool estimate_calibration_load(const char *command, const char *path, struct est
         return false;
     }
     strcpy(c->path, path);
-    text = *path ? whole(path, &n) : NULL;
+    text = *path ? read_calibration_file(path, &n) : NULL;
     if (!text) {
         if (!*path || errno == ENOENT) return true;
         complain("%s: cannot read the calibration '%s': %s", command, path,
@@ -228,7 +228,7 @@ void estimate_calibration_add(struct estimate_calibration *c, const struct estim
     *ARENA_PUSH(c->rows, c->rows_n, c->rows_cap) = *row;
 }
 
-static json_t *row_json(const struct estimate_calibration_row *row)
+static json_t *calibration_row_json(const struct estimate_calibration_row *row)
 {
     json_t *o = json_object();
 
@@ -243,7 +243,7 @@ static json_t *row_json(const struct estimate_calibration_row *row)
 }
 
 /* The folder of `path`, and those above it. What cannot be made is said when the file is. */
-static void make_folders(const char *path)
+static void make_calibration_folders(const char *path)
 {
     char folder[4096];
 
@@ -262,7 +262,7 @@ int estimate_calibration_lock(const struct estimate_calibration *c)
     int fd;
 
     if (!*c->path) return -1;
-    make_folders(c->path);
+    make_calibration_folders(c->path);
     snprintf(folder, sizeof folder, "%s", c->path);
     slash = strrchr(folder, '/');
     snprintf(slash ? slash + 1 : folder, 3, slash ? "" : ".");
@@ -285,9 +285,9 @@ bool estimate_calibration_save(const char *command, const struct estimate_calibr
         json_decref(runs);
         return false;
     }
-    for (size_t i = 0; i < c->rows_n; i++) json_array_append_new(runs, row_json(&c->rows[i]));
+    for (size_t i = 0; i < c->rows_n; i++) json_array_append_new(runs, calibration_row_json(&c->rows[i]));
     root = json_pack("{s:s, s:i, s:o}", "kind", KIND, "schema", SCHEMA, "runs", runs);
-    make_folders(c->path);
+    make_calibration_folders(c->path);
     if (!output_open(&out, command, c->path)) {
         json_decref(root);
         return false;
@@ -300,7 +300,7 @@ bool estimate_calibration_save(const char *command, const struct estimate_calibr
 
 /* --- what was seen ------------------------------------------------------------------------------- */
 
-static void see(struct estimate_calibrated *seen, double value)
+static void see_calibrated_value(struct estimate_calibrated *seen, double value)
 {
     if (isnan(value)) return;
     seen->least = seen->runs == 0 || value < seen->least ? value : seen->least;
@@ -316,7 +316,7 @@ struct estimate_interval estimate_calibrated_interval(const struct estimate_cali
 }
 
 /* A simulated one is called as the real one, with a word behind it. */
-static bool on(const struct estimate_calibration_row *row, const struct estimate_gpu *gpu)
+static bool is_row_on_gpu(const struct estimate_calibration_row *row, const struct estimate_gpu *gpu)
 {
     char name[sizeof row->gpu];
 
@@ -331,7 +331,7 @@ struct estimate_calibrated estimate_calibration_context(const struct estimate_ca
     struct estimate_calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++)
-        if (on(&c->rows[i], gpu)) see(&seen, c->rows[i].context);
+        if (is_row_on_gpu(&c->rows[i], gpu)) see_calibrated_value(&seen, c->rows[i].context);
     return seen;
 }
 
@@ -341,7 +341,7 @@ struct estimate_calibrated estimate_calibration_workspace(const struct estimate_
     struct estimate_calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++)
-        if (on(&c->rows[i], gpu)) see(&seen, c->rows[i].workspace);
+        if (is_row_on_gpu(&c->rows[i], gpu)) see_calibrated_value(&seen, c->rows[i].workspace);
     return seen;
 }
 
@@ -349,7 +349,7 @@ struct estimate_calibrated estimate_calibration_fragmentation(const struct estim
 {
     struct estimate_calibrated seen = {0};
 
-    for (size_t i = 0; c && i < c->rows_n; i++) see(&seen, c->rows[i].fragmentation);
+    for (size_t i = 0; c && i < c->rows_n; i++) see_calibrated_value(&seen, c->rows[i].fragmentation);
     return seen;
 }
 
@@ -386,14 +386,14 @@ struct estimate_calibrated estimate_calibration_activations(const struct estimat
             strcmp(row->family, key.family) == 0 && strcmp(row->precision, key.precision) == 0 &&
             strcmp(row->attention, key.attention) == 0 && strcmp(row->checkpointing, key.checkpointing) == 0 &&
             strcmp(row->more, key.more) == 0)
-            see(&seen, row->activations / row->activations_predicted);
+            see_calibrated_value(&seen, row->activations / row->activations_predicted);
     }
     return seen;
 }
 
 /* --- all of it ----------------------------------------------------------------------------------- */
 
-static double value_of(const struct estimate_calibration_row *row, enum estimate_calibration_what what)
+static double calibration_value_of(const struct estimate_calibration_row *row, enum estimate_calibration_what what)
 {
     return what == CALIBRATION_CONTEXT         ? row->context
            : what == CALIBRATION_WORKSPACE     ? row->workspace
@@ -401,8 +401,8 @@ static double value_of(const struct estimate_calibration_row *row, enum estimate
                                                : row->activations / row->activations_predicted;
 }
 
-static bool alike(const struct estimate_calibration_row *a, const struct estimate_calibration_row *b,
-                  enum estimate_calibration_what what)
+static bool are_rows_alike(const struct estimate_calibration_row *a, const struct estimate_calibration_row *b,
+                           enum estimate_calibration_what what)
 {
     if (what == CALIBRATION_FRAGMENTATION) return true;
     if (what != CALIBRATION_ACTIVATIONS) return strcmp(a->gpu, b->gpu) == 0;
@@ -423,21 +423,21 @@ struct estimate_calibration_known *estimate_calibration_list(const struct estima
         for (size_t i = 0; i < c->rows_n; i++) {
             const struct estimate_calibration_row *row = &c->rows[i];
             size_t k = first;
-            if (isnan(value_of(row, what))) continue;
-            while (k < *n && !alike(list[k].of, row, what)) k++;
+            if (isnan(calibration_value_of(row, what))) continue;
+            while (k < *n && !are_rows_alike(list[k].of, row, what)) k++;
             if (k == *n)
                 *ARENA_PUSH(list, *n, cap) = (struct estimate_calibration_known){
                     .what = what,
                     .of = row,
                     .stale = what == CALIBRATION_ACTIVATIONS && row->formulas != CALIBRATION_FORMULAS};
-            see(&list[k].seen, value_of(row, what));
+            see_calibrated_value(&list[k].seen, calibration_value_of(row, what));
         }
     }
     return list;
 }
 
 /* One that is damaged is ours, too. */
-static bool is_ours(const char *path)
+static bool is_calibration_file(const char *path)
 {
     char head[256] = "";
     FILE *in = fopen(path, "re");
@@ -452,7 +452,7 @@ bool estimate_calibration_delete(const char *command, const char *path)
     struct stat st;
 
     if (stat(path, &st) != 0 && errno == ENOENT) return true;
-    if (!S_ISREG(st.st_mode) || !is_ours(path)) {
+    if (!S_ISREG(st.st_mode) || !is_calibration_file(path)) {
         complain("%s: '%s' is not a calibration file of gpuspy and was not removed", command, path);
         return false;
     }
@@ -465,7 +465,7 @@ bool estimate_calibration_delete(const char *command, const char *path)
 
 /* --- the next estimate ---------------------------------------------------------------------------- */
 
-static const char *runs_text(size_t runs, char out[32])
+static const char *calibration_runs_text(size_t runs, char out[32])
 {
     snprintf(out, 32, runs == 1 ? "%zu run" : "%zu runs", runs);
     return out;
@@ -489,7 +489,7 @@ static void explain_calibration(const struct plan *p, struct estimate_result *r,
         if (used[i].runs) {
             size_t n = strlen(text);
             snprintf(text + n, sizeof text - n, "%s%s (%s)", n ? ", " : "", used[i].what,
-                     runs_text(used[i].runs, runs));
+                     calibration_runs_text(used[i].runs, runs));
         }
     if (*text) estimate_note(r, "calibrated with your own recordings: %s; --no-calibration ignores them", text);
 }

@@ -23,7 +23,7 @@ static const unsigned weights[] = {
 #define TOO_LITTLE (1024 * 1024) /* bytes that nobody makes a change for */
 
 /* Both share what is uncertain about the rest, so ends are compared with like ends. */
-static struct estimate_interval less(struct estimate_interval before, struct estimate_interval after)
+static struct estimate_interval subtract_interval(struct estimate_interval before, struct estimate_interval after)
 {
     double low = before.low - after.low, likely = before.likely - after.likely, high = before.high - after.high;
 
@@ -31,8 +31,8 @@ static struct estimate_interval less(struct estimate_interval before, struct est
 }
 
 /* Applies the move and works out what comes of it; false where it does not apply, or makes no sense. */
-static bool try(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w,
-                struct estimate_result *after)
+static bool try_move(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w,
+                     struct estimate_result *after)
 {
     *w = (struct estimate_move_words){.what = ""};
     return (p->inference ? move->inference : move->training) && move->apply(move, p, w) && plan_possible(p) &&
@@ -61,13 +61,14 @@ static void add_wires(const struct plan *before, const struct plan *after, struc
                  new.links.assumed ? " (A100's)" : "");
 }
 
-static void fill(const struct estimate_move *move, const struct estimate_move_words *w, struct estimate_interval before,
-                 const struct estimate_result *after, double memory, struct estimate_change *c)
+static void fill_change(const struct estimate_move *move, const struct estimate_move_words *w,
+                        struct estimate_interval before, const struct estimate_result *after, double memory,
+                        struct estimate_change *c)
 {
     *c = (struct estimate_change){.id = move->id,
                                   .source = move->source,
                                   .cost_class = move->cost,
-                                  .saved = less(before, after->peak),
+                                  .saved = subtract_interval(before, after->peak),
                                   .peak = after->peak};
     memcpy(c->what, w->what, sizeof c->what);
     memcpy(c->option, w->option, sizeof c->option);
@@ -83,7 +84,7 @@ static bool better_of_series(const struct estimate_change *new, const struct est
                                            (new->fit.verdict == FIT_NO &&new->saved.likely > old->saved.likely));
 }
 
-static void keep(struct estimate_changes *out, const struct estimate_change *c, bool has_memory)
+static void keep_change(struct estimate_changes *out, const struct estimate_change *c, bool has_memory)
 {
     for (size_t i = 0; i < out->n; i++)
         if (strcmp(out->rows[i].id, c->id) == 0) {
@@ -109,13 +110,13 @@ static void find_singles(const struct plan *p, const struct estimate_result *now
         struct plan changed = *p;
         struct estimate_move_words w;
         struct estimate_change c;
-        if (!try(&estimate_moves[i], &changed, &w, &after)) continue;
-        fill(&estimate_moves[i], &w, now->peak, &after, p->memory, &c);
+        if (!try_move(&estimate_moves[i], &changed, &w, &after)) continue;
+        fill_change(&estimate_moves[i], &w, now->peak, &after, p->memory, &c);
         if (c.saved.likely < TOO_LITTLE ||
             (p->memory > 0 && c.cost_class == CHANGE_COST_HARDWARE && c.fit.verdict == FIT_NO))
             continue;
         add_wires(p, &changed, &c);
-        keep(out, &c, p->memory > 0);
+        keep_change(out, &c, p->memory > 0);
     }
     qsort(out->rows, out->n, sizeof *out->rows, by_saved);
 }
@@ -135,7 +136,7 @@ struct search {
     struct estimate_result result;
 };
 
-static void note(struct way *best, const struct way *now, unsigned cost, double peak)
+static void note_way(struct way *best, const struct way *now, unsigned cost, double peak)
 {
     if (best->cost && (best->cost < cost || (best->cost == cost && best->n < now->n) ||
                        (best->cost == cost && best->n == now->n && best->peak <= peak)))
@@ -155,7 +156,7 @@ static unsigned cost_of(size_t i)
 }
 
 /* Adds one of the moves from `first` on, in the order of the table, where the sum stays below the best. */
-static void deepen(struct search *s, const struct plan *p, size_t first, unsigned groups, unsigned cost)
+static void deepen_search(struct search *s, const struct plan *p, size_t first, unsigned groups, unsigned cost)
 {
     for (size_t i = first; i < estimate_move_count; i++) {
         struct plan changed = *p;
@@ -163,14 +164,14 @@ static void deepen(struct search *s, const struct plan *p, size_t first, unsigne
         unsigned sum = cost + cost_of(i);
         struct estimate_interval peak;
         if ((groups & estimate_moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
-            !try(&estimate_moves[i], &changed, &w, &s->result))
+            !try_move(&estimate_moves[i], &changed, &w, &s->result))
             continue;
         peak = s->result.peak;
         s->now.moves[s->now.n++] = i;
-        if (peak.high <= p->memory) note(&s->surely, &s->now, sum, peak.high);
-        if (peak.likely <= p->memory) note(&s->likely, &s->now, sum, peak.likely);
+        if (peak.high <= p->memory) note_way(&s->surely, &s->now, sum, peak.high);
+        if (peak.likely <= p->memory) note_way(&s->likely, &s->now, sum, peak.likely);
         if (peak.high > p->memory && s->now.n < CHANGES_WAY_MAX)
-            deepen(s, &changed, i + 1, groups | estimate_moves[i].groups, sum);
+            deepen_search(s, &changed, i + 1, groups | estimate_moves[i].groups, sum);
         s->now.n--;
     }
 }
@@ -184,7 +185,7 @@ static void find_way(const struct plan *p, const struct estimate_result *now, st
     struct estimate_interval peak = now->peak;
 
     s = (struct search){.p = p};
-    deepen(&s, p, 0, 0, 0);
+    deepen_search(&s, p, 0, 0, 0);
     best = s.surely.cost ? &s.surely : &s.likely;
     if (!best->cost || (!s.surely.cost && peak.likely <= p->memory)) return;
     for (size_t i = 0; i < best->n; i++) {
@@ -192,8 +193,8 @@ static void find_way(const struct plan *p, const struct estimate_result *now, st
         struct plan changed = before;
         struct estimate_move_words w;
         struct estimate_change *c = &out->way[out->way_n];
-        if (!try(move, &changed, &w, &after)) return;
-        fill(move, &w, peak, &after, p->memory, c);
+        if (!try_move(move, &changed, &w, &after)) return;
+        fill_change(move, &w, peak, &after, p->memory, c);
         add_wires(&before, &changed, c);
         before = changed;
         peak = after.peak;

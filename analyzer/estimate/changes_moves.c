@@ -34,20 +34,20 @@ enum group {
 #define SET_TEXT(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
 #define APPLY(name) static bool name(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w)
 
-static bool transformer(const struct plan *p)
+static bool is_transformer(const struct plan *p)
 {
     enum model_family family = p->model->shape.family;
 
     return p->model->shape.layers && family != MODEL_UNKNOWN && family != MODEL_CONV;
 }
 
-static bool decoder(const struct plan *p)
+static bool is_decoder_plan(const struct plan *p)
 {
-    return transformer(p) && (p->model->shape.family == MODEL_GPT || p->model->shape.family == MODEL_LLAMA);
+    return is_transformer(p) && (p->model->shape.family == MODEL_GPT || p->model->shape.family == MODEL_LLAMA);
 }
 
 /* Compute capability times ten; 0: not known. */
-static int capability(const struct plan *p)
+static int gpu_capability(const struct plan *p)
 {
     return p->gpu ? (int)(atof(p->gpu->capability) * 10 + 0.5) : 0;
 }
@@ -85,9 +85,9 @@ APPLY(bucket_view)
     return true;
 }
 
-APPLY(flash)
+APPLY(move_to_flash)
 {
-    if (p->attention != PLAN_ATTENTION_EAGER || !transformer(p)) return false;
+    if (p->attention != PLAN_ATTENTION_EAGER || !is_transformer(p)) return false;
     p->attention = PLAN_ATTENTION_FLASH;
     SET_TEXT(what, "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"");
     SET_TEXT(option, "--attention flash");
@@ -95,9 +95,9 @@ APPLY(flash)
     return true;
 }
 
-APPLY(chunked_loss)
+APPLY(move_to_chunked_loss)
 {
-    if (p->chunked_loss || !decoder(p) || !p->batch) return false;
+    if (p->chunked_loss || !is_decoder_plan(p) || !p->batch) return false;
     p->chunked_loss = true;
     SET_TEXT(what, "logits and loss in chunks: Liger's fused linear cross-entropy, or cut-cross-entropy");
     SET_TEXT(option, "--chunked-loss");
@@ -115,9 +115,9 @@ APPLY(drop_outputs)
     return true;
 }
 
-APPLY(compiled)
+APPLY(move_to_compiled)
 {
-    if (p->fused_layers || !transformer(p) || !p->batch) return false;
+    if (p->fused_layers || !is_transformer(p) || !p->batch) return false;
     p->fused_layers = true;
     SET_TEXT(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
     SET_TEXT(option, "--fused-layers");
@@ -148,7 +148,8 @@ static double core_share(const struct plan *p)
 
 APPLY(checkpoint_selective)
 {
-    if (p->checkpoint != PLAN_CHECKPOINT_NONE || p->attention != PLAN_ATTENTION_EAGER || !transformer(p) || !p->batch)
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE || p->attention != PLAN_ATTENTION_EAGER || !is_transformer(p) ||
+        !p->batch)
         return false;
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE;
     SET_TEXT(what, "selective checkpointing: attention's core is recomputed (Megatron-LM: "
@@ -163,7 +164,7 @@ APPLY(checkpoint_operations)
 {
     double all = 3 * (double)model_active_params(p->model);
 
-    if (p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || !transformer(p) ||
+    if (p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || !is_transformer(p) ||
         !p->batch)
         return false;
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
@@ -180,7 +181,7 @@ APPLY(checkpoint_operations)
 
 APPLY(checkpoint_full)
 {
-    if (p->checkpoint == PLAN_CHECKPOINT_FULL || !transformer(p) || !p->batch) return false;
+    if (p->checkpoint == PLAN_CHECKPOINT_FULL || !is_transformer(p) || !p->batch) return false;
     p->checkpoint = PLAN_CHECKPOINT_FULL;
     SET_TEXT(what, "gradient checkpointing: model.gradient_checkpointing_enable()");
     SET_TEXT(option, "--checkpointing full");
@@ -207,7 +208,7 @@ APPLY(micro_batch)
 /* DeepSpeed's PipelineEngine asserts zero_optimization_stage() < gradients (deepspeed/runtime/pipe/engine.py), so
  * of stages 2 and 3, FSDP's are left: torchtitan has fully_shard in each pipeline stage, and leaves what it
  * gathered for forward until backward (torchtitan/distributed/fsdp.py), which is zero2. */
-static const char *sharder(const struct plan *p, enum plan_sharding sharding)
+static const char *sharder_name(const struct plan *p, enum plan_sharding sharding)
 {
     static const char *const whats[][2] = {
         [PLAN_SHARDING_ZERO1] = {"ZeroRedundancyOptimizer, or DeepSpeed zero_optimization.stage 1",
@@ -223,7 +224,7 @@ static const char *sharder(const struct plan *p, enum plan_sharding sharding)
     return whats[sharding][p->pp > 1];
 }
 
-APPLY(shard)
+APPLY(move_to_shards)
 {
     static const char *const whats[] = {[PLAN_SHARDING_ZERO1] = "optimizer states sharded",
                                         [PLAN_SHARDING_ZERO2] = "gradients and optimizer states sharded",
@@ -233,7 +234,7 @@ APPLY(shard)
 
     if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n) return false;
     p->sharding = (enum plan_sharding)move->n;
-    SET_TEXT(what, "%s: %s", whats[move->n], sharder(p, p->sharding));
+    SET_TEXT(what, "%s: %s", whats[move->n], sharder_name(p, p->sharding));
     SET_TEXT(option, "--sharding %s", options[move->n]);
     if (p->sharding == PLAN_SHARDING_ZERO3)
         SET_TEXT(cost, "parameters are gathered for each layer: 1.5 times the traffic of DDP");
@@ -249,18 +250,18 @@ APPLY(more_gpus)
     if (to > 65536) return false;
     p->gpus = to;
     p->sharding = PLAN_SHARDING_ZERO3;
-    SET_TEXT(what, "%ju GPUs, everything sharded among them: %s", (uintmax_t)to, sharder(p, p->sharding));
+    SET_TEXT(what, "%ju GPUs, everything sharded among them: %s", (uintmax_t)to, sharder_name(p, p->sharding));
     SET_TEXT(option, "--gpus %ju --sharding zero3", (uintmax_t)to);
     SET_TEXT(cost, "%ju GPUs instead of %ju; %u times the batch per step, or a smaller batch per GPU", (uintmax_t)to,
              (uintmax_t)(to / move->n), move->n);
     return true;
 }
 
-APPLY(tensor_parallel)
+APPLY(move_to_tensor_parallel)
 {
     uint64_t tp = p->tp * move->n;
 
-    if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8)) return false;
+    if (!is_transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8)) return false;
     p->tp = tp;
     p->gpus *= move->n;
     SET_TEXT(what, "each layer divided among %ju GPUs (%s)", (uintmax_t)tp,
@@ -274,9 +275,9 @@ APPLY(tensor_parallel)
 
 /* ---------------------------------------------------------------- other numbers */
 
-APPLY(autocast)
+APPLY(move_to_autocast)
 {
-    bool half = capability(p) && capability(p) < 80; /* no bfloat16 on its tensor cores */
+    bool half = gpu_capability(p) && gpu_capability(p) < 80; /* no bfloat16 on its tensor cores */
     const struct estimate_precision *amp = estimate_precision(half ? "amp-fp16" : "amp-bf16");
 
     if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE) return false;
@@ -331,7 +332,7 @@ APPLY(average_on_host)
     return true;
 }
 
-APPLY(offload)
+APPLY(move_to_offload)
 {
     bool all = move->n == PLAN_OFFLOAD_ALL, unsharded = p->sharding == PLAN_SHARDING_DDP;
     bool pipelined = p->pp > 1; /* no DeepSpeed beyond stage 1; Megatron-LM divides states and nothing else */
@@ -366,7 +367,7 @@ APPLY(tensor_parallel_within)
 {
     uint64_t tp = p->tp * move->n;
 
-    if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8) || plan_dp(p) % move->n ||
+    if (!is_transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8) || plan_dp(p) % move->n ||
         plan_dp(p) < move->n || (!p->inference && p->gpu && p->gpu->reach < (int)tp))
         return false;
     p->tp = tp;
@@ -388,11 +389,11 @@ APPLY(tensor_parallel_within)
 
 /* ---------------------------------------------------------------- something else */
 
-APPLY(lora)
+APPLY(move_to_lora)
 {
     bool master = p->master_weights;
 
-    if (p->adapter != PLAN_ADAPTER_NONE || !transformer(p)) return false;
+    if (p->adapter != PLAN_ADAPTER_NONE || !is_transformer(p)) return false;
     p->adapter = PLAN_ADAPTER_LORA;
     p->master_weights = false; /* the adapters are float32 */
     SET_TEXT(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
@@ -402,9 +403,9 @@ APPLY(lora)
     return true;
 }
 
-APPLY(qlora)
+APPLY(move_to_qlora)
 {
-    if (p->adapter > PLAN_ADAPTER_LORA || p->weights || !transformer(p)) return false;
+    if (p->adapter > PLAN_ADAPTER_LORA || p->weights || !is_transformer(p)) return false;
     p->weights = estimate_quantisation_find("nf4-double");
     SET_TEXT(what,
              "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
@@ -418,10 +419,10 @@ APPLY(qlora)
     return true;
 }
 
-APPLY(shorter)
+APPLY(move_to_shorter)
 {
     if (p->model->shape.family == MODEL_DENOISER || p->seq < 256 * (uint64_t)move->n || p->seq % move->n ||
-        !transformer(p) || !p->batch || p->model->shape.family == MODEL_VIT)
+        !is_transformer(p) || !p->batch || p->model->shape.family == MODEL_VIT)
         return false;
     p->seq /= move->n;
     SET_TEXT(what, p->inference ? "contexts of %ju tokens (vLLM: --max-model-len)" : "sequences of %ju tokens",
@@ -434,12 +435,12 @@ APPLY(shorter)
 
 /* ---------------------------------------------------------------- inference */
 
-APPLY(weights)
+APPLY(move_to_smaller_weights)
 {
     bool eight = move->n == 8;
     const char *word = !eight && p->model->shape.family == MODEL_DENOISER ? "nf4"
                        : !eight                                           ? "int4"
-                       : capability(p) >= 89 || !capability(p)            ? "fp8"
+                       : gpu_capability(p) >= 89 || !gpu_capability(p)    ? "fp8"
                                                                           : "int8";
     const struct estimate_quantisation *q = estimate_quantisation_find(word);
 
@@ -476,7 +477,7 @@ APPLY(one_at_a_time)
     return true;
 }
 
-APPLY(tiles)
+APPLY(move_to_tiles)
 {
     if (p->model->shape.family != MODEL_DENOISER || p->decoding == PLAN_DECODING_TILED) return false;
     p->decoding = PLAN_DECODING_TILED;
@@ -489,7 +490,7 @@ APPLY(tiles)
 
 APPLY(cache_fp8)
 {
-    if ((p->cache && p->cache->bits <= 8) || !decoder(p) || !p->batch || !p->seq) return false;
+    if ((p->cache && p->cache->bits <= 8) || !is_decoder_plan(p) || !p->batch || !p->seq) return false;
     p->cache = estimate_quantisation_find("fp8");
     SET_TEXT(what, "KV cache in 8 bits (vLLM: --kv-cache-dtype fp8)");
     SET_TEXT(option, "--kv-cache fp8");
@@ -503,19 +504,19 @@ APPLY(fewer_at_once)
 
     if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8)) return false;
     p->batch /= by;
-    SET_TEXT(what, decoder(p) ? "%ju sequence%s at once (vLLM: --max-num-seqs)" : "%ju input%s at once",
+    SET_TEXT(what, is_decoder_plan(p) ? "%ju sequence%s at once (vLLM: --max-num-seqs)" : "%ju input%s at once",
              (uintmax_t)p->batch, p->batch == 1 ? "" : "s");
     SET_TEXT(option, "--batch %ju", (uintmax_t)p->batch);
-    if (!decoder(p))
+    if (!is_decoder_plan(p))
         SET_TEXT(cost, "others wait; small batches keep a GPU less busy");
     else
         SET_TEXT(cost, "others wait; while memory is the limit, 1/%ju of the tokens per second", (uintmax_t)by);
     return true;
 }
 
-APPLY(in_pieces)
+APPLY(move_to_pieces)
 {
-    if (p->cache_block || !decoder(p) || !p->batch || !p->seq) return false;
+    if (p->cache_block || !is_decoder_plan(p) || !p->batch || !p->seq) return false;
     p->cache_block = 16;
     SET_TEXT(what, "a server that reads prompts in chunks and keeps the cache in blocks (vLLM, SGLang)");
     SET_TEXT(option, "--cache-block 16");
@@ -531,20 +532,20 @@ const struct estimate_move estimate_moves[] = {
     {"step_fused", CHANGE_COST_NOTHING, STEP, 0, true, false, NULL, fused_step},
     {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation",
      bucket_view},
-    {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", flash},
+    {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", move_to_flash},
     {"drop_outputs", CHANGE_COST_NOTHING, LOSS, 0, true, false, NULL, drop_outputs},
-    {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", chunked_loss},
-    {"fused_layers", CHANGE_COST_LITTLE, COMPILED, 0, true, false, NULL, compiled},
+    {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", move_to_chunked_loss},
+    {"fused_layers", CHANGE_COST_LITTLE, COMPILED, 0, true, false, NULL, move_to_compiled},
     {"checkpointing_selective", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, "Korthikanti et al. (2205.05198)",
      checkpoint_selective},
-    {"sharding_zero1", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO1, true, false, ZERO_PAPER, shard},
-    {"sharding_zero2", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO2, true, false, ZERO_PAPER, shard},
+    {"sharding_zero1", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO1, true, false, ZERO_PAPER, move_to_shards},
+    {"sharding_zero2", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO2, true, false, ZERO_PAPER, move_to_shards},
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 2, true, false, NULL, micro_batch},
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 4, true, false, NULL, micro_batch},
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 8, true, false, NULL, micro_batch},
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 0, true, false, NULL, micro_batch},
-    {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
-    {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
+    {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", move_to_pieces},
+    {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, move_to_shards},
     {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false,
      "forward is one of three units of work, backward two", checkpoint_full},
     /* less time than full checkpointing, but a policy to write where that is a switch */
@@ -557,39 +558,40 @@ const struct estimate_move estimate_moves[] = {
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 8, true, true, "Megatron-LM (1909.08053)",
      tensor_parallel_within},
     {"ema_on_host", CHANGE_COST_TIME, EMA, 0, true, false, NULL, average_on_host},
-    {"autocast", CHANGE_COST_ROUNDING, PRECISION, 0, true, false, "mixed precision (1710.03740)", autocast},
+    {"autocast", CHANGE_COST_ROUNDING, PRECISION, 0, true, false, "mixed precision (1710.03740)", move_to_autocast},
     {"optimizer_8bit", CHANGE_COST_ROUNDING, OPTIMIZER, 0, true, false, "8-bit optimizers (2110.02861)",
      optimizer_8bit},
     {"kv_cache_fp8", CHANGE_COST_ROUNDING, CACHE, 0, false, true, "vLLM's documentation, quantized KV cache",
      cache_fp8},
-    {"vae_tiling", CHANGE_COST_LITTLE, VAE, 0, false, true, "diffusers' documentation, reduce memory usage", tiles},
+    {"vae_tiling", CHANGE_COST_LITTLE, VAE, 0, false, true, "diffusers' documentation, reduce memory usage",
+     move_to_tiles},
     {"offload_models", CHANGE_COST_TIME, OFFLOAD, PLAN_OFFLOAD_MODEL, false, true,
      "diffusers' documentation, reduce memory usage", one_at_a_time},
     {"offload_layers", CHANGE_COST_MUCH_TIME, OFFLOAD, PLAN_OFFLOAD_SEQUENTIAL, false, true,
      "diffusers' documentation, reduce memory usage", one_at_a_time},
-    {"weights_8bit", CHANGE_COST_ROUNDING, WEIGHTS, 8, false, true, QUANTISATION_PAPER, weights},
+    {"weights_8bit", CHANGE_COST_ROUNDING, WEIGHTS, 8, false, true, QUANTISATION_PAPER, move_to_smaller_weights},
     {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_OPTIMIZER, true, false,
-     "ZeRO-Offload (2101.06840)", offload},
+     "ZeRO-Offload (2101.06840)", move_to_offload},
     {"offload_all", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_ALL, true, false,
-     "ZeRO-Infinity (2104.07857)", offload},
-    {"weights_4bit", CHANGE_COST_QUALITY, WEIGHTS, 4, false, true, QUANTISATION_PAPER, weights},
+     "ZeRO-Infinity (2104.07857)", move_to_offload},
+    {"weights_4bit", CHANGE_COST_QUALITY, WEIGHTS, 4, false, true, QUANTISATION_PAPER, move_to_smaller_weights},
     {"all_16_bit", CHANGE_COST_QUALITY, PRECISION, 0, true, false, "Zamirai et al. (2010.06192)", all_16_bit},
     {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 2, false, true, NULL, fewer_at_once},
     {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 4, false, true, NULL, fewer_at_once},
     {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 8, false, true, NULL, fewer_at_once},
     {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 0, false, true, NULL, fewer_at_once},
-    {"shorter_sequences", CHANGE_COST_RESULT, SEQ, 2, true, true, NULL, shorter},
-    {"shorter_sequences", CHANGE_COST_RESULT, SEQ, 4, true, true, NULL, shorter},
-    {"lora", CHANGE_COST_RESULT, ADAPTER | OFFLOAD, 0, true, false, "LoRA (2106.09685)", lora},
-    {"qlora", CHANGE_COST_RESULT, ADAPTER | OFFLOAD, 0, true, false, "QLoRA (2305.14314)", qlora},
+    {"shorter_sequences", CHANGE_COST_RESULT, SEQ, 2, true, true, NULL, move_to_shorter},
+    {"shorter_sequences", CHANGE_COST_RESULT, SEQ, 4, true, true, NULL, move_to_shorter},
+    {"lora", CHANGE_COST_RESULT, ADAPTER | OFFLOAD, 0, true, false, "LoRA (2106.09685)", move_to_lora},
+    {"qlora", CHANGE_COST_RESULT, ADAPTER | OFFLOAD, 0, true, false, "QLoRA (2305.14314)", move_to_qlora},
     {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 2, true, false, ZERO_PAPER, more_gpus},
     {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 4, true, false, ZERO_PAPER, more_gpus},
     {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 8, true, false, ZERO_PAPER, more_gpus},
     {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 16, true, false, ZERO_PAPER, more_gpus},
     {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 64, true, false, ZERO_PAPER, more_gpus},
-    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
-    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
-    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 8, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
+    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 2, true, true, "Megatron-LM (1909.08053)", move_to_tensor_parallel},
+    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 4, true, true, "Megatron-LM (1909.08053)", move_to_tensor_parallel},
+    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 8, true, true, "Megatron-LM (1909.08053)", move_to_tensor_parallel},
     {"sequence_parallel", CHANGE_COST_NOTHING, SP, 0, true, false, "Korthikanti et al. (2205.05198), section 4.2",
      sequence_parallel},
 };

@@ -36,7 +36,7 @@ static bool is_hopper(const struct plan *p)
     return capability >= 9 && capability < 10;
 }
 
-static void add_context(const struct plan *p, struct estimate_result *r)
+static void add_context_line(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_context(p->calibration, p->gpu);
     struct estimate_line *line;
@@ -134,7 +134,7 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
 /* ---------------------------------------------------------------- the caching allocator */
 
 /* Each block is a multiple of 512 bytes. Flat shards (ZeRO) have few blocks. */
-static double rounded(const struct plan *p, uint64_t stage)
+static double rounded_bytes(const struct plan *p, uint64_t stage)
 {
     double waste = 0, element = estimate_states_element(p);
     struct estimate_shard s;
@@ -159,7 +159,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
     struct estimate_line *line;
 
     if (p->inference || p->adapter != PLAN_ADAPTER_NONE || p->sharding != PLAN_SHARDING_DDP) return;
-    bytes = rounded(p, stage);
+    bytes = rounded_bytes(p, stage);
     if (bytes < 1) return;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "blocks of 512 B", EXACTLY(bytes));
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp: kMinBlockSize",
@@ -181,14 +181,14 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define REPLAY_SURE 0.02 /* how near the replay comes to what PyTorch allocates on the simulated GPU */
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
-static struct estimate_interval scaled(struct estimate_interval bytes, struct estimate_interval share)
+static struct estimate_interval scale_interval(struct estimate_interval bytes, struct estimate_interval share)
 {
     return (struct estimate_interval){ceil(bytes.low * share.low), ceil(bytes.likely * share.likely),
                                       ceil(bytes.high * share.high)};
 }
 
 /* The largest sum of a phase: of all lines, or of what comes and goes. Buckets are of few sizes, used anew. */
-static struct estimate_interval largest(const struct plan *p, const struct estimate_result *r, bool all)
+static struct estimate_interval largest_tensor(const struct plan *p, const struct estimate_result *r, bool all)
 {
     struct estimate_interval most = {0};
 
@@ -233,14 +233,14 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
 
 /* PyTorch's allocator, replayed. On a GPU whose memory is known it frees cached segments before it fails, so that less
  * is reserved than where there is room for all of them. */
-static bool add_replayed(const struct plan *p, double room, struct estimate_result *r)
+static bool add_replayed_reserve(const struct plan *p, double room, struct estimate_result *r)
 {
     struct estimate_replay_peaks free, within, most;
     const bool converts = is_hopper(p);
     struct estimate_line *line;
     /* what is beside the trained model is no part of the replay */
     const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
-    double holes, least, more, live = largest(p, r, true).likely - outside_of(r) - beside;
+    double holes, least, more, live = largest_tensor(p, r, true).likely - outside_of(r) - beside;
 
     room -= beside;
     if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
@@ -316,7 +316,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     if (seen.runs) {
         share = estimate_calibrated_interval(&seen);
         line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "holes and ends of segments",
-                            scaled(largest(p, r, true), share));
+                            scale_interval(largest_tensor(p, r, true), share));
         estimate_explain(line, own, "%.1f %% of what is live, as in %zu recorded runs", share.likely * 100, seen.runs);
         line->why = own_why;
         return;
@@ -325,11 +325,11 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
         add_cached(p, r);
         return;
     }
-    if (add_replayed(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
-    bytes = scaled(largest(p, r, false), share);
+    if (add_replayed_reserve(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
+    bytes = scale_interval(largest_tensor(p, r, false), share);
     bytes.high += SEGMENTS;
     if (!p->inference) {
-        const struct estimate_interval all = largest(p, r, true);
+        const struct estimate_interval all = largest_tensor(p, r, true);
         add_blocks(p, all.likely - outside_of(r), 0, BLOCKS_SURE * (all.high - outside_of(r)), r);
     }
     line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "holes and ends of segments", bytes);
@@ -365,7 +365,7 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
 {
     if (p->model->shape.family == MODEL_UNKNOWN && !p->inference)
         return; /* only a floor is asked for: parameters without activations */
-    add_context(p, r);
+    add_context_line(p, r);
     add_nccl(p, r);
     add_workspaces(p, r);
     add_rounding(p, stage, r);

@@ -98,7 +98,7 @@ static const char *const aliases[][2] = {
 /* ---------------------------------------------------------------- by name */
 
 /* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, makers and families left out. */
-static void bare(const char *name, char *out, size_t size)
+static void bare_gpu_name(const char *name, char *out, size_t size)
 {
     static const char *const families[] = {"nvidia", "amd", "geforce", "tesla", "instinct"};
     size_t n = 0;
@@ -115,11 +115,11 @@ static void bare(const char *name, char *out, size_t size)
     if (n > 2 && out[n - 1] == 'b' && out[n - 2] == 'g' && isdigit((unsigned char)out[n - 3])) out[n - 1] = 0;
 }
 
-static bool same(const char *name, const char *bared)
+static bool is_same_gpu_name(const char *name, const char *bared)
 {
     char own[96];
 
-    bare(name, own, sizeof own);
+    bare_gpu_name(name, own, sizeof own);
     return strcmp(own, bared) == 0;
 }
 
@@ -132,12 +132,13 @@ const struct estimate_gpu *estimate_gpu_find(const char *name)
     if (length >= sizeof plain) return NULL;
     memcpy(plain, name, length);
     plain[length] = 0;
-    bare(plain, bared, sizeof bared);
+    bare_gpu_name(plain, bared, sizeof bared);
     if (!*bared) return NULL;
     for (size_t i = 0; i < estimate_gpu_count; i++)
-        if (same(estimate_gpus[i].key, bared) || same(estimate_gpus[i].product, bared)) return &estimate_gpus[i];
+        if (is_same_gpu_name(estimate_gpus[i].key, bared) || is_same_gpu_name(estimate_gpus[i].product, bared))
+            return &estimate_gpus[i];
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (same(aliases[i][0], bared)) return estimate_gpu_find(aliases[i][1]);
+        if (is_same_gpu_name(aliases[i][0], bared)) return estimate_gpu_find(aliases[i][1]);
     return NULL;
 }
 
@@ -168,14 +169,14 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
 
 /* ---------------------------------------------------------------- the list */
 
-static const char *rate_text(double tflops, char out[16])
+static const char *gpu_rate_text(double tflops, char out[16])
 {
     if (tflops <= 0) return "-";
     snprintf(out, 16, tflops < 999.5 ? "%.3g" : "%.0f", tflops);
     return out;
 }
 
-static void explained(FILE *out, const struct terminal *term, const struct estimate_gpu *g)
+static void explain_gpu(FILE *out, const struct terminal *term, const struct estimate_gpu *g)
 {
     const char *const rows[][2] = {
         {"name", g->product}, {"memory", estimate_gpu_known_text[g->known]}, {"rates", g->source}};
@@ -202,9 +203,9 @@ void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain
         snprintf(link, sizeof link, "%.3g%s", g->nvlink / 1e9, g->reach == 2 ? "*" : "");
         fprintf(out, " %6s", g->nvlink > 0 ? link : "-");
         for (size_t r = 0; r < sizeof shown / sizeof *shown; r++)
-            fprintf(out, " %6s", rate_text(g->tflops[shown[r]], rate));
+            fprintf(out, " %6s", gpu_rate_text(g->tflops[shown[r]], rate));
         fprintf(out, wide ? "  %s\n" : "\n", g->product);
-        if (explain) explained(out, term, g);
+        if (explain) explain_gpu(out, term, g);
     }
     fputs("\nMemory is what the driver offers to a program. TFLOPS are the vendors' figures\n"
           "without sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two\n"

@@ -6,7 +6,7 @@
 
 #define TOO_MUCH 9.2e18 /* 2^63 bytes */
 
-static void add_up(const struct plan *p, struct estimate_result *r)
+static void add_up_phases(const struct plan *p, struct estimate_result *r)
 {
     unsigned occurring = estimate_phases(p);
 
@@ -74,7 +74,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     add_notes(p, r);
     for (size_t i = 0; i < r->lines_n; i++) /* a share of nothing, variants that are the same here */
         if (!(r->lines[i].bytes.low < r->lines[i].bytes.high)) r->lines[i].why = NULL;
-    add_up(p, r);
+    add_up_phases(p, r);
 }
 
 static bool layers_differ(const struct model *m)

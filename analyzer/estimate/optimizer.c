@@ -7,13 +7,13 @@
 #define PRECONDITIONED 10000.0 /* SOAP's max_precond_dim */
 
 /* Two states of `bits`, and a float32 scale for each block. */
-static double quantised(double n, double bits, double block, double element)
+static double quantised_bytes(double n, double bits, double block, double element)
 {
     if (n < LITTLE) return 2 * n * element;
     return 2 * (n * bits / 8 + 4 * ceil(n / block));
 }
 
-static struct estimate_interval paged(const struct model_tensor *t, double n, double bytes, double stays)
+static struct estimate_interval paged_bytes(const struct model_tensor *t, double n, double bytes, double stays)
 {
     bool moves = n >= PAGED_FROM || t->dims == 0;
     return (struct estimate_interval){moves ? stays : bytes, bytes, bytes};
@@ -21,7 +21,7 @@ static struct estimate_interval paged(const struct model_tensor *t, double n, do
 
 /* A row and a column of float32 or the gradient's type instead of the matrix. Of a convolution the last two
  * dimensions are the kernel's, whose sides are not known: 7, 3 or 1. */
-static struct estimate_interval factored(const struct model_tensor *t, double rows, double cols, double element)
+static struct estimate_interval factored_bytes(const struct model_tensor *t, double rows, double cols, double element)
 {
     double n = rows * cols;
 
@@ -30,7 +30,7 @@ static struct estimate_interval factored(const struct model_tensor *t, double ro
     return EXACTLY((rows + cols) * element);
 }
 
-static double soap(const struct model_tensor *t, double rows, double cols, double element)
+static double soap_bytes(const struct model_tensor *t, double rows, double cols, double element)
 {
     double squares = 0;
 
@@ -41,7 +41,7 @@ static double soap(const struct model_tensor *t, double rows, double cols, doubl
     return 2 * rows * cols * element + 2 * 4 * squares;
 }
 
-static double galore(const struct model_tensor *t, double rows, double cols, double element, uint64_t rank)
+static double galore_bytes(const struct model_tensor *t, double rows, double cols, double element, uint64_t rank)
 {
     double large = fmax(rows, cols), small = fmin(rows, cols), r = fmin((double)rank, small);
 
@@ -50,7 +50,7 @@ static double galore(const struct model_tensor *t, double rows, double cols, dou
     return (2 * r * large + r * small) * element;
 }
 
-static bool orthogonalised(const struct model_tensor *t)
+static bool is_orthogonalised(const struct model_tensor *t)
 {
     return t->place == TENSOR_IN_LAYER && t->dims >= 2;
 }
@@ -61,19 +61,19 @@ struct estimate_interval estimate_optimizer_tensor(const struct estimate_optimiz
     double n = rows * cols, each = (o->copies * element + o->fixed_32nds / 32.0) * n;
 
     switch (o->form) {
-    case OPTIMIZER_BLOCKS_8: return EXACTLY(t->dims ? quantised(n, 8, 256, 4) : each);
+    case OPTIMIZER_BLOCKS_8: return EXACTLY(t->dims ? quantised_bytes(n, 8, 256, 4) : each);
     case OPTIMIZER_BLOCKS_4:
         if (t->dims && fmod(n, 128) != 0) /* torchao: only whole blocks */
             return EXACTLY(2 * n * element);
-        return EXACTLY(t->dims ? quantised(n, 4, 128, element) : each);
-    case OPTIMIZER_PAGED_8: return paged(t, n, t->dims ? quantised(n, 8, 256, 4) : each, 8 * ceil(n / 256));
-    case OPTIMIZER_PAGED_32: return paged(t, n, each, 0);
+        return EXACTLY(t->dims ? quantised_bytes(n, 4, 128, element) : each);
+    case OPTIMIZER_PAGED_8: return paged_bytes(t, n, t->dims ? quantised_bytes(n, 8, 256, 4) : each, 8 * ceil(n / 256));
+    case OPTIMIZER_PAGED_32: return paged_bytes(t, n, each, 0);
     case OPTIMIZER_MUON:
         if (t->dims == 0) return (struct estimate_interval){each, each, 2 * each};
-        return EXACTLY(orthogonalised(t) ? each : 2 * each);
-    case OPTIMIZER_FACTORED: return factored(t, rows, cols, element);
-    case OPTIMIZER_SOAP: return EXACTLY(soap(t, rows, cols, element));
-    case OPTIMIZER_GALORE: return EXACTLY(galore(t, rows, cols, element, rank));
+        return EXACTLY(is_orthogonalised(t) ? each : 2 * each);
+    case OPTIMIZER_FACTORED: return factored_bytes(t, rows, cols, element);
+    case OPTIMIZER_SOAP: return EXACTLY(soap_bytes(t, rows, cols, element));
+    case OPTIMIZER_GALORE: return EXACTLY(galore_bytes(t, rows, cols, element, rank));
     case OPTIMIZER_EVEN:
     case OPTIMIZER_MASKED: break;
     }
@@ -91,15 +91,15 @@ void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *
         sum->states, (struct estimate_interval){bytes.low * share, bytes.likely * share, bytes.high * share});
     sum->elements += n * share;
     sum->largest = fmax(sum->largest, n / group);
-    if (o->form == OPTIMIZER_MUON && orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
+    if (o->form == OPTIMIZER_MUON && is_orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
         sum->orthogonal = fmax(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
     else
         sum->rest += n * share;
 }
 
 /* One tensor after another. */
-static struct estimate_interval looped(const struct estimate_optimizer *o, const struct estimate_optimizer_sum *sum,
-                                       double element)
+static struct estimate_interval looped_bytes(const struct estimate_optimizer *o,
+                                             const struct estimate_optimizer_sum *sum, double element)
 {
     double one = sum->largest * element, at_once = o->loop * one;
 
@@ -121,7 +121,7 @@ struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, co
                                                         double element, const char **how)
 {
     const struct estimate_optimizer *o = p->optimizer;
-    struct estimate_interval one = looped(o, sum, element), all = at_once(o, sum, element);
+    struct estimate_interval one = looped_bytes(o, sum, element), all = at_once(o, sum, element);
 
     *how = "temporaries of one tensor at a time";
     if (o->form == OPTIMIZER_MUON) {

@@ -10,7 +10,7 @@ typedef bool check(const struct plan *p, char why[WHY]);
 
 #define REJECT(...) (snprintf(why, WHY, __VA_ARGS__), true)
 
-static bool zeroes(const struct plan *p, char why[WHY])
+static bool check_zeroes(const struct plan *p, char why[WHY])
 {
     const struct {
         const char *option;
@@ -28,7 +28,7 @@ static bool zeroes(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool world(const struct plan *p, char why[WHY])
+static bool check_world(const struct plan *p, char why[WHY])
 {
     unsigned __int128 divided = (unsigned __int128)p->tp * p->pp * p->cp;
 
@@ -41,7 +41,7 @@ static bool world(const struct plan *p, char why[WHY])
 }
 
 /* Each divides what it is divided into; 0 where a model has no such thing, or its shape is not known. */
-static bool tensor_parallel(const struct plan *p, char why[WHY])
+static bool check_tensor_parallel(const struct plan *p, char why[WHY])
 {
     const struct model_shape *s = &p->model->shape;
     uint64_t few, many;
@@ -64,7 +64,7 @@ static bool tensor_parallel(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool pipeline(const struct plan *p, char why[WHY])
+static bool check_pipeline(const struct plan *p, char why[WHY])
 {
     uint64_t layers = p->model->shape.layers;
 
@@ -100,7 +100,7 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool experts(const struct plan *p, char why[WHY])
+static bool check_experts(const struct plan *p, char why[WHY])
 {
     uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp;
 
@@ -114,7 +114,7 @@ static bool experts(const struct plan *p, char why[WHY])
 }
 
 /* Beyond its table such a model fails at the first token; rotary positions only get worse (a note). */
-static bool positions(const struct plan *p, char why[WHY])
+static bool check_positions(const struct plan *p, char why[WHY])
 {
     uint64_t most = plan_positions(&p->model->shape);
 
@@ -138,7 +138,7 @@ static bool context_parallel(const struct plan *p, char why[WHY])
 }
 
 /* What only a diffusion pipeline has, and what it has not. */
-static bool diffusion(const struct plan *p, char why[WHY])
+static bool check_diffusion(const struct plan *p, char why[WHY])
 {
     const bool whole = p->offload == PLAN_OFFLOAD_MODEL || p->offload == PLAN_OFFLOAD_SEQUENTIAL;
     const bool denoiser = p->model->shape.family == MODEL_DENOISER;
@@ -162,7 +162,7 @@ static bool diffusion(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool offloads(const struct plan *p, char why[WHY])
+static bool check_offloads(const struct plan *p, char why[WHY])
 {
     if (p->inference || p->offload == PLAN_OFFLOAD_NONE) return false;
     if (p->offload == PLAN_OFFLOAD_ALL && p->sharding != PLAN_SHARDING_ZERO3)
@@ -181,7 +181,7 @@ static bool has_matrices(const struct model *m)
     return false;
 }
 
-static bool adapters(const struct plan *p, char why[WHY])
+static bool check_adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
         return REJECT("--adapter: the model's matrices are unknown; add --model, or --layers, --hidden …");
@@ -211,7 +211,7 @@ static bool adapters(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool formats(const struct plan *p, char why[WHY])
+static bool check_formats(const struct plan *p, char why[WHY])
 {
     if (p->inference) return false;
     if (p->master_weights && p->precision->weights >= 4)
@@ -230,7 +230,7 @@ static bool formats(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool serving(const struct plan *p, char why[WHY])
+static bool check_serving(const struct plan *p, char why[WHY])
 {
     const struct {
         bool given;
@@ -264,18 +264,19 @@ static bool serving(const struct plan *p, char why[WHY])
     return false;
 }
 
-static bool attentions(const struct plan *p, char why[WHY])
+static bool check_attentions(const struct plan *p, char why[WHY])
 {
     return p->attention == PLAN_ATTENTION_MATH && p->model->shape.family != MODEL_T5 &&
            REJECT("--attention: only T5's mask has a gradient; for other models use flash or eager");
 }
 
 /* The first contradiction, if there is one. */
-static bool contradicted(const struct plan *p, char why[WHY])
+static bool check_contradictions(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes,          world,    diffusion, serving,   own_kinds,
-                                    tensor_parallel, pipeline, experts,   positions, context_parallel,
-                                    offloads,        adapters, formats,   attentions};
+    static check *const checks[] = {check_zeroes,    check_world,           check_diffusion, check_serving,
+                                    own_kinds,       check_tensor_parallel, check_pipeline,  check_experts,
+                                    check_positions, context_parallel,      check_offloads,  check_adapters,
+                                    check_formats,   check_attentions};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (checks[i](p, why)) return true;
@@ -286,14 +287,14 @@ bool plan_possible(const struct plan *p)
 {
     char why[WHY];
 
-    return !contradicted(p, why);
+    return !check_contradictions(p, why);
 }
 
 bool plan_check(const char *command, const struct plan *p)
 {
     char why[WHY];
 
-    if (!contradicted(p, why)) return true;
+    if (!check_contradictions(p, why)) return true;
     complain("%s: %s", command, why);
     return false;
 }

@@ -16,7 +16,7 @@ const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
 const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last: sharding_of() */
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
-const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_of() */
+const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: set_adapter() */
 const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
@@ -35,14 +35,14 @@ const char plan_gpus[] = "all|"
 #undef OTHER_GPU
 
 /* The place of `word` in "a|b|"; 0 where it is NULL: each list's first is the default. */
-static int place_of(const char *word, const char *words)
+static int setting_word_index(const char *word, const char *words)
 {
     for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
         if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|') return i;
     return 0;
 }
 
-static bool is(const char *word, const char *other)
+static bool is_setting_word(const char *word, const char *other)
 {
     return word && strcmp(word, other) == 0;
 }
@@ -50,9 +50,9 @@ static bool is(const char *word, const char *other)
 /* PyTorch's words for two of them. */
 static enum plan_sharding sharding_of(const char *word)
 {
-    return is(word, "fsdp") || is(word, "fsdp2")       ? PLAN_SHARDING_ZERO3
-           : word && strcmp(word, "fsdp-grad-op") == 0 ? PLAN_SHARDING_ZERO2
-                                                       : (enum plan_sharding)place_of(word, plan_shardings);
+    return is_setting_word(word, "fsdp") || is_setting_word(word, "fsdp2") ? PLAN_SHARDING_ZERO3
+           : word && strcmp(word, "fsdp-grad-op") == 0                     ? PLAN_SHARDING_ZERO2
+                                                       : (enum plan_sharding)setting_word_index(word, plan_shardings);
 }
 
 static bool quantisation_of(const char *command, const char *option, const char *word,
@@ -124,7 +124,8 @@ static bool set_size(const char *command, const struct plan_settings *s, struct 
 
 static bool find_model_alone(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
 {
-    struct model_shape shape = model_family_shape(s->family ? place_of(s->family, plan_families) : MODEL_LLAMA);
+    struct model_shape shape =
+        model_family_shape(s->family ? setting_word_index(s->family, plan_families) : MODEL_LLAMA);
 
     *m = (struct model){.source = "--params"};
     *exit_code = EXIT_USAGE;
@@ -159,7 +160,7 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
     return find_model_alone(command, s, m, exit_code) && (!s->masked_lm || model_set_masked_lm(command, m, exit_code));
 }
 
-static uint64_t at_least_1(uint64_t n)
+static uint64_t at_least_one_setting(uint64_t n)
 {
     return n ? n : 1;
 }
@@ -208,24 +209,24 @@ void plan_assume(struct plan *p, struct plan_assumed *a)
 }
 
 /* As many as the model is divided among, where nobody said it. */
-static uint64_t gpus_of(const struct plan_settings *s)
+static uint64_t settings_gpus(const struct plan_settings *s)
 {
-    double divided =
-        (double)at_least_1(s->tp) * (double)at_least_1(s->pp) * (double)at_least_1(s->cp) * (double)at_least_1(s->ep);
+    double divided = (double)at_least_one_setting(s->tp) * (double)at_least_one_setting(s->pp) *
+                     (double)at_least_one_setting(s->cp) * (double)at_least_one_setting(s->ep);
 
     if (s->gpus && s->gpus != OPTION_ALONE) return s->gpus;
     return divided < 1e6 ? (uint64_t)divided : 1;
 }
 
 /* "qlora" is LoRA as peft's users do it: prepared, on what its paper quantises to unless --weights says otherwise. */
-static void adapter_of(const struct plan_settings *s, struct plan *p)
+static void set_adapter(const struct plan_settings *s, struct plan *p)
 {
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
 
-    p->adapter = qlora ? PLAN_ADAPTER_LORA : place_of(s->adapter, plan_adapters);
+    p->adapter = qlora ? PLAN_ADAPTER_LORA : setting_word_index(s->adapter, plan_adapters);
     p->prepared = qlora;
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
-    p->target = s->target                        ? place_of(s->target, plan_targets)
+    p->target = s->target                        ? setting_word_index(s->target, plan_targets)
                 : p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV
                                                  : PLAN_TARGET_LINEAR;
 }
@@ -264,7 +265,7 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
 }
 
 /* "0.9" or "90%"; 0 where no server is asked for. */
-static bool share_of(const char *command, const struct plan_settings *s, double *share)
+static bool read_memory_share(const char *command, const struct plan_settings *s, double *share)
 {
     char *end = "";
 
@@ -301,37 +302,37 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .inference = s->inference || s->serve,
         .precision_given = s->model.precision != estimate_default_precision,
         .master_weights = s->model.master_weights,
-        .step = place_of(s->step, plan_steps),
+        .step = setting_word_index(s->step, plan_steps),
         .batch = s->batch,
         .seq = m->shape.family == MODEL_DENOISER ? 0 : s->seq, /* of its text: among what it makes */
-        .accumulation = at_least_1(s->accumulation),
-        .attention = place_of(s->attention, plan_attentions),
-        .checkpoint = place_of(s->checkpointing, plan_checkpoints),
+        .accumulation = at_least_one_setting(s->accumulation),
+        .attention = setting_word_index(s->attention, plan_attentions),
+        .checkpoint = setting_word_index(s->checkpointing, plan_checkpoints),
         .fused_layers = s->fused_layers,
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
         .drop_outputs = s->drop_outputs,
-        .gpus = gpus_of(s),
+        .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,
-        .tp = at_least_1(s->tp),
-        .pp = at_least_1(s->pp),
-        .cp = at_least_1(s->cp),
-        .ep = at_least_1(s->ep),
-        .interleave = at_least_1(s->interleave),
+        .tp = at_least_one_setting(s->tp),
+        .pp = at_least_one_setting(s->pp),
+        .cp = at_least_one_setting(s->cp),
+        .ep = at_least_one_setting(s->ep),
+        .interleave = at_least_one_setting(s->interleave),
         .sequence_parallel = s->sequence_parallel,
         .sharding = sharding_of(s->sharding),
-        .flat = is(s->sharding, "fsdp") || is(s->sharding, "fsdp-grad-op"),
+        .flat = is_setting_word(s->sharding, "fsdp") || is_setting_word(s->sharding, "fsdp-grad-op"),
         .fsdp = s->sharding && strncmp(s->sharding, "fsdp", 4) == 0,
-        .offload = place_of(s->offload, plan_offloads),
+        .offload = setting_word_index(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
-        .resident = s->resident                ? (enum plan_resident)place_of(s->resident, plan_residents)
+        .resident = s->resident                ? (enum plan_resident)setting_word_index(s->resident, plan_residents)
                     : s->inference || s->serve ? PLAN_RESIDENT_ALL
                                                : PLAN_RESIDENT_DENOISER,
-        .decoding = place_of(s->vae, plan_decodings),
+        .decoding = setting_word_index(s->vae, plan_decodings),
         .guided = m->shape.family == MODEL_DENOISER && model_pipeline_of(m)->guidance && !s->no_guidance,
-        .saved = place_of(s->saved, plan_saved),
+        .saved = setting_word_index(s->saved, plan_saved),
         .ema = s->ema,
-        .frozen = place_of(s->frozen, plan_frozen_words),
+        .frozen = setting_word_index(s->frozen, plan_frozen_words),
         .cache_block = s->cache_block ? s->cache_block
                        : s->serve     ? 16
                                       : 0,
@@ -346,8 +347,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
-    adapter_of(s, p);
+    set_adapter(s, p);
     if (!adapter_size_of(command, s, p)) return false;
-    if (!share_of(command, s, &p->share)) return false;
+    if (!read_memory_share(command, s, &p->share)) return false;
     return plan_check(command, p);
 }

@@ -137,7 +137,7 @@ static const struct {
     {"q3_k_l", O, NOT_EIGHT, Q5_K},
 };
 
-static bool has(const char *name, const char *const *words)
+static bool name_has_word(const char *name, const char *const *words)
 {
     for (; *words; words++)
         if (strstr(name, *words)) return true;
@@ -145,7 +145,7 @@ static bool has(const char *name, const char *const *words)
 }
 
 /* By the names that presets, safetensors files and GGUF files give it. */
-static enum kind kind_of(const struct model *m, const struct model_tensor *t)
+static enum kind quantised_kind_of(const struct model *m, const struct model_tensor *t)
 {
     static const char *const v[] = {"v_proj",          "attn_v", ".wv",   "qkv", "c_attn",
                                     "query_key_value", "kv_b",   "value", NULL};
@@ -158,14 +158,18 @@ static enum kind kind_of(const struct model *m, const struct model_tensor *t)
     case TENSOR_EMBEDDING: return m->shape.tied ? OUTPUT : EMBEDDING;
     case TENSOR_HEAD: return OUTPUT;
     case TENSOR_ATTENTION:
-        return has(t->name, v) ? V : has(t->name, k) ? K : has(t->name, q) ? Q : has(t->name, o) ? O : OTHER;
-    case TENSOR_EXPERT: return has(t->name, down) ? DOWN : EXPERT;
-    case TENSOR_MLP: return has(t->name, down) ? DOWN : OTHER;
+        return name_has_word(t->name, v)   ? V
+               : name_has_word(t->name, k) ? K
+               : name_has_word(t->name, q) ? Q
+               : name_has_word(t->name, o) ? O
+                                           : OTHER;
+    case TENSOR_EXPERT: return name_has_word(t->name, down) ? DOWN : EXPERT;
+    case TENSOR_MLP: return name_has_word(t->name, down) ? DOWN : OTHER;
     default: return OTHER;
     }
 }
 
-static bool holds(enum when when, const struct model_shape *s, uint64_t layer, uint64_t layers)
+static bool does_rule_hold(enum when when, const struct model_shape *s, uint64_t layer, uint64_t layers)
 {
     uint64_t share = s->kv_heads ? s->heads / s->kv_heads : 1;
 
@@ -183,15 +187,15 @@ static bool holds(enum when when, const struct model_shape *s, uint64_t layer, u
     }
 }
 
-static enum type type_of(const char *word, enum type base, enum kind kind, const struct model *m,
-                         const struct model_tensor *t, uint64_t layer, uint64_t layers)
+static enum type quantised_type_of(const char *word, enum type base, enum kind kind, const struct model *m,
+                                   const struct model_tensor *t, uint64_t layer, uint64_t layers)
 {
     bool expert = t->role == TENSOR_EXPERT;
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if ((!*rules[i].word || strcmp(rules[i].word, word) == 0) &&
             (rules[i].kind == ANY || rules[i].kind == kind || (rules[i].kind == EXPERT && expert)) &&
-            holds(rules[i].when, &m->shape, layer, layers))
+            does_rule_hold(rules[i].when, &m->shape, layer, layers))
             return rules[i].type;
     return base;
 }
@@ -204,7 +208,7 @@ static double type_bits(enum type type, uint64_t row)
 
 static double gguf_bits(const struct estimate_quantisation *q, const struct model *m, const struct model_tensor *t)
 {
-    enum kind kind = kind_of(m, t);
+    enum kind kind = quantised_kind_of(m, t);
     uint64_t layers = m->shape.layers ? m->shape.layers : t->count;
     uint64_t row = t->dims == 2 ? t->cols : 256;
     double bits = 0;
@@ -215,16 +219,16 @@ static double gguf_bits(const struct estimate_quantisation *q, const struct mode
     /* an output layer whose rows are no multiple of a block is Q8_0 at once */
     if (kind == OUTPUT && row % types[base].weights) return type_bits(Q8_0, row);
     if (t->place != TENSOR_IN_LAYER || layers < 1 || layers > 10000)
-        return type_bits(type_of(q->word, base, kind, m, t, 0, layers), row);
+        return type_bits(quantised_type_of(q->word, base, kind, m, t, 0, layers), row);
     for (uint64_t layer = 0; layer < layers; layer++)
-        bits += type_bits(type_of(q->word, base, kind, m, t, layer, layers), row);
+        bits += type_bits(quantised_type_of(q->word, base, kind, m, t, layer, layers), row);
     return bits / (double)layers;
 }
 
 /* ---------------------------------------------------------------- any */
 
 /* Matrices in the layers that a token is multiplied with. Of a bare number of parameters nearly all are. */
-static bool linear(const struct model_tensor *t)
+static bool is_linear_tensor(const struct model_tensor *t)
 {
     switch (t->role) {
     case TENSOR_ATTENTION:
@@ -239,15 +243,15 @@ static bool matrix_in_gguf(const struct model_tensor *t)
 {
     if (t->role == TENSOR_EMBEDDING) /* the tables of positions and token types stay as they are */
         return !strstr(t->name, "position") && !strstr(t->name, "type");
-    return linear(t) || (t->role == TENSOR_HEAD && t->dims != 1);
+    return is_linear_tensor(t) || (t->role == TENSOR_HEAD && t->dims != 1);
 }
 
 double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
                                   const struct model_tensor *t, double plain)
 {
     bool experts = m->shape.experts > 0;
-    bool has_it = q->scheme == QUANTISATION_ALL || (q->scheme == QUANTISATION_LINEAR && linear(t)) ||
-                  (q->scheme == QUANTISATION_EXPERTS && (experts ? t->role == TENSOR_EXPERT : linear(t)));
+    bool has_it = q->scheme == QUANTISATION_ALL || (q->scheme == QUANTISATION_LINEAR && is_linear_tensor(t)) ||
+                  (q->scheme == QUANTISATION_EXPERTS && (experts ? t->role == TENSOR_EXPERT : is_linear_tensor(t)));
 
     if (q->scheme == QUANTISATION_GGUF) return matrix_in_gguf(t) ? gguf_bits(q, m, t) : 32;
     if (!has_it) return plain;

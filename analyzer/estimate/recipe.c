@@ -117,57 +117,57 @@ static const struct {
 
 /* ---------------------------------------------------------------- what a value says */
 
-static const char *text_of(const json_t *value)
+static const char *recipe_text_of(const json_t *value)
 {
     const char *text = json_string_value(value);
 
     return text ? text : "";
 }
 
-static bool is(const json_t *value, const char *word)
+static bool is_recipe_word(const json_t *value, const char *word)
 {
-    return strcasecmp(text_of(value), word) == 0;
+    return strcasecmp(recipe_text_of(value), word) == 0;
 }
 
 /* Neither nothing nor off, nor empty. */
-static bool is_given(const json_t *value)
+static bool is_value_given(const json_t *value)
 {
     if (!value || json_is_null(value) || json_is_false(value)) return false;
-    if (json_is_string(value)) return *text_of(value) != 0;
+    if (json_is_string(value)) return *recipe_text_of(value) != 0;
     return !(json_is_array(value) && json_array_size(value) == 0);
 }
 
 static bool says_yes(const json_t *value)
 {
-    return json_is_true(value) || json_integer_value(value) > 0 || is(value, "auto") || is(value, "true") ||
-           is(value, "full") || is(value, "yes");
+    return json_is_true(value) || json_integer_value(value) > 0 || is_recipe_word(value, "auto") ||
+           is_recipe_word(value, "true") || is_recipe_word(value, "full") || is_recipe_word(value, "yes");
 }
 
 /* The text, or one of the list's, has the word in it. */
-static bool has(const json_t *value, const char *word)
+static bool value_has_word(const json_t *value, const char *word)
 {
     size_t i;
     json_t *item;
 
-    if (strcasestr(text_of(value), word)) return true;
-    json_array_foreach((json_t *)value, i, item) if (strcasestr(text_of(item), word)) return true;
+    if (strcasestr(recipe_text_of(value), word)) return true;
+    json_array_foreach((json_t *)value, i, item) if (strcasestr(recipe_text_of(item), word)) return true;
     return false;
 }
 
-static int64_t count_of(const json_t *value)
+static int64_t recipe_count_of(const json_t *value)
 {
     char *end;
 
     if (json_is_integer(value)) return json_integer_value(value) >= 0 ? json_integer_value(value) : UNSET;
     if (json_is_real(value) && json_real_value(value) >= 0 && json_real_value(value) < 1e15)
         return (int64_t)json_real_value(value);
-    const long long n = strtoll(text_of(value), &end, 10);
-    return *text_of(value) && !*end && n >= 0 ? n : UNSET;
+    const long long n = strtoll(recipe_text_of(value), &end, 10);
+    return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
 }
 
 /* ---------------------------------------------------------------- reading keys */
 
-static bool matches(const char *pattern, const char *path)
+static bool recipe_pattern_matches(const char *pattern, const char *path)
 {
     const size_t n = strlen(pattern);
 
@@ -175,10 +175,10 @@ static bool matches(const char *pattern, const char *path)
     return strcasecmp(path, pattern) == 0;
 }
 
-static const struct key *key_of(const char *path)
+static const struct key *recipe_key_of(const char *path)
 {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (matches(keys[i].path, path)) return &keys[i];
+        if (recipe_pattern_matches(keys[i].path, path)) return &keys[i];
     return NULL;
 }
 
@@ -190,12 +190,12 @@ static void keep_value(struct values *values, const struct key *key, const json_
     if (key->kind == TEXT)
         memcpy(field, &value, sizeof value);
     else {
-        const int64_t n = key->kind == COUNT ? count_of(value) : says_yes(value) == (key->kind == FLAG);
+        const int64_t n = key->kind == COUNT ? recipe_count_of(value) : says_yes(value) == (key->kind == FLAG);
         memcpy(field, &n, sizeof n);
     }
 }
 
-static void add(char **list, size_t *n, size_t max, size_t *more, const char *format, va_list arguments)
+static void add_recipe_text(char **list, size_t *n, size_t max, size_t *more, const char *format, va_list arguments)
 {
     char text[400];
 
@@ -208,12 +208,12 @@ static void add(char **list, size_t *n, size_t max, size_t *more, const char *fo
         ++*more;
 }
 
-__attribute__((format(printf, 2, 3))) static void put(struct estimate_recipe *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void put_recipe_option(struct estimate_recipe *r, const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    add(r->option, &r->options_n, RECIPE_OPTIONS_MAX, NULL, format, arguments);
+    add_recipe_text(r->option, &r->options_n, RECIPE_OPTIONS_MAX, NULL, format, arguments);
     va_end(arguments);
 }
 
@@ -222,7 +222,7 @@ __attribute__((format(printf, 2, 3))) static void leave_out(struct estimate_reci
     va_list arguments;
 
     va_start(arguments, format);
-    add(r->unused, &r->unused_n, RECIPE_UNUSED_MAX, &r->unused_more, format, arguments);
+    add_recipe_text(r->unused, &r->unused_n, RECIPE_UNUSED_MAX, &r->unused_more, format, arguments);
     va_end(arguments);
 }
 
@@ -236,12 +236,13 @@ static bool may_matter(const char *path)
 }
 
 /* A key that no row has. What is off, or nothing, says that nothing is done. */
-static void unknown(struct estimate_recipe *r, const char *path, const json_t *value)
+static void note_unknown_key(struct estimate_recipe *r, const char *path, const json_t *value)
 {
-    if (json_is_null(value) || json_is_false(value) || json_is_object(value) || is(value, "none") || !may_matter(path))
+    if (json_is_null(value) || json_is_false(value) || json_is_object(value) || is_recipe_word(value, "none") ||
+        !may_matter(path))
         return;
     if (json_is_string(value))
-        leave_out(r, "%s=%.60s", path, text_of(value));
+        leave_out(r, "%s=%.60s", path, recipe_text_of(value));
     else if (json_is_integer(value))
         leave_out(r, "%s=%" JSON_INTEGER_FORMAT, path, json_integer_value(value));
     else if (json_is_real(value))
@@ -251,8 +252,8 @@ static void unknown(struct estimate_recipe *r, const char *path, const json_t *v
 }
 
 /* Keys of sections, "section.key"; `left` bounds what a file of aliases may unfold to. */
-static void walk(struct estimate_recipe *r, struct values *values, const json_t *object, const char *before,
-                 unsigned *left)
+static void walk_recipe(struct estimate_recipe *r, struct values *values, const json_t *object, const char *before,
+                        unsigned *left)
 {
     const char *name;
     json_t *value;
@@ -264,12 +265,12 @@ static void walk(struct estimate_recipe *r, struct values *values, const json_t 
             return;
         --*left;
         for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
-        const struct key *key = key_of(path);
+        const struct key *key = recipe_key_of(path);
         if (key)
             keep_value(values, key, value);
         else
-            unknown(r, path, value);
-        if (json_is_object(value) && !(key && key->kind == NOTHING)) walk(r, values, value, path, left);
+            note_unknown_key(r, path, value);
+        if (json_is_object(value) && !(key && key->kind == NOTHING)) walk_recipe(r, values, value, path, left);
     }
 }
 
@@ -282,13 +283,13 @@ static const char *tool_of(const json_t *root)
 
 /* ---------------------------------------------------------------- from values to options */
 
-static bool by(const struct estimate_recipe *r, const char *tool)
+static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
     return strstr(r->tools, tool) != NULL;
 }
 
 /* "llama3_1_8b" as models are named: "llama-3.1-8b". */
-static void spell(char *out, size_t size, const char *name)
+static void spell_name(char *out, size_t size, const char *name)
 {
     size_t n = 0;
 
@@ -303,7 +304,7 @@ static void spell(char *out, size_t size, const char *name)
     out[n] = 0;
 }
 
-static const char *last_part(char *path)
+static const char *last_path_part(char *path)
 {
     size_t n = strlen(path);
 
@@ -317,17 +318,17 @@ static const char *last_part(char *path)
 static void model_of_torchtune(const struct values *s, char *out, size_t size)
 {
     char path[PATH_MAX];
-    const char *component = strrchr(text_of(s->component), '.');
+    const char *component = strrchr(recipe_text_of(s->component), '.');
 
-    snprintf(path, sizeof path, "%s", text_of(s->folder));
-    const char *folder = last_part(path);
+    snprintf(path, sizeof path, "%s", recipe_text_of(s->folder));
+    const char *folder = last_path_part(path);
     component = component ? component + 1 : "";
     if (strncmp(component, "qlora_", 6) == 0 || strncmp(component, "lora_", 5) == 0)
         component = strchr(component, '_') + 1;
     if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
         snprintf(out, size, "%s", folder);
     else
-        spell(out, size, component);
+        spell_name(out, size, component);
 }
 
 /* What a name ends in where weights are quantized; NULL: the adapter's own option says how. */
@@ -337,49 +338,51 @@ static const struct {
               {"-bnb-4bit", NULL}, {"-nvfp4", "nvfp4"}, {"-fp8", "fp8"}};
 
 /* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq. */
-static void put_name(struct estimate_recipe *r, const char *name, bool quantized)
+static void put_model_name(struct estimate_recipe *r, const char *name, bool quantized)
 {
     const size_t n = strlen(name);
 
     for (size_t i = 0; quantized && i < sizeof stored / sizeof *stored; i++) {
         const size_t end = strlen(stored[i].ending);
         if (n <= end || strcasecmp(name + n - end, stored[i].ending) != 0) continue;
-        put(r, "--model=%.*s", (int)(n - end), name);
-        if (stored[i].weights) put(r, "--weights=%s", stored[i].weights);
+        put_recipe_option(r, "--model=%.*s", (int)(n - end), name);
+        if (stored[i].weights) put_recipe_option(r, "--weights=%s", stored[i].weights);
         return;
     }
-    put(r, "--model=%s", name);
+    put_recipe_option(r, "--model=%s", name);
 }
 
 /* What is not trained of a model with an image tower: LLaMA-Factory freezes the tower unless it is told not to, and a
  * training without images makes no gradient of it. */
 static void put_frozen(struct estimate_recipe *r, const struct values *s)
 {
-    const bool tower =
-        s->frozen_tower >= 0 ? s->frozen_tower > 0 : by(r, "LLaMA-Factory") || (by(r, "axolotl") && !s->processor);
+    const bool tower = s->frozen_tower >= 0
+                           ? s->frozen_tower > 0
+                           : is_written_for(r, "LLaMA-Factory") || (is_written_for(r, "axolotl") && !s->processor);
 
-    if (json_is_false(s->decoder_trained) || is(s->decoder_trained, "frozen"))
-        put(r, "--frozen=text");
+    if (json_is_false(s->decoder_trained) || is_recipe_word(s->decoder_trained, "frozen"))
+        put_recipe_option(r, "--frozen=text");
     else if (tower)
-        put(r, "--frozen=tower");
+        put_recipe_option(r, "--frozen=tower");
 }
 
 static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     char name[512] = "", family[64];
 
-    if (*text_of(s->model))
-        snprintf(name, sizeof name, "%s", text_of(s->model));
+    if (*recipe_text_of(s->model))
+        snprintf(name, sizeof name, "%s", recipe_text_of(s->model));
     else if (s->component || s->folder)
         model_of_torchtune(s, name, sizeof name);
     else if (s->titan_name && s->titan_flavor) {
-        spell(family, sizeof family, text_of(s->titan_name));
+        spell_name(family, sizeof family, recipe_text_of(s->titan_name));
         snprintf(name, sizeof name, "%s%s-%s", family,
-                 is(s->titan_name, "llama3") && is(s->titan_flavor, "405B") ? ".1" : "", text_of(s->titan_flavor));
+                 is_recipe_word(s->titan_name, "llama3") && is_recipe_word(s->titan_flavor, "405B") ? ".1" : "",
+                 recipe_text_of(s->titan_flavor));
         for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
     }
     if (*name) {
-        put_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
+        put_model_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
         if (!adapters && model_has_tower(name)) put_frozen(r, s);
         return;
     }
@@ -389,22 +392,22 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     } shape[] = {{"layers", s->layers},     {"hidden", s->hidden},   {"heads", s->heads},
                  {"kv-heads", s->kv_heads}, {"ffn", s->ffn},         {"vocab", s->vocab},
                  {"context", s->context},   {"experts", s->experts}, {"experts-used", s->experts_used}};
-    const bool gated = s->gated > 0 || has(s->activation, "swiglu");
-    if (s->layers > 0 && !gated) put(r, "--family=gpt");
+    const bool gated = s->gated > 0 || value_has_word(s->activation, "swiglu");
+    if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
-        if (shape[i].n > 0) put(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
+        if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
     if (s->layers > 0 && s->ffn <= 0 && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
-        put(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
+        put_recipe_option(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
 }
 
 static bool has_deepspeed(const struct values *s)
 {
-    return s->zero >= 0 || has(s->distribution, "deepspeed") || *text_of(s->deepspeed);
+    return s->zero >= 0 || value_has_word(s->distribution, "deepspeed") || *recipe_text_of(s->deepspeed);
 }
 
 static bool has_fsdp(const struct values *s)
 {
-    return is_given(s->fsdp) || s->strategy || has(s->distribution, "fsdp") || s->fsdp_version > 0;
+    return is_value_given(s->fsdp) || s->strategy || value_has_word(s->distribution, "fsdp") || s->fsdp_version > 0;
 }
 
 /* Adapters by the names that peft (peft_type) and LLaMA-Factory have for them. */
@@ -420,18 +423,19 @@ static const struct {
                      {"prompt_tuning", "prompt"},
                      {"prefix_tuning", "prefix"}};
 
-static const char *adapter_of(const struct values *s)
+static const char *recipe_adapter_of(const struct values *s)
 {
-    const char *component = strrchr(text_of(s->component), '.');
-    const bool four = s->four_bits > 0 || s->bits == 4 || has(s->component, ".qlora_");
+    const char *component = strrchr(recipe_text_of(s->component), '.');
+    const bool four = s->four_bits > 0 || s->bits == 4 || value_has_word(s->component, ".qlora_");
 
     component = component ? component + 1 : "";
     if (s->dora > 0) return "dora";
-    if (is(s->adapter, "qlora") || strncmp(component, "qlora_", 6) == 0) return "qlora";
-    if (is(s->adapter, "dora")) return "dora";
+    if (is_recipe_word(s->adapter, "qlora") || strncmp(component, "qlora_", 6) == 0) return "qlora";
+    if (is_recipe_word(s->adapter, "dora")) return "dora";
     for (size_t i = 0; i < sizeof adapter_words / sizeof *adapter_words; i++)
-        if (is(s->adapter, adapter_words[i].theirs)) return adapter_words[i].ours;
-    if (is(s->adapter, "lora") || s->lora > 0 || strncmp(component, "lora_", 5) == 0) return four ? "qlora" : "lora";
+        if (is_recipe_word(s->adapter, adapter_words[i].theirs)) return adapter_words[i].ours;
+    if (is_recipe_word(s->adapter, "lora") || s->lora > 0 || strncmp(component, "lora_", 5) == 0)
+        return four ? "qlora" : "lora";
     return NULL;
 }
 
@@ -439,13 +443,15 @@ static const char *adapter_of(const struct values *s)
 static bool bf16_is_on(const struct estimate_recipe *r, const struct values *s)
 {
     if (s->bf16) return says_yes(s->bf16);
-    if (s->mixed || s->dtype) return has(s->mixed, "bf") || has(s->dtype, "bf");
-    return by(r, "torchtitan") || (by(r, "TRL") && !says_yes(s->fp16));
+    if (s->mixed || s->dtype) return value_has_word(s->mixed, "bf") || value_has_word(s->dtype, "bf");
+    return is_written_for(r, "torchtitan") || (is_written_for(r, "TRL") && !says_yes(s->fp16));
 }
 
 static bool fp16_is_on(const struct values *s)
 {
-    return says_yes(s->fp16) || (!s->bf16 && (has(s->mixed, "16") || is(s->mixed, "16") || has(s->dtype, "float16"))) ||
+    return says_yes(s->fp16) ||
+           (!s->bf16 && (value_has_word(s->mixed, "16") || is_recipe_word(s->mixed, "16") ||
+                         value_has_word(s->dtype, "float16"))) ||
            json_integer_value(s->mixed) == 16;
 }
 
@@ -457,191 +463,201 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
     const char *word = bf16 ? "bf16" : "fp16";
 
     if (!half) {
-        put(r, "--precision=fp32");
+        put_recipe_option(r, "--precision=fp32");
         return;
     }
     if (s->fp8 > 0) leave_out(r, "fp8");
-    const bool megatron = by(r, "Megatron-LM") || by(r, "NeMo");
+    const bool megatron = is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo");
     if ((has_deepspeed(s) || megatron) && !adapters) {
-        put(r, "--precision=%s", word);
-        put(r, "--master-weights");
+        put_recipe_option(r, "--precision=%s", word);
+        put_recipe_option(r, "--master-weights");
         return;
     }
     /* in 16 bits as a whole: loaded so, and nothing makes trained parameters float32 */
-    const bool whole =
-        adapters || by(r, "torchtune") || s->pure > 0 || (!has_fsdp(s) && (by(r, "axolotl") || has(s->dtype, "16")));
-    put(r, "--precision=%s%s", whole ? "" : "amp-", word);
+    const bool whole = adapters || is_written_for(r, "torchtune") || s->pure > 0 ||
+                       (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
+    put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
 }
 
 static void put_optimizer(struct estimate_recipe *r, const struct values *s)
 {
-    const char *name = text_of(s->optimizer), *last = strrchr(name, '.');
+    const char *name = recipe_text_of(s->optimizer), *last = strrchr(name, '.');
     char lower[64];
 
     if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys say it */
     if (!*name) {
-        if (by(r, "TRL") || by(r, "LLaMA-Factory")) put(r, "--optimizer=adamw"); /* TrainingArguments' default */
+        if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory"))
+            put_recipe_option(r, "--optimizer=adamw"); /* TrainingArguments' default */
         return;
     }
     snprintf(lower, sizeof lower, "%s", last ? last + 1 : name);
     for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         if (strcmp(lower, optimizers[i].theirs) != 0) continue;
-        put(r, "--optimizer=%s", optimizers[i].ours);
-        if (optimizers[i].fused || s->fused_step > 0) put(r, "--step=fused");
+        put_recipe_option(r, "--optimizer=%s", optimizers[i].ours);
+        if (optimizers[i].fused || s->fused_step > 0) put_recipe_option(r, "--step=fused");
         return;
     }
     if (!estimate_any_optimizer(lower)) {
         leave_out(r, "optimizer=%s: Adam's two states are counted", name);
         return;
     }
-    put(r, "--optimizer=%s", lower);
-    if (s->fused_step > 0 || by(r, "torchtitan")) put(r, "--step=fused");
+    put_recipe_option(r, "--optimizer=%s", lower);
+    if (s->fused_step > 0 || is_written_for(r, "torchtitan")) put_recipe_option(r, "--step=fused");
 }
 
 /* Names of modules, or one word. IA3's factors of the MLP come on top of those that are named. */
 static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
 {
-    const bool mlp = has(s->target, "gate") || has(s->target, "up_proj") || has(s->target, "down") ||
-                     has(s->target, "all") || has(s->target, "mlp") || has(s->target, "fc");
-    const bool q = has(s->target, "q_proj"), k = has(s->target, "k_proj"),
-               output = has(s->target, "o_proj") || has(s->target, "output");
+    const bool mlp = value_has_word(s->target, "gate") || value_has_word(s->target, "up_proj") ||
+                     value_has_word(s->target, "down") || value_has_word(s->target, "all") ||
+                     value_has_word(s->target, "mlp") || value_has_word(s->target, "fc");
+    const bool q = value_has_word(s->target, "q_proj"), k = value_has_word(s->target, "k_proj"),
+               output = value_has_word(s->target, "o_proj") || value_has_word(s->target, "output");
 
     if (!s->target || s->all_linear > 0 || (mlp && !factors)) return;
     if (factors && !q && !k) return;
     if (k && !q && !output) {
-        if (!factors) put(r, "--target=kv");
+        if (!factors) put_recipe_option(r, "--target=kv");
         return;
     }
-    put(r, "--target=%s", k || output ? "attention" : "qv");
+    put_recipe_option(r, "--target=%s", k || output ? "attention" : "qv");
 }
 
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
 {
     if (!adapter) {
-        if (*text_of(s->adapter) && !is(s->adapter, "full") && !is(s->adapter, "none"))
-            leave_out(r, "adapter=%s", text_of(s->adapter));
+        if (*recipe_text_of(s->adapter) && !is_recipe_word(s->adapter, "full") && !is_recipe_word(s->adapter, "none"))
+            leave_out(r, "adapter=%s", recipe_text_of(s->adapter));
         return;
     }
     const bool blocks = strstr(adapter, "oft"), prompts = adapter[0] == 'p', factors = strcmp(adapter, "ia3") == 0;
     const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
-    put(r, "--adapter=%s", adapter);
-    if (rank > 0 && !blocks && !prompts && !factors) put(r, "--lora-rank=%" PRId64, rank);
-    if (s->block_size > 0 && blocks) put(r, "--block-size=%" PRId64, s->block_size);
+    put_recipe_option(r, "--adapter=%s", adapter);
+    if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
+    if (s->block_size > 0 && blocks) put_recipe_option(r, "--block-size=%" PRId64, s->block_size);
     if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
-    if (s->virtual_tokens > 0 && prompts) put(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
-    if (s->eight_bits > 0 || s->bits == 8) put(r, "--weights=int8");
-    if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) put(r, "--weights=nf4-double");
+    if (s->virtual_tokens > 0 && prompts) put_recipe_option(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
+    if (s->eight_bits > 0 || s->bits == 8) put_recipe_option(r, "--weights=int8");
+    if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) put_recipe_option(r, "--weights=nf4-double");
     if (prompts) return;
     put_target(r, s, factors);
-    if (has(s->saved, "embed") || has(s->saved, "lm_head") || has(s->saved, "wte"))
-        put(r, "--modules-to-save=embeddings");
+    if (value_has_word(s->saved, "embed") || value_has_word(s->saved, "lm_head") || value_has_word(s->saved, "wte"))
+        put_recipe_option(r, "--modules-to-save=embeddings");
 }
 static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
 
-    if (by(r, "torchtitan") && s->pp > 1 && batch > 0 && batch % s->pp == 0) { /* as many micro-batches as stages */
+    if (is_written_for(r, "torchtitan") && s->pp > 1 && batch > 0 &&
+        batch % s->pp == 0) { /* as many micro-batches as stages */
         batch /= s->pp;
         passes = s->pp;
     }
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
-    if (batch > 0) put(r, "--batch=%" PRId64, batch);
-    if (passes > 1) put(r, "--accumulation=%" PRId64, passes);
-    if (s->seq > 0) put(r, "--seq=%" PRId64, s->seq);
-    if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put(r, "--seq=1024"); /* SFTConfig's max_length */
+    if (batch > 0) put_recipe_option(r, "--batch=%" PRId64, batch);
+    if (passes > 1) put_recipe_option(r, "--accumulation=%" PRId64, passes);
+    if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
+    if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put_recipe_option(r, "--seq=1024"); /* SFTConfig's max_length */
 }
 
 static void put_activations(struct estimate_recipe *r, const struct values *s)
 {
-    const char *mode = text_of(s->checkpointing);
+    const char *mode = recipe_text_of(s->checkpointing);
     const bool whole = json_is_true(s->checkpointing) || !strcasecmp(mode, "full") || !strcasecmp(mode, "true") ||
                        !strcasecmp(mode, "offload") || !strcasecmp(mode, "unsloth");
 
-    if (s->selective > 0 || (strcasecmp(mode, "selective") == 0 && !by(r, "torchtitan")))
-        put(r, "--checkpointing=selective");
+    if (s->selective > 0 || (strcasecmp(mode, "selective") == 0 && !is_written_for(r, "torchtitan")))
+        put_recipe_option(r, "--checkpointing=selective");
     else if (strcasecmp(mode, "selective") == 0)
-        put(r, "--checkpointing=selective-op");
+        put_recipe_option(r, "--checkpointing=selective-op");
     else if (whole || s->checkpointing_on > 0 ||
-             ((by(r, "LLaMA-Factory") || by(r, "TRL")) && s->checkpointing_on != 0 && !json_is_false(s->checkpointing)))
-        put(r, "--checkpointing=full"); /* these two do it where nobody says otherwise */
+             ((is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL")) && s->checkpointing_on != 0 &&
+              !json_is_false(s->checkpointing)))
+        put_recipe_option(r, "--checkpointing=full"); /* these two do it where nobody says otherwise */
     if (strcasecmp(mode, "offload") == 0) leave_out(r, "gradient_checkpointing=offload");
-    if (by(r, "axolotl") || by(r, "LLaMA-Factory") || by(r, "TRL") || by(r, "torchtune") || by(r, "torchtitan"))
-        put(r, "--drop-outputs"); /* their loops do, Hugging Face's Trainer among them */
-    if (s->eager > 0 || is(s->attention, "eager") || is(s->attention, "disabled")) put(r, "--attention=eager");
-    if (s->liger > 0 || has(s->plugins, "liger") || s->compiled > 0) put(r, "--fused-layers");
-    if (s->compiled > 0) put(r, "--fused-loss");
-    if (s->chunked > 0 || s->liger > 0 || has(s->plugins, "cut_cross_entropy") || has(s->loss, "chunked") ||
-        has(s->loss, "LinearCrossEntropy"))
-        put(r, "--chunked-loss");
+    if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
+        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan"))
+        put_recipe_option(r, "--drop-outputs"); /* their loops do, Hugging Face's Trainer among them */
+    if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled"))
+        put_recipe_option(r, "--attention=eager");
+    if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0) put_recipe_option(r, "--fused-layers");
+    if (s->compiled > 0) put_recipe_option(r, "--fused-loss");
+    if (s->chunked > 0 || s->liger > 0 || value_has_word(s->plugins, "cut_cross_entropy") ||
+        value_has_word(s->loss, "chunked") || value_has_word(s->loss, "LinearCrossEntropy"))
+        put_recipe_option(r, "--chunked-loss");
 }
 
-static int64_t at_least_1(int64_t n)
+static int64_t count_or_one(int64_t n)
 {
     return n > 1 ? n : 1;
 }
 
 /* All of them; 0: not stated. */
-static int64_t gpus_of(const struct values *s)
+static int64_t recipe_gpus(const struct values *s)
 {
-    const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
+    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
     if (s->gpus > 0) return s->gpus;
-    if (s->devices > 0) return s->devices * at_least_1(s->nodes);
-    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20) return s->shards * at_least_1(s->replicas) * divided;
+    if (s->devices > 0) return s->devices * count_or_one(s->nodes);
+    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20)
+        return s->shards * count_or_one(s->replicas) * divided;
     return 0;
 }
 
 static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
 {
     static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
-    const bool fsdp = has_fsdp(s) || by(r, "torchtitan") || (by(r, "torchtune") && s->offload > 0),
-               grad_op = has(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
+    const bool fsdp =
+                   has_fsdp(s) || is_written_for(r, "torchtitan") || (is_written_for(r, "torchtune") && s->offload > 0),
+               grad_op = value_has_word(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
     const struct {
         const char *option;
         int64_t n;
     } parts[] = {{"tp", s->tp}, {"pp", s->pp}, {"cp", s->cp}, {"ep", s->ep}};
-    const char *sharding =
-        s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
-        : fsdp && grad_op            ? "fsdp-grad-op"
-        : fsdp && (s->fsdp_version == 2 || by(r, "torchtitan") || by(r, "torchtune") || is(s->distribution, "fsdp2"))
-            ? "fsdp2"
-        : fsdp               ? "fsdp"
-        : s->distributed > 0 ? "zero1"
-                             : NULL;
+    const char *sharding = s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
+                           : fsdp && grad_op            ? "fsdp-grad-op"
+                           : fsdp && (s->fsdp_version == 2 || is_written_for(r, "torchtitan") ||
+                                      is_written_for(r, "torchtune") || is_recipe_word(s->distribution, "fsdp2"))
+                               ? "fsdp2"
+                           : fsdp               ? "fsdp"
+                           : s->distributed > 0 ? "zero1"
+                                                : NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].n > 1) put(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
-    if (gpus > 1) put(r, "--gpus=%" PRId64, gpus);
-    if (s->tp > 1 && (s->sequence_parallel > 0 || by(r, "torchtitan"))) put(r, "--sequence-parallel");
-    if (sharding) put(r, "--sharding=%s", sharding);
+        if (parts[i].n > 1) put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
+    if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
+    if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
+        put_recipe_option(r, "--sequence-parallel");
+    if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
     if (sharding && gpus <= 0) leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
-    if ((s->offload > 0 || is(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
-        put(r, "--offload=all");
-    else if (is(s->offload_optimizer, "cpu"))
-        put(r, "--offload=optimizer");
+    if ((s->offload > 0 || is_recipe_word(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
+        put_recipe_option(r, "--offload=all");
+    else if (is_recipe_word(s->offload_optimizer, "cpu"))
+        put_recipe_option(r, "--offload=optimizer");
 }
 
 static void put_serving(struct estimate_recipe *r, const struct values *s)
 {
-    put(r, "--serve=vllm");
-    if (s->share) put(r, "--gpu-memory-utilization=%g", json_number_value(s->share));
-    if (s->seq > 0) put(r, "--seq=%" PRId64, s->seq);
-    if (s->tp > 1) put(r, "--tp=%" PRId64, s->tp);
-    if (s->pp > 1) put(r, "--pp=%" PRId64, s->pp);
-    if (has(s->cache, "fp8")) put(r, "--kv-cache=fp8");
-    if (*text_of(s->quantization))
-        put(r, "--weights=%s", is(s->quantization, "gptq") ? "gptq-4bit" : text_of(s->quantization));
+    put_recipe_option(r, "--serve=vllm");
+    if (s->share) put_recipe_option(r, "--gpu-memory-utilization=%g", json_number_value(s->share));
+    if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
+    if (s->tp > 1) put_recipe_option(r, "--tp=%" PRId64, s->tp);
+    if (s->pp > 1) put_recipe_option(r, "--pp=%" PRId64, s->pp);
+    if (value_has_word(s->cache, "fp8")) put_recipe_option(r, "--kv-cache=fp8");
+    if (*recipe_text_of(s->quantization))
+        put_recipe_option(r, "--weights=%s",
+                          is_recipe_word(s->quantization, "gptq") ? "gptq-4bit" : recipe_text_of(s->quantization));
     if (s->requests > 0)
         leave_out(r, "max_num_seqs=%" PRId64 ": add --batch N for as many requests at once", s->requests);
 }
 
-static void settle(struct estimate_recipe *r, const struct values *s, bool model_given)
+static void settle_recipe(struct estimate_recipe *r, const struct values *s, bool model_given)
 {
-    const char *adapter = adapter_of(s);
-    const int64_t gpus = gpus_of(s);
-    const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
+    const char *adapter = recipe_adapter_of(s);
+    const int64_t gpus = recipe_gpus(s);
+    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
     if (!model_given) put_model(r, s, adapter != NULL);
     if (strcmp(r->tools, "vLLM") == 0) {
@@ -709,25 +725,25 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
         roots[read] = estimate_recipe_load(paths[read], why, sizeof why);
         if (!roots[read]) break;
         add_tool(r, tool_of(roots[read]));
-        walk(r, &values, roots[read], "", &left);
+        walk_recipe(r, &values, roots[read], "", &left);
     }
     const bool all = read == n;
     if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files; at most 16");
-    if (all && *text_of(values.deepspeed) && values.zero < 0) {
-        named = load_named(paths[0], text_of(values.deepspeed));
+    if (all && *recipe_text_of(values.deepspeed) && values.zero < 0) {
+        named = load_named(paths[0], recipe_text_of(values.deepspeed));
         if (named) {
             add_tool(r, "DeepSpeed");
-            walk(r, &values, named, "", &left);
+            walk_recipe(r, &values, named, "", &left);
         } else {
-            values.zero = stage_named(text_of(values.deepspeed));
-            leave_out(r, "%s, which was not found: its stage is taken from its name", text_of(values.deepspeed));
+            values.zero = stage_named(recipe_text_of(values.deepspeed));
+            leave_out(r, "%s, which was not found: its stage is taken from its name", recipe_text_of(values.deepspeed));
         }
     }
     if (all && !*r->tools)
         complain("%s: --config: %s: no known tool's configuration; 'gpuspy help estimate' lists the tools", command,
                  paths[0]);
     const bool known = all && *r->tools;
-    if (known) settle(r, &values, model_given);
+    if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);
     return known;

@@ -14,7 +14,7 @@ enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128 };
 
 /* ---------------------------------------------------------------- scalars */
 
-static bool is_one_of(const char *text, const char *const *words, size_t n)
+static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (strcasecmp(text, words[i]) == 0) return true;
@@ -22,7 +22,7 @@ static bool is_one_of(const char *text, const char *const *words, size_t n)
 }
 
 /* Text that is no UTF-8 says nothing here. */
-static json_t *string(const char *text)
+static json_t *string_json(const char *text)
 {
     json_t *value = json_string(text);
 
@@ -30,16 +30,16 @@ static json_t *string(const char *text)
 }
 
 /* What a plain scalar means: as YAML 1.1 has it, and numbers such as 2e-5, which Python's YAML takes for text. */
-static json_t *scalar(const char *text)
+static json_t *scalar_json(const char *text)
 {
     static const char *const nothing[] = {"", "~", "null", "none"}, *const yes[] = {"true", "yes", "on"},
                              *const no[] = {"false", "no", "off"};
     char digits[64], *end;
     size_t n = 0;
 
-    if (is_one_of(text, nothing, sizeof nothing / sizeof *nothing)) return json_null();
-    if (is_one_of(text, yes, sizeof yes / sizeof *yes)) return json_true();
-    if (is_one_of(text, no, sizeof no / sizeof *no)) return json_false();
+    if (is_word_of(text, nothing, sizeof nothing / sizeof *nothing)) return json_null();
+    if (is_word_of(text, yes, sizeof yes / sizeof *yes)) return json_true();
+    if (is_word_of(text, no, sizeof no / sizeof *no)) return json_false();
     if (isdigit((unsigned char)text[*text == '-' || *text == '+'])) {
         for (const char *c = text; *c && n < sizeof digits - 1; c++)
             if (*c != '_') digits[n++] = *c;
@@ -49,7 +49,7 @@ static json_t *scalar(const char *text)
         const double real = strtod(digits, &end);
         if (!*end) return json_real(real);
     }
-    return string(text);
+    return string_json(text);
 }
 
 /* ---------------------------------------------------------------- YAML */
@@ -88,7 +88,7 @@ static bool next_event(struct yaml *y, yaml_event_t *event)
 }
 
 /* "<<: *base": what the key's value has and the map has not. */
-static void merge(json_t *map, const char *key, json_t *value)
+static void merge_into_map(json_t *map, const char *key, json_t *value)
 {
     if (strcmp(key, "<<") == 0 && json_is_object(value))
         json_object_update_missing(map, value);
@@ -113,7 +113,7 @@ static json_t *yaml_items(struct yaml *y, bool map, const yaml_char_t *anchor, u
         } else if (!ends) {
             json_t *value = yaml_value(y, &event, depth + 1);
             if (value && map && has_key)
-                merge(all, key, value);
+                merge_into_map(all, key, value);
             else if (value && !map)
                 json_array_append(all, value);
             json_decref(value);
@@ -136,7 +136,7 @@ static json_t *yaml_value(struct yaml *y, const yaml_event_t *event, unsigned de
     case YAML_SCALAR_EVENT: {
         const char *text = (const char *)event->data.scalar.value;
         const bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-        value = plain ? scalar(text) : string(text);
+        value = plain ? scalar_json(text) : string_json(text);
         keep_anchor(y, event->data.scalar.anchor, value);
         return value;
     }
@@ -179,7 +179,7 @@ static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
 
 /* ---------------------------------------------------------------- TOML: [section], key = value */
 
-static char *trimmed(char *text)
+static char *trim_line(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
     for (size_t n = strlen(text); n && isspace((unsigned char)text[n - 1]); n--) text[n - 1] = 0;
@@ -208,10 +208,10 @@ static json_t *toml_value(char *text)
 
     if (n >= 2 && (*text == '"' || *text == '\'') && text[n - 1] == *text) {
         text[n - 1] = 0;
-        return string(text + 1);
+        return string_json(text + 1);
     }
     if (*text == '[' || *text == '{') return json_array(); /* no list says anything about memory */
-    return scalar(text);
+    return scalar_json(text);
 }
 
 /* The table of "a.b.c", which is made. */
@@ -220,10 +220,10 @@ static json_t *toml_table(json_t *root, char *name)
     char *rest = NULL;
 
     for (char *part = strtok_r(name, ".", &rest); part; part = strtok_r(NULL, ".", &rest)) {
-        json_t *next = json_object_get(root, trimmed(part));
+        json_t *next = json_object_get(root, trim_line(part));
         if (!json_is_object(next)) {
             next = json_object();
-            if (json_object_set_new(root, trimmed(part), next) != 0) return root;
+            if (json_object_set_new(root, trim_line(part), next) != 0) return root;
         }
         root = next;
     }
@@ -237,14 +237,14 @@ static json_t *read_toml(char *text)
 
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         drop_comment(line);
-        line = trimmed(line);
+        line = trim_line(line);
         char *equals = strchr(line, '='), *end = strchr(line, ']');
         if (*line == '[' && end && line[1] != '[') {
             *end = 0;
             table = toml_table(root, line + 1);
         } else if (equals) {
             *equals = 0;
-            json_object_set_new(table, trimmed(line), toml_value(trimmed(equals + 1)));
+            json_object_set_new(table, trim_line(line), toml_value(trim_line(equals + 1)));
         }
     }
     return root;
@@ -263,7 +263,7 @@ static void strip_quotes(char *word)
 }
 
 /* What $NAME or ${NAME} was assigned; the word itself where nothing was. */
-static const char *resolved(const json_t *variables, const char *word)
+static const char *resolve_variable(const json_t *variables, const char *word)
 {
     char name[NAME];
     const char *value;
@@ -287,14 +287,14 @@ static json_t *read_arguments(char *text)
             snprintf(name, sizeof name, "%s", word + 2);
             char *value = strchr(name, '=');
             if (value) *value++ = 0;
-            json_object_set_new(root, name, value ? scalar(resolved(variables, value)) : json_true());
+            json_object_set_new(root, name, value ? scalar_json(resolve_variable(variables, value)) : json_true());
             if (value) name[0] = 0;
         } else if (equals && !*name) {
             *equals = 0;
             strip_quotes(equals + 1);
-            json_object_set_new(variables, word, json_string(resolved(variables, equals + 1)));
+            json_object_set_new(variables, word, json_string(resolve_variable(variables, equals + 1)));
         } else if (*name) {
-            json_object_set_new(root, name, scalar(resolved(variables, word)));
+            json_object_set_new(root, name, scalar_json(resolve_variable(variables, word)));
             name[0] = 0;
         } else if (equals) {
             *equals = 0;
@@ -307,7 +307,7 @@ static json_t *read_arguments(char *text)
 
 /* ---------------------------------------------------------------- which of them */
 
-static char *read_text(const char *path, size_t *n, char *why, size_t why_size)
+static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why_size)
 {
     FILE *file = fopen(path, "re");
     char *text = file ? malloc(BYTES_MAX + 1) : NULL;
@@ -331,7 +331,7 @@ static char *read_text(const char *path, size_t *n, char *why, size_t why_size)
     return NULL;
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool recipe_path_ends_with(const char *text, const char *end)
 {
     const size_t n = strlen(text), m = strlen(end);
 
@@ -347,7 +347,7 @@ static bool begins_with_an_option(const char *text)
 json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
 {
     size_t n;
-    char *text = read_text(path, &n, why, why_size);
+    char *text = read_recipe_text(path, &n, why, why_size);
     json_t *root = NULL;
     json_error_t error;
 
@@ -355,9 +355,9 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
-    } else if (ends_with(path, ".toml"))
+    } else if (recipe_path_ends_with(path, ".toml"))
         root = read_toml(text);
-    else if (ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
+    else if (recipe_path_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
         root = read_arguments(text);
     else
         root = read_yaml(text, n, why, why_size);

@@ -84,12 +84,12 @@ static uint64_t reserve_nothing(void *self, int64_t bytes)
     return 0; /* no expandable segments */
 }
 
-static double allocated(const struct pass *c)
+static double allocated_bytes(const struct pass *c)
 {
     return (double)caching_totals(c->allocator)->allocated;
 }
 
-static uint32_t take(struct pass *c, double bytes)
+static uint32_t take_block(struct pass *c, double bytes)
 {
     uint32_t block;
 
@@ -97,11 +97,11 @@ static uint32_t take(struct pass *c, double bytes)
     c->largest = fmax(c->largest, bytes);
     block = caching_allocate(c->allocator, caching_rounded(&caching_default_rules, (int64_t)ceil(bytes)), 0, 0);
     c->refused = c->refused || block == CACHING_NO_BLOCK;
-    c->most = fmax(c->most, allocated(c));
+    c->most = fmax(c->most, allocated_bytes(c));
     return block;
 }
 
-static void drop(struct pass *c, uint32_t *block)
+static void return_block(struct pass *c, uint32_t *block)
 {
     if (*block != CACHING_NO_BLOCK) caching_release(c->allocator, *block);
     *block = CACHING_NO_BLOCK;
@@ -109,14 +109,14 @@ static void drop(struct pass *c, uint32_t *block)
 
 static void for_a_moment(struct pass *c, double bytes)
 {
-    uint32_t block = take(c, bytes);
+    uint32_t block = take_block(c, bytes);
 
-    drop(c, &block);
+    return_block(c, &block);
 }
 
 /* --- tensors ----------------------------------------------------------------------------------- */
 
-static uint32_t make(struct pass *c, double bytes)
+static uint32_t make_tensor(struct pass *c, double bytes)
 {
     uint32_t i = c->spare;
 
@@ -126,20 +126,20 @@ static uint32_t make(struct pass *c, double bytes)
         c->tensors = arena_realloc(c->tensors, c->tensors_cap, sizeof *c->tensors);
     }
     c->spare = i + 1;
-    c->tensors[i] = (struct tensor){take(c, bytes), 1, bytes};
+    c->tensors[i] = (struct tensor){take_block(c, bytes), 1, bytes};
     return i;
 }
 
-static void let_go(struct pass *c, uint32_t tensor)
+static void release_tensor(struct pass *c, uint32_t tensor)
 {
     struct tensor *t = &c->tensors[tensor];
 
     if (!tensor || !t->refs || --t->refs) return;
-    drop(c, &t->block);
+    return_block(c, &t->block);
     c->spare = tensor < c->spare ? tensor : c->spare;
 }
 
-static void save(struct pass *c, struct node *node, uint32_t tensor)
+static void save_for_backward(struct pass *c, struct node *node, uint32_t tensor)
 {
     if (!tensor || node->saved_n == SAVED || !c->keeps) return;
     c->tensors[tensor].refs++;
@@ -151,7 +151,7 @@ static void save_own(struct pass *c, struct node *node, double bytes)
     if (!c->keeps)
         for_a_moment(c, bytes);
     else if (bytes >= 1 && node->saved_n < SAVED)
-        node->saved[node->saved_n++] = make(c, bytes);
+        node->saved[node->saved_n++] = make_tensor(c, bytes);
 }
 
 /* --- operations -------------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ static void count_reader(struct pass *c, uint32_t from, uint32_t reader)
 static void has_read(struct pass *c, uint32_t from, uint32_t gradient)
 {
     (void)gradient;
-    if (c->again == SIZE_MAX || from > c->again) let_go(c, c->nodes[from - 1].out);
+    if (c->again == SIZE_MAX || from > c->again) release_tensor(c, c->nodes[from - 1].out);
 }
 
 static void save_inputs(struct pass *c, size_t i, uint32_t in)
@@ -190,40 +190,40 @@ static void save_inputs(struct pass *c, size_t i, uint32_t in)
     if (op->flags & REPLAY_IN_PLACE && op->flags & REPLAY_KEEPS_INPUT)
         save_own(c, node, op->bytes);
     else if (op->flags & REPLAY_KEEPS_INPUT)
-        save(c, node, in);
+        save_for_backward(c, node, in);
     for (size_t k = 0; k < 2 && op->flags & REPLAY_KEEPS_OTHERS; k++)
-        if (op->others[k]) save(c, node, c->nodes[op->others[k] - 1].out);
+        if (op->others[k]) save_for_backward(c, node, c->nodes[op->others[k] - 1].out);
 }
 
 /* In the first matrix product of a thread. */
 static void take_workspace(struct pass *c, size_t i, bool *taken)
 {
     if (*taken || !(c->list.ops[i].flags & REPLAY_PRODUCT)) return;
-    take(c, c->workspace);
+    take_block(c, c->workspace);
     *taken = true;
 }
 
-static void forward(struct pass *c, size_t i, uint32_t input)
+static void replay_forward(struct pass *c, size_t i, uint32_t input)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
     uint32_t in = op->from ? c->nodes[op->from - 1].out : input;
 
-    if (op->cast > 0 && node->cast == CACHING_NO_BLOCK) node->cast = take(c, op->cast);
+    if (op->cast > 0 && node->cast == CACHING_NO_BLOCK) node->cast = take_block(c, op->cast);
     save_inputs(c, i, in);
     if (op->flags & REPLAY_MASKS) save_own(c, node, op->extra);
     if (op->flags & (REPLAY_IN_PLACE | REPLAY_PARTS))
         c->tensors[node->out = in].refs++;
     else
-        node->out = make(c, op->bytes);
+        node->out = make_tensor(c, op->bytes);
     for_a_moment(c, op->passing);
     c->tensors[node->out].refs += node->readers;
-    if (op->flags & REPLAY_KEEPS_OUTPUT) save(c, node, node->out);
+    if (op->flags & REPLAY_KEEPS_OUTPUT) save_for_backward(c, node, node->out);
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
-    let_go(c, node->out); /* the readers have it */
+    release_tensor(c, node->out); /* the readers have it */
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
-    for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) let_go(c, node->out);
+    for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) release_tensor(c, node->out);
     each_input(c, i, NOTHING, has_read);
     for (size_t k = 0; k < LETS_GO; k++)
         if (op->lets_go[k]) has_read(c, op->lets_go[k], NOTHING);
@@ -258,27 +258,27 @@ static void forward_all(struct pass *c, uint32_t input)
     for (size_t i = 0; i < c->list.n; i++) {
         c->keeps = c->trains && !c->list.ops[i].checkpoint;
         keep_inputs(c, i);
-        forward(c, i, input);
+        replay_forward(c, i, input);
     }
     c->keeps = true;
     for (size_t i = 0; i < c->list.n; i++) /* autocast ends, and with it its copies that nobody saved */
-        if (c->list.ops[i].checkpoint) drop(c, &c->nodes[i].cast);
+        if (c->list.ops[i].checkpoint) return_block(c, &c->nodes[i].cast);
 }
 
 /* A checkpointed layer is computed again before its backward. */
 static void compute_again(struct pass *c, size_t end)
 {
     c->again = checkpoint_begin(c, end);
-    for (size_t i = c->again; i <= end; i++) forward(c, i, NOTHING);
+    for (size_t i = c->again; i <= end; i++) replay_forward(c, i, NOTHING);
     for (size_t i = c->again; i <= end; i++)
         for (size_t k = 0; k < 3; k++) {
-            let_go(c, c->nodes[i].inputs[k]);
+            release_tensor(c, c->nodes[i].inputs[k]);
             c->nodes[i].inputs[k] = NOTHING;
         }
     c->again = SIZE_MAX;
 }
 
-static void add_part(struct pass *c, struct node *node, uint32_t gradient)
+static void add_gradient_part(struct pass *c, struct node *node, uint32_t gradient)
 {
     for (size_t k = 0; k < PARTS; k++)
         if (!node->parts[k]) {
@@ -288,7 +288,7 @@ static void add_part(struct pass *c, struct node *node, uint32_t gradient)
 }
 
 /* Hands a gradient to the operation that made what it is the gradient of, which adds it to one that it has. */
-static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
+static void deliver_gradient(struct pass *c, uint32_t to, uint32_t gradient)
 {
     struct node *node = &c->nodes[to - 1];
     double bytes = c->list.ops[to - 1].bytes;
@@ -296,7 +296,7 @@ static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
 
     if (c->list.ops[to - 1].flags & REPLAY_NO_GRADIENT) return;
     if (c->list.ops[to - 1].flags & REPLAY_PARTS) {
-        add_part(c, node, gradient);
+        add_gradient_part(c, node, gradient);
         return;
     }
     if (!node->gradient) {
@@ -304,8 +304,8 @@ static void deliver(struct pass *c, uint32_t to, uint32_t gradient)
         return;
     }
     if (c->tensors[node->gradient].refs == 1 && c->tensors[node->gradient].bytes <= bytes) return; /* in place */
-    sum = make(c, bytes);
-    let_go(c, node->gradient);
+    sum = make_tensor(c, bytes);
+    release_tensor(c, node->gradient);
     node->gradient = sum;
 }
 
@@ -321,18 +321,18 @@ static void of_parameters(struct pass *c, size_t i)
     for (size_t k = 0; k < 2; k++) {
         struct parameter *one = &c->parameters[node->parameter[k]];
         if (!node->parameter[k]) continue;
-        uint32_t narrow = k == 0 && op->cast > 0 ? take(c, op->cast) : CACHING_NO_BLOCK;
-        uint32_t made = take(c, one->elements * element), sum;
+        uint32_t narrow = k == 0 && op->cast > 0 ? take_block(c, op->cast) : CACHING_NO_BLOCK;
+        uint32_t made = take_block(c, one->elements * element), sum;
         if (k == 1) for_a_moment(c, op->sums);
-        drop(c, &narrow);
-        if (k == 0) drop(c, &node->cast);
+        return_block(c, &narrow);
+        if (k == 0) return_block(c, &node->cast);
         if (one->gradient != CACHING_NO_BLOCK && (in_place || one->old)) {
-            drop(c, &made);
+            return_block(c, &made);
             made = one->gradient;
         } else if (one->gradient != CACHING_NO_BLOCK) {
-            sum = take(c, one->elements * element);
-            drop(c, &one->gradient);
-            drop(c, &made);
+            sum = take_block(c, one->elements * element);
+            return_block(c, &one->gradient);
+            return_block(c, &made);
             made = sum;
         }
         one->gradient = made;
@@ -342,10 +342,10 @@ static void of_parameters(struct pass *c, size_t i)
 static uint32_t joined_parts(struct pass *c, size_t i)
 {
     struct node *node = &c->nodes[i];
-    uint32_t whole = make(c, c->list.ops[i].bytes);
+    uint32_t whole = make_tensor(c, c->list.ops[i].bytes);
 
     for (size_t k = 0; k < PARTS; k++) {
-        let_go(c, node->parts[k]);
+        release_tensor(c, node->parts[k]);
         node->parts[k] = NOTHING;
     }
     return whole;
@@ -365,24 +365,24 @@ static void of_inputs(struct pass *c, size_t i)
     const struct estimate_replay_op *op = &c->list.ops[i];
     const uint32_t to[] = {op->from, op->others[0], op->others[1]};
     bool weight_first = op->flags & REPLAY_PRODUCT && !(op->parameters[1] > 0);
-    uint32_t made[3] = {NOTHING}, first = take(c, op->chain), second = take(c, op->chain);
+    uint32_t made[3] = {NOTHING}, first = take_block(c, op->chain), second = take_block(c, op->chain);
 
-    drop(c, &first);
+    return_block(c, &first);
     if (weight_first) of_parameters(c, i);
     for (size_t k = 0; k < 3; k++)
         if (to[k] && !(c->list.ops[to[k] - 1].flags & REPLAY_NO_GRADIENT))
-            made[k] = make(c, gradient_bytes(c, op, to[k]));
-    drop(c, &second);
+            made[k] = make_tensor(c, gradient_bytes(c, op, to[k]));
+    return_block(c, &second);
     for_a_moment(c, op->work);
     if (!weight_first) of_parameters(c, i);
     for (size_t k = 0; k < 3; k++)
         if (made[k]) {
-            deliver(c, to[k], made[k]);
-            let_go(c, made[k]);
+            deliver_gradient(c, to[k], made[k]);
+            release_tensor(c, made[k]);
         }
 }
 
-static void backward(struct pass *c, size_t i)
+static void replay_backward(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     struct node *node = &c->nodes[i];
@@ -391,13 +391,13 @@ static void backward(struct pass *c, size_t i)
     if (op->flags & REPLAY_PARTS) node->gradient = joined_parts(c, i);
     uint32_t gradient = node->gradient;
     if (op->flags & (REPLAY_PASSES_ON | REPLAY_PARTS))
-        each_input(c, i, gradient, deliver);
+        each_input(c, i, gradient, deliver_gradient);
     else
         of_inputs(c, i);
-    while (node->saved_n) let_go(c, node->saved[--node->saved_n]);
-    if (!node->parameter[0]) drop(c, &node->cast);
+    while (node->saved_n) release_tensor(c, node->saved[--node->saved_n]);
+    if (!node->parameter[0]) return_block(c, &node->cast);
     node->gradient = NOTHING;
-    let_go(c, gradient);
+    release_tensor(c, gradient);
 }
 
 /* --- a training -------------------------------------------------------------------------------- */
@@ -409,25 +409,25 @@ static void make_states(struct pass *c, struct parameter *one)
     double element = c->weight;
 
     for (unsigned i = 0; i < o->copies && i < STATES; i++)
-        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take(c, one->elements * element);
+        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take_block(c, one->elements * element);
     if (o->fixed_32nds && one->states[STATES - 1] == CACHING_NO_BLOCK)
-        one->states[STATES - 1] = take(c, one->elements * o->fixed_32nds / 32);
+        one->states[STATES - 1] = take_block(c, one->elements * o->fixed_32nds / 32);
 }
 
-static void load(struct pass *c)
+static void replay_load(struct pass *c)
 {
-    for (size_t i = 0; i < c->list.n; i++) take(c, c->list.ops[i].stored);
+    for (size_t i = 0; i < c->list.n; i++) take_block(c, c->list.ops[i].stored);
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
         one->gradient = CACHING_NO_BLOCK;
         for (size_t k = 0; k < STATES; k++) one->states[k] = CACHING_NO_BLOCK;
-        one->weight = take(c, one->elements * c->weight);
+        one->weight = take_block(c, one->elements * c->weight);
     }
     for (size_t i = 1; i < c->parameters_n && strcmp(c->p->optimizer->name, "adagrad") == 0; i++)
         make_states(c, &c->parameters[i]);
 }
 
-static void step(struct pass *c)
+static void replay_step(struct pass *c)
 {
     const struct estimate_optimizer *o = c->p->optimizer;
     bool at_once = c->p->step == PLAN_STEP_FOREACH && (o->steps == STEPS_TORCH || o->steps == STEPS_FUSED);
@@ -435,64 +435,66 @@ static void step(struct pass *c)
     uint32_t *blocks = arena_realloc(NULL, copies * n + 1, sizeof *blocks);
 
     for (size_t i = 1; i <= n; i++) make_states(c, &c->parameters[i]);
-    for (size_t i = 0; i < copies * n; i++) blocks[i] = take(c, c->parameters[1 + i % n].elements * c->weight);
-    for (size_t i = 0; i < copies * n; i++) drop(c, &blocks[i]);
+    for (size_t i = 0; i < copies * n; i++) blocks[i] = take_block(c, c->parameters[1 + i % n].elements * c->weight);
+    for (size_t i = 0; i < copies * n; i++) return_block(c, &blocks[i]);
     for (size_t i = 1; i <= n; i++) {
-        drop(c, &c->parameters[i].gradient);
+        return_block(c, &c->parameters[i].gradient);
         c->parameters[i].old = false;
     }
     free(blocks);
 }
 
 /* A micro-batch forward and backward. */
-static void run(struct pass *c, uint32_t *input)
+static void run_micro_batch(struct pass *c, uint32_t *input)
 {
-    const double base = allocated(c);
+    const double base = allocated_bytes(c);
     uint32_t before = *input;
     size_t n = c->list.n;
 
     c->most = 0;
-    *input = make(c, c->list.input);
-    let_go(c, before);
+    *input = make_tensor(c, c->list.input);
+    release_tensor(c, before);
     forward_all(c, *input);
-    c->saved = allocated(c) - base;
+    c->saved = allocated_bytes(c) - base;
     for (size_t k = 0; k < n; k++) {
-        let_go(c, c->nodes[k].held);
+        release_tensor(c, c->nodes[k].held);
         c->nodes[k].held = c->nodes[k].kept;
         c->nodes[k].kept = NOTHING;
     }
-    if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make(c, c->list.ops[n - 1].bytes);
+    if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make_tensor(c, c->list.ops[n - 1].bytes);
     for (size_t k = n; k-- > 0;) {
         if (ends_checkpoint(c, k) && !(c->list.ops[k].flags & REPLAY_NO_GRADIENT)) compute_again(c, k);
         take_workspace(c, k, &c->backward_has);
-        backward(c, k);
+        replay_backward(c, k);
         if (k == n / 2) {
-            c->first = c->most - base;
+            c->first = fmax(c->first, c->most - base);
             c->most = 0;
         }
     }
-    c->second = c->most - base;
+    double second = c->most - base;
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
-        if (!one->old) c->second -= one->elements * c->gradient;
+        if (!one->old) second -= one->elements * c->gradient;
         one->old = one->gradient != CACHING_NO_BLOCK;
     }
+    c->second = fmax(c->second, second);
 }
 
 /* Of more than two micro-batches the later ones are like the second. */
-static void train(struct pass *c)
+static void replay_training(struct pass *c)
 {
     uint32_t input = NOTHING;
 
-    load(c);
+    replay_load(c);
     for (int i = 0; i < STEPS; i++) {
-        run(c, &input);
-        if (c->p->accumulation > 1) run(c, &input);
-        step(c);
+        c->first = c->second = 0;
+        run_micro_batch(c, &input);
+        if (c->p->accumulation > 1) run_micro_batch(c, &input);
+        replay_step(c);
     }
 }
 
-static void prepare(struct pass *c)
+static void prepare_pass(struct pass *c)
 {
     c->nodes = arena_realloc(NULL, c->list.n, sizeof *c->nodes);
     c->parameters = arena_realloc(NULL, 2 * c->list.n + 1, sizeof *c->parameters);
@@ -516,7 +518,7 @@ static void prepare(struct pass *c)
     }
 }
 
-static void end(struct pass *c)
+static void end_pass(struct pass *c)
 {
     caching_allocator_free(c->allocator);
     free(c->nodes);
@@ -547,12 +549,12 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
     bool known = c.list.n > 0;
     if (known) {
         c.allocator = caching_allocator_new(&caching_default_rules, &driver);
-        prepare(&c);
-        train(&c);
+        prepare_pass(&c);
+        replay_training(&c);
         const struct caching_totals *t = caching_totals(c.allocator);
         *out = (struct estimate_replay_peaks){
             (double)t->peak_allocated, (double)t->peak_reserved, c.largest, c.saved, c.first, c.second, !c.refused};
-        end(&c);
+        end_pass(&c);
     }
     free(c.list.ops);
     return known;
@@ -567,10 +569,10 @@ double estimate_replay_forward(const struct plan *p)
     if (p->model->shape.family == MODEL_DENOISER) estimate_replay_denoiser(p, &c.list);
     if (c.list.n) {
         c.allocator = caching_allocator_new(&caching_default_rules, &driver);
-        prepare(&c);
-        forward_all(&c, make(&c, c.list.input));
+        prepare_pass(&c);
+        forward_all(&c, make_tensor(&c, c.list.input));
         most = c.most;
-        end(&c);
+        end_pass(&c);
     }
     free(c.list.ops);
     return most;

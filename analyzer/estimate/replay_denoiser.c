@@ -23,7 +23,7 @@ struct build {
     uint32_t block;
 };
 
-static uint32_t put(struct build *b, struct estimate_replay_op op, double element)
+static uint32_t put_denoiser_node(struct build *b, struct estimate_replay_op op, double element)
 {
     uint32_t at;
 
@@ -37,23 +37,24 @@ static uint32_t put(struct build *b, struct estimate_replay_op op, double elemen
     return at;
 }
 
-static bool learns(const struct build *b, uint32_t at)
+static bool is_op_trained(const struct build *b, uint32_t at)
 {
     return at && !(b->list->ops[at - 1].flags & REPLAY_NO_GRADIENT);
 }
 
 /* The same numbers in another type. */
-static uint32_t cast(struct build *b, uint32_t at, double element)
+static uint32_t put_denoiser_cast(struct build *b, uint32_t at, double element)
 {
     if (!at || b->element[at] == element) return at;
-    return put(b,
-               (struct estimate_replay_op){.flags = learns(b, at) ? 0 : REPLAY_NO_GRADIENT,
-                                           .from = at,
-                                           .bytes = b->list->ops[at - 1].bytes / b->element[at] * element},
-               element);
+    return put_denoiser_node(
+        b,
+        (struct estimate_replay_op){.flags = is_op_trained(b, at) ? 0 : REPLAY_NO_GRADIENT,
+                                    .from = at,
+                                    .bytes = b->list->ops[at - 1].bytes / b->element[at] * element},
+        element);
 }
 
-static bool adapted(const struct build *b, const struct model_op *o)
+static bool put_denoiser_adapted(const struct build *b, const struct model_op *o)
 {
     const struct model_tensor t = {.role = o->role, .dims = 2, .rows = o->rows, .cols = o->cols};
     struct model_tensor named = t;
@@ -69,25 +70,25 @@ static uint32_t with_adapter(struct build *b, const struct model_op *o, uint32_t
 {
     const double rank = (double)b->p->rank, places = b->batch * (double)o->places, c = b->element[out];
     const double width = (double)o->width * places * c;
-    uint32_t x = cast(b, cast(b, in, 4), c);
+    uint32_t x = put_denoiser_cast(b, put_denoiser_cast(b, in, 4), c);
 
-    x = put(b,
-            (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
-                                        .from = x,
-                                        .bytes = rank * places * c,
-                                        .parameters = {rank * (double)o->cols},
-                                        .cast = b->amp ? 2 * rank * (double)o->cols : 0},
-            c);
-    x = put(b,
-            (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
-                                        .from = x,
-                                        .bytes = width,
-                                        .parameters = {rank * (double)o->rows},
-                                        .cast = b->amp ? 2 * rank * (double)o->rows : 0},
-            c);
-    x = put(b, (struct estimate_replay_op){.from = x, .bytes = width}, c);
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = out, .others = {x}, .bytes = width},
-               c);
+    x = put_denoiser_node(b,
+                          (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                                      .from = x,
+                                                      .bytes = rank * places * c,
+                                                      .parameters = {rank * (double)o->cols},
+                                                      .cast = b->amp ? 2 * rank * (double)o->cols : 0},
+                          c);
+    x = put_denoiser_node(b,
+                          (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                                      .from = x,
+                                                      .bytes = width,
+                                                      .parameters = {rank * (double)o->rows},
+                                                      .cast = b->amp ? 2 * rank * (double)o->rows : 0},
+                          c);
+    x = put_denoiser_node(b, (struct estimate_replay_op){.from = x, .bytes = width}, c);
+    return put_denoiser_node(
+        b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = out, .others = {x}, .bytes = width}, c);
 }
 
 /* Bytes of a frozen weight and its bias. */
@@ -104,81 +105,87 @@ static double frozen_bytes(const struct build *b, const struct model_op *o)
     return (double)(o->rows * o->cols) * bits / 8 + (double)o->bias * b->stored;
 }
 
-static uint32_t product(struct build *b, const struct model_op *o, uint32_t in)
+static uint32_t put_product(struct build *b, const struct model_op *o, uint32_t in)
 {
     const double c = b->amp ? 2 : b->stored, numbers = b->batch * (double)(o->width * o->places);
     const double weight = (double)(o->rows * o->cols);
-    const bool needs = b->trains || learns(b, in);
-    uint32_t x = b->amp ? cast(b, in, 2) : in, out;
+    const bool needs = b->trains || is_op_trained(b, in);
+    uint32_t x = b->amp ? put_denoiser_cast(b, in, 2) : in, out;
 
-    out = put(b,
-              (struct estimate_replay_op){
-                  /* a convolution's backward has its input also where the weight is frozen */
-                  .flags = (b->trains || (needs && o->kind == MODEL_OP_CONV) ? REPLAY_KEEPS_INPUT : 0) |
-                           (o->kind == MODEL_OP_LINEAR ? REPLAY_PRODUCT : 0) | (needs ? 0 : REPLAY_NO_GRADIENT),
-                  .from = x,
-                  .bytes = numbers * c,
-                  .parameters = {b->trains ? weight : 0, b->trains ? (double)o->bias : 0},
-                  .stored = b->trains || b->p->inference ? 0 : frozen_bytes(b, o),
-                  .cast = (b->amp && b->stored > 2) ? 2 * weight : 0,
-              },
-              c);
-    return adapted(b, o) ? with_adapter(b, o, in, out) : out;
+    out = put_denoiser_node(b,
+                            (struct estimate_replay_op){
+                                /* a convolution's backward has its input also where the weight is frozen */
+                                .flags = (b->trains || (needs && o->kind == MODEL_OP_CONV) ? REPLAY_KEEPS_INPUT : 0) |
+                                         (o->kind == MODEL_OP_LINEAR ? REPLAY_PRODUCT : 0) |
+                                         (needs ? 0 : REPLAY_NO_GRADIENT),
+                                .from = x,
+                                .bytes = numbers * c,
+                                .parameters = {b->trains ? weight : 0, b->trains ? (double)o->bias : 0},
+                                .stored = b->trains || b->p->inference ? 0 : frozen_bytes(b, o),
+                                .cast = (b->amp && b->stored > 2) ? 2 * weight : 0,
+                            },
+                            c);
+    return put_denoiser_adapted(b, o) ? with_adapter(b, o, in, out) : out;
 }
 
-static uint32_t normed(struct build *b, const struct model_op *o, uint32_t in)
+static uint32_t put_denoiser_norm(struct build *b, const struct model_op *o, uint32_t in)
 {
     const bool wide = o->wide || (b->amp && o->kind != MODEL_OP_RMS_NORM);
     const double numbers = b->batch * (double)(o->width * o->places);
-    uint32_t x = wide ? cast(b, in, 4) : in;
-    const bool needs = b->trains || learns(b, in);
+    uint32_t x = wide ? put_denoiser_cast(b, in, 4) : in;
+    const bool needs = b->trains || is_op_trained(b, in);
     const double c = b->element[x];
     /* diffusers' own norm without a weight squares a float32 copy */
     const double copy = o->kind == MODEL_OP_RMS_NORM && !o->rows ? 4 * numbers : 0;
 
-    return put(b,
-               (struct estimate_replay_op){
-                   .flags = (needs ? REPLAY_KEEPS_INPUT : REPLAY_NO_GRADIENT),
-                   .from = x,
-                   .bytes = numbers * c,
-                   .extra = needs ? b->batch * 8 * (double)(o->kind == MODEL_OP_GROUP_NORM ? 32 : o->places) + copy : 0,
-                   .parameters = {b->trains ? (double)o->rows : 0, b->trains ? (double)o->bias : 0},
-                   .stored = b->trains || b->p->inference ? 0 : (double)(o->rows + o->bias) * b->stored,
-               },
-               c);
+    return put_denoiser_node(
+        b,
+        (struct estimate_replay_op){
+            .flags = (needs ? REPLAY_KEEPS_INPUT : REPLAY_NO_GRADIENT),
+            .from = x,
+            .bytes = numbers * c,
+            .extra = needs ? b->batch * 8 * (double)(o->kind == MODEL_OP_GROUP_NORM ? 32 : o->places) + copy : 0,
+            .parameters = {b->trains ? (double)o->rows : 0, b->trains ? (double)o->bias : 0},
+            .stored = b->trains || b->p->inference ? 0 : (double)(o->rows + o->bias) * b->stored,
+        },
+        c);
 }
 
 /* Scores of the matrix way: each head's of each pair. With `sliced` of a half of the heads at a time. */
-static uint32_t attention(struct build *b, const struct model_op *o)
+static uint32_t put_denoiser_attention(struct build *b, const struct model_op *o)
 {
     const double c = b->amp ? 2 : b->stored, numbers = b->batch * (double)(o->width * o->places);
     const double rows = b->batch * (double)(o->heads * o->places), scores = rows * (double)o->keys * c;
-    uint32_t q = cast(b, b->at[o->from], c), k = cast(b, b->at[o->others[0]], c), v = cast(b, b->at[o->others[1]], c);
-    const bool needs = learns(b, q) || learns(b, k) || learns(b, v), eager = b->p->attention != PLAN_ATTENTION_FLASH;
+    uint32_t q = put_denoiser_cast(b, b->at[o->from], c), k = put_denoiser_cast(b, b->at[o->others[0]], c),
+             v = put_denoiser_cast(b, b->at[o->others[1]], c);
+    const bool needs = is_op_trained(b, q) || is_op_trained(b, k) || is_op_trained(b, v),
+               eager = b->p->attention != PLAN_ATTENTION_FLASH;
     const double at_once = b->p->attention == PLAN_ATTENTION_SLICED ? scores / fmax(2, 2 * b->batch) : scores;
 
-    return put(b,
-               (struct estimate_replay_op){
-                   .flags = needs ? REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | (eager ? 0 : REPLAY_KEEPS_OUTPUT)
-                                  : REPLAY_NO_GRADIENT,
-                   .from = q,
-                   .others = {k, v},
-                   .bytes = numbers * c,
-                   .extra = !needs  ? 0
-                            : eager ? scores
-                                    : 4 * rows,
-                   .passing = eager ? 2 * at_once : 4 * rows,
-                   .work = eager ? 2 * scores : 0,
-               },
-               c);
+    return put_denoiser_node(
+        b,
+        (struct estimate_replay_op){
+            .flags = needs ? REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | (eager ? 0 : REPLAY_KEEPS_OUTPUT)
+                           : REPLAY_NO_GRADIENT,
+            .from = q,
+            .others = {k, v},
+            .bytes = numbers * c,
+            .extra = !needs  ? 0
+                     : eager ? scores
+                             : 4 * rows,
+            .passing = eager ? 2 * at_once : 4 * rows,
+            .work = eager ? 2 * scores : 0,
+        },
+        c);
 }
 
-static uint32_t rest(struct build *b, const struct model_op *o)
+static uint32_t put_rest(struct build *b, const struct model_op *o)
 {
     const double numbers = b->batch * (double)(o->width * o->places);
     uint32_t x = o->from ? b->at[o->from] : 0, y = o->others[0] ? b->at[o->others[0]] : 0;
     double c = x ? b->element[x] : b->amp ? 2 : b->stored;
-    struct estimate_replay_op op = {.from = x, .flags = learns(b, x) || learns(b, y) ? 0 : REPLAY_NO_GRADIENT};
+    struct estimate_replay_op op = {.from = x,
+                                    .flags = is_op_trained(b, x) || is_op_trained(b, y) ? 0 : REPLAY_NO_GRADIENT};
 
     if (!x && o->rows) { /* a learned table */
         op.flags = b->trains ? 0 : REPLAY_NO_GRADIENT;
@@ -221,19 +228,19 @@ static uint32_t rest(struct build *b, const struct model_op *o)
     if (o->turns) op.passing = (4 * o->turns + (o->turns > 2 ? c : 0)) * numbers;
     if (o->view) op.flags |= REPLAY_IN_PLACE;
     op.bytes = numbers * c;
-    return put(b, op, c);
+    return put_denoiser_node(b, op, c);
 }
 
-static uint32_t one(struct build *b, const struct model_op *o)
+static uint32_t put_one_operation(struct build *b, const struct model_op *o)
 {
     switch (o->kind) {
     case MODEL_OP_LINEAR:
-    case MODEL_OP_CONV: return product(b, o, b->at[o->from]);
+    case MODEL_OP_CONV: return put_product(b, o, b->at[o->from]);
     case MODEL_OP_GROUP_NORM:
     case MODEL_OP_LAYER_NORM:
-    case MODEL_OP_RMS_NORM: return normed(b, o, b->at[o->from]);
-    case MODEL_OP_ATTENTION: return attention(b, o);
-    default: return rest(b, o);
+    case MODEL_OP_RMS_NORM: return put_denoiser_norm(b, o, b->at[o->from]);
+    case MODEL_OP_ATTENTION: return put_denoiser_attention(b, o);
+    default: return put_rest(b, o);
     }
 }
 
@@ -253,7 +260,7 @@ void estimate_replay_denoiser(const struct plan *p, struct estimate_replay_list 
 
     for (size_t i = 0; i < n; i++) {
         b.block = ops[i].block;
-        b.at[i + 1] = one(&b, &ops[i]);
+        b.at[i + 1] = put_one_operation(&b, &ops[i]);
         for (size_t k = 0; k < sizeof ops[i].lets_go / sizeof *ops[i].lets_go; k++)
             list->ops[list->n - 1].lets_go[k] = ops[i].lets_go[k] ? b.at[ops[i].lets_go[k]] : 0;
     }

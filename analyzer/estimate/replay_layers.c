@@ -17,7 +17,7 @@ struct build {
 /* The matrices of a layer. */
 enum { NO_ADAPTER, QUERIES = 1, KEYS = 2, VALUES = 4, OUTPUT = 8, MLP = 16, ALL = 31 };
 
-static unsigned adapted(const struct plan *p)
+static unsigned put_adapted(const struct plan *p)
 {
     static const unsigned targets[] = {[PLAN_TARGET_QV] = QUERIES | VALUES,
                                        [PLAN_TARGET_ATTENTION] = QUERIES | KEYS | VALUES | OUTPUT,
@@ -27,7 +27,7 @@ static unsigned adapted(const struct plan *p)
     return p->adapter == PLAN_ADAPTER_NONE ? 0 : targets[p->target];
 }
 
-static uint32_t put(struct build *b, struct estimate_replay_op op)
+static uint32_t put_node(struct build *b, struct estimate_replay_op op)
 {
     if (b->adapted) { /* frozen */
         op.stored = (op.parameters[0] + op.parameters[1]) * b->c;
@@ -37,76 +37,78 @@ static uint32_t put(struct build *b, struct estimate_replay_op op)
 }
 
 /* The operations from there on are a layer that is checkpointed. */
-static void checkpointed(struct build *b, size_t first)
+static void close_checkpoint(struct build *b, size_t first)
 {
     for (size_t i = first; i < b->list->n && b->p->checkpoint == PLAN_CHECKPOINT_FULL; i++)
         b->list->ops[i].checkpoint = (uint32_t)first + 1;
 }
 
-static double bytes_of(const struct build *b, uint32_t op)
+static double node_bytes(const struct build *b, uint32_t op)
 {
     return b->list->ops[op - 1].bytes;
 }
 
 /* An operation of one input that keeps nothing, and makes as much as it read. */
-static uint32_t map(struct build *b, uint32_t in, unsigned flags, double passing)
+static uint32_t put_map(struct build *b, uint32_t in, unsigned flags, double passing)
 {
-    return put(b, (struct estimate_replay_op){
-                      .flags = flags, .from = in, .bytes = bytes_of(b, in), .passing = passing * bytes_of(b, in)});
+    return put_node(
+        b, (struct estimate_replay_op){
+               .flags = flags, .from = in, .bytes = node_bytes(b, in), .passing = passing * node_bytes(b, in)});
 }
 
-static uint32_t cast(struct build *b, uint32_t in, double element, double width)
+static uint32_t put_cast(struct build *b, uint32_t in, double element, double width)
 {
     double bytes = b->tokens * width * element;
 
-    return bytes_of(b, in) == bytes ? in : put(b, (struct estimate_replay_op){.from = in, .bytes = bytes});
+    return node_bytes(b, in) == bytes ? in : put_node(b, (struct estimate_replay_op){.from = in, .bytes = bytes});
 }
 
-static uint32_t norm(struct build *b, uint32_t in, double width)
+static uint32_t put_norm_node(struct build *b, uint32_t in, double width)
 {
-    double narrow = bytes_of(b, in), wide = 4 * b->tokens * width;
+    double narrow = node_bytes(b, in), wide = 4 * b->tokens * width;
 
     if (b->m->norm_bias) /* autocast runs it in float32 */
-        return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
-                                                  .from = in,
-                                                  .bytes = b->z.amp ? wide : narrow,
-                                                  .extra = 8 * b->tokens,
-                                                  .parameters = {width, width}});
+        return put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
+                                                       .from = in,
+                                                       .bytes = b->z.amp ? wide : narrow,
+                                                       .extra = 8 * b->tokens,
+                                                       .parameters = {width, width}});
     uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x as it was */
-    in = cast(b, in, 4, width);
-    in = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                            .from = in,
-                                            .others = {was},
-                                            .bytes = wide,
-                                            .extra = 4 * b->tokens,
-                                            .passing = wide,
-                                            .work = 2 * wide});
-    in = narrow < wide ? put(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
-    return put(b, (struct estimate_replay_op){.flags = b->adapted ? 0 : REPLAY_KEEPS_INPUT,
-                                              .from = in,
-                                              .bytes = narrow,
-                                              .work = b->adapted ? 0 : narrow,
-                                              .parameters = {width}});
+    in = put_cast(b, in, 4, width);
+    in = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                 .from = in,
+                                                 .others = {was},
+                                                 .bytes = wide,
+                                                 .extra = 4 * b->tokens,
+                                                 .passing = wide,
+                                                 .work = 2 * wide});
+    in = narrow < wide ? put_node(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
+    return put_node(b, (struct estimate_replay_op){.flags = b->adapted ? 0 : REPLAY_KEEPS_INPUT,
+                                                   .from = in,
+                                                   .bytes = narrow,
+                                                   .work = b->adapted ? 0 : narrow,
+                                                   .parameters = {width}});
 }
 
 /* What the script has until the model returns anew. */
-static unsigned held(const struct build *b)
+static unsigned held_flag(const struct build *b)
 {
     return b->p->drop_outputs ? 0 : REPLAY_HELD;
 }
 
-static uint32_t dropout(struct build *b, uint32_t in, double width)
+static uint32_t put_dropout(struct build *b, uint32_t in, double width)
 {
     if (!b->h.dropout && !b->h.opt) return in;
-    return put(b, (struct estimate_replay_op){
-                      .flags = REPLAY_MASKS, .from = in, .bytes = bytes_of(b, in), .extra = b->tokens * width});
+    return put_node(b, (struct estimate_replay_op){
+                           .flags = REPLAY_MASKS, .from = in, .bytes = node_bytes(b, in), .extra = b->tokens * width});
 }
 
-static uint32_t add(struct build *b, uint32_t x, uint32_t y)
+static uint32_t put_add(struct build *b, uint32_t x, uint32_t y)
 {
-    double bytes = bytes_of(b, x) > bytes_of(b, y) ? bytes_of(b, x) : bytes_of(b, y);
+    double bytes = node_bytes(b, x) > node_bytes(b, y) ? node_bytes(b, x) : node_bytes(b, y);
 
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
+    return put_node(b,
+                    (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
 }
 
 /* peft's LoRA of the product `base` of `in`: in float32, and cast back. */
@@ -117,86 +119,90 @@ static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double wi
     uint32_t x;
 
     x = estimate_replay_put(b->list, (struct estimate_replay_op){.flags = flags,
-                                                                 .from = cast(b, in, 4, width),
+                                                                 .from = put_cast(b, in, 4, width),
                                                                  .bytes = 4 * b->tokens * rank,
                                                                  .parameters = {width * rank}});
     x = estimate_replay_put(
         b->list, (struct estimate_replay_op){.flags = flags, .from = x, .bytes = wide, .parameters = {rank * out}});
-    x = map(b, x, 0, 0);                                                   /* times alpha / r */
-    if (bytes_of(b, base) < wide) base = map(b, base, REPLAY_IN_PLACE, 0); /* its gradient is cast, its value is not */
-    return cast(b, add(b, base, x), b->c, out);
+    x = put_map(b, x, 0, 0); /* times alpha / r */
+    if (node_bytes(b, base) < wide)
+        base = put_map(b, base, REPLAY_IN_PLACE, 0); /* its gradient is cast, its value is not */
+    return put_cast(b, put_add(b, base, x), b->c, out);
 }
 
-static uint32_t linear(struct build *b, uint32_t in, double width, double out, bool bias, unsigned which)
+static uint32_t put_linear(struct build *b, uint32_t in, double width, double out, bool bias, unsigned which)
 {
-    in = cast(b, in, b->c, width); /* autocast's */
-    uint32_t x = put(b, (struct estimate_replay_op){.flags = REPLAY_PRODUCT | (b->adapted ? 0 : REPLAY_KEEPS_INPUT),
-                                                    .from = in,
-                                                    .bytes = b->tokens * out * b->c,
-                                                    .parameters = {width * out, bias ? out : 0},
-                                                    .sums = 8 * b->tokens * out,
-                                                    .cast = b->z.amp ? 2 * width * out : 0});
+    in = put_cast(b, in, b->c, width); /* autocast's */
+    uint32_t x =
+        put_node(b, (struct estimate_replay_op){.flags = REPLAY_PRODUCT | (b->adapted ? 0 : REPLAY_KEEPS_INPUT),
+                                                .from = in,
+                                                .bytes = b->tokens * out * b->c,
+                                                .parameters = {width * out, bias ? out : 0},
+                                                .sums = 8 * b->tokens * out,
+                                                .cast = b->z.amp ? 2 * width * out : 0});
     return which & b->adapted ? with_lora(b, x, in, width, out) : x;
 }
 
 /* --- attention --------------------------------------------------------------------------------- */
 
 /* A part of a joined product: a view, which the KV cache copies. */
-static uint32_t part(struct build *b, uint32_t in, double width, bool copied)
+static uint32_t put_part(struct build *b, uint32_t in, double width, bool copied)
 {
-    return copied ? put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON,
-                                                       .from = in,
-                                                       .bytes = b->tokens * width * b->c})
+    return copied ? put_node(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON,
+                                                            .from = in,
+                                                            .bytes = b->tokens * width * b->c})
                   : in;
 }
 
 /* x·cos + rotated x·sin, of which autograd needs none. */
-static uint32_t rotated(struct build *b, uint32_t in)
+static uint32_t put_rotated(struct build *b, uint32_t in)
 {
     bool rotary = b->m->family == MODEL_LLAMA || (b->m->family == MODEL_GPT && !b->m->positions);
 
-    return rotary ? map(b, in, 0, 3) : in;
+    return rotary ? put_map(b, in, 0, 3) : in;
 }
 
 /* `bias`: what is added to the scores in place (T5); 0: they are scaled and masked. */
-static uint32_t scores(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
+static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
-    double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = bytes_of(b, q);
-    uint32_t s = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                                    .from = map(b, q, 0, 0), /* in order of heads */
-                                                    .others = {k},
-                                                    .bytes = bytes});
+    double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = node_bytes(b, q);
+    uint32_t s = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                         .from = put_map(b, q, 0, 0), /* in order of heads */
+                                                         .others = {k},
+                                                         .bytes = bytes});
     if (bias)
-        s = put(b, (struct estimate_replay_op){
-                       .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
+        s = put_node(b, (struct estimate_replay_op){
+                            .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
     else
-        s = map(b, map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
+        s = put_map(b, put_map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
     s = b->h.float_scores || b->z.amp
-            ? put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
-            : map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+            ? put_node(b,
+                       (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
+            : put_map(b, s, REPLAY_KEEPS_OUTPUT, 0);
     if (b->h.dropout && !b->h.opt)
-        s = put(b,
-                (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
-    else if (bytes_of(b, s) > bytes)
-        s = put(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
-    s = put(b, (struct estimate_replay_op){
-                   .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = out});
-    return map(b, s, 0, 0); /* in order of tokens */
+        s = put_node(
+            b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
+    else if (node_bytes(b, s) > bytes)
+        s = put_node(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
+    s = put_node(b, (struct estimate_replay_op){
+                        .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = out});
+    return put_map(b, s, 0, 0); /* in order of tokens */
 }
 
 static uint32_t fused_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v)
 {
     double heads = (double)b->m->heads, out = b->tokens * heads * (double)b->m->head_dim * b->c;
 
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
-                                              .from = q,
-                                              .others = {k == q ? 0 : k, v == q ? 0 : v},
-                                              .bytes = out,
-                                              .work = out,
-                                              .extra = 4 * b->tokens * heads});
+    return put_node(b,
+                    (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS | REPLAY_KEEPS_OUTPUT,
+                                                .from = q,
+                                                .others = {k == q ? 0 : k, v == q ? 0 : v},
+                                                .bytes = out,
+                                                .work = out,
+                                                .extra = 4 * b->tokens * heads});
 }
 
-static uint32_t attention(struct build *b, uint32_t in)
+static uint32_t put_attention_nodes(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
     double heads = (double)m->heads, width = (double)m->hidden, q_width = heads * (double)m->head_dim,
@@ -207,37 +213,37 @@ static uint32_t attention(struct build *b, uint32_t in)
     uint32_t q, k, v;
 
     if (joined) {
-        q = linear(b, in, width, q_width + 2 * k_width, m->qkv_bias, QUERIES | VALUES);
-        q = put(b, (struct estimate_replay_op){.flags = REPLAY_PARTS, .from = q, .bytes = bytes_of(b, q)});
+        q = put_linear(b, in, width, q_width + 2 * k_width, m->qkv_bias, QUERIES | VALUES);
+        q = put_node(b, (struct estimate_replay_op){.flags = REPLAY_PARTS, .from = q, .bytes = node_bytes(b, q)});
         k = v = q;
     } else {
-        q = linear(b, in, width, q_width, m->qkv_bias, QUERIES);
-        k = linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias, KEYS);
-        v = linear(b, in, width, k_width, m->qkv_bias, VALUES);
-        if (b->h.opt) q = map(b, q, 0, 0); /* scaled before the product */
+        q = put_linear(b, in, width, q_width, m->qkv_bias, QUERIES);
+        k = put_linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias, KEYS);
+        v = put_linear(b, in, width, k_width, m->qkv_bias, VALUES);
+        if (b->h.opt) q = put_map(b, q, 0, 0); /* scaled before the product */
     }
     if (!joined || m->family == MODEL_LLAMA || !m->positions) {
-        q = joined ? part(b, q, q_width, true) : q;
-        k = joined ? part(b, k, k_width, true) : k;
+        q = joined ? put_part(b, q, q_width, true) : q;
+        k = joined ? put_part(b, k, k_width, true) : k;
         if (m->qk_norm) {
-            q = norm(b, q, q_width);
-            k = norm(b, k, k_width);
+            q = put_norm_node(b, q, q_width);
+            k = put_norm_node(b, k, k_width);
         }
-        q = rotated(b, q);
-        k = rotated(b, k);
+        q = put_rotated(b, q);
+        k = put_rotated(b, k);
     }
     if (cached) { /* the model's answer, which the script has, has the cache */
-        k = part(b, k, k_width, true);
-        v = part(b, v, k_width, true);
-        b->list->ops[k - 1].flags |= held(b);
-        b->list->ops[v - 1].flags |= held(b);
+        k = put_part(b, k, k_width, true);
+        v = put_part(b, v, k_width, true);
+        b->list->ops[k - 1].flags |= held_flag(b);
+        b->list->ops[v - 1].flags |= held_flag(b);
     }
     if (eager && m->kv_heads < m->heads) {
-        k = put(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
-        v = put(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
+        k = put_node(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
+        v = put_node(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
-    q = eager ? scores(b, q, k, v, 0) : fused_attention(b, q, k, v);
-    return dropout(b, linear(b, q, q_width, width, m->out_bias, OUTPUT), width);
+    q = eager ? put_score_nodes(b, q, k, v, 0) : fused_attention(b, q, k, v);
+    return put_dropout(b, put_linear(b, q, q_width, width, m->out_bias, OUTPUT), width);
 }
 
 /* --- the MLP ----------------------------------------------------------------------------------- */
@@ -245,36 +251,36 @@ static uint32_t attention(struct build *b, uint32_t in)
 /* gelu_new: x · 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
 static uint32_t new_gelu(struct build *b, uint32_t in)
 {
-    uint32_t half = map(b, in, 0, 0), cube = map(b, in, REPLAY_KEEPS_INPUT, 0), sum;
+    uint32_t half = put_map(b, in, 0, 0), cube = put_map(b, in, REPLAY_KEEPS_INPUT, 0), sum;
 
-    b->list->ops[cube - 1].chain = bytes_of(b, in); /* x², 3 · x² */
-    sum = add(b, in, map(b, cube, 0, 0));
-    sum = map(b, map(b, sum, 0, 0), REPLAY_KEEPS_OUTPUT, 0);
-    sum = map(b, sum, REPLAY_PASSES_ON, 0); /* 1 + … */
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                              .from = half,
-                                              .others = {sum},
-                                              .bytes = bytes_of(b, in)});
+    b->list->ops[cube - 1].chain = node_bytes(b, in); /* x², 3 · x² */
+    sum = put_add(b, in, put_map(b, cube, 0, 0));
+    sum = put_map(b, put_map(b, sum, 0, 0), REPLAY_KEEPS_OUTPUT, 0);
+    sum = put_map(b, sum, REPLAY_PASSES_ON, 0); /* 1 + … */
+    return put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                   .from = half,
+                                                   .others = {sum},
+                                                   .bytes = node_bytes(b, in)});
 }
 
-static uint32_t mlp(struct build *b, uint32_t in)
+static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
     double width = (double)m->hidden, f = (double)m->ffn;
-    uint32_t x = linear(b, in, width, f, m->mlp_bias, MLP), y;
+    uint32_t x = put_linear(b, in, width, f, m->mlp_bias, MLP), y;
 
     if (m->gated) {
-        y = linear(b, in, width, f, m->mlp_bias, MLP);
-        x = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                               .from = map(b, x, REPLAY_KEEPS_INPUT, 0),
-                                               .others = {y},
-                                               .bytes = bytes_of(b, x)});
+        y = put_linear(b, in, width, f, m->mlp_bias, MLP);
+        x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                    .from = put_map(b, x, REPLAY_KEEPS_INPUT, 0),
+                                                    .others = {y},
+                                                    .bytes = node_bytes(b, x)});
     } else if (b->h.python_gelu) {
         x = new_gelu(b, x);
     } else {
-        x = map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
+        x = put_map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
     }
-    return dropout(b, linear(b, x, f, width, m->mlp_bias, MLP), width);
+    return put_dropout(b, put_linear(b, x, f, width, m->mlp_bias, MLP), width);
 }
 
 /* --- T5 ----------------------------------------------------------------------------------------- */
@@ -282,86 +288,90 @@ static uint32_t mlp(struct build *b, uint32_t in)
 /* What the "math" kernel reads: float32, scaled, in order of heads. */
 static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
 {
-    in = cast(b, in, 4, inner);
-    return map(b, scaled ? map(b, in, 0, 0) : in, 0, 0);
+    in = put_cast(b, in, 4, inner);
+    return put_map(b, scaled ? put_map(b, in, 0, 0) : in, 0, 0);
 }
 
 /* scaled_dot_product_attention whose mask has a gradient: PyTorch has no fused kernel for it. */
 static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias, double inner)
 {
-    double scores = b->tokens * (double)b->m->heads * b->z.keys, narrow = bytes_of(b, q);
-    uint32_t one = map(b, bias, REPLAY_IN_PLACE, 0), s; /* one for all sequences: its gradient is a sum */
+    double scores = b->tokens * (double)b->m->heads * b->z.keys, narrow = node_bytes(b, q);
+    uint32_t one = put_map(b, bias, REPLAY_IN_PLACE, 0), s; /* one for all sequences: its gradient is a sum */
 
     q = math_input(b, q, inner, true);
     k = math_input(b, k, inner, true);
     v = math_input(b, v, inner, false);
-    s = put(b, (struct estimate_replay_op){
-                   .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = q, .others = {k}, .bytes = 4 * scores});
-    s = put(b, (struct estimate_replay_op){
-                   .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {one}, .bytes = 4 * scores});
-    s = map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    s = put_node(b,
+                 (struct estimate_replay_op){
+                     .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = q, .others = {k}, .bytes = 4 * scores});
+    s = put_node(b, (struct estimate_replay_op){
+                        .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {one}, .bytes = 4 * scores});
+    s = put_map(b, s, REPLAY_KEEPS_OUTPUT, 0);
     if (b->h.dropout)
-        s = put(b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = 4 * scores, .extra = scores});
-    s = put(b,
-            (struct estimate_replay_op){
-                .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = bytes_of(b, q)});
-    return map(b, cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* in order of tokens */
+        s = put_node(
+            b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = 4 * scores, .extra = scores});
+    s = put_node(
+        b, (struct estimate_replay_op){
+               .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = node_bytes(b, q)});
+    return put_map(b, put_cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* in order of tokens */
 }
 
 /* The same with a contiguous mask, which a fused kernel takes: its gradient has one for each sequence. */
 static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
-    uint32_t mask = map(b, bias, 0, 0), y = fused_attention(b, q, k, v);
+    uint32_t mask = put_map(b, bias, 0, 0), y = fused_attention(b, q, k, v);
 
     b->list->ops[y - 1].work += b->tokens * (double)b->m->heads * b->z.keys * b->c;
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON | REPLAY_KEEPS_OTHERS,
-                                              .from = y,
-                                              .others = {mask},
-                                              .bytes = bytes_of(b, y)});
+    return put_node(b, (struct estimate_replay_op){.flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON | REPLAY_KEEPS_OTHERS,
+                                                   .from = y,
+                                                   .others = {mask},
+                                                   .bytes = node_bytes(b, y)});
 }
 
 /* Attention whose keys and values are of `of`; the decoder caches them. */
 static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
 {
     double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
-    uint32_t in = norm(b, x, width), q = linear(b, in, width, inner, false, NO_ADAPTER), k, v, y;
+    uint32_t in = put_norm_node(b, x, width), q = put_linear(b, in, width, inner, false, NO_ADAPTER), k, v, y;
 
-    k = map(b, linear(b, of ? of : in, width, inner, false, NO_ADAPTER), REPLAY_PASSES_ON | (caches ? held(b) : 0), 0);
-    v = map(b, linear(b, of ? of : in, width, inner, false, NO_ADAPTER), REPLAY_PASSES_ON | (caches ? held(b) : 0), 0);
+    k = put_map(b, put_linear(b, of ? of : in, width, inner, false, NO_ADAPTER),
+                REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
+    v = put_map(b, put_linear(b, of ? of : in, width, inner, false, NO_ADAPTER),
+                REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
     if (b->p->attention == PLAN_ATTENTION_EAGER)
-        y = scores(b, q, k, v, bias);
+        y = put_score_nodes(b, q, k, v, bias);
     else if (estimate_act_bias_learns(b->p, of > 0))
         y = b->p->attention == PLAN_ATTENTION_MATH ? math_attention(b, q, k, v, bias, inner)
                                                    : masked_attention(b, q, k, v, bias);
     else
         y = fused_attention(b, q, k, v);
-    return add(b, dropout(b, linear(b, y, inner, width, false, NO_ADAPTER), width), x);
+    return put_add(b, put_dropout(b, put_linear(b, y, inner, width, false, NO_ADAPTER), width), x);
 }
 
 static uint32_t t5_mlp(struct build *b, uint32_t x)
 {
     double width = (double)b->m->hidden, f = (double)b->m->ffn;
-    uint32_t in = norm(b, x, width), y = linear(b, in, width, f, false, NO_ADAPTER);
+    uint32_t in = put_norm_node(b, x, width), y = put_linear(b, in, width, f, false, NO_ADAPTER);
 
     if (b->m->gated)
-        y = put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                               .from = new_gelu(b, y),
-                                               .others = {linear(b, in, width, f, false, NO_ADAPTER)},
-                                               .bytes = bytes_of(b, y)});
+        y = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                    .from = new_gelu(b, y),
+                                                    .others = {put_linear(b, in, width, f, false, NO_ADAPTER)},
+                                                    .bytes = node_bytes(b, y)});
     else
-        y = map(b, y, REPLAY_KEEPS_OUTPUT, 0);
-    return add(b, dropout(b, linear(b, dropout(b, y, f), f, width, false, NO_ADAPTER), width), x);
+        y = put_map(b, y, REPLAY_KEEPS_OUTPUT, 0);
+    return put_add(b, put_dropout(b, put_linear(b, put_dropout(b, y, f), f, width, false, NO_ADAPTER), width), x);
 }
 
 /* The positions' bias and the mask, which all layers of a stack add. */
 static uint32_t t5_bias(struct build *b)
 {
     double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.seq * b->c;
-    uint32_t table =
-        put(b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
+    uint32_t table = put_node(
+        b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
 
-    if (b->p->attention != PLAN_ATTENTION_EAGER) return map(b, table, 0, 0); /* one for all sequences */
-    return put(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
+    if (b->p->attention != PLAN_ATTENTION_EAGER) return put_map(b, table, 0, 0); /* one for all sequences */
+    return put_node(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
 }
 
 /* A stack of layers: the encoder's, or with `encoded` the decoder's. */
@@ -372,80 +382,80 @@ static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uin
     uint32_t x, bias;
 
     if (!*tokens) table.parameters[0] = (double)b->m->vocab * width;
-    x = put(b, table);
+    x = put_node(b, table);
     *tokens = *tokens ? *tokens : x;
-    x = dropout(b, x, width);
+    x = put_dropout(b, x, width);
     bias = t5_bias(b);
     for (uint64_t i = 0; i < layers; i++) {
         size_t first = b->list->n;
         x = t5_attention(b, x, 0, bias, encoded > 0);
         if (encoded) x = t5_attention(b, x, encoded, t5_bias(b), true);
         x = t5_mlp(b, x);
-        checkpointed(b, first);
+        close_checkpoint(b, first);
     }
-    return dropout(b, norm(b, x, width), width);
+    return put_dropout(b, put_norm_node(b, x, width), width);
 }
 
 /* --- a model ----------------------------------------------------------------------------------- */
 
-static uint32_t layer(struct build *b, uint32_t x)
+static uint32_t put_layer(struct build *b, uint32_t x)
 {
     double width = (double)b->m->hidden;
 
     if (b->m->family == MODEL_BERT || b->m->embedding) { /* norms after the sums */
-        x = norm(b, add(b, attention(b, x), x), width);
-        return norm(b, add(b, mlp(b, x), x), width);
+        x = put_norm_node(b, put_add(b, put_attention_nodes(b, x), x), width);
+        return put_norm_node(b, put_add(b, put_mlp_nodes(b, x), x), width);
     }
-    uint32_t attended = attention(b, norm(b, x, width));
-    x = add(b, attended, x);
-    x = add(b, mlp(b, norm(b, x, width)), x);
+    uint32_t attended = put_attention_nodes(b, put_norm_node(b, x, width));
+    x = put_add(b, attended, x);
+    x = put_add(b, put_mlp_nodes(b, put_norm_node(b, x, width)), x);
     if (b->m->family == MODEL_GPT && b->m->fused_qkv) b->list->ops[x - 1].lets_go[0] = attended; /* attn_output */
     return x;
 }
 
-static void loss(struct build *b, uint32_t x, uint32_t embedding)
+static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
 {
     const struct model_shape *m = b->m;
     double vocab = (double)m->vocab;
 
-    if (m->embedding) x = linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
+    if (m->embedding) x = put_linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
     if (m->masked_lm) {
-        x = linear(b, x, (double)m->hidden, (double)m->hidden, true, NO_ADAPTER);
-        x = norm(b, map(b, x, REPLAY_KEEPS_INPUT, 0), (double)m->hidden);
+        x = put_linear(b, x, (double)m->hidden, (double)m->hidden, true, NO_ADAPTER);
+        x = put_norm_node(b, put_map(b, x, REPLAY_KEEPS_INPUT, 0), (double)m->hidden);
     }
-    x = linear(b, x, m->embedding ? (double)m->embedding : (double)m->hidden, vocab, m->head_bias || m->masked_lm,
-               NO_ADAPTER);
+    x = put_linear(b, x, m->embedding ? (double)m->embedding : (double)m->hidden, vocab, m->head_bias || m->masked_lm,
+                   NO_ADAPTER);
     struct estimate_replay_op *head = &b->list->ops[x - 1];
-    head->flags |= held(b);
+    head->flags |= held_flag(b);
     head->sums = 0; /* of so many outputs the gradient of a bias is summed in place */
     if (m->tied) {
         head->parameters[0] = head->stored = 0;
         head->again = embedding;
     }
-    if (!estimate_act_bare_loss(m)) x = cast(b, x, 4, vocab);
-    x = map(b, x, REPLAY_KEEPS_OUTPUT, 0);
-    if (b->z.amp) x = cast(b, x, 4, vocab);
-    put(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
+    if (!estimate_act_bare_loss(m)) x = put_cast(b, x, 4, vocab);
+    x = put_map(b, x, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->z.amp) x = put_cast(b, x, 4, vocab);
+    put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
 }
 
-static uint32_t embeddings(struct build *b, uint32_t *tokens)
+static uint32_t put_embeddings(struct build *b, uint32_t *tokens)
 {
     const struct model_shape *m = b->m;
     double width = (double)m->hidden, bytes = b->tokens * width * b->stream;
     double table = m->embedding ? (double)m->embedding : width;
-    uint32_t x = put(b, (struct estimate_replay_op){.bytes = b->tokens * table * b->stream,
-                                                    .parameters = {(double)m->vocab * table}});
+    uint32_t x = put_node(b, (struct estimate_replay_op){.bytes = b->tokens * table * b->stream,
+                                                         .parameters = {(double)m->vocab * table}});
 
     *tokens = x;
-    if (m->embedding) x = linear(b, x, table, width, false, NO_ADAPTER);
+    if (m->embedding) x = put_linear(b, x, table, width, false, NO_ADAPTER);
     if (m->positions) {
         uint32_t positions =
-            put(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
-                                               .parameters = {(double)m->positions * width}});
-        x = add(b, x, positions);
+            put_node(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
+                                                    .parameters = {(double)m->positions * width}});
+        x = put_add(b, x, positions);
     }
-    if (m->embedding_norm) x = norm(b, x, width);
-    return b->h.opt ? x : dropout(b, x, width);
+    if (m->embedding_norm) x = put_norm_node(b, x, width);
+    return b->h.opt ? x : put_dropout(b, x, width);
 }
 
 void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *list)
@@ -454,7 +464,7 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
     uint32_t x, tokens;
 
     b.h = estimate_act_habits_of(p, &b.z);
-    b.adapted = adapted(p);
+    b.adapted = put_adapted(p);
     b.tokens = b.z.tokens;
     b.c = b.z.compute;
     b.stream = b.z.stream;
@@ -463,16 +473,16 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
         tokens = 0;
         x = t5_stack(&b, b.m->encoder_layers, 0, &tokens);
         x = t5_stack(&b, b.m->layers - b.m->encoder_layers, x, &tokens);
-        loss(&b, b.m->tied ? map(&b, x, 0, 0) : x, tokens);
+        put_loss(&b, b.m->tied ? put_map(&b, x, 0, 0) : x, tokens);
         return;
     }
-    x = embeddings(&b, &tokens);
+    x = put_embeddings(&b, &tokens);
     for (uint64_t i = 0; i < b.m->layers; i++) {
         size_t first = list->n;
-        x = layer(&b, x);
-        checkpointed(&b, first);
+        x = put_layer(&b, x);
+        close_checkpoint(&b, first);
     }
-    if (b.m->final_norm) x = norm(&b, x, (double)b.m->hidden);
+    if (b.m->final_norm) x = put_norm_node(&b, x, (double)b.m->hidden);
     b.list->ops[x - 1].lets_go[0] = tokens; /* inputs_embeds */
-    if (estimate_act_has_logits(b.m)) loss(&b, x, tokens);
+    if (estimate_act_has_logits(b.m)) put_loss(&b, x, tokens);
 }

@@ -17,7 +17,7 @@ static double floor_of(double n)
 
 /* Before the cache is there. vLLM captures CUDA graphs after it, beyond its share, and frees what its allocator had
  * cached. */
-static struct estimate_interval profiled(const struct plan *p, const struct estimate_result *r)
+static struct estimate_interval profiled_peak(const struct plan *p, const struct estimate_result *r)
 {
     struct estimate_interval sum = {0};
 
@@ -33,7 +33,7 @@ static struct estimate_interval profiled(const struct plan *p, const struct esti
     return sum;
 }
 
-static double cache_of(const struct estimate_result *r)
+static double server_cache_bytes(const struct estimate_result *r)
 {
     double sum = 0;
 
@@ -52,9 +52,9 @@ bool estimate_server(const struct plan *p, double memory, struct estimate_server
     many.batch = PROFILED;
     one.memory = many.memory = memory;
     if (!estimate_make(&many, &r)) return false;
-    s->used = profiled(p, &r);
+    s->used = profiled_peak(p, &r);
     if (!estimate_make(&one, &r)) return false;
-    s->request = cache_of(&r);
+    s->request = server_cache_bytes(&r);
     if (!(s->request > 0)) return false;
     s->cache = (struct estimate_interval){fmax(0, s->taken - s->used.high), fmax(0, s->taken - s->used.likely),
                                           fmax(0, s->taken - s->used.low)};

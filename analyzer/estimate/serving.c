@@ -115,7 +115,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
  * are up to 0.7 % above the sum. */
 #define LOADER_HIGH 0.01
 
-static void add_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
+static void add_served_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     struct sums sums = weights_of(p, stage);
     char name[64], count[UNITS_TEXT];
@@ -176,7 +176,7 @@ static double cache_bits(const struct plan *p)
     return p->precision && p->precision_given && p->precision->weights == 4 && !p->precision->cast_copy ? 32 : 16;
 }
 
-static bool decoder(const struct model_shape *s)
+static bool is_decoder_shape(const struct model_shape *s)
 {
     return s->layers &&
            (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5 || s->family == MODEL_WHISPER);
@@ -184,7 +184,7 @@ static bool decoder(const struct model_shape *s)
 
 bool estimate_serving_decodes(const struct plan *p)
 {
-    return p->inference && decoder(&p->model->shape);
+    return p->inference && is_decoder_shape(&p->model->shape);
 }
 
 static double kv_heads_here(const struct plan *p)
@@ -193,7 +193,7 @@ static double kv_heads_here(const struct plan *p)
 }
 
 /* Elements of a token in one layer: keys and values of the heads here, or the one latent vector (MLA). */
-static double elements(const struct plan *p)
+static double cache_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
 
@@ -219,7 +219,7 @@ struct cached {
     double bytes, whole; /* whole: if layers with a window kept all tokens */
 };
 
-static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq)
+static struct cached cached_of_stage(const struct plan *p, uint64_t stage, uint64_t seq)
 {
     const struct model_shape *s = &p->model->shape;
     double here = (double)layers_of(p, stage);
@@ -240,10 +240,11 @@ static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq
     }
     c.tokens = tokens_held(p, (double)seq, 0);
     c.window_tokens = tokens_held(p, (double)seq, (double)s->window);
-    const double global = s->global_head_dim ? 2 * (double)(s->global_kv_heads * s->global_head_dim) : elements(p);
+    const double global =
+        s->global_head_dim ? 2 * (double)(s->global_kv_heads * s->global_head_dim) : cache_elements(p);
     const double full = c.full * (c.tokens + c.cross) * global, element = (double)p->batch * cache_bits(p) / 8;
-    c.bytes = (full + c.windowed * c.window_tokens * elements(p)) * element;
-    c.whole = (full + c.windowed * c.tokens * elements(p)) * element;
+    c.bytes = (full + c.windowed * c.window_tokens * cache_elements(p)) * element;
+    c.whole = (full + c.windowed * c.tokens * cache_elements(p)) * element;
     return c;
 }
 
@@ -273,7 +274,7 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
 static void add_cache(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    struct cached c = cache_of(p, stage, p->seq);
+    struct cached c = cached_of_stage(p, stage, p->seq);
     bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
     const double whole = cut ? c.whole : c.bytes;
     struct estimate_interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
@@ -287,7 +288,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
 
     explain_cache(p, &c, line);
     if (parts) {
-        struct cached read = cache_of(p, stage, p->prompt);
+        struct cached read = cached_of_stage(p, stage, p->prompt);
         explain_cache(
             p, &read,
             estimate_add(r, ESTIMATE_CACHE, IN_PHASE(PREFILL), "KV cache of the prompt", EXACTLY(read.bytes)));
@@ -312,7 +313,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     if (p->cache_block || s->kv_rank) return;
     /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
     tokens = c.full > 0 ? c.tokens : c.window_tokens;
-    layer = tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
+    layer = tokens * (double)p->batch * cache_elements(p) / 2 * cache_bits(p) / 8;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "a layer's keys while the cache grows",
                         (struct estimate_interval){0, layer, layer});
     line->why = "none if the cache is allocated at full length (StaticCache)";
@@ -341,7 +342,7 @@ static struct estimate_interval token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
-    double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
+    double q = (double)s->heads * (double)s->head_dim / tp, kv = cache_elements(p) / 2;
     double held = p->cache_block ? 2 * h : 4 * h;  /* beside what the MLP makes */
     double early = p->cache_block ? 2 * h : 3 * h; /* beside what attention and norms make */
     struct estimate_interval attention, mlp, norm = {3 * h, early + 8 * h / size, early + 8 * h / size};
@@ -397,7 +398,7 @@ static double score_bytes(const struct plan *p)
  * float32: of bfloat16 scores PyTorch makes a float32 copy first (aten's softmax takes float16 as it is), and they
  * stay until its result is cast back. Beside it are the mask, the queries, and keys and values once for each
  * query head. */
-static struct estimate_interval eager(const struct plan *p, double queries, double keys)
+static struct estimate_interval eager_scores(const struct plan *p, double queries, double keys)
 {
     const struct model_shape *s = &p->model->shape;
     double heads = whole_up((double)s->heads / (double)p->tp), size = element_size(p), batch = (double)p->batch;
@@ -433,7 +434,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         layer.high = fmax(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
         line->why =
-            decoder(s)
+            is_decoder_shape(s)
                 ? "the code determines which copies of one layer are live at once; servers read prompts in chunks"
                 : "the code determines which copies of one layer are live at once";
         if (by_scores)
@@ -462,13 +463,13 @@ static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
     double prompt = fmin((double)p->seq, fmax(1, (double)s->positions / 2));
     struct estimate_line *line;
 
-    add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager(p, sound, sound));
+    add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager_scores(p, sound, sound));
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "the encoder's output",
                         EXACTLY(batch * sound * (double)s->hidden * size));
     estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %ju positions · %ju · %.0f B",
                      (uintmax_t)p->batch, (uintmax_t)s->sound, (uintmax_t)s->hidden, size);
     add_pass(p, r, IN_PHASE(DECODE), "decode", (struct estimate_interval){batch, batch, batch * prompt},
-             eager(p, 1, sound));
+             eager_scores(p, 1, sound));
 }
 
 static void add_activations(const struct plan *p, struct estimate_result *r)
@@ -484,10 +485,10 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
         add_encoder_decoder(p, r);
         return;
     }
-    add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, prompt),
-             eager(p, prefill_tokens(p, prompt).likely / (double)p->batch, prompt));
-    if (!decoder(s)) return;
-    add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager(p, 1, sequence));
+    add_pass(p, r, IN_PHASE(PREFILL), is_decoder_shape(s) ? "prefill" : "forward", prefill_tokens(p, prompt),
+             eager_scores(p, prefill_tokens(p, prompt).likely / (double)p->batch, prompt));
+    if (!is_decoder_shape(s)) return;
+    add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager_scores(p, 1, sequence));
     if (!p->cache_block)
         estimate_note(
             r,
@@ -597,7 +598,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     struct estimate_line *line;
 
     if (!p->inference || estimate_serving_denoiser(p, r)) return;
-    add_weights(p, stage, r);
+    add_served_weights(p, stage, r);
     add_untied_copy(p, stage, r);
     if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
@@ -614,10 +615,10 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
         scan_and_go_on(p, r);
         return;
     }
-    if (decoder(s)) add_cache(p, stage, r);
+    if (is_decoder_shape(s)) add_cache(p, stage, r);
     if (s->linear_layers) add_linear_state(p, r);
     add_activations(p, r);
-    if (p->cache_block && decoder(s)) {
+    if (p->cache_block && is_decoder_shape(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",
                             (struct estimate_interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
         line->why = "depends on the model and the captured batch sizes; none with --enforce-eager";

@@ -12,13 +12,13 @@ static bool nothing_new(const struct model_conv_map *map)
     return map->in_place || map->op == CONV_DROPOUT || map->op == CONV_DROP_PATH;
 }
 
-static bool norm(const struct model_conv_map *map)
+static bool is_map_norm(const struct model_conv_map *map)
 {
     return map->op == CONV_BATCH_NORM || map->op == CONV_LAYER_NORM;
 }
 
 /* Bytes of one image while operation `i` runs. The caller has the image all the while. */
-static double alive(const struct model_conv_map *maps, size_t i, double image, double size)
+static double live_map_bytes(const struct model_conv_map *maps, size_t i, double image, double size)
 {
     const struct model_conv_map *map = &maps[i];
     double elements = (double)map->inputs + (double)map->held + (i ? image : 0);
@@ -39,9 +39,9 @@ bool estimate_serving_conv(const struct plan *p, double size, struct estimate_re
 
     if (!n || n > CONV_MAPS_MAX) return false;
     for (size_t i = 0; i < n; i++) {
-        double now = alive(maps, i, image, size), copied = now;
+        double now = live_map_bytes(maps, i, image, size), copied = now;
         /* low: the norm is part of the convolution before it (a compiler, TensorRT) */
-        if (!norm(&maps[i]) && now > most.low) most.low = now;
+        if (!is_map_norm(&maps[i]) && now > most.low) most.low = now;
         if (now > most.likely) {
             most.likely = now;
             at = i;

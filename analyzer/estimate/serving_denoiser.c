@@ -19,7 +19,7 @@ struct component {
     double params, bytes, layer;
 };
 
-static double element(const struct plan *p)
+static double element_bytes(const struct plan *p)
 {
     return p->precision_given && p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
 }
@@ -29,7 +29,8 @@ static double text_bytes(const struct plan *p, double params)
     const struct model_tensor t = {.role = TENSOR_MLP, .dims = 2, .rows = 4096, .cols = 4096};
 
     /* all but the embeddings: 3 % of T5's, 25 % of CLIP's, which nobody quantises */
-    return params * (p->text_weights ? estimate_quantisation_bits(p->text_weights, p->model, &t, 16) / 8 : element(p));
+    return params *
+           (p->text_weights ? estimate_quantisation_bits(p->text_weights, p->model, &t, 16) / 8 : element_bytes(p));
 }
 
 static double denoiser_bytes(const struct plan *p, double *largest)
@@ -40,7 +41,7 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     *largest = 0;
     for (size_t i = 0; i < m->tensors_n; i++) {
         const struct model_tensor *t = &m->tensors[i];
-        const double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, 16) : 8 * element(p);
+        const double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, 16) : 8 * element_bytes(p);
         const double bytes = (double)t->rows * (double)t->cols * (double)t->count * bits / 8;
         sum += bytes;
         *largest = fmax(*largest, bytes / (double)t->count);
@@ -80,16 +81,16 @@ static double vae_element(const struct plan *p)
 
     return model_pipeline_of(p->model)->wide_vae && (fp16 || model_pipeline_of(p->model)->shrink_frames > 1)
                ? 4
-               : element(p);
+               : element_bytes(p);
 }
 
 void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
 {
     const struct model_pipeline *around = model_pipeline_of(p->model);
     const unsigned all = IN_TRAINING | IN_DIFFUSION;
-    const double e = p->inference ? element(p) : p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
+    const double e = p->inference ? element_bytes(p) : p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
     const struct component text = {"text encoders", IN_PHASE(TEXT) | (all & IN_TRAINING), (double)around->text,
-                                   text_bytes(p, (double)around->text) / (p->text_weights ? 1 : element(p)) *
+                                   text_bytes(p, (double)around->text) / (p->text_weights ? 1 : element_bytes(p)) *
                                        (p->text_weights ? 1 : e),
                                    2 * 32128 * 4096.0},
                            vae = {"VAE", IN_PHASE(IMAGE) | (all & IN_TRAINING), (double)around->vae,
@@ -162,7 +163,7 @@ static void add_steps(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
     double bytes;
 
-    one.precision = estimate_precision(element(p) == 4 ? "fp32" : "bf16");
+    one.precision = estimate_precision(element_bytes(p) == 4 ? "fp32" : "bf16");
     bytes = estimate_replay_forward(&one);
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DENOISE), "activations, denoising step",
                         (struct estimate_interval){0.9 * bytes, bytes, 1.6 * bytes});

@@ -50,7 +50,7 @@ static double stage_count(const struct plan *p, uint64_t stage, const struct mod
     return (t->place == TENSOR_BEFORE ? stage == 0 : last) ? (double)t->count : 0;
 }
 
-static bool named(const struct model_tensor *t, const char *part)
+static bool is_tensor_named(const struct model_tensor *t, const char *part)
 {
     return strstr(t->name, part) != NULL;
 }
@@ -69,9 +69,9 @@ static double attention_rows(const struct plan *p, const struct model_tensor *t)
     double tp = (double)p->tp, kv = (double)(s->kv_heads * s->head_dim), rows = (double)t->rows;
 
     if (s->kv_rank) /* latent attention: what leads down to the ranks is everywhere */
-        return named(t, "q_a_") || named(t, "kv_a_") ? rows : rows / tp;
-    if (named(t, "k_proj") || named(t, "v_proj")) return rows / key_parts(p);
-    if (named(t, "qkv") && kv > 0 && rows > 2 * kv) return (rows - 2 * kv) / tp + 2 * kv / key_parts(p);
+        return is_tensor_named(t, "q_a_") || is_tensor_named(t, "kv_a_") ? rows : rows / tp;
+    if (is_tensor_named(t, "k_proj") || is_tensor_named(t, "v_proj")) return rows / key_parts(p);
+    if (is_tensor_named(t, "qkv") && kv > 0 && rows > 2 * kv) return (rows - 2 * kv) / tp + 2 * kv / key_parts(p);
     return rows / tp;
 }
 
@@ -80,7 +80,8 @@ static double table_rows(const struct plan *p, const struct model_tensor *t)
 {
     uint64_t vocab = p->model->shape.vocab;
 
-    if ((vocab && t->rows != vocab) || named(t, "position") || named(t, "type")) return (double)t->rows;
+    if ((vocab && t->rows != vocab) || is_tensor_named(t, "position") || is_tensor_named(t, "type"))
+        return (double)t->rows;
     return (double)((t->rows + p->tp - 1) / p->tp);
 }
 
@@ -89,13 +90,13 @@ static double bias_rows(const struct plan *p, const struct model_tensor *t)
 {
     static const char *const divided[] = {"q_proj", "qkv", "gate", "up_proj", "fc1", "c_fc", "c_attn"};
 
-    if (named(t, "k_proj") || named(t, "v_proj")) return (double)t->rows / key_parts(p);
+    if (is_tensor_named(t, "k_proj") || is_tensor_named(t, "v_proj")) return (double)t->rows / key_parts(p);
     for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
-        if (named(t, divided[i])) return (double)t->rows / (double)p->tp;
-    return named(t, "lm_head") ? table_rows(p, t) : (double)t->rows;
+        if (is_tensor_named(t, divided[i])) return (double)t->rows / (double)p->tp;
+    return is_tensor_named(t, "lm_head") ? table_rows(p, t) : (double)t->rows;
 }
 
-static void divide(const struct plan *p, struct estimate_shard *s)
+static void divide_shard(const struct plan *p, struct estimate_shard *s)
 {
     const struct model_tensor *t = s->tensor;
     double tp = (double)p->tp;
@@ -123,7 +124,7 @@ bool estimate_shard_of(const struct plan *p, uint64_t stage, const struct model_
                                  .rows = (double)t->rows,
                                  .cols = (double)t->cols,
                                  .expert = t->role == TENSOR_EXPERT};
-    divide(p, s);
+    divide_shard(p, s);
     if (s->expert) s->count /= (double)p->ep;
     return s->count > 0 && s->rows > 0 && s->cols > 0;
 }
@@ -140,7 +141,7 @@ bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *
     switch (t->role) {
     case TENSOR_NORM: return false;
     case TENSOR_EMBEDDING: return p->model->shape.tied && t->rows == p->model->shape.vocab;
-    case TENSOR_BIAS: return !named(t, "norm");
+    case TENSOR_BIAS: return !is_tensor_named(t, "norm");
     case TENSOR_OTHER: return t->dims != 1;
     default: return true;
     }
@@ -185,7 +186,7 @@ double estimate_shard_layer(const struct plan *p, uint64_t stage)
     return kinds[0] + largest;
 }
 
-static bool outside(const struct plan *p, const struct model_tensor *t)
+static bool is_outside_layers(const struct plan *p, const struct model_tensor *t)
 {
     (void)p;
     return t->place != TENSOR_IN_LAYER;
@@ -193,7 +194,7 @@ static bool outside(const struct plan *p, const struct model_tensor *t)
 
 double estimate_shard_outside(const struct plan *p, uint64_t stage)
 {
-    return estimate_shard_sum(p, stage, outside).all;
+    return estimate_shard_sum(p, stage, is_outside_layers).all;
 }
 
 /* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who

@@ -37,7 +37,7 @@ struct search {
 
 /* ---------------------------------------------------------------- one value */
 
-static uint64_t scaled(uint64_t n, uint64_t from, uint64_t to)
+static uint64_t scale_rounded_up(uint64_t n, uint64_t from, uint64_t to)
 {
     return (uint64_t)llround((double)n * (double)to / (double)from);
 }
@@ -53,13 +53,13 @@ static bool with_layers(struct search *s, uint64_t layers)
     s->model.tensors = tensors;
     s->model.params = 0;
     s->model.shape.layers = layers;
-    s->model.shape.moe_layers = scaled(m->shape.moe_layers, from, layers);
-    s->model.shape.window_layers = scaled(m->shape.window_layers, from, layers);
+    s->model.shape.moe_layers = scale_rounded_up(m->shape.moe_layers, from, layers);
+    s->model.shape.window_layers = scale_rounded_up(m->shape.window_layers, from, layers);
     for (size_t i = 0; i < m->tensors_n; i++) {
         unsigned __int128 params;
         tensors[i] = m->tensors[i];
         if (tensors[i].place == TENSOR_IN_LAYER) {
-            tensors[i].count = scaled(tensors[i].count, from, layers);
+            tensors[i].count = scale_rounded_up(tensors[i].count, from, layers);
             tensors[i].bytes = tensors[i].bytes * (double)layers / (double)from;
         }
         params = (unsigned __int128)tensors[i].rows * tensors[i].cols * tensors[i].count;
@@ -70,7 +70,7 @@ static bool with_layers(struct search *s, uint64_t layers)
 }
 
 /* The peak with `value`; infinite where it cannot be computed. */
-static struct estimate_interval peak_of(struct search *s, uint64_t value)
+static struct estimate_interval peak_at_value(struct search *s, uint64_t value)
 {
     struct plan p = *s->p;
     bool known = true;
@@ -87,29 +87,29 @@ static struct estimate_interval peak_of(struct search *s, uint64_t value)
     return s->result.peak;
 }
 
-static bool within(struct estimate_interval peak, double memory, bool surely)
+static bool is_within_memory(struct estimate_interval peak, double memory, bool surely)
 {
     return (surely ? peak.high : peak.likely) <= memory;
 }
 
 /* ---------------------------------------------------------------- the largest */
 
-static void largest(struct search *s, uint64_t limit, bool surely, struct estimate_solve_answer *a)
+static void find_largest(struct search *s, uint64_t limit, bool surely, struct estimate_solve_answer *a)
 {
     double memory = s->p->memory;
     uint64_t fits = 0, not = 1, most = limit / s->step;
     struct estimate_interval peak;
 
     for (;;) { /* fits·step fits, not·step perhaps */
-        peak = peak_of(s, not *s->step);
-        if (!within(peak, memory, surely)) break;
+        peak = peak_at_value(s, not *s->step);
+        if (!is_within_memory(peak, memory, surely)) break;
         fits = not ;
         if (fits == most) break;
         not = fits > most / 2 ? most : fits * 2;
     }
     while (fits != most && not -fits > 1) {
         uint64_t middle = fits + (not -fits) / 2;
-        if (within(peak_of(s, middle * s->step), memory, surely))
+        if (is_within_memory(peak_at_value(s, middle * s->step), memory, surely))
             fits = middle;
         else
             not = middle;
@@ -118,20 +118,20 @@ static void largest(struct search *s, uint64_t limit, bool surely, struct estima
     a->any = true;
     a->limited = fits == most;
     a->value = fits * s->step;
-    a->peak = peak_of(s, a->value);
-    if (!a->limited) a->next = peak_of(s, a->value + s->step);
+    a->peak = peak_at_value(s, a->value);
+    if (!a->limited) a->next = peak_at_value(s, a->value + s->step);
     snprintf(a->option, sizeof a->option, "--%s %ju", estimate_solve_word[s->what], (uintmax_t)a->value);
 }
 
 /* ---------------------------------------------------------------- the fewest GPUs */
 
-static uint64_t node_of(const struct plan *p)
+static uint64_t gpus_of_node(const struct plan *p)
 {
     return p->gpus_per_node ? p->gpus_per_node : p->gpu && p->gpu->node > 0 ? (uint64_t)p->gpu->node : 8;
 }
 
-static void take(struct estimate_solve_answer *a, const struct plan *p, struct estimate_interval peak,
-                 struct estimate_interval before)
+static void take_solution(struct estimate_solve_answer *a, const struct plan *p, struct estimate_interval peak,
+                          struct estimate_interval before)
 {
     int n;
 
@@ -161,8 +161,8 @@ static bool try_gpus(const struct plan *p, struct estimate_solution *s, struct e
 
     if (!plan_possible(p)) return false;
     peak = peak_on(p);
-    if (!s->likely.any && within(peak, p->memory, false)) take(&s->likely, p, peak, *before);
-    if (!s->surely.any && within(peak, p->memory, true)) take(&s->surely, p, peak, *before);
+    if (!s->likely.any && is_within_memory(peak, p->memory, false)) take_solution(&s->likely, p, peak, *before);
+    if (!s->surely.any && is_within_memory(peak, p->memory, true)) take_solution(&s->surely, p, peak, *before);
     *before = peak;
     return s->surely.any;
 }
@@ -170,7 +170,7 @@ static bool try_gpus(const struct plan *p, struct estimate_solution *s, struct e
 /* Of a server: tp within a machine, then pipeline stages; the fewest GPUs first, and of as many the fewest stages. */
 static void fewest_serving(const struct plan *base, struct estimate_solution *s)
 {
-    uint64_t node = node_of(base), stages = base->model->shape.layers ? base->model->shape.layers : 1;
+    uint64_t node = gpus_of_node(base), stages = base->model->shape.layers ? base->model->shape.layers : 1;
     struct estimate_interval before = {0, 0, 0};
 
     for (uint64_t n = 1; n <= s->limit; n++)
@@ -210,20 +210,20 @@ static void fewest_groups(struct divisions *d, bool surely, struct estimate_solv
     struct estimate_interval peak, before = {0, 0, 0};
 
     for (uint64_t n = 1; n <= d->most && !fits;) {
-        if (with_groups(d, n, &peak)) *(within(peak, memory, surely) ? &fits : &not ) = n;
+        if (with_groups(d, n, &peak)) *(is_within_memory(peak, memory, surely) ? &fits : &not ) = n;
         n = n < WALKED || n == d->most ? n + 1 : n > d->most / 2 ? d->most : 2 * n;
     }
     if (!fits) return;
     while (fits - not > 1) {
         uint64_t middle = not +(fits - not ) / 2;
-        if (with_groups(d, middle, &peak) && within(peak, memory, surely))
+        if (with_groups(d, middle, &peak) && is_within_memory(peak, memory, surely))
             fits = middle;
         else
             not = middle;
     }
     if (not ) with_groups(d, not, &before);
     with_groups(d, fits, &peak);
-    take(a, &d->p, peak, before);
+    take_solution(a, &d->p, peak, before);
 }
 
 static void fewest_training(const struct plan *base, uint64_t tp, struct estimate_solution *s)
@@ -237,7 +237,7 @@ static void fewest_training(const struct plan *base, uint64_t tp, struct estimat
     if (!s->surely.any) fewest_groups(&d, true, &s->surely);
 }
 
-static void fewest(const struct plan *p, struct estimate_solution *s)
+static void find_fewest_gpus(const struct plan *p, struct estimate_solution *s)
 {
     struct plan sharded = *p;
 
@@ -260,7 +260,8 @@ static void fewest(const struct plan *p, struct estimate_solution *s)
                  "(FSDP) is assumed");
     }
     fewest_training(&sharded, p->tp, s);
-    for (uint64_t tp = 2; !s->surely.any && p->tp == 1 && tp <= node_of(p); tp *= 2) fewest_training(&sharded, tp, s);
+    for (uint64_t tp = 2; !s->surely.any && p->tp == 1 && tp <= gpus_of_node(p); tp *= 2)
+        fewest_training(&sharded, tp, s);
     if (p->tp == 1 && (strstr(s->likely.option, "--tp") || strstr(s->surely.option, "--tp")))
         snprintf(
             s->note, sizeof s->note,
@@ -274,7 +275,7 @@ static void fewest(const struct plan *p, struct estimate_solution *s)
 /* ---------------------------------------------------------------- the question */
 
 /* Completes what the question needs; says what it took. */
-static bool prepare(const char *command, struct plan *p, struct estimate_solution *s)
+static bool prepare_solution(const char *command, struct plan *p, struct estimate_solution *s)
 {
     const struct model_shape *shape = &p->model->shape;
     bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV || shape->family == MODEL_DENOISER;
@@ -315,7 +316,7 @@ static uint64_t limit_of(const struct plan *p, enum estimate_solve_what what)
     }
 }
 
-static uint64_t step_of(const struct plan *p, enum estimate_solve_what what)
+static uint64_t solve_step_of(const struct plan *p, enum estimate_solve_what what)
 {
     if (what == SOLVE_SEQ) return p->cp * (p->sequence_parallel ? p->tp : 1);
     if (what == SOLVE_LAYERS) return p->pp * p->interleave;
@@ -330,27 +331,27 @@ bool estimate_solve(const char *command, const struct plan *plan, enum estimate_
     bool asked = true;
 
     *s = (struct estimate_solution){.what = what, .memory = p.memory, .limit = limit_of(&p, what)};
-    if (!prepare(command, &p, s)) return false;
+    if (!prepare_solution(command, &p, s)) return false;
     if (what == SOLVE_GPUS) {
-        fewest(&p, s);
+        find_fewest_gpus(&p, s);
         return true;
     }
-    search = (struct search){.p = &p, .what = what, .step = step_of(&p, what)};
+    search = (struct search){.p = &p, .what = what, .step = solve_step_of(&p, what)};
     if (search.step > s->limit) s->limit = search.step;
     search.model.tensors = what == SOLVE_LAYERS ? calloc(p.model->tensors_n + 1, sizeof *search.model.tensors) : NULL;
     if (what == SOLVE_LAYERS && !search.model.tensors) {
         complain("%s: out of memory", command);
         return false;
     }
-    if (what != SOLVE_LAYERS && peak_of(&search, search.step).likely == peak_of(&search, s->limit).likely &&
+    if (what != SOLVE_LAYERS && peak_at_value(&search, search.step).likely == peak_at_value(&search, s->limit).likely &&
         isfinite(search.result.peak.likely)) {
         complain(
             "%s: --solve %s: nothing in this estimate depends on it; add --model or a shape to include activations",
             command, estimate_solve_word[what]);
         asked = false;
     } else {
-        largest(&search, s->limit, true, &s->surely);
-        largest(&search, s->limit, false, &s->likely);
+        find_largest(&search, s->limit, true, &s->surely);
+        find_largest(&search, s->limit, false, &s->likely);
         if (s->likely.limited && what == SOLVE_SEQ && plan_positions(&p.model->shape) == s->limit)
             snprintf(s->note, sizeof s->note, "the model has no more than %ju positions", (uintmax_t)s->limit);
         else if (what == SOLVE_SEQ && p.model->shape.context && s->likely.any &&

@@ -60,7 +60,7 @@ static double part_of(const struct estimate_shard_sum *n, bool divided)
     return divided ? n->own : n->all;
 }
 
-static void add_weights(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
+static void add_weight_lines(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding == PLAN_SHARDING_ZERO3 || estimate_shard_gathers_until_backward(p);
     double bytes = ceil(part_of(n, divided) * p->precision->weights);
@@ -368,7 +368,7 @@ static bool in_float8(const struct plan *p, const struct model_tensor *t)
     return t->dims == 0 || t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT;
 }
 
-static bool unknown(const struct plan *p, const struct model_tensor *t)
+static bool is_tensor_unknown(const struct plan *p, const struct model_tensor *t)
 {
     (void)p;
     return t->dims == 0;
@@ -383,7 +383,7 @@ static bool multiplied_for_backward(const struct plan *p, const struct model_ten
 static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     struct estimate_shard_sum n = estimate_shard_sum(p, stage, multiplied_for_backward),
-                              hidden = estimate_shard_sum(p, stage, unknown);
+                              hidden = estimate_shard_sum(p, stage, is_tensor_unknown);
     double bytes = ceil(n.all * p->precision->cast_copy);
     struct estimate_line *line;
     char count[UNITS_TEXT];
@@ -440,19 +440,19 @@ static void add_ema(const struct plan *p, const struct estimate_shard_sum *n, st
                             divided);
 }
 
-static bool trained(const struct plan *p, const struct model_tensor *t)
+static bool is_tensor_trained(const struct plan *p, const struct model_tensor *t)
 {
     return !t->fixed && p->frozen != (t->tower ? PLAN_FROZEN_TOWER : PLAN_FROZEN_TEXT);
 }
 
-static void add_trained(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
-                        struct estimate_result *r)
+static void add_trained_states(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
+                               struct estimate_result *r)
 {
     struct estimate_optimizer_sum sum = {0};
     struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++)
-        if (trained(p, &p->model->tensors[i]) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
+        if (is_tensor_trained(p, &p->model->tensors[i]) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
             estimate_optimizer_take(p, &s, estimate_states_element(p),
                                     p->sharding == PLAN_SHARDING_DDP ? 1 : estimate_shard_group(p, s.expert), &sum);
     add_gradients(p, n, r);
@@ -479,7 +479,7 @@ struct estimate estimate_floor(const struct model *m, const struct estimate_opti
     p.model = m;
     p.optimizer = optimizer;
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (trained(&p, &m->tensors[i]) && estimate_shard_of(&p, 0, &m->tensors[i], &s))
+        if (is_tensor_trained(&p, &m->tensors[i]) && estimate_shard_of(&p, 0, &m->tensors[i], &s))
             estimate_optimizer_take(&p, &s, e.master ? 4 : precision->weights, 1, &sum);
     e.total -= e.optimizer;
     e.optimizer = (uint64_t)ceil(sum.states.likely);
@@ -494,9 +494,9 @@ void estimate_states(const struct plan *p, uint64_t stage, struct estimate_resul
     if (p->inference || p->adapter != PLAN_ADAPTER_NONE) /* serving.c; adapters.c */
         return;
     n = estimate_shard_sum(p, stage, NULL);
-    learning = estimate_shard_sum(p, stage, trained);
-    add_weights(p, &n, r);
-    add_trained(p, stage, &learning, r);
+    learning = estimate_shard_sum(p, stage, is_tensor_trained);
+    add_weight_lines(p, &n, r);
+    add_trained_states(p, stage, &learning, r);
     if (p->ema) add_ema(p, &n, r);
     estimate_states_casts(p, stage, r);
 }

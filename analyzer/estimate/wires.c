@@ -51,7 +51,7 @@ struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, 
 /* ---------------------------------------------------------------- one transfer */
 
 /* How much of S passes a GPU's wires, for n that take part. */
-static double share(enum estimate_wire_kind kind, double n)
+static double wire_share(enum estimate_wire_kind kind, double n)
 {
     switch (kind) {
     case WIRE_ALL_REDUCE: return 2 * (n - 1) / n;
@@ -62,17 +62,17 @@ static double share(enum estimate_wire_kind kind, double n)
     }
 }
 
-static const char *share_text(enum estimate_wire_kind kind)
+static const char *wire_share_text(enum estimate_wire_kind kind)
 {
-    return kind == WIRE_ALL_REDUCE ? "2(n-1)/n · " : share(kind, 2) < 1 ? "(n-1)/n · " : "";
+    return kind == WIRE_ALL_REDUCE ? "2(n-1)/n · " : wire_share(kind, 2) < 1 ? "(n-1)/n · " : "";
 }
 
-static double seconds(double bytes, double rate)
+static double wire_seconds(double bytes, double rate)
 {
     return rate > 0 ? bytes / rate : INFINITY;
 }
 
-static void over(const struct estimate_wire_links *l, bool inside, struct estimate_wire *w)
+static void time_over_link(const struct estimate_wire_links *l, bool inside, struct estimate_wire *w)
 {
     w->bandwidth = inside ? l->node : l->network;
     w->link = inside ? l->node_name : l->network_name;
@@ -81,31 +81,32 @@ static void over(const struct estimate_wire_links *l, bool inside, struct estima
 /* Each GPU sends to the others of its machine and to those of other machines, on both wires at once. */
 static void all_to_all(const struct estimate_wire_links *l, double g, const char *size, struct estimate_wire *w)
 {
-    double n = (double)w->n, near_s = g > 1 ? seconds(w->bytes * (g - 1) / n, l->node) : 0;
-    double far_s = seconds(w->bytes * (n - g) / n, l->network);
+    double n = (double)w->n, near_s = g > 1 ? wire_seconds(w->bytes * (g - 1) / n, l->node) : 0;
+    double far_s = wire_seconds(w->bytes * (n - g) / n, l->network);
     bool far = far_s >= near_s;
 
     w->ring_s = far ? far_s : near_s;
-    over(l, !far, w);
+    time_over_link(l, !far, w);
     snprintf(w->formula, sizeof w->formula, "%s (n %.0f, g %.0f, S %s, %c %.4g GB/s)",
              far ? "(n-g)/n · S/N" : "(g-1)/n · S/B", n, g, size, far ? 'N' : 'B', w->bandwidth / 1e9);
 }
 
-static void across(const struct estimate_wire_links *l, double g, struct estimate_wire *w)
+static void time_across_links(const struct estimate_wire_links *l, double g, struct estimate_wire *w)
 {
     double m = (double)w->nodes;
     char size[UNITS_TEXT];
 
-    over(l, g > 1 && l->node < l->network && w->kind != WIRE_SEND, w); /* PCIe can be slower than the network */
+    time_over_link(l, g > 1 && l->node < l->network && w->kind != WIRE_SEND,
+                   w); /* PCIe can be slower than the network */
     units_format_bytes(size, units_whole(w->bytes));
     if (w->kind == WIRE_SEND) {
-        w->ring_s = seconds(w->bytes, l->network);
+        w->ring_s = wire_seconds(w->bytes, l->network);
         snprintf(w->formula, sizeof w->formula, "S/N (S %s, N %.4g GB/s)", size, l->network / 1e9);
     } else if (w->kind == WIRE_ALL_TO_ALL) {
         all_to_all(l, g, size, w);
     } else {
-        double near_s = g > 1 ? share(w->kind, g) * seconds(w->bytes, l->node) : 0;
-        double far_s = share(w->kind, m) * seconds(w->bytes / g, l->network);
+        double near_s = g > 1 ? wire_share(w->kind, g) * wire_seconds(w->bytes, l->node) : 0;
+        double far_s = wire_share(w->kind, m) * wire_seconds(w->bytes / g, l->network);
         const char *factor = w->kind == WIRE_ALL_REDUCE ? "2" : "";
         w->ring_s = near_s + far_s;
         snprintf(w->formula, sizeof w->formula,
@@ -127,17 +128,17 @@ void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, st
     }
     w->nodes = host || w->n <= inside ? 1 : (w->n + inside - 1) / inside;
     if (w->nodes > 1) {
-        across(l, (double)(w->n / w->nodes), w);
+        time_across_links(l, (double)(w->n / w->nodes), w);
     } else {
         w->bandwidth = host ? l->host : l->node;
         w->link = host ? l->host_name : l->node_name;
-        w->ring_s = share(w->kind, (double)w->n) * seconds(w->bytes, w->bandwidth);
+        w->ring_s = wire_share(w->kind, (double)w->n) * wire_seconds(w->bytes, w->bandwidth);
         units_format_bytes(size, units_whole(w->bytes));
         snprintf(w->formula, sizeof w->formula,
-                 *share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)" : "%sS/B (S %s, B %.4g GB/s)",
-                 share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
+                 *wire_share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)" : "%sS/B (S %s, B %.4g GB/s)",
+                 wire_share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
     }
-    w->one_pass_s = seconds(w->bytes, w->bandwidth);
+    w->one_pass_s = wire_seconds(w->bytes, w->bandwidth);
     w->factor = w->one_pass_s > 0 && isfinite(w->one_pass_s) ? w->ring_s / w->one_pass_s : 0;
     w->one_pass_s *= w->times;
     w->ring_s *= w->times;
@@ -150,8 +151,8 @@ struct making {
     struct estimate_wires *out;
 };
 
-static void add(struct making *k, enum estimate_wire_kind kind, const char *name, double bytes, double times,
-                uint64_t n, uint64_t stride, const char *source)
+static void add_wire(struct making *k, enum estimate_wire_kind kind, const char *name, double bytes, double times,
+                     uint64_t n, uint64_t stride, const char *source)
 {
     struct estimate_wires *out = k->out;
     bool host = kind == WIRE_TO_GPU || kind == WIRE_TO_HOST;
@@ -164,7 +165,7 @@ static void add(struct making *k, enum estimate_wire_kind kind, const char *name
     out->sum_s += w->ring_s;
 }
 
-__attribute__((format(printf, 2, 3))) static void note(struct estimate_wires *out, const char *text, ...)
+__attribute__((format(printf, 2, 3))) static void note_wires(struct estimate_wires *out, const char *text, ...)
 {
     va_list arguments;
 
@@ -188,13 +189,13 @@ static double layers_here(const struct plan *p)
 }
 
 /* Passes through the layers that move activations, in backward's and forward's share of a step. */
-static double passes(const struct plan *p)
+static double count_passes(const struct plan *p)
 {
     return (double)p->accumulation;
 }
 
 /* Of a sequence, or of an image: its patches and the class token. */
-static double length_of(const struct plan *p)
+static double sequence_length_of(const struct plan *p)
 {
     const struct model_shape *m = &p->model->shape;
     double side = m->family == MODEL_VIT && m->patch ? (double)(m->image / m->patch) : 0;
@@ -228,60 +229,60 @@ static struct moved few_trained(const struct plan *p)
 static void data_parallel(struct making *k, const char *what, struct moved m, uint64_t n, uint64_t stride)
 {
     const struct plan *p = k->p;
-    double acc = passes(p);
+    double acc = count_passes(p);
     char name[48];
 
     snprintf(name, sizeof name, "gradients%s", what);
     if (p->sharding == PLAN_SHARDING_DDP) {
-        add(k, WIRE_ALL_REDUCE, name, m.gradients, 1, n, stride,
-            "DistributedDataParallel: once per step, with no_sync() while gradients are accumulated");
+        add_wire(k, WIRE_ALL_REDUCE, name, m.gradients, 1, n, stride,
+                 "DistributedDataParallel: once per step, with no_sync() while gradients are accumulated");
         return;
     }
     const char *zero = p->sharding == PLAN_SHARDING_ZERO3
                            ? "ZeRO, Rajbhandari et al. 2020, section 7.2; FSDP FULL_SHARD"
                            : "ZeRO, Rajbhandari et al. 2020, section 7.1";
-    add(k, WIRE_REDUCE_SCATTER, name, m.gradients, p->sharding == PLAN_SHARDING_ZERO1 ? 1 : acc, n, stride, zero);
+    add_wire(k, WIRE_REDUCE_SCATTER, name, m.gradients, p->sharding == PLAN_SHARDING_ZERO1 ? 1 : acc, n, stride, zero);
     if (p->sharding == PLAN_SHARDING_ZERO3) {
         snprintf(name, sizeof name, "weights%s, for forward", what);
-        add(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
+        add_wire(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
         snprintf(name, sizeof name, "weights%s, for backward", what);
-        add(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
+        add_wire(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
     } else {
         snprintf(name, sizeof name, "updated weights%s", what);
-        add(k, WIRE_ALL_GATHER, name, m.stepped, 1, n, stride, zero);
+        add_wire(k, WIRE_ALL_GATHER, name, m.stepped, 1, n, stride, zero);
     }
 }
 
 /* `m`: bytes that this GPU steps, and its weights. */
-static void offloaded(struct making *k, struct moved m)
+static void add_offloaded(struct making *k, struct moved m)
 {
     const struct plan *p = k->p;
     static const char ren[] = "ZeRO-Offload, Ren et al. 2021";
 
     if (p->offload == PLAN_OFFLOAD_NONE) return;
-    add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", m.gradients, 1, 1, 1, ren);
-    add(k, WIRE_TO_GPU, "updated weights", m.stepped, 1, 1, 1, ren);
+    add_wire(k, WIRE_TO_HOST, "gradients, to the host's optimizer", m.gradients, 1, 1, 1, ren);
+    add_wire(k, WIRE_TO_GPU, "updated weights", m.stepped, 1, 1, 1, ren);
     if (p->offload == PLAN_OFFLOAD_ALL)
-        add(k, WIRE_TO_GPU, "weights, forward and backward", m.weights, 2 * passes(p), 1, 1,
-            "ZeRO-Infinity, Rajbhandari et al. 2021");
-    note(k->out,
-         "Copies to and from the host: pinned memory. With pageable memory they take %.0f to %.0f times as long; "
-         "GPUs that share a PCIe switch or a CPU's memory share the rate.",
-         1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
+        add_wire(k, WIRE_TO_GPU, "weights, forward and backward", m.weights, 2 * count_passes(p), 1, 1,
+                 "ZeRO-Infinity, Rajbhandari et al. 2021");
+    note_wires(k->out,
+               "Copies to and from the host: pinned memory. With pageable memory they take %.0f to %.0f times as long; "
+               "GPUs that share a PCIe switch or a CPU's memory share the rate.",
+               1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
 }
 
 /* `hidden`: bytes of the tokens of one GPU, each of which goes to all experts that it uses; `times` a layer. */
-static void experts(struct making *k, const char *name, double hidden, double times)
+static void add_expert_wires(struct making *k, const char *name, double hidden, double times)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     double layers = (double)(m->moe_layers ? m->moe_layers : m->layers) / (double)p->pp;
 
     if (p->ep > 1 && m->experts)
-        add(k, WIRE_ALL_TO_ALL, name, hidden * (double)(m->experts_used ? m->experts_used : 1), layers * times, p->ep,
-            p->tp,
-            p->inference ? "GShard, Lepikhin et al. 2020: dispatch and combine"
-                         : "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
+        add_wire(k, WIRE_ALL_TO_ALL, name, hidden * (double)(m->experts_used ? m->experts_used : 1), layers * times,
+                 p->ep, p->tp,
+                 p->inference ? "GShard, Lepikhin et al. 2020: dispatch and combine"
+                              : "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
 }
 
 /* What layers hand to each other, of one micro-batch. */
@@ -289,8 +290,8 @@ static void between_layers(struct making *k)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
-    double e = activation_bytes(p), layers = layers_here(p), acc = passes(p);
-    double tokens = (double)p->batch * length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
+    double e = activation_bytes(p), layers = layers_here(p), acc = count_passes(p);
+    double tokens = (double)p->batch * sequence_length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
     /* of chosen operations reduce-scatters and all-to-alls are kept, and attention with what it was sent */
     double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0, gathered = plan_remakes_layers(p) ? 1 : 0;
     static const char shoeybi[] =
@@ -304,23 +305,24 @@ static void between_layers(struct making *k)
     if (p->sequence_parallel) {
         /* Only the own part of a column-parallel layer's input is kept: frozen weights do not need the others. */
         double inputs = p->adapter == PLAN_ADAPTER_NONE ? 2 * layers * acc : 0;
-        add(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, gathers + inputs, p->tp, 1, korthi);
-        add(k, WIRE_REDUCE_SCATTER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
+        add_wire(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, gathers + inputs, p->tp, 1, korthi);
+        add_wire(k, WIRE_REDUCE_SCATTER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
     } else {
-        add(k, WIRE_ALL_REDUCE, "activations, tensor parallel", hidden, gathers, p->tp, 1, shoeybi);
+        add_wire(k, WIRE_ALL_REDUCE, "activations, tensor parallel", hidden, gathers, p->tp, 1, shoeybi);
     }
     if (p->cp > 1) {
         double kv = tokens * 2 * (double)m->kv_heads * (double)m->head_dim * e / (double)p->tp;
-        add(k, WIRE_SEND, "keys and values, context parallel", kv, ((double)p->cp - 1) * layers * acc * (3 + again),
-            p->cp, p->tp, "ring attention, Liu et al. 2023: K and V in forward; K, V and their gradients in backward");
+        add_wire(k, WIRE_SEND, "keys and values, context parallel", kv,
+                 ((double)p->cp - 1) * layers * acc * (3 + again), p->cp, p->tp,
+                 "ring attention, Liu et al. 2023: K and V in forward; K, V and their gradients in backward");
     }
-    experts(k, "tokens to experts and back", hidden / (double)(p->sequence_parallel ? p->tp : 1),
-            acc * (4 + 2 * again));
+    add_expert_wires(k, "tokens to experts and back", hidden / (double)(p->sequence_parallel ? p->tp : 1),
+                     acc * (4 + 2 * again));
     if (p->pp > 1) {
         uint64_t stride = p->gpus / p->pp;
-        add(k, WIRE_SEND, "activations to the next stage, and back",
-            hidden / (double)(p->sequence_parallel ? p->tp : 1), 2 * acc * (double)p->interleave, p->pp,
-            stride ? stride : 1, "Narayanan et al. 2021, section 2.2");
+        add_wire(k, WIRE_SEND, "activations to the next stage, and back",
+                 hidden / (double)(p->sequence_parallel ? p->tp : 1), 2 * acc * (double)p->interleave, p->pp,
+                 stride ? stride : 1, "Narayanan et al. 2021, section 2.2");
     }
 }
 
@@ -340,7 +342,7 @@ static double active_params(const struct model *m)
 
 /* What the plan's products are computed in on its GPU, and how fast: 0 where the sheet has no figure. bfloat16 on a
  * GPU without it (before Ampere) is computed in float32 on the ordinary cores. */
-static double products(const struct plan *p, enum estimate_gpu_rate *rate)
+static double product_flops(const struct plan *p, enum estimate_gpu_rate *rate)
 {
     const double *tflops = p->gpu->tflops;
 
@@ -358,21 +360,21 @@ static double products(const struct plan *p, enum estimate_gpu_rate *rate)
 /* 6 operations for each parameter that a token uses (2 forward, 4 backward: Kaplan et al. 2020), 8 where forward is
  * computed again; attention's own products beside them. Frozen weights have no gradients of their own: 4; what
  * attention multiplies is no weight, and has both of its gradients. */
-static void compute(struct making *k)
+static void compute_step_time(struct making *k)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     enum estimate_gpu_rate rate;
     char word[UNITS_TEXT];
-    double length = length_of(p);
+    double length = sequence_length_of(p);
 
     if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV ||
         m->family == MODEL_WHISPER)
         return; /* Whisper's two stacks have lengths of their own */
-    double flops_per_s = products(p, &rate);
+    double flops_per_s = product_flops(p, &rate);
     if (!(flops_per_s > 0)) return;
     double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;
-    double tokens = (double)p->batch * length * (p->inference ? 1 : passes(p));
+    double tokens = (double)p->batch * length * (p->inference ? 1 : count_passes(p));
     double active = active_params(p->model),
            products_again = !p->inference && active > 0 ? 2 * estimate_act_recomputed(p) / active : 0;
     double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again + products_again;
@@ -389,28 +391,28 @@ static void compute(struct making *k)
              split > 1 ? " over tp · pp · cp" : "", flops_per_s / 1e12, estimate_gpu_rate_name[rate]);
 }
 
-static void serving(struct making *k)
+static void add_serving_wires(struct making *k)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     double layers = layers_here(p), token = (double)p->batch * (double)m->hidden * 2;
     static const char source[] = "Megatron-LM, Shoeybi et al. 2019: two per layer";
 
-    add(k, WIRE_ALL_REDUCE, "activations of the prompt", token * (double)p->seq, 2 * layers, p->tp, 1, source);
-    experts(k, "the prompt's tokens to experts and back", token * (double)p->seq, 2);
+    add_wire(k, WIRE_ALL_REDUCE, "activations of the prompt", token * (double)p->seq, 2 * layers, p->tp, 1, source);
+    add_expert_wires(k, "the prompt's tokens to experts and back", token * (double)p->seq, 2);
     double prompt = k->out->sum_s;
-    add(k, WIRE_ALL_REDUCE, "activations of one more token", token, 2 * layers, p->tp, 1, source);
-    experts(k, "one more token to experts and back", token, 2);
+    add_wire(k, WIRE_ALL_REDUCE, "activations of one more token", token, 2 * layers, p->tp, 1, source);
+    add_expert_wires(k, "one more token to experts and back", token, 2);
     k->out->sum_s = prompt; /* that is another pass */
     if (p->pp > 1)
-        add(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
-            p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
+        add_wire(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
+                 p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
     if (p->tp > 1 || (p->ep > 1 && m->experts))
-        note(k->out, "For one token the latency of the links dominates: about 10 us for each %s.",
-             p->tp > 1 ? "all-reduce" : "all-to-all");
+        note_wires(k->out, "For one token the latency of the links dominates: about 10 us for each %s.",
+                   p->tp > 1 ? "all-reduce" : "all-to-all");
 }
 
-static void training(struct making *k)
+static void add_training_wires(struct making *k)
 {
     const struct plan *p = k->p;
     struct estimate_local_params local = estimate_local_params(p, 0);
@@ -428,8 +430,8 @@ static void training(struct making *k)
     }
     struct estimate_shard_sum sum = estimate_shard_sum(p, 0, NULL);
     double own = p->sharding != PLAN_SHARDING_DDP && sum.all > 0 ? sum.own / sum.all : 1;
-    offloaded(k, (struct moved){own * m.gradients, own * m.stepped,
-                                own * (adapted ? m.weights : all * p->precision->weights)});
+    add_offloaded(k, (struct moved){own * m.gradients, own * m.stepped,
+                                    own * (adapted ? m.weights : all * p->precision->weights)});
     between_layers(k);
 }
 
@@ -442,13 +444,14 @@ void estimate_wires_build(const struct plan *p, double network, struct estimate_
     out->links = estimate_wires_links(p->gpu, p->gpus, p->gpus_per_node);
     if (network > 0) out->links.network = network;
     if (p->inference)
-        serving(&k);
+        add_serving_wires(&k);
     else
-        training(&k);
+        add_training_wires(&k);
     if (!out->n) return;
-    compute(&k);
-    if (out->links.assumed) note(out, "No --gpu: an A100's NVLink, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
+    compute_step_time(&k);
+    if (out->links.assumed)
+        note_wires(out, "No --gpu: an A100's NVLink, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
-        note(out, "A bridge between two of these GPUs would carry %s in each direction.",
-             units_format_rate(rate, p->gpu->nvlink));
+        note_wires(out, "A bridge between two of these GPUs would carry %s in each direction.",
+                   units_format_rate(rate, p->gpu->nvlink));
 }

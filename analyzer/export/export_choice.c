@@ -184,7 +184,7 @@ static int choose_moment(const struct export_request *w, struct export *e)
     return EXIT_YES;
 }
 
-static struct run *open_run(const char *const *paths, size_t n, bool alone, struct symbolizer *symbols)
+static struct run *open_exported_run(const char *const *paths, size_t n, bool alone, struct symbolizer *symbols)
 {
     char error[1024] = "";
     struct run_options o = {.alone = alone, .memory_map = true, SYMBOLIZER_OPTIONS(symbols)};
@@ -213,7 +213,7 @@ static void print_notes(const struct run *run)
 
 int export_choose(const struct export_request *w, const char *path, struct symbolizer *symbols, struct export *e)
 {
-    struct overview o = {.run = open_run(&path, 1, w->pid < 0 && w->rank < 0, symbols)};
+    struct overview o = {.run = open_exported_run(&path, 1, w->pid < 0 && w->rank < 0, symbols)};
     char error[1024] = "";
     size_t n;
 
@@ -232,7 +232,7 @@ int export_choose(const struct export_request *w, const char *path, struct symbo
     if (process != RUN_NONE && n > 1) {
         char *only = strdup(all[process].path);
         run_close(o.run);
-        e->run = only ? open_run((const char *const *)&only, 1, true, symbols) : NULL;
+        e->run = only ? open_exported_run((const char *const *)&only, 1, true, symbols) : NULL;
         free(only);
         process = 0;
     }
@@ -265,7 +265,7 @@ static int keep_process(const struct export_request *w, struct symbolizer *symbo
                  list);
     if (found == 1 && n > 1) {
         run_close(e->run);
-        e->run = only ? open_run((const char *const *)&only, 1, true, symbols) : NULL;
+        e->run = only ? open_exported_run((const char *const *)&only, 1, true, symbols) : NULL;
     }
     free(only);
     return found != 1 ? EXIT_NO : e->run ? EXIT_YES : EXIT_INPUT;
@@ -283,7 +283,7 @@ int export_choose_run(const struct export_request *w, char **paths, size_t n, st
         e->what = PROFILE_AT;
         units_parse_seconds(w->at, &e->at_ns);
     }
-    e->run = open_run((const char *const *)paths, n, false, symbols);
+    e->run = open_exported_run((const char *const *)paths, n, false, symbols);
     if (!e->run) return EXIT_INPUT;
     if (w->pid >= 0 || w->rank >= 0) code = keep_process(w, symbols, e);
     if (code == EXIT_YES) print_notes(e->run);

@@ -36,7 +36,7 @@ static void place_processes(struct export_chrome *c)
     }
 }
 
-static void metadata(struct export_chrome *c, uint32_t process, const char *what, const char *text)
+static void write_metadata(struct export_chrome *c, uint32_t process, const char *what, const char *text)
 {
     export_chrome_event(c, 'M', process, RUN_UNKNOWN);
     fprintf(c->out, ",\"name\":\"%s\",\"args\":{\"name\":", what);
@@ -67,7 +67,7 @@ static void name_processes(struct export_chrome *c)
         terminal_clean(host, sizeof host, p[i].host ? p[i].host : "", true);
         snprintf(name, sizeof name, "%s%s on %s", rank, *command ? command : "a process",
                  *host ? host : "an unknown host");
-        metadata(c, i, "process_name", name);
+        write_metadata(c, i, "process_name", name);
         export_chrome_event(c, 'M', i, RUN_UNKNOWN);
         fprintf(c->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%lld}}",
                 (long long)(p[i].rank != RUN_UNKNOWN ? p[i].rank : (int64_t)i));
@@ -93,14 +93,14 @@ static void name_threads(struct export_chrome *c)
 
 /* --- moments ------------------------------------------------------------------------------------- */
 
-static void put_int(struct export_chrome *c, const char *key, int64_t value)
+static void put_chrome_int(struct export_chrome *c, const char *key, int64_t value)
 {
     if (value != RUN_UNKNOWN) {
         fprintf(c->out, ",\"%s\":%lld", key, (long long)value);
     }
 }
 
-static void write_ooms(struct export_chrome *c)
+static void write_chrome_ooms(struct export_chrome *c)
 {
     size_t n;
     const struct run_oom *o = run_ooms(c->e->run, &n);
@@ -113,9 +113,9 @@ static void write_ooms(struct export_chrome *c)
                 o[i].fatal ? "out of memory" : "allocation failed",
                 o[i].requested_bytes >= 0 ? units_format_bytes(bytes, (uint64_t)o[i].requested_bytes) : "unknown",
                 o[i].device);
-        put_int(c, "requested_bytes", o[i].requested_bytes);
-        put_int(c, "free_bytes", o[i].free_bytes);
-        put_int(c, "total_bytes", o[i].total_bytes);
+        put_chrome_int(c, "requested_bytes", o[i].requested_bytes);
+        put_chrome_int(c, "free_bytes", o[i].free_bytes);
+        put_chrome_int(c, "total_bytes", o[i].total_bytes);
         if (at.known) {
             export_chrome_text(c, "site", site_text(&at, site, sizeof site));
         }
@@ -132,8 +132,8 @@ static void write_retries(struct export_chrome *c, const struct result_report *r
         fprintf(c->out,
                 ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"retry\",\"name\":\"allocation retried\",\"args\":{\"device\":%d",
                 (long long)c->pid[t->process], t->device);
-        put_int(c, "requested_bytes", t->requested_bytes);
-        put_int(c, "freed_bytes", t->freed_bytes);
+        put_chrome_int(c, "requested_bytes", t->requested_bytes);
+        put_chrome_int(c, "freed_bytes", t->freed_bytes);
         if (t->stack.site.known) {
             export_chrome_text(c, "site", site_text(&t->stack.site, site, sizeof site));
         }
@@ -199,7 +199,7 @@ static bool write_report(struct export_chrome *c, char *error, size_t error_size
     return true;
 }
 
-static void write_note(struct export_chrome *c)
+static void write_chrome_note(struct export_chrome *c)
 {
     size_t at = 0;
     char took[UNITS_TEXT], *note = c->e->note;
@@ -233,8 +233,8 @@ bool export_chrome(struct export_run *e, char *error, size_t error_size)
     name_threads(&c);
     bool ok = write_report(&c, error, error_size) && export_chrome_memory(&c, error, error_size) &&
               export_chrome_calls(&c, error, error_size);
-    write_ooms(&c);
-    write_note(&c);
+    write_chrome_ooms(&c);
+    write_chrome_note(&c);
     fprintf(e->out, "\n],\"otherData\":{\"exporter\":\"gpuspy %s\",\"recording\":", GPUSPY_VERSION);
     json_out_text(e->out, e->name);
     fputs(",\"resolution\":", e->out);

@@ -24,7 +24,7 @@ static unsigned class_of(int64_t ns)
     return x < FINE ? (unsigned)x : (top - 2) * FINE + (unsigned)(x >> (top - 3) & (FINE - 1));
 }
 
-static void count(struct lengths *l, int64_t ns)
+static void count_length(struct lengths *l, int64_t ns)
 {
     unsigned c = class_of(ns);
     l->n[c]++;
@@ -32,7 +32,7 @@ static void count(struct lengths *l, int64_t ns)
 }
 
 /* The lowest class that is there: with all above it they are at most `most`. */
-static unsigned choose(const struct lengths *l, uint64_t most, uint64_t *in, uint64_t *out, int64_t *out_ns)
+static unsigned choose_length(const struct lengths *l, uint64_t most, uint64_t *in, uint64_t *out, int64_t *out_ns)
 {
     unsigned least = CLASSES;
     *in = *out = 0;
@@ -71,7 +71,7 @@ static const char *site_name(struct export_chrome *c, uint32_t stack)
     return c->site[*at];
 }
 
-static void slice(struct calls *s, uint32_t process, uint32_t thread, int64_t start, int64_t ns)
+static void write_slice(struct calls *s, uint32_t process, uint32_t thread, int64_t start, int64_t ns)
 {
     export_chrome_event(s->c, 'X', process, start);
     fputs(",\"dur\":", s->c->out);
@@ -89,13 +89,13 @@ static void end_args(struct calls *s, uint32_t stack)
 }
 
 /* Counted in the first pass, written in the second. */
-static bool is_chosen(struct calls *s, int device, int64_t ns)
+static bool is_chrome_call_chosen(struct calls *s, int device, int64_t ns)
 {
     if (!export_includes_device(s->c->e, device)) {
         return false;
     }
     if (!s->writing) {
-        count(&s->lengths, ns);
+        count_length(&s->lengths, ns);
     }
     return s->writing && class_of(ns) >= s->least;
 }
@@ -104,15 +104,15 @@ static void slices_on_call(void *self, const struct run_copy *copy, const struct
 {
     struct calls *s = self;
     FILE *out = s->c->out;
-    if (copy && is_chosen(s, copy->device, copy->blocked_ns)) {
+    if (copy && is_chrome_call_chosen(s, copy->device, copy->blocked_ns)) {
         const char *direction = run_direction_word(copy->direction);
-        slice(s, copy->process, copy->thread, copy->start_ns, copy->blocked_ns);
+        write_slice(s, copy->process, copy->thread, copy->start_ns, copy->blocked_ns);
         fprintf(out, ",\"cat\":\"copy\",\"name\":\"copy %s\",\"args\":{\"bytes\":%lld,\"device\":%d,\"async\":%s",
                 direction, (long long)copy->bytes, copy->device, copy->async ? "true" : "false");
         export_chrome_text(s->c, "api", run_api_name(s->c->e->run, copy->process, copy->api));
         end_args(s, copy->stack);
-    } else if (sync && is_chosen(s, sync->device, sync->blocked_ns)) {
-        slice(s, sync->process, sync->thread, sync->start_ns, sync->blocked_ns);
+    } else if (sync && is_chrome_call_chosen(s, sync->device, sync->blocked_ns)) {
+        write_slice(s, sync->process, sync->thread, sync->start_ns, sync->blocked_ns);
         fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d", run_sync_word(sync->kind),
                 sync->device);
         export_chrome_text(s->c, "api", run_api_name(s->c->e->run, sync->process, sync->api));
@@ -141,7 +141,7 @@ static void write_mark(struct calls *s, const struct run_mark *m, int64_t end)
 {
     FILE *out = s->c->out;
     if (m->kind == GS_MARK_PUSH) {
-        slice(s, s->process, m->thread, m->start_ns, end - m->start_ns);
+        write_slice(s, s->process, m->thread, m->start_ns, end - m->start_ns);
         fputs(",\"cat\":\"nvtx\"", out);
         finish_mark(s, m);
     } else if (m->kind == GS_MARK_START) { /* these may lie across one another */
@@ -167,7 +167,7 @@ static void slices_on_mark(void *self, const struct run_mark *m)
     int64_t end = run_processes(s->c->e->run, &n)[s->process].end_ns;
     end = m->end_ns != RUN_NEVER ? m->end_ns : end > m->start_ns ? end : m->start_ns;
     if (!s->writing) {
-        count(&s->lengths, end - m->start_ns);
+        count_length(&s->lengths, end - m->start_ns);
     } else if (class_of(end - m->start_ns) >= s->least) {
         write_mark(s, m, end);
     }
@@ -192,7 +192,7 @@ bool export_chrome_calls(struct export_chrome *c, char *error, size_t error_size
     if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) {
         return false;
     }
-    s.least = choose(&s.lengths, SLICES_MOST, &c->slices, &c->slices_left, &c->slices_left_ns);
+    s.least = choose_length(&s.lengths, SLICES_MOST, &c->slices, &c->slices_left, &c->slices_left_ns);
     s.writing = true;
     if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) {
         return false;
@@ -201,6 +201,6 @@ bool export_chrome_calls(struct export_chrome *c, char *error, size_t error_size
     if (!each_mark(&s, false, error, error_size)) {
         return false;
     }
-    s.least = choose(&s.lengths, MARKS_MOST, &c->marks, &c->marks_left, &ignored);
+    s.least = choose_length(&s.lengths, MARKS_MOST, &c->marks, &c->marks_left, &ignored);
     return each_mark(&s, true, error, error_size);
 }

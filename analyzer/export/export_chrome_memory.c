@@ -42,7 +42,7 @@ static const char *const series_names[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_PINNED] = "pinned memory",    [RUN_SERIES_HOST] = "CPU tensors",
     [RUN_SERIES_SHARED] = "shared by others", [RUN_SERIES_GRAPH] = "graphs"};
 
-static void begin(struct memory *m, uint32_t process, int64_t time_ns, int device)
+static void begin_counter(struct memory *m, uint32_t process, int64_t time_ns, int device)
 {
     export_chrome_event(m->c, 'C', process, time_ns);
     if (device >= 0) {
@@ -56,12 +56,12 @@ static void write_point(struct memory *m, const struct run_series *s, const stru
 {
     FILE *out = m->c->out;
     const char *comma = "";
-    begin(m, s->process, p->time_ns, s->device);
+    begin_counter(m, s->process, p->time_ns, s->device);
     fprintf(out, "%s\",\"args\":{\"bytes\":%lld}}", series_names[s->layer], (long long)p->total);
     if (s->layer != RUN_SERIES_TENSOR) {
         return;
     }
-    begin(m, s->process, p->time_ns, s->device);
+    begin_counter(m, s->process, p->time_ns, s->device);
     fprintf(out, "%s:\",\"args\":{", series_names[s->layer]);
     for (int i = 0; i < RESULT_CATEGORIES_N; i++) {
         if (l->used[i]) {
@@ -72,7 +72,7 @@ static void write_point(struct memory *m, const struct run_series *s, const stru
     fputs("}}", out);
 }
 
-static void keep(struct memory *m, struct line *l)
+static void keep_counter_line(struct memory *m, struct line *l)
 {
     int64_t end = m->end_ns > 0 ? m->end_ns : 1, at = l->now.time_ns < 0 ? 0 : l->now.time_ns;
     double share = (double)at / (double)end;
@@ -83,8 +83,8 @@ static void keep(struct memory *m, struct line *l)
     p->used = true;
 }
 
-static void change(struct memory *m, const struct run_lifetime *life, const struct run_series *s, int64_t time_ns,
-                   int64_t bytes)
+static void change_counter(struct memory *m, const struct run_lifetime *life, const struct run_series *s,
+                           int64_t time_ns, int64_t bytes)
 {
     struct line *l = SITE_REACH(m->lines, life->series, m->lines_cap);
     enum result_category category = RESULT_CATEGORY_UNKNOWN;
@@ -108,17 +108,17 @@ static void change(struct memory *m, const struct run_lifetime *life, const stru
         l->parts = arena_realloc(NULL, m->c->buckets, sizeof *l->parts);
         memset(l->parts, 0, m->c->buckets * sizeof *l->parts);
     }
-    keep(m, l);
+    keep_counter_line(m, l);
 }
 
 static void counters_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change(self, life, series, life->alloc_ns, life->bytes);
+    change_counter(self, life, series, life->alloc_ns, life->bytes);
 }
 
 static void counters_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change(self, life, series, life->free_ns, -life->bytes);
+    change_counter(self, life, series, life->free_ns, -life->bytes);
 }
 
 static void counters_on_process_start(void *self, uint32_t process)
@@ -130,7 +130,7 @@ static void counters_on_process_start(void *self, uint32_t process)
     m->last_alloc_ns = p->last_alloc_ns;
 }
 
-static int earlier(const void *a, const void *b)
+static int order_counter_lines(const void *a, const void *b)
 {
     const struct point *x = a, *y = b;
     return (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns);
@@ -143,7 +143,7 @@ static void write_parts(struct memory *m, uint32_t series)
     for (size_t i = 0; l->parts && i < m->c->buckets; i++) {
         const struct part *p = &l->parts[i];
         struct point three[3] = {p->high, p->low, p->last};
-        qsort(three, 3, sizeof *three, earlier);
+        qsort(three, 3, sizeof *three, order_counter_lines);
         for (size_t k = 0; p->used && k < 3; k++) {
             if (k == 0 || three[k].time_ns != three[k - 1].time_ns || three[k].total != three[k - 1].total) {
                 write_point(m, s, l, &three[k]);
@@ -167,11 +167,11 @@ static void counters_on_process_end(void *self, uint32_t process, int64_t end_ns
 
 /* --- what was said of memory --------------------------------------------------------------------- */
 
-static void write_value(struct memory *m, uint32_t process, int device, int64_t time_ns, const char *name,
-                        const char *unit, int64_t value)
+static void write_counter_value(struct memory *m, uint32_t process, int device, int64_t time_ns, const char *name,
+                                const char *unit, int64_t value)
 {
     if (m->c->e->device < 0 || device == m->c->e->device) {
-        begin(m, process, time_ns, device);
+        begin_counter(m, process, time_ns, device);
         fprintf(m->c->out, "%s\",\"args\":{\"%s\":%lld}}", name, unit, (long long)value);
     }
 }
@@ -187,21 +187,22 @@ static void write_reserved(struct memory *m)
         for (; i < n && i < end && r[i].process == r[high].process && r[i].device == r[high].device; i++) {
             high = r[i].bytes >= r[high].bytes ? i : high;
         }
-        write_value(m, r[high].process, r[high].device, r[high].time_ns, "reserved by PyTorch", "bytes", r[high].bytes);
+        write_counter_value(m, r[high].process, r[high].device, r[high].time_ns, "reserved by PyTorch", "bytes",
+                            r[high].bytes);
     }
 }
 
-static void write_samples(struct memory *m)
+static void write_counter_samples(struct memory *m)
 {
     size_t n;
     const struct run_device_sample *d = run_device_samples(m->c->e->run, &n);
     for (size_t i = 0, stride = n / SAMPLES_MOST + 1; i < n; i += stride) {
         if (d[i].total_bytes >= 0 && d[i].free_bytes >= 0) {
-            write_value(m, d[i].process, d[i].device, d[i].time_ns, "in use (NVML)", "bytes",
-                        d[i].total_bytes - d[i].free_bytes);
+            write_counter_value(m, d[i].process, d[i].device, d[i].time_ns, "in use (NVML)", "bytes",
+                                d[i].total_bytes - d[i].free_bytes);
         }
         if (d[i].utilisation >= 0) {
-            write_value(m, d[i].process, d[i].device, d[i].time_ns, "busy (NVML)", "percent", d[i].utilisation);
+            write_counter_value(m, d[i].process, d[i].device, d[i].time_ns, "busy (NVML)", "percent", d[i].utilisation);
         }
     }
 }
@@ -228,7 +229,7 @@ bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_siz
     c->buckets = c->buckets > PARTS_MOST ? PARTS_MOST : c->buckets < PARTS_LEAST ? PARTS_LEAST : c->buckets;
     bool ok = m.uses && run_replay(c->e->run, &observer, 1, error, error_size);
     write_reserved(&m);
-    write_samples(&m);
+    write_counter_samples(&m);
     for (size_t i = 0; i < m.lines_cap; i++) {
         free(m.lines[i].parts);
     }

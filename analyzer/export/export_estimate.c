@@ -4,7 +4,7 @@
 #include "analyzer/export/export_table.h"
 
 /* "forward_end backward_end": of those that occur. */
-static void phases_of(const struct estimate_result *r, unsigned phases, char *out, size_t size)
+static void phases_text(const struct estimate_result *r, unsigned phases, char *out, size_t size)
 {
     size_t at = 0;
 
@@ -14,7 +14,7 @@ static void phases_of(const struct estimate_result *r, unsigned phases, char *ou
             at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " " : "", estimate_phase_key[phase]);
 }
 
-static void range(struct export_table *t, struct estimate_interval bytes)
+static void put_range_cells(struct export_table *t, struct estimate_interval bytes)
 {
     export_table_int(t, llround(bytes.low));
     export_table_int(t, llround(bytes.likely));
@@ -22,7 +22,7 @@ static void range(struct export_table *t, struct estimate_interval bytes)
 }
 
 /* What fits surely and likely, and where there is one, the next larger, which does not. */
-static void solution(const struct estimate_answer *a, FILE *out)
+static void export_solution(const struct estimate_answer *a, FILE *out)
 {
     const struct estimate_solution *s = &a->solution;
     const struct {
@@ -40,7 +40,7 @@ static void solution(const struct estimate_answer *a, FILE *out)
         if (one->any) {
             export_table_int(&t, (int64_t)one->value);
             export_table_text(&t, estimate_answer_command(a, one->option, command, sizeof command));
-            range(&t, one->peak);
+            put_range_cells(&t, one->peak);
         } else {
             for (int empty = 0; empty < 5; empty++) export_table_text(&t, NULL);
         }
@@ -50,7 +50,7 @@ static void solution(const struct estimate_answer *a, FILE *out)
     }
 }
 
-static void targets(const struct estimate_answer *a, FILE *out)
+static void export_targets(const struct estimate_answer *a, FILE *out)
 {
     struct export_table t;
 
@@ -62,12 +62,12 @@ static void targets(const struct estimate_answer *a, FILE *out)
         export_table_text(&t, g->gpu ? g->gpu->product : NULL);
         export_table_int(&t, llround(g->memory));
         export_table_text(&t, estimate_fit_word[g->fit.verdict]);
-        range(&t, g->peak);
-        range(&t, g->fit.margin);
+        put_range_cells(&t, g->peak);
+        put_range_cells(&t, g->fit.margin);
     }
 }
 
-static void lines(const struct estimate_answer *a, FILE *out)
+static void export_estimate_lines(const struct estimate_answer *a, FILE *out)
 {
     struct export_table t;
 
@@ -75,11 +75,11 @@ static void lines(const struct estimate_answer *a, FILE *out)
     for (size_t i = 0; i < a->result.lines_n; i++) {
         const struct estimate_line *l = &a->result.lines[i];
         char phases[160];
-        phases_of(&a->result, l->phases, phases, sizeof phases);
+        phases_text(&a->result, l->phases, phases, sizeof phases);
         export_table_text(&t, estimate_part_key[l->part]);
         export_table_text(&t, l->name);
         export_table_text(&t, phases);
-        range(&t, l->bytes);
+        put_range_cells(&t, l->bytes);
         export_table_bool(&t, l->host);
         export_table_text(&t, l->formula);
         export_table_text(&t, l->source);
@@ -90,9 +90,9 @@ static void lines(const struct estimate_answer *a, FILE *out)
 void export_estimate_csv(const struct estimate_answer *a, FILE *out)
 {
     if (a->solved)
-        solution(a, out);
+        export_solution(a, out);
     else if (a->targets_n > ANSWER_FEW)
-        targets(a, out);
+        export_targets(a, out);
     else
-        lines(a, out);
+        export_estimate_lines(a, out);
 }

@@ -68,7 +68,7 @@ static int compare_lines(const void *a, const void *b)
     return by ? by : (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-static void merge(const struct export_lines *l, struct export_line *into, const struct export_line *from)
+static void merge_export_lines(const struct export_lines *l, struct export_line *into, const struct export_line *from)
 {
     for (unsigned i = 0; i < EXPORT_LINE_VALUES; i++) {
         bool greatest = i && i == l->greatest;
@@ -93,7 +93,7 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
     }
     for (size_t i = 0; i < l->n; i++) {
         if (kept && same_place(&l->list[kept - 1], &l->list[i]) == 0) {
-            merge(l, &l->list[kept - 1], &l->list[i]);
+            merge_export_lines(l, &l->list[kept - 1], &l->list[i]);
         } else {
             l->list[kept++] = l->list[i];
         }
@@ -138,7 +138,7 @@ static void lines_on_alloc(void *self, const struct run_lifetime *life, const st
 }
 
 /* What a recording of bounded size lost was allocated, too. */
-static void add_removed(struct export_tables *x)
+static void add_removed_lines(struct export_tables *x)
 {
     size_t n;
     const struct run_removed *removed = run_removed(x->e->run, &n);
@@ -177,7 +177,7 @@ static bool add_ends_and_sums(struct export_tables *x, char *error, size_t error
         }
     }
     free(sums.list);
-    if (ok) add_removed(x);
+    if (ok) add_removed_lines(x);
     return ok;
 }
 
@@ -241,7 +241,7 @@ bool export_tables_gather(struct export_tables *x, char *error, size_t error_siz
 
 /* --- writing ------------------------------------------------------------------------------------- */
 
-static void place(struct export_tables *x, const struct result_site *s)
+static void put_place_cells(struct export_tables *x, const struct result_site *s)
 {
     export_table_text(&x->t, s->function);
     export_table_text(&x->t, s->file);
@@ -250,7 +250,7 @@ static void place(struct export_tables *x, const struct result_site *s)
     export_table_bool(&x->t, s->library);
 }
 
-static void values(struct export_tables *x, const struct export_line *l, const unsigned *which, unsigned n)
+static void put_line_values(struct export_tables *x, const struct export_line *l, const unsigned *which, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         export_table_int(&x->t, l->values[which[i]]);
@@ -265,8 +265,8 @@ void export_table_of_sites(struct export_tables *x)
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, result_series_word((enum run_series_layer)l->kind));
-            place(x, &l->site);
-            values(x, l, which, 6);
+            put_place_cells(x, &l->site);
+            put_line_values(x, l, which, 6);
         }
     }
 }
@@ -279,8 +279,8 @@ void export_table_of_waits(struct export_tables *x)
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, run_sync_word(l->kind));
-            place(x, &l->site);
-            values(x, l, which, 3);
+            put_place_cells(x, &l->site);
+            put_line_values(x, l, which, 3);
         }
     }
 }
@@ -295,8 +295,8 @@ void export_table_of_copies(struct export_tables *x)
             export_table_text(&x->t, run_direction_word(l->kind >> 16));
             export_table_text(&x->t, run_host_memory_word(l->kind >> 1 & 0x7fff));
             export_table_bool(&x->t, l->kind & 1);
-            place(x, &l->site);
-            values(x, l, which, 4);
+            put_place_cells(x, &l->site);
+            put_line_values(x, l, which, 4);
         }
     }
 }

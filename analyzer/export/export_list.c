@@ -13,7 +13,7 @@ struct columns {
     unsigned n;
 };
 
-static void add(struct columns *c, const char *outer, const char *inner)
+static void add_column(struct columns *c, const char *outer, const char *inner)
 {
     char key[KEY];
 
@@ -24,7 +24,7 @@ static void add(struct columns *c, const char *outer, const char *inner)
 }
 
 /* Of all rows: some have keys that others lack. */
-static struct columns columns_of(const json_t *rows)
+static struct columns list_columns_of(const json_t *rows)
 {
     struct columns c = {.n = 0};
     size_t i;
@@ -32,12 +32,12 @@ static struct columns columns_of(const json_t *rows)
     const char *key, *within;
 
     json_array_foreach(rows, i, row) json_object_foreach(row, key, value) if (json_is_object(value))
-        json_object_foreach(value, within, inner) add(&c, key, within);
-    else add(&c, key, NULL);
+        json_object_foreach(value, within, inner) add_column(&c, key, within);
+    else add_column(&c, key, NULL);
     return c;
 }
 
-static const json_t *value_of(const json_t *row, const char *key)
+static const json_t *list_value_of(const json_t *row, const char *key)
 {
     const char *dot = strchr(key, '.');
     char outer[KEY];
@@ -49,7 +49,7 @@ static const json_t *value_of(const json_t *row, const char *key)
 
 void export_list_csv(const json_t *rows, FILE *out)
 {
-    struct columns c = columns_of(rows);
+    struct columns c = list_columns_of(rows);
     struct export_table t;
     char head[EXPORT_TABLE_COLUMNS * KEY] = "", number[32];
     size_t i, at = 0;
@@ -60,7 +60,7 @@ void export_list_csv(const json_t *rows, FILE *out)
     export_table_begin(&t, out, false, head);
     json_array_foreach(rows, i, row) for (unsigned k = 0; k < c.n; k++)
     {
-        const json_t *v = value_of(row, c.key[k]);
+        const json_t *v = list_value_of(row, c.key[k]);
         if (json_is_integer(v)) {
             export_table_int(&t, json_integer_value(v));
         } else if (json_is_boolean(v)) {
@@ -76,7 +76,7 @@ void export_list_csv(const json_t *rows, FILE *out)
 
 /* ---------------------------------------------------------------- a page */
 
-static void put_text(const char *text, FILE *out)
+static void put_list_text(const char *text, FILE *out)
 {
     char clean[1024];
 
@@ -88,7 +88,7 @@ static void put_text(const char *text, FILE *out)
             fputc(*p, out);
 }
 
-static bool ends(const char *key, const char *with)
+static bool key_ends_with(const char *key, const char *with)
 {
     size_t n = strlen(key), m = strlen(with);
 
@@ -96,17 +96,17 @@ static bool ends(const char *key, const char *with)
 }
 
 /* "total_bytes" says what its unit is, which stands with each number here. */
-static void put_head(const char *key, FILE *out)
+static void put_list_head(const char *key, FILE *out)
 {
     static const char *const units[] = {"_bytes_per_s", "_bytes"};
     char text[KEY];
 
     snprintf(text, sizeof text, "%s", key);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (ends(text, units[i])) text[strlen(text) - strlen(units[i])] = 0;
+        if (key_ends_with(text, units[i])) text[strlen(text) - strlen(units[i])] = 0;
     for (char *p = text; *p; p++) *p = *p == '_' || *p == '.' ? ' ' : *p;
     fputs("<th>", out);
-    put_text(text, out);
+    put_list_text(text, out);
     fputs("</th>", out);
 }
 
@@ -116,12 +116,12 @@ static void put_cell(const char *key, const json_t *v, FILE *out)
 
     if (json_is_string(v) || json_is_boolean(v)) {
         fputs("<td>", out);
-        put_text(json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "yes" : "no", out);
+        put_list_text(json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "yes" : "no", out);
     } else {
         double n = json_number_value(v);
-        if (n > 0 && ends(key, "_bytes_per_s"))
+        if (n > 0 && key_ends_with(key, "_bytes_per_s"))
             units_format_rate(text, n);
-        else if (n > 0 && ends(key, "_bytes"))
+        else if (n > 0 && key_ends_with(key, "_bytes"))
             units_format_bytes(text, (uint64_t)n);
         else if (json_is_integer(v) && n > 0)
             units_format_count(text, (uint64_t)n);
@@ -134,7 +134,7 @@ static void put_cell(const char *key, const json_t *v, FILE *out)
 
 void export_list_html(const char *title, const json_t *rows, FILE *out)
 {
-    struct columns c = columns_of(rows);
+    struct columns c = list_columns_of(rows);
     size_t i;
     json_t *row;
 
@@ -150,12 +150,12 @@ void export_list_html(const char *title, const json_t *rows, FILE *out)
             ".n{text-align:right;font-variant-numeric:tabular-nums}</style>\n</head>\n<body>\n<h1>%s</"
             "h1>\n<table>\n<thead><tr>",
             title, title);
-    for (unsigned k = 0; k < c.n; k++) put_head(c.key[k], out);
+    for (unsigned k = 0; k < c.n; k++) put_list_head(c.key[k], out);
     fputs("</tr></thead>\n<tbody>\n", out);
     json_array_foreach(rows, i, row)
     {
         fputs("<tr>", out);
-        for (unsigned k = 0; k < c.n; k++) put_cell(c.key[k], value_of(row, c.key[k]), out);
+        for (unsigned k = 0; k < c.n; k++) put_cell(c.key[k], list_value_of(row, c.key[k]), out);
         fputs("</tr>\n", out);
     }
     fputs("</tbody>\n</table>\n</body>\n</html>\n", out);

@@ -19,7 +19,7 @@ struct metrics {
 
 /* --- samples ------------------------------------------------------------------------------------- */
 
-static void label(struct metrics *m, const char *key, const char *value)
+static void put_metric_label(struct metrics *m, const char *key, const char *value)
 {
     char clean[512];
     if (!value || !*value) {
@@ -42,8 +42,8 @@ static void put_int_label(struct metrics *m, const char *key, int64_t value)
     }
 }
 
-/* The caller adds labels, and ends with end() or end_real(). */
-static void begin(struct metrics *m, uint32_t process)
+/* The caller adds labels, and ends with end_metric() or end_real_metric(). */
+static void begin_metric(struct metrics *m, uint32_t process)
 {
     size_t n;
     char clean[128];
@@ -56,12 +56,12 @@ static void begin(struct metrics *m, uint32_t process)
     put_int_label(m, "rank", p->rank);
 }
 
-static void end(struct metrics *m, int64_t value)
+static void end_metric(struct metrics *m, int64_t value)
 {
     fprintf(m->out, "} %lld\n", (long long)value);
 }
 
-static void end_real(struct metrics *m, double value)
+static void end_real_metric(struct metrics *m, double value)
 {
     fprintf(m->out, "} %.9g\n", value);
 }
@@ -73,7 +73,7 @@ static void end_seconds(struct metrics *m, int64_t ns)
 
 /* --- families ------------------------------------------------------------------------------------ */
 
-static const struct run_process *processes(struct metrics *m, size_t *n)
+static const struct run_process *metric_processes(struct metrics *m, size_t *n)
 {
     return run_processes(m->x.e->run, n);
 }
@@ -81,44 +81,44 @@ static const struct run_process *processes(struct metrics *m, size_t *n)
 static void run_info(struct metrics *m)
 {
     size_t n;
-    const struct run_process *p = processes(m, &n);
+    const struct run_process *p = metric_processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
-        begin(m, i);
-        label(m, "host", p[i].host);
-        label(m, "command", p[i].command);
-        label(m, "python_version", p[i].python_version);
-        label(m, "gpuspy_version", GPUSPY_VERSION);
-        end(m, 1);
+        begin_metric(m, i);
+        put_metric_label(m, "host", p[i].host);
+        put_metric_label(m, "command", p[i].command);
+        put_metric_label(m, "python_version", p[i].python_version);
+        put_metric_label(m, "gpuspy_version", GPUSPY_VERSION);
+        end_metric(m, 1);
     }
 }
 
-static void duration(struct metrics *m)
+static void put_duration(struct metrics *m)
 {
     size_t n;
-    const struct run_process *p = processes(m, &n);
+    const struct run_process *p = metric_processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
-        begin(m, i);
+        begin_metric(m, i);
         end_seconds(m, p[i].end_ns > 0 ? p[i].end_ns : 0);
     }
 }
 
-static void complete(struct metrics *m)
+static void put_complete(struct metrics *m)
 {
     size_t n;
-    const struct run_process *p = processes(m, &n);
+    const struct run_process *p = metric_processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
-        begin(m, i);
-        end(m, p[i].complete && !p[i].recording);
+        begin_metric(m, i);
+        end_metric(m, p[i].complete && !p[i].recording);
     }
 }
 
-static void lost(struct metrics *m)
+static void put_lost(struct metrics *m)
 {
     size_t n;
-    const struct run_process *p = processes(m, &n);
+    const struct run_process *p = metric_processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
-        begin(m, i);
-        end(m, (int64_t)p[i].lost_events);
+        begin_metric(m, i);
+        end_metric(m, (int64_t)p[i].lost_events);
     }
 }
 
@@ -128,10 +128,10 @@ static void device_total(struct metrics *m)
     const struct run_device *d = run_devices(m->x.e->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (export_includes_device(m->x.e, d[i].device) && d[i].total_bytes != RUN_UNKNOWN) {
-            begin(m, d[i].process);
+            begin_metric(m, d[i].process);
             put_int_label(m, "device", d[i].device);
-            label(m, "name", d[i].name);
-            end(m, d[i].total_bytes);
+            put_metric_label(m, "name", d[i].name);
+            end_metric(m, d[i].total_bytes);
         }
     }
 }
@@ -141,20 +141,20 @@ static void of_peaks(struct metrics *m, int64_t (*value)(const struct result_pea
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
         const struct result_peak *p = &m->x.report->peaks[i];
         if (export_includes_device(m->x.e, p->device)) {
-            begin(m, p->process);
+            begin_metric(m, p->process);
             put_int_label(m, "device", p->device);
-            label(m, "layer", result_series_word(p->layer));
-            end(m, value(p));
+            put_metric_label(m, "layer", result_series_word(p->layer));
+            end_metric(m, value(p));
         }
     }
 }
 
-static int64_t peak_of(const struct result_peak *p)
+static int64_t metric_peak_of(const struct result_peak *p)
 {
     return p->bytes;
 }
 
-static int64_t end_of(const struct result_peak *p)
+static int64_t metric_end_of(const struct result_peak *p)
 {
     return p->end_bytes;
 }
@@ -164,61 +164,61 @@ static int64_t allocated_of(const struct result_peak *p)
     return p->allocated_bytes;
 }
 
-static int64_t allocations_of(const struct result_peak *p)
+static int64_t metric_allocations_of(const struct result_peak *p)
 {
     return (int64_t)p->allocations;
 }
 
-static void peak(struct metrics *m)
+static void put_peak(struct metrics *m)
 {
-    of_peaks(m, peak_of);
+    of_peaks(m, metric_peak_of);
 }
 
 static void at_end(struct metrics *m)
 {
-    of_peaks(m, end_of);
+    of_peaks(m, metric_end_of);
 }
 
-static void allocated(struct metrics *m)
+static void put_allocated(struct metrics *m)
 {
     of_peaks(m, allocated_of);
 }
 
-static void allocations(struct metrics *m)
+static void put_allocations(struct metrics *m)
 {
-    of_peaks(m, allocations_of);
+    of_peaks(m, metric_allocations_of);
 }
 
-static void categories(struct metrics *m)
+static void put_category_bytes(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
         const struct result_peak *p = &m->x.report->peaks[i];
         for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(m->x.e, p->device); c++) {
             if (p->by_category.bytes[c] && p->layer == RUN_SERIES_TENSOR) {
-                begin(m, p->process);
+                begin_metric(m, p->process);
                 put_int_label(m, "device", p->device);
-                label(m, "category", result_category_word((enum result_category)c));
-                end(m, p->by_category.bytes[c]);
+                put_metric_label(m, "category", result_category_word((enum result_category)c));
+                end_metric(m, p->by_category.bytes[c]);
             }
         }
     }
 }
 
 /* How often, by process and device: few. */
-static void counted(struct metrics *m, struct export_lines *l, const char *label_of_kind)
+static void put_counted(struct metrics *m, struct export_lines *l, const char *label_of_kind)
 {
     for (size_t i = 0; i < l->n; i++) {
-        begin(m, l->list[i].process);
+        begin_metric(m, l->list[i].process);
         put_int_label(m, "device", l->list[i].device);
         if (label_of_kind) {
-            label(m, label_of_kind, l->list[i].kind ? "true" : "false");
+            put_metric_label(m, label_of_kind, l->list[i].kind ? "true" : "false");
         }
-        end(m, l->list[i].values[0]);
+        end_metric(m, l->list[i].values[0]);
     }
     export_lines_free(l);
 }
 
-static void ooms(struct metrics *m)
+static void put_ooms(struct metrics *m)
 {
     struct export_lines l = {0};
     for (size_t i = 0; i < m->x.report->ooms_n; i++) {
@@ -227,10 +227,10 @@ static void ooms(struct metrics *m)
             export_lines_at(&l, o->process, RUN_NONE, o->device, o->fatal)->values[0]++;
         }
     }
-    counted(m, &l, "fatal");
+    put_counted(m, &l, "fatal");
 }
 
-static void retries(struct metrics *m)
+static void put_retries(struct metrics *m)
 {
     struct export_lines l = {0};
     for (size_t i = 0; i < m->x.report->retries_n; i++) {
@@ -239,25 +239,25 @@ static void retries(struct metrics *m)
             export_lines_at(&l, r->process, RUN_NONE, r->device, 0)->values[0]++;
         }
     }
-    counted(m, &l, NULL);
+    put_counted(m, &l, NULL);
 }
 
 static void wait_labels(struct metrics *m, const struct export_line *l)
 {
-    begin(m, l->process);
+    begin_metric(m, l->process);
     put_int_label(m, "device", l->device);
-    label(m, "kind", run_sync_word(l->kind));
+    put_metric_label(m, "kind", run_sync_word(l->kind));
 }
 
-static void waits(struct metrics *m)
+static void put_waits(struct metrics *m)
 {
     for (size_t i = 0; i < m->waits.n; i++) {
         wait_labels(m, &m->waits.list[i]);
-        end(m, m->waits.list[i].values[1]);
+        end_metric(m, m->waits.list[i].values[1]);
     }
 }
 
-static void wait_seconds(struct metrics *m)
+static void put_wait_seconds(struct metrics *m)
 {
     for (size_t i = 0; i < m->waits.n; i++) {
         wait_labels(m, &m->waits.list[i]);
@@ -267,26 +267,26 @@ static void wait_seconds(struct metrics *m)
 
 static void copy_labels(struct metrics *m, const struct export_line *l)
 {
-    begin(m, l->process);
+    begin_metric(m, l->process);
     put_int_label(m, "device", l->device);
-    label(m, "direction", run_direction_word(l->kind >> 16));
-    label(m, "host_memory", run_host_memory_word(l->kind >> 1 & 0x7fff));
-    label(m, "async", l->kind & 1 ? "true" : "false");
+    put_metric_label(m, "direction", run_direction_word(l->kind >> 16));
+    put_metric_label(m, "host_memory", run_host_memory_word(l->kind >> 1 & 0x7fff));
+    put_metric_label(m, "async", l->kind & 1 ? "true" : "false");
 }
 
-static void copies(struct metrics *m)
+static void put_copies(struct metrics *m)
 {
     for (size_t i = 0; i < m->copies.n; i++) {
         copy_labels(m, &m->copies.list[i]);
-        end(m, m->copies.list[i].values[1]);
+        end_metric(m, m->copies.list[i].values[1]);
     }
 }
 
-static void copied(struct metrics *m)
+static void put_copied(struct metrics *m)
 {
     for (size_t i = 0; i < m->copies.n; i++) {
         copy_labels(m, &m->copies.list[i]);
-        end(m, m->copies.list[i].values[0]);
+        end_metric(m, m->copies.list[i].values[0]);
     }
 }
 
@@ -298,30 +298,30 @@ static void copy_seconds(struct metrics *m)
     }
 }
 
-static void utilisation(struct metrics *m)
+static void put_utilisation(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->fragmentation_n; i++) {
         const struct result_fragmentation *f = &m->x.report->fragmentation[i];
         if (export_includes_device(m->x.e, f->device) && !isnan(f->utilisation)) {
-            begin(m, f->process);
+            begin_metric(m, f->process);
             put_int_label(m, "device", f->device);
-            end_real(m, f->utilisation);
+            end_real_metric(m, f->utilisation);
         }
     }
 }
 
-static void steps(struct metrics *m)
+static void put_steps(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->steps_n; i++) {
-        begin(m, m->x.report->steps[i]->process);
-        end(m, (int64_t)m->x.report->steps[i]->n);
+        begin_metric(m, m->x.report->steps[i]->process);
+        end_metric(m, (int64_t)m->x.report->steps[i]->n);
     }
 }
 
 static void step_seconds(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->steps_n; i++) {
-        begin(m, m->x.report->steps[i]->process);
+        begin_metric(m, m->x.report->steps[i]->process);
         end_seconds(m, m->x.report->steps[i]->median_ns);
     }
 }
@@ -331,30 +331,30 @@ static const struct family {
     void (*write)(struct metrics *m);
 } families[] = {
     {"gpuspy_run_info", NULL, "A recorded process; its value is 1.", run_info},
-    {"gpuspy_duration_seconds", "seconds", "How long the process was recorded.", duration},
-    {"gpuspy_complete", NULL, "1 if the process ended normally, else 0.", complete},
-    {"gpuspy_lost_events", NULL, "Events that were dropped because there was no space.", lost},
+    {"gpuspy_duration_seconds", "seconds", "How long the process was recorded.", put_duration},
+    {"gpuspy_complete", NULL, "1 if the process ended normally, else 0.", put_complete},
+    {"gpuspy_lost_events", NULL, "Events that were dropped because there was no space.", put_lost},
     {"gpuspy_device_memory_bytes", "bytes", "Memory of the GPU as its driver reports it.", device_total},
-    {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", peak},
-    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", categories},
+    {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", put_peak},
+    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", put_category_bytes},
     {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", at_end},
-    {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", allocated},
-    {"gpuspy_allocations", NULL, "Allocations over the run.", allocations},
-    {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", ooms},
-    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.", retries},
+    {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", put_allocated},
+    {"gpuspy_allocations", NULL, "Allocations over the run.", put_allocations},
+    {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", put_ooms},
+    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.", put_retries},
     {"gpuspy_allocator_utilisation_ratio", "ratio",
-     "The peak of tensors, as a share of the peak that PyTorch reserved.", utilisation},
-    {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", waits},
-    {"gpuspy_wait_seconds", "seconds", "How long the host waited for the GPU.", wait_seconds},
-    {"gpuspy_copies", NULL, "Copies to, from and on the GPU.", copies},
-    {"gpuspy_copied_bytes", "bytes", "Bytes copied to, from and on the GPU.", copied},
+     "The peak of tensors, as a share of the peak that PyTorch reserved.", put_utilisation},
+    {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", put_waits},
+    {"gpuspy_wait_seconds", "seconds", "How long the host waited for the GPU.", put_wait_seconds},
+    {"gpuspy_copies", NULL, "Copies to, from and on the GPU.", put_copies},
+    {"gpuspy_copied_bytes", "bytes", "Bytes copied to, from and on the GPU.", put_copied},
     {"gpuspy_copy_blocked_seconds", "seconds", "Time that the host spent in calls that copy.", copy_seconds},
-    {"gpuspy_steps", NULL, "The program's own steps, if it has any.", steps},
+    {"gpuspy_steps", NULL, "The program's own steps, if it has any.", put_steps},
     {"gpuspy_step_median_seconds", "seconds", "The usual time per step.", step_seconds},
 };
 
 /* Without their lines of the program. */
-static void add_up(const struct export_lines *from, struct export_lines *to)
+static void add_up_lines(const struct export_lines *from, struct export_lines *to)
 {
     for (size_t i = 0; i < from->n; i++) {
         const struct export_line *f = &from->list[i];
@@ -372,8 +372,8 @@ bool export_metrics(struct export_run *e, char *error, size_t error_size)
     m.x.report = report_build(e->run, &options, error, error_size);
     bool ok = m.x.report && export_tables_gather_calls(&m.x, error, error_size);
     if (ok) {
-        add_up(&m.x.waits, &m.waits);
-        add_up(&m.x.copies, &m.copies);
+        add_up_lines(&m.x.waits, &m.waits);
+        add_up_lines(&m.x.copies, &m.copies);
         for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
             const struct family *f = &families[i];
             m.name = f->name;

@@ -77,7 +77,7 @@ struct pprof {
 
 /* --- texts --------------------------------------------------------------------------------------- */
 
-static uint64_t text(struct pprof *p, const char *s)
+static uint64_t put_pprof_text(struct pprof *p, const char *s)
 {
     uint64_t hash = 1469598103934665603u;
     for (const unsigned char *c = (const unsigned char *)s; *c; c++) {
@@ -98,7 +98,7 @@ static uint64_t text(struct pprof *p, const char *s)
 
 /* --- frames -------------------------------------------------------------------------------------- */
 
-static uint32_t module_of(struct pprof *p, const struct run_frame *f)
+static uint32_t pprof_module_of(struct pprof *p, const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_NATIVE || !f->module) {
         return RUN_NONE;
@@ -122,7 +122,7 @@ static uint32_t function_of(struct pprof *p, const struct run_frame *f)
 {
     char name[PROFILE_LABEL];
     const char *file = f->file ? f->file : f->module ? f->module : "";
-    struct function new = {text(p, profile_frame_function(f, name)), text(p, file)};
+    struct function new = {put_pprof_text(p, profile_frame_function(f, name)), put_pprof_text(p, file)};
     uint32_t *at = map_at(&p->function_of, new.name << 32 | new.file);
     if (*at == MAP_NEW) {
         *at = (uint32_t)p->functions_n;
@@ -131,19 +131,19 @@ static uint32_t function_of(struct pprof *p, const struct run_frame *f)
     return *at;
 }
 
-static uint64_t location(struct pprof *p, const struct run_frame *f)
+static uint64_t put_location(struct pprof *p, const struct run_frame *f)
 {
     uint32_t *at = map_at(&p->location_of, (uintptr_t)f);
     if (*at == MAP_NEW) {
         *at = (uint32_t)p->locations_n;
         *ARENA_PUSH(p->locations, p->locations_n, p->locations_cap) =
-            (struct location){f, module_of(p, f), function_of(p, f)};
+            (struct location){f, pprof_module_of(p, f), function_of(p, f)};
     }
     return *at + 1;
 }
 
 /* Innermost first. */
-static struct path path_of(struct pprof *p, uint32_t stack)
+static struct path pprof_path_of(struct pprof *p, uint32_t stack)
 {
     static const struct run_frame unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
     const struct run_frame *frames[RUN_DEPTH_MAX];
@@ -156,7 +156,7 @@ static struct path path_of(struct pprof *p, uint32_t stack)
             frames[path.n++] = &unknown;
         }
         for (size_t i = path.n; i-- > 0;) {
-            *ARENA_PUSH(p->steps, p->steps_n, p->steps_cap) = location(p, frames[i]);
+            *ARENA_PUSH(p->steps, p->steps_n, p->steps_cap) = put_location(p, frames[i]);
         }
         *ARENA_PUSH(p->paths, p->paths_n, p->paths_cap) = path;
         return path;
@@ -166,7 +166,7 @@ static struct path path_of(struct pprof *p, uint32_t stack)
 
 /* --- samples ------------------------------------------------------------------------------------- */
 
-static void add(struct pprof *p, const struct profile *profile, size_t value)
+static void add_pprof_profile(struct pprof *p, const struct profile *profile, size_t value)
 {
     for (size_t i = 0; i < profile->n; i++) {
         struct sample *s = ARENA_PUSH(p->samples, p->samples_n, p->samples_cap);
@@ -191,7 +191,7 @@ static int same_order(const void *a, const void *b)
 }
 
 /* What two profiles say of the same is one sample. */
-static void merge(struct pprof *p)
+static void merge_pprof_samples(struct pprof *p)
 {
     size_t kept = 0;
     if (p->samples_n > 1) {
@@ -210,37 +210,37 @@ static void merge(struct pprof *p)
     p->samples_n = kept;
 }
 
-static void label(struct pprof *p, const char *key, const char *value)
+static void put_text_label(struct pprof *p, const char *key, const char *value)
 {
     if (value && *value) {
-        export_protobuf_int(&p->inner, 1, text(p, key));
-        export_protobuf_int(&p->inner, 2, text(p, value));
+        export_protobuf_int(&p->inner, 1, put_pprof_text(p, key));
+        export_protobuf_int(&p->inner, 2, put_pprof_text(p, value));
         export_protobuf_message(&p->message, S_LABEL, &p->inner);
     }
 }
 
-static void put_label(struct pprof *p, const char *key, int64_t value)
+static void put_number_label(struct pprof *p, const char *key, int64_t value)
 {
     char digits[24];
     snprintf(digits, sizeof digits, "%lld", (long long)value);
-    label(p, key, value == RUN_UNKNOWN ? NULL : digits);
+    put_text_label(p, key, value == RUN_UNKNOWN ? NULL : digits);
 }
 
-static void write_sample(struct pprof *p, const struct sample *s, size_t values, bool memory)
+static void write_pprof_sample(struct pprof *p, const struct sample *s, size_t values, bool memory)
 {
     size_t n;
     const struct run_process *process = &run_processes(p->e->run, &n)[s->of.process];
-    struct path path = path_of(p, s->of.stack);
+    struct path path = pprof_path_of(p, s->of.stack);
     export_protobuf_packed(&p->message, S_LOCATION, &p->steps[path.first], path.n);
     export_protobuf_packed(&p->message, S_VALUE, (const uint64_t *)s->values, values);
-    put_label(p, "device", s->of.device < 0 ? RUN_UNKNOWN : s->of.device);
+    put_number_label(p, "device", s->of.device < 0 ? RUN_UNKNOWN : s->of.device);
     if (memory) {
-        label(p, "layer", result_series_word(s->of.layer));
-        label(p, "category", result_category_word(s->of.category));
+        put_text_label(p, "layer", result_series_word(s->of.layer));
+        put_text_label(p, "category", result_category_word(s->of.category));
     }
-    put_label(p, "rank", process->rank);
-    put_label(p, "pid", process->pid);
-    label(p, "host", process->host);
+    put_number_label(p, "rank", process->rank);
+    put_number_label(p, "pid", process->pid);
+    put_text_label(p, "host", process->host);
     export_protobuf_message(&p->out, P_SAMPLE, &p->message);
 }
 
@@ -258,8 +258,8 @@ static void write_modules(struct pprof *p)
         export_protobuf_int(&p->message, 1, i + 1);
         export_protobuf_int(&p->message, 2, m->start);
         export_protobuf_int(&p->message, 3, limit);
-        export_protobuf_int(&p->message, 5, text(p, m->path));
-        export_protobuf_int(&p->message, 6, m->build_id ? text(p, m->build_id) : 0);
+        export_protobuf_int(&p->message, 5, put_pprof_text(p, m->path));
+        export_protobuf_int(&p->message, 6, m->build_id ? put_pprof_text(p, m->build_id) : 0);
         export_protobuf_int(&p->message, 7, m->named);
         export_protobuf_int(&p->message, 8, m->filed);
         export_protobuf_int(&p->message, 9, m->filed);
@@ -292,8 +292,8 @@ static void write_locations(struct pprof *p)
 
 static void write_type(struct pprof *p, const char *type, const char *unit)
 {
-    export_protobuf_int(&p->message, 1, text(p, type));
-    export_protobuf_int(&p->message, 2, text(p, unit));
+    export_protobuf_int(&p->message, 1, put_pprof_text(p, type));
+    export_protobuf_int(&p->message, 2, put_pprof_text(p, unit));
     export_protobuf_message(&p->out, P_TYPE, &p->message);
 }
 
@@ -315,7 +315,7 @@ static void write_times(struct pprof *p, const struct profile *profile)
 
 static void write_comment(struct pprof *p, const char *comment)
 {
-    export_protobuf_int(&p->out, P_COMMENT, text(p, comment));
+    export_protobuf_int(&p->out, P_COMMENT, put_pprof_text(p, comment));
 }
 
 static bool compress_to(FILE *out, const struct export_protobuf *p)
@@ -373,7 +373,7 @@ static const struct types {
   wait_types = {{{"contentions", "count"}, {"delay", "nanoseconds"}}, 2, 1},
   copy_types = {{{"copies", "count"}, {"copied", "bytes"}}, 2, 1};
 
-static const struct types *types_of(enum profile_what what)
+static const struct types *pprof_types_of(enum profile_what what)
 {
     return what == PROFILE_WAITS       ? &wait_types
            : what == PROFILE_COPIES    ? &copy_types
@@ -383,22 +383,22 @@ static const struct types *types_of(enum profile_what what)
 
 static bool write_profile(struct pprof *p, const struct profile *profile, enum profile_what what)
 {
-    const struct types *types = types_of(what);
+    const struct types *types = pprof_types_of(what);
     bool memory = types == &memory_types || types == &allocated_types;
-    text(p, ""); /* number 0 */
+    put_pprof_text(p, ""); /* number 0 */
     for (size_t i = 0; i < types->n; i++) {
         write_type(p, types->of[i][0], types->of[i][1]);
     }
-    merge(p);
+    merge_pprof_samples(p);
     for (size_t i = 0; i < p->samples_n; i++) {
-        write_sample(p, &p->samples[i], types->n, memory);
+        write_pprof_sample(p, &p->samples[i], types->n, memory);
     }
     write_modules(p);
     write_locations(p);
     write_times(p, profile);
     write_comment(p, "gpuspy " GPUSPY_VERSION);
     write_comment(p, profile->title);
-    export_protobuf_int(&p->out, P_DEFAULT, text(p, types->of[types->shown][0]));
+    export_protobuf_int(&p->out, P_DEFAULT, put_pprof_text(p, types->of[types->shown][0]));
     for (size_t i = 0; i < p->text_n; i++) {
         export_protobuf_bytes(&p->out, P_TEXT, p->text[i], strlen(p->text[i]));
     }
@@ -411,14 +411,14 @@ bool export_pprof(struct export_run *e, char *error, size_t error_size)
     struct profile *all = NULL, *live = export_profile(e, what, true, error, error_size);
     struct pprof p = {.e = e};
     bool ok = live != NULL;
-    if (ok && types_of(what) == &memory_types) {
+    if (ok && pprof_types_of(what) == &memory_types) {
         all = export_profile(e, PROFILE_ALLOCATED, true, error, error_size);
         ok = all != NULL;
     }
     if (ok) {
-        add(&p, live, 0);
+        add_pprof_profile(&p, live, 0);
         if (all) {
-            add(&p, all, 2);
+            add_pprof_profile(&p, all, 2);
         }
         ok = write_profile(&p, live, what);
         e->nothing = live->n == 0;

@@ -24,7 +24,7 @@ struct snapshot {
 
 /* --- frames ------------------------------------------------------------------------------------- */
 
-static void frame(struct snapshot *s, const struct run_frame *f)
+static void write_snapshot_frame(struct snapshot *s, const struct run_frame *f)
 {
     uint32_t *memo = map_at(&s->frames, (uint64_t)(uintptr_t)f);
     if (*memo != MAP_NEW) {
@@ -44,7 +44,7 @@ static void frame(struct snapshot *s, const struct run_frame *f)
 }
 
 /* What autograd's own threads do has the operation in their native frames alone. */
-static void operation(struct snapshot *s, uint32_t stack)
+static void write_operation(struct snapshot *s, uint32_t stack)
 {
     const char *name = site_of(s->e->run, stack, NULL).operation;
     if (name) {
@@ -60,7 +60,7 @@ static void operation(struct snapshot *s, uint32_t stack)
 }
 
 /* Innermost first. One list a stack, shared by all events from there. */
-static void frames(struct snapshot *s, uint32_t stack)
+static void write_snapshot_frames(struct snapshot *s, uint32_t stack)
 {
     const struct run *run = s->e->run;
     export_pickle_key(&s->p, "frames");
@@ -78,7 +78,7 @@ static void frames(struct snapshot *s, uint32_t stack)
     *memo = export_pickle_memo(&s->p);
     bool native = s->e->native || run_stack_python(run, stack) == RUN_NONE;
     if (!native) {
-        operation(s, stack);
+        write_operation(s, stack);
     }
     for (uint32_t i = stack; i != RUN_NONE; i = run_stack_parent(run, i)) {
         bool python = run_stack_frame(run, i)->kind == GS_FRAME_PYTHON;
@@ -86,7 +86,7 @@ static void frames(struct snapshot *s, uint32_t stack)
             size_t n;
             const struct run_frame *f = run_frame_places(s->e->run, i, &n);
             for (size_t k = 0; k < n; k++) { /* what was inlined there */
-                frame(s, &f[k]);
+                write_snapshot_frame(s, &f[k]);
             }
         }
     }
@@ -95,8 +95,8 @@ static void frames(struct snapshot *s, uint32_t stack)
 
 /* --- categories ---------------------------------------------------------------------------------- */
 
-static enum result_category category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept,
-                                     int64_t alloc_ns, int64_t free_ns)
+static enum result_category snapshot_category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept,
+                                              int64_t alloc_ns, int64_t free_ns)
 {
     unsigned use = category_uses_of(s->uses, s->e->process, stack, alloc_ns, free_ns);
     return category_of_rule(category_rule_of(s->categorizer, s->tensors, stack, free_stack, kept, use));
@@ -110,25 +110,25 @@ static void write_category(struct snapshot *s, enum result_category c)
 
 /* --- the trace ----------------------------------------------------------------------------------- */
 
-static void put_int(struct snapshot *s, const char *key, int64_t value)
+static void put_snapshot_int(struct snapshot *s, const char *key, int64_t value)
 {
     export_pickle_key(&s->p, key);
     export_pickle_int(&s->p, value);
 }
 
-static void address(struct snapshot *s, const char *key, uint64_t value)
+static void put_snapshot_address(struct snapshot *s, const char *key, uint64_t value)
 {
     export_pickle_key(&s->p, key);
     export_pickle_address(&s->p, value);
 }
 
-static void word(struct snapshot *s, const char *key, const char *value)
+static void put_snapshot_word(struct snapshot *s, const char *key, const char *value)
 {
     export_pickle_key(&s->p, key);
     export_pickle_text(&s->p, value);
 }
 
-static void write_event(void *self, const struct export_trace_event *event)
+static void write_snapshot_event(void *self, const struct export_trace_event *event)
 {
     struct snapshot *s = self;
     export_progress_show(s->e);
@@ -136,20 +136,21 @@ static void write_event(void *self, const struct export_trace_event *event)
         return;
     }
     export_pickle_dict(&s->p);
-    word(s, "action", export_trace_word(event->action));
+    put_snapshot_word(s, "action", export_trace_word(event->action));
     if (event->action == EXPORT_TRACE_OOM) {
-        put_int(s, "device_free", event->device_free == RUN_UNKNOWN ? 0 : event->device_free);
+        put_snapshot_int(s, "device_free", event->device_free == RUN_UNKNOWN ? 0 : event->device_free);
     } else {
-        address(s, "addr", event->address);
+        put_snapshot_address(s, "addr", event->address);
     }
     const bool block = event->action == EXPORT_TRACE_ALLOC || event->action == EXPORT_TRACE_FREE_REQUESTED ||
                        event->action == EXPORT_TRACE_FREE_COMPLETED;
-    put_int(s, "size", block ? event->requested : event->bytes);
-    address(s, "stream", event->stream);
-    put_int(s, "time_us", arena_add_capped(s->start_us, event->time_ns / 1000));
-    frames(s, event->stack);
+    put_snapshot_int(s, "size", block ? event->requested : event->bytes);
+    put_snapshot_address(s, "stream", event->stream);
+    put_snapshot_int(s, "time_us", arena_add_capped(s->start_us, event->time_ns / 1000));
+    write_snapshot_frames(s, event->stack);
     if (event->action == EXPORT_TRACE_ALLOC && s->e->categories) {
-        write_category(s, category(s, event->stack, event->free_stack, event->kept, event->time_ns, event->free_ns));
+        write_category(
+            s, snapshot_category(s, event->stack, event->free_stack, event->kept, event->time_ns, event->free_ns));
     }
     export_pickle_end(&s->p);
 }
@@ -164,19 +165,19 @@ static void count_event(void *self, const struct export_trace_event *event)
 
 /* PyTorch ends a trace so, too. memory_viz wants each category to occur in it, and gives what was
  * allocated before it the unknown one. */
-static void write_end(struct snapshot *s, const struct export_trace_state *state)
+static void write_snapshot_end(struct snapshot *s, const struct export_trace_state *state)
 {
     int64_t bytes = 0;
     for (size_t i = 0; i < state->segments_n; i++) {
         bytes = arena_add_capped(bytes, state->segments[i].block_bytes);
     }
     export_pickle_dict(&s->p);
-    word(s, "action", export_trace_word(EXPORT_TRACE_SNAPSHOT));
-    put_int(s, "addr", 0);
-    put_int(s, "size", bytes);
-    put_int(s, "stream", 0);
-    put_int(s, "time_us", arena_add_capped(s->start_us, s->e->moment_ns / 1000));
-    frames(s, RUN_NONE);
+    put_snapshot_word(s, "action", export_trace_word(EXPORT_TRACE_SNAPSHOT));
+    put_snapshot_int(s, "addr", 0);
+    put_snapshot_int(s, "size", bytes);
+    put_snapshot_int(s, "stream", 0);
+    put_snapshot_int(s, "time_us", arena_add_capped(s->start_us, s->e->moment_ns / 1000));
+    write_snapshot_frames(s, RUN_NONE);
     if (s->e->categories) {
         write_category(s, RESULT_CATEGORY_UNKNOWN);
     }
@@ -204,11 +205,11 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
         e->left_out += s->skip;
         s->seen = 0;
     }
-    wish.each = write_event;
+    wish.each = write_snapshot_event;
     if (!export_trace_device(e->run, &wish, &s->states[device], error, error_size)) {
         return false;
     }
-    write_end(s, &s->states[device]);
+    write_snapshot_end(s, &s->states[device]);
     return true;
 }
 
@@ -217,13 +218,13 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
 static void write_block(struct snapshot *s, uint64_t at, int64_t bytes, const struct export_trace_block *b)
 {
     export_pickle_dict(&s->p);
-    address(s, "address", at);
-    put_int(s, "size", bytes);
-    put_int(s, "requested_size", b ? b->requested : bytes);
-    word(s, "state", !b ? "inactive" : b->pending ? "active_pending_free" : "active_allocated");
-    frames(s, b ? b->stack : RUN_NONE);
+    put_snapshot_address(s, "address", at);
+    put_snapshot_int(s, "size", bytes);
+    put_snapshot_int(s, "requested_size", b ? b->requested : bytes);
+    put_snapshot_word(s, "state", !b ? "inactive" : b->pending ? "active_pending_free" : "active_allocated");
+    write_snapshot_frames(s, b ? b->stack : RUN_NONE);
     if (b && s->e->categories) {
-        write_category(s, category(s, b->stack, b->free_stack, b->kept, b->alloc_ns, b->free_ns));
+        write_category(s, snapshot_category(s, b->stack, b->free_stack, b->kept, b->alloc_ns, b->free_ns));
     }
     export_pickle_end(&s->p);
 }
@@ -249,25 +250,25 @@ static void write_blocks(struct snapshot *s, const struct export_trace_segment *
     export_pickle_end(&s->p);
 }
 
-static void write_segment(struct snapshot *s, int device, const struct export_trace_segment *g,
-                          const struct export_trace_block *blocks)
+static void write_snapshot_segment(struct snapshot *s, int device, const struct export_trace_segment *g,
+                                   const struct export_trace_block *blocks)
 {
     export_pickle_dict(&s->p);
-    put_int(s, "device", device);
-    address(s, "address", g->address);
-    put_int(s, "total_size", g->bytes);
-    put_int(s, "allocated_size", g->block_bytes);
-    put_int(s, "active_size", g->block_bytes + g->pending_bytes);
-    put_int(s, "requested_size", g->requested_bytes);
-    address(s, "stream", g->stream);
-    word(s, "segment_type", g->small ? "small" : "large");
+    put_snapshot_int(s, "device", device);
+    put_snapshot_address(s, "address", g->address);
+    put_snapshot_int(s, "total_size", g->bytes);
+    put_snapshot_int(s, "allocated_size", g->block_bytes);
+    put_snapshot_int(s, "active_size", g->block_bytes + g->pending_bytes);
+    put_snapshot_int(s, "requested_size", g->requested_bytes);
+    put_snapshot_address(s, "stream", g->stream);
+    put_snapshot_word(s, "segment_type", g->small ? "small" : "large");
     export_pickle_key(&s->p, "segment_pool_id");
     export_pickle_int(&s->p, 0);
     export_pickle_int(&s->p, g->private); /* which of several graphs' pools is not known */
     export_pickle_pair(&s->p);
     export_pickle_key(&s->p, "is_expandable");
     export_pickle_bool(&s->p, g->mapped);
-    frames(s, g->stack);
+    write_snapshot_frames(s, g->stack);
     write_blocks(s, g, blocks);
     export_pickle_end(&s->p);
 }
@@ -281,19 +282,19 @@ static void write_settings(struct snapshot *s)
     export_pickle_key(&s->p, "allocator_settings");
     export_pickle_dict(&s->p);
     if (t.known) {
-        word(s, "PYTORCH_CUDA_ALLOC_CONF", t.text);
+        put_snapshot_word(s, "PYTORCH_CUDA_ALLOC_CONF", t.text);
     }
     if (t.expandable != RUN_UNSURE) {
         export_pickle_key(&s->p, "expandable_segments");
         export_pickle_bool(&s->p, t.expandable == RUN_YES);
     }
     if (t.max_split_bytes != RUN_UNKNOWN) {
-        put_int(s, "max_split_size", t.max_split_bytes ? t.max_split_bytes : -1);
+        put_snapshot_int(s, "max_split_size", t.max_split_bytes ? t.max_split_bytes : -1);
     }
     export_pickle_end(&s->p);
 }
 
-static bool write_all(struct snapshot *s, char *error, size_t error_size)
+static bool write_snapshot(struct snapshot *s, char *error, size_t error_size)
 {
     int devices = 0;
     for (int d = 0; d < EXPORT_DEVICES; d++) {
@@ -315,7 +316,7 @@ static bool write_all(struct snapshot *s, char *error, size_t error_size)
     for (int d = 0; d < devices; d++) {
         s->tensors = s->e->devices[d].tensors;
         for (size_t i = 0; i < s->states[d].segments_n; i++) {
-            write_segment(s, d, &s->states[d].segments[i], s->states[d].blocks);
+            write_snapshot_segment(s, d, &s->states[d].segments[i], s->states[d].blocks);
         }
     }
     export_pickle_end(&s->p);
@@ -338,7 +339,7 @@ bool export_snapshot(struct export *e, char *error, size_t error_size)
     s->categorizer = category_finder_new(e->run);
     s->uses = e->categories ? category_uses_read(e->run, error, error_size) : NULL;
     export_pickle_start(&s->p, e->out);
-    bool ok = (s->uses || !e->categories) && write_all(s, error, error_size);
+    bool ok = (s->uses || !e->categories) && write_snapshot(s, error, error_size);
     export_pickle_finish(&s->p);
     for (int d = 0; d < EXPORT_DEVICES; d++) {
         export_trace_state_free(&s->states[d]);

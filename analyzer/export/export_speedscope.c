@@ -25,7 +25,7 @@ struct scope {
     size_t n, cap;
 };
 
-static uint32_t frame_index(struct scope *s, const struct run_frame *f)
+static uint32_t speedscope_frame_index(struct scope *s, const struct run_frame *f)
 {
     uint32_t *at = map_at(&s->index, (uintptr_t)f);
     if (*at == MAP_NEW) {
@@ -40,7 +40,7 @@ static bool of_process(void *self, const struct profile_entry *entry)
     return entry->process == *(const uint32_t *)self;
 }
 
-static void add(struct scope *s, const struct profile *p, const uint32_t *process)
+static void add_speedscope_profile(struct scope *s, const struct profile *p, const uint32_t *process)
 {
     size_t n;
     const struct run_process *all = run_processes(s->e->run, &n);
@@ -75,11 +75,11 @@ static void add_each(struct scope *s, const struct profile *p)
         order[at] = i;
     }
     for (size_t i = 0; i < n; i++) {
-        add(s, p, &order[i]);
+        add_speedscope_profile(s, p, &order[i]);
     }
 }
 
-static bool ask(struct scope *s, enum profile_what what, char *error, size_t error_size)
+static bool ask_speedscope(struct scope *s, enum profile_what what, char *error, size_t error_size)
 {
     size_t n;
     struct profile *p = export_profile(s->e, what, false, error, error_size);
@@ -87,7 +87,7 @@ static bool ask(struct scope *s, enum profile_what what, char *error, size_t err
         return false;
     }
     run_processes(s->e->run, &n);
-    add(s, p, NULL);
+    add_speedscope_profile(s, p, NULL);
     if (n > 1 && n <= PROCESSES_MOST) {
         add_each(s, p);
     }
@@ -96,7 +96,7 @@ static bool ask(struct scope *s, enum profile_what what, char *error, size_t err
 }
 
 /* Samples are paths, outermost first. */
-static void write_samples(struct scope *s, const struct profile_call_tree *t)
+static void write_speedscope_samples(struct scope *s, const struct profile_call_tree *t)
 {
     FILE *out = s->e->out;
     uint32_t *path = arena_realloc(NULL, t->depth + 1, sizeof *path);
@@ -104,7 +104,7 @@ static void write_samples(struct scope *s, const struct profile_call_tree *t)
     fputs("\"samples\":[", out);
     for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
         if (n->depth) {
-            path[n->depth - 1] = frame_index(s, n->frame);
+            path[n->depth - 1] = speedscope_frame_index(s, n->frame);
         }
         if (n->self > 0) {
             fprintf(out, "%s[", comma);
@@ -137,7 +137,7 @@ static void write_profiles(struct scope *s)
         json_out_text(out, p->name);
         fprintf(out, ",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%lld,\n", p->unit,
                 (long long)p->tree->root->total);
-        write_samples(s, p->tree);
+        write_speedscope_samples(s, p->tree);
         fputs("}", out);
     }
     fputs("],\n", out);
@@ -165,7 +165,7 @@ static void write_frames(struct scope *s)
     fputs("]}}\n", out);
 }
 
-static void write_all(struct scope *s)
+static void write_speedscope(struct scope *s)
 {
     FILE *out = s->e->out;
     fputs("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n", out);
@@ -183,13 +183,13 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
     struct scope s = {.e = e};
     bool ok = true;
     if (e->what != PROFILE_KINDS_N) {
-        ok = ask(&s, e->what, error, error_size);
+        ok = ask_speedscope(&s, e->what, error, error_size);
     }
     for (size_t i = 0; ok && e->what == PROFILE_KINDS_N && i < sizeof usual / sizeof *usual; i++) {
-        ok = ask(&s, usual[i], error, error_size);
+        ok = ask_speedscope(&s, usual[i], error, error_size);
     }
     if (ok && s.n) {
-        write_all(&s);
+        write_speedscope(&s);
         snprintf(e->note, sizeof e->note, "%zu profiles, to be dropped on speedscope.app", s.n);
     } else if (ok) {
         snprintf(e->note, sizeof e->note, "this recording has nothing of that kind");

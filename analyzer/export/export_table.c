@@ -20,7 +20,7 @@ void export_table_begin(struct export_table *t, FILE *out, bool json, const char
     }
 }
 
-static void before(struct export_table *t)
+static void begin_cell(struct export_table *t)
 {
     const struct export_table_column *c = &t->column[t->at];
     if (t->json) {
@@ -30,7 +30,7 @@ static void before(struct export_table *t)
     }
 }
 
-static void after(struct export_table *t)
+static void end_cell(struct export_table *t)
 {
     if (++t->at == t->columns_n) {
         fputs(t->json ? "}\n" : "\r\n", t->out);
@@ -41,13 +41,13 @@ static void after(struct export_table *t)
 
 void export_table_int(struct export_table *t, int64_t value)
 {
-    before(t);
+    begin_cell(t);
     if (value != RUN_UNKNOWN) {
         fprintf(t->out, "%lld", (long long)value);
     } else if (t->json) {
         fputs("null", t->out);
     }
-    after(t);
+    end_cell(t);
 }
 
 void export_table_device(struct export_table *t, int device)
@@ -57,12 +57,12 @@ void export_table_device(struct export_table *t, int device)
 
 void export_table_bool(struct export_table *t, bool value)
 {
-    before(t);
+    begin_cell(t);
     fputs(value ? "true" : "false", t->out);
-    after(t);
+    end_cell(t);
 }
 
-static void quoted(FILE *out, const char *text)
+static void put_quoted(FILE *out, const char *text)
 {
     size_t size = strlen(text) + 1;
     char *clean = arena_realloc(NULL, size, 1);
@@ -85,11 +85,11 @@ static void quoted(FILE *out, const char *text)
 
 void export_table_text(struct export_table *t, const char *value)
 {
-    before(t);
+    begin_cell(t);
     if (t->json) {
         json_out_text(t->out, value);
     } else if (value) {
-        quoted(t->out, value);
+        put_quoted(t->out, value);
     }
-    after(t);
+    end_cell(t);
 }

@@ -83,7 +83,7 @@ void export_table_of_peaks(struct export_tables *x)
     }
 }
 
-static uint64_t count_of(const struct result_by_category *c, enum result_category category)
+static uint64_t count_of_category(const struct result_by_category *c, enum result_category category)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < c->shares_n; i++) {
@@ -102,7 +102,7 @@ void export_table_of_categories(struct export_tables *x)
                 export_table_text(&x->t, result_series_word(p->layer));
                 export_table_text(&x->t, result_category_word((enum result_category)c));
                 export_table_int(&x->t, p->by_category.bytes[c]);
-                export_table_int(&x->t, (int64_t)count_of(&p->by_category, (enum result_category)c));
+                export_table_int(&x->t, (int64_t)count_of_category(&p->by_category, (enum result_category)c));
             }
         }
     }
@@ -243,7 +243,7 @@ void export_table_of_marks(struct export_tables *x)
 
 /* --- files --------------------------------------------------------------------------------------- */
 
-static bool is_chosen(const struct export_run *e, const char *word)
+static bool is_table_chosen(const struct export_run *e, const char *word)
 {
     size_t n = strlen(word);
     for (const char *p = e->tables; p && *p; p += strcspn(p, ","), p += *p == ',') {
@@ -273,7 +273,7 @@ const char *export_unknown_table(const char *words)
     return NULL;
 }
 
-static bool make_folder(const char *path, char *error, size_t error_size)
+static bool make_tables_folder(const char *path, char *error, size_t error_size)
 {
     if (mkdir(path, 0777) != 0 && errno != EEXIST) {
         snprintf(error, error_size, "cannot create the folder '%s': %s", path, strerror(errno));
@@ -319,7 +319,7 @@ static bool write_by_process(struct export_tables *x, size_t i, char *error, siz
     char path[PATH_MAX], run[80], host[80];
     bool ok = true;
     snprintf(path, sizeof path, "%s/%s", x->e->folder, tables[i].word);
-    ok = make_folder(path, error, error_size);
+    ok = make_tables_folder(path, error, error_size);
     for (x->process = 0; ok && x->process < n; x->process++) {
         const struct run_process *of = &p[x->process];
         snprintf(path, sizeof path, "%s/%s/%s-%s-%u.ndjson", x->e->folder, tables[i].word,
@@ -335,7 +335,7 @@ static bool write_tables(struct export_tables *x, bool json, char *error, size_t
     bool ok = true;
     x->process = RUN_NONE;
     for (size_t i = 0; ok && i < TABLES; i++) {
-        if (!is_chosen(x->e, tables[i].word)) {
+        if (!is_table_chosen(x->e, tables[i].word)) {
             continue;
         }
         if (!x->e->folder) {
@@ -351,7 +351,7 @@ static bool write_tables(struct export_tables *x, bool json, char *error, size_t
     return ok;
 }
 
-static bool export(struct export_run *e, bool json, char *error, size_t error_size)
+static bool export_chosen_tables(struct export_run *e, bool json, char *error, size_t error_size)
 {
     struct run_options options = {.top = OOMS_MOST};
     struct export_tables x = {.e = e};
@@ -366,10 +366,10 @@ static bool export(struct export_run *e, bool json, char *error, size_t error_si
 
 bool export_csv(struct export_run *e, char *error, size_t error_size)
 {
-    return export(e, false, error, error_size);
+    return export_chosen_tables(e, false, error, error_size);
 }
 
 bool export_ndjson(struct export_run *e, char *error, size_t error_size)
 {
-    return export(e, true, error, error_size);
+    return export_chosen_tables(e, true, error, error_size);
 }

@@ -67,7 +67,7 @@ static void emit_held(struct tracer *t)
     t->mapping.bytes = 0;
 }
 
-static void emit(struct tracer *t, const struct export_trace_event *e)
+static void emit_trace_event(struct tracer *t, const struct export_trace_event *e)
 {
     struct export_trace_event *held = &t->mapping;
     if (t->imported && e->time_ns == 0) return;
@@ -116,13 +116,13 @@ static void piece_add(struct tracer *t, struct piece piece)
     piece.written = t->imported;
     t->pieces[at] = piece;
     if (piece.written) {
-        emit(t, &(struct export_trace_event){.action =
-                                                 piece.mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC,
-                                             .stack = piece.stack,
-                                             .time_ns = piece.time_ns,
-                                             .bytes = piece.bytes,
-                                             .address = piece.address,
-                                             .stream = piece.stream});
+        emit_trace_event(t, &(struct export_trace_event){.action = piece.mapped ? EXPORT_TRACE_SEGMENT_MAP
+                                                                                : EXPORT_TRACE_SEGMENT_ALLOC,
+                                                         .stack = piece.stack,
+                                                         .time_ns = piece.time_ns,
+                                                         .bytes = piece.bytes,
+                                                         .address = piece.address,
+                                                         .stream = piece.stream});
     }
 }
 
@@ -136,12 +136,13 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
     memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
     t->pieces_n--;
     if (p.written) {
-        emit(t, &(struct export_trace_event){.action = mapped ? EXPORT_TRACE_SEGMENT_UNMAP : EXPORT_TRACE_SEGMENT_FREE,
-                                             .stack = stack != RUN_NONE ? stack : p.stack,
-                                             .time_ns = time_ns,
-                                             .bytes = p.bytes,
-                                             .address = p.address,
-                                             .stream = p.stream});
+        emit_trace_event(
+            t, &(struct export_trace_event){.action = mapped ? EXPORT_TRACE_SEGMENT_UNMAP : EXPORT_TRACE_SEGMENT_FREE,
+                                            .stack = stack != RUN_NONE ? stack : p.stack,
+                                            .time_ns = time_ns,
+                                            .bytes = p.bytes,
+                                            .address = p.address,
+                                            .stream = p.stream});
     }
 }
 
@@ -180,13 +181,13 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
             piece_take(next, b);
             e.bytes += next->bytes;
         }
-        emit(t, &e);
+        emit_trace_event(t, &e);
     }
 }
 
 /* --- mappings ----------------------------------------------------------------------------------- */
 
-static int earlier(const void *a, const void *b)
+static int order_changes(const void *a, const void *b)
 {
     const struct change *x = a, *y = b;
     if (x->time_ns != y->time_ns) {
@@ -210,7 +211,7 @@ static void list_changes(struct tracer *t)
         }
     }
     if (t->changes_n > 1) {
-        qsort(t->changes, t->changes_n, sizeof *t->changes, earlier);
+        qsort(t->changes, t->changes_n, sizeof *t->changes, order_changes);
     }
 }
 
@@ -226,9 +227,9 @@ static void whole_alloc(struct tracer *t, const struct export_trace_block *b, in
                                    .requested = b->requested,
                                    .address = b->address,
                                    .stream = b->stream};
-    emit(t, &e);
+    emit_trace_event(t, &e);
     e.action = EXPORT_TRACE_ALLOC;
-    emit(t, &e);
+    emit_trace_event(t, &e);
 }
 
 static void block_free(struct tracer *t, const struct export_trace_block *b, int64_t time_ns, bool whole)
@@ -240,12 +241,12 @@ static void block_free(struct tracer *t, const struct export_trace_block *b, int
                                    .requested = b->requested,
                                    .address = b->address,
                                    .stream = b->stream};
-    emit(t, &e);
+    emit_trace_event(t, &e);
     e.action = EXPORT_TRACE_FREE_COMPLETED;
-    emit(t, &e);
+    emit_trace_event(t, &e);
     if (whole) {
         e.action = EXPORT_TRACE_SEGMENT_FREE;
-        emit(t, &e);
+        emit_trace_event(t, &e);
     }
 }
 
@@ -294,20 +295,20 @@ static void tensor_free(struct tracer *t, const struct export_trace_block *b, in
         block_free(t, b, time_ns, !piece_of(t, b->address));
         return;
     }
-    emit(t, &(struct export_trace_event){.action = EXPORT_TRACE_FREE_REQUESTED,
-                                         .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
-                                         .time_ns = time_ns,
-                                         .bytes = b->bytes,
-                                         .requested = b->requested,
-                                         .address = b->address,
-                                         .stream = b->stream});
+    emit_trace_event(t, &(struct export_trace_event){.action = EXPORT_TRACE_FREE_REQUESTED,
+                                                     .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
+                                                     .time_ns = time_ns,
+                                                     .bytes = b->bytes,
+                                                     .requested = b->requested,
+                                                     .address = b->address,
+                                                     .stream = b->stream});
     *ARENA_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
     t->waiting[t->waiting_n - 1].block.pending = true;
     t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
 }
 
 /* The earliest of those that wait. */
-static void complete(struct tracer *t)
+static void complete_trace(struct tracer *t)
 {
     size_t at = 0;
     int64_t done = t->next_done_ns;
@@ -324,10 +325,10 @@ static void complete(struct tracer *t)
                                        .requested = b.requested,
                                        .address = b.address,
                                        .stream = b.stream};
-        emit(t, &e);
+        emit_trace_event(t, &e);
         if (!piece_of(t, b.address)) {
             e.action = EXPORT_TRACE_SEGMENT_FREE;
-            emit(t, &e);
+            emit_trace_event(t, &e);
         }
     }
     t->next_done_ns = RUN_NEVER;
@@ -349,7 +350,7 @@ static struct export_trace_block block_of_mapping(const struct run_mapping *m)
                                        .kept = m->unmap_ns == RUN_NEVER};
 }
 
-static void apply(struct tracer *t, const struct change *c, const struct run_mapping *m)
+static void apply_change(struct tracer *t, const struct change *c, const struct run_mapping *m)
 {
     struct export_trace_block b = block_of_mapping(m);
     if (!t->wish->tensors && c->mapped) {
@@ -373,10 +374,10 @@ static void catch_up(struct tracer *t, int64_t time_ns)
     for (;;) {
         const struct change *c = t->change < t->changes_n ? &t->changes[t->change] : NULL;
         if (t->next_done_ns <= time_ns && t->next_done_ns != RUN_NEVER && (!c || t->next_done_ns <= c->time_ns)) {
-            complete(t);
+            complete_trace(t);
         } else if (c && c->time_ns <= time_ns) {
             t->change++;
-            apply(t, c, &all[c->mapping]);
+            apply_change(t, c, &all[c->mapping]);
         } else {
             return;
         }
@@ -386,13 +387,13 @@ static void catch_up(struct tracer *t, int64_t time_ns)
 /* --- lifetimes ---------------------------------------------------------------------------------- */
 
 /* Memory of the device that has an address of its own: not pinned, not physical memory alone. */
-static bool in_device(const struct run_lifetime *life)
+static bool is_device_lifetime(const struct run_lifetime *life)
 {
     return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
            life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
-static struct export_trace_block block_of(const struct tracer *t, const struct run_lifetime *life)
+static struct export_trace_block trace_block_of(const struct tracer *t, const struct run_lifetime *life)
 {
     bool tensor = life->layer == GS_LAYER_TENSOR, unknown = tensor && life->stream == UINT64_MAX;
     const int64_t requested = run_requested(life);
@@ -415,22 +416,22 @@ static void block_alloc(struct tracer *t, const struct export_trace_block *b, in
         return;
     }
     emit_pieces(t, b);
-    emit(t, &(struct export_trace_event){.action = EXPORT_TRACE_ALLOC,
-                                         .stack = b->stack,
-                                         .free_stack = b->free_stack,
-                                         .kept = b->kept,
-                                         .free_ns = b->free_ns,
-                                         .time_ns = time_ns,
-                                         .bytes = b->bytes,
-                                         .requested = b->requested,
-                                         .address = b->address,
-                                         .stream = b->stream});
+    emit_trace_event(t, &(struct export_trace_event){.action = EXPORT_TRACE_ALLOC,
+                                                     .stack = b->stack,
+                                                     .free_stack = b->free_stack,
+                                                     .kept = b->kept,
+                                                     .free_ns = b->free_ns,
+                                                     .time_ns = time_ns,
+                                                     .bytes = b->bytes,
+                                                     .requested = b->requested,
+                                                     .address = b->address,
+                                                     .stream = b->stream});
 }
 
 static void keep_state(struct tracer *t);
 
 /* False: it is of no interest, or after the moment, at whose end what is live is looked at. */
-static bool is_chosen(struct tracer *t, int device, int64_t time_ns)
+static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
 {
     if (!t->here || t->done) {
         return false;
@@ -452,15 +453,15 @@ static void trace_on_alloc(void *self, const struct run_lifetime *life, const st
 {
     struct tracer *t = self;
     (void)series;
-    if (!is_chosen(t, life->device, life->alloc_ns) || !life->bytes) {
+    if (!is_trace_event_chosen(t, life->device, life->alloc_ns) || !life->bytes) {
         return;
     }
-    struct export_trace_block b = block_of(t, life);
+    struct export_trace_block b = trace_block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
         block_alloc(t, &b, life->alloc_ns);
-    } else if (in_device(life) && !t->wish->tensors) {
+    } else if (is_device_lifetime(life) && !t->wish->tensors) {
         whole_alloc(t, &b, life->alloc_ns);
-    } else if (in_device(life) && life->bytes && (life->bytes % GRAIN == 0 || t->imported)) {
+    } else if (is_device_lifetime(life) && life->bytes && (life->bytes % GRAIN == 0 || t->imported)) {
         piece_add(t, (struct piece){.address = life->address,
                                     .bytes = life->bytes,
                                     .time_ns = life->alloc_ns,
@@ -473,15 +474,15 @@ static void trace_on_free(void *self, const struct run_lifetime *life, const str
 {
     struct tracer *t = self;
     (void)series;
-    if (!is_chosen(t, life->device, life->free_ns) || !life->bytes) {
+    if (!is_trace_event_chosen(t, life->device, life->free_ns) || !life->bytes) {
         return;
     }
-    struct export_trace_block b = block_of(t, life);
+    struct export_trace_block b = trace_block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
         tensor_free(t, &b, life->free_ns);
-    } else if (in_device(life) && !t->wish->tensors) {
+    } else if (is_device_lifetime(life) && !t->wish->tensors) {
         block_free(t, &b, life->free_ns, true);
-    } else if (in_device(life)) {
+    } else if (is_device_lifetime(life)) {
         piece_remove(t, life->address, false, life->free_ns, b.free_stack);
     }
 }
@@ -492,12 +493,12 @@ static void trace_on_oom(void *self, const struct run_oom *oom, size_t index)
     (void)index;
     bool ours = t->wish->tensors ? oom->layer == GS_LAYER_TENSOR
                                  : oom->layer == GS_LAYER_DEVICE && oom->space != GS_SPACE_PINNED;
-    if (is_chosen(t, oom->device, oom->time_ns) && ours) {
-        emit(t, &(struct export_trace_event){.action = EXPORT_TRACE_OOM,
-                                             .stack = oom->stack,
-                                             .time_ns = oom->time_ns,
-                                             .bytes = oom->requested_bytes,
-                                             .device_free = oom->free_bytes});
+    if (is_trace_event_chosen(t, oom->device, oom->time_ns) && ours) {
+        emit_trace_event(t, &(struct export_trace_event){.action = EXPORT_TRACE_OOM,
+                                                         .stack = oom->stack,
+                                                         .time_ns = oom->time_ns,
+                                                         .bytes = oom->requested_bytes,
+                                                         .device_free = oom->free_bytes});
     }
 }
 
@@ -535,22 +536,22 @@ static void add_whole(struct tracer *t, const struct export_trace_block *b)
                                                  .small = b->bytes <= SMALL_SEGMENT});
 }
 
-static void gather(void *self, const struct run_lifetime *life)
+static void gather_lifetime(void *self, const struct run_lifetime *life)
 {
     struct tracer *t = self;
     bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device != t->wish->device || life->alloc_ns > t->wish->until_ns || life->free_ns <= t->wish->until_ns ||
-        !life->bytes || (t->wish->tensors ? !tensor : !in_device(life))) {
+        !life->bytes || (t->wish->tensors ? !tensor : !is_device_lifetime(life))) {
         return;
     }
-    struct export_trace_block b = block_of(t, life);
+    struct export_trace_block b = trace_block_of(t, life);
     *ARENA_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
     if (!tensor || !piece_of(t, b.address)) {
         add_whole(t, &b);
     }
 }
 
-static void gather_mappings(struct tracer *t)
+static void gather_trace_mappings(struct tracer *t)
 {
     size_t n;
     const struct run_mapping *m = run_mappings(t->run, &n);
@@ -589,13 +590,13 @@ static void gather_pieces(struct tracer *t)
     }
 }
 
-static int segment_order(const void *a, const void *b)
+static int order_trace_segments(const void *a, const void *b)
 {
     const struct export_trace_segment *x = a, *y = b;
     return (x->address > y->address) - (x->address < y->address);
 }
 
-static int block_order(const void *a, const void *b)
+static int order_trace_blocks(const void *a, const void *b)
 {
     const struct export_trace_block *x = a, *y = b;
     return (x->address > y->address) - (x->address < y->address);
@@ -603,7 +604,7 @@ static int block_order(const void *a, const void *b)
 
 /* Gives each segment its blocks. Of blocks that overlap, or reach out of their segment, the first
  * stays: the sizes have to add up. */
-static void share_out(struct export_trace_state *s)
+static void share_out_trace_blocks(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;
     for (size_t i = 0; i < s->segments_n; i++) {
@@ -634,9 +635,9 @@ static void keep_state(struct tracer *t)
         return;
     }
     gather_pieces(t);
-    run_each_live(t->run, gather, t);
+    run_each_live(t->run, gather_lifetime, t);
     if (!t->wish->tensors) {
-        gather_mappings(t);
+        gather_trace_mappings(t);
     }
     for (size_t i = 0; i < t->waiting_n; i++) {
         *ARENA_PUSH(s->blocks, s->blocks_n, t->blocks_cap) = t->waiting[i].block;
@@ -645,12 +646,12 @@ static void keep_state(struct tracer *t)
         }
     }
     if (s->segments_n > 1) {
-        qsort(s->segments, s->segments_n, sizeof *s->segments, segment_order);
+        qsort(s->segments, s->segments_n, sizeof *s->segments, order_trace_segments);
     }
     if (s->blocks_n > 1) {
-        qsort(s->blocks, s->blocks_n, sizeof *s->blocks, block_order);
+        qsort(s->blocks, s->blocks_n, sizeof *s->blocks, order_trace_blocks);
     }
-    share_out(s);
+    share_out_trace_blocks(s);
 }
 
 void export_trace_state_free(struct export_trace_state *state)

@@ -30,7 +30,7 @@ enum {
 /* A reader keeps a batch on its stack; this is what Python itself writes. */
 enum { BATCH = 1000 };
 
-static void put(struct export_pickle *p, int byte)
+static void put_pickle_byte(struct export_pickle *p, int byte)
 {
     putc_unlocked(byte, p->out);
 }
@@ -38,45 +38,45 @@ static void put(struct export_pickle *p, int byte)
 static void put_uint(struct export_pickle *p, uint64_t value, int bytes)
 {
     for (; bytes > 0; bytes--, value >>= 8) {
-        put(p, (int)(value & 0xff));
+        put_pickle_byte(p, (int)(value & 0xff));
     }
 }
 
 /* A value is about to be written: in a list it is an item. */
-static void item(struct export_pickle *p)
+static void begin_item(struct export_pickle *p)
 {
     if (!p->depth || !p->open[p->depth - 1].list) {
         return;
     }
     unsigned *n = &p->open[p->depth - 1].in_batch;
     if (*n == BATCH) {
-        put(p, APPENDS);
+        put_pickle_byte(p, APPENDS);
         *n = 0;
     }
     if (!(*n)++) {
-        put(p, MARK);
+        put_pickle_byte(p, MARK);
     }
 }
 
 void export_pickle_start(struct export_pickle *p, FILE *out)
 {
     *p = (struct export_pickle){.out = out};
-    put(p, PROTO);
-    put(p, 4);
+    put_pickle_byte(p, PROTO);
+    put_pickle_byte(p, 4);
 }
 
 void export_pickle_finish(struct export_pickle *p)
 {
-    put(p, STOP);
+    put_pickle_byte(p, STOP);
     map_free(&p->by_text);
     free(p->texts);
     p->texts = NULL;
 }
 
-static void begin(struct export_pickle *p, bool list)
+static void begin_collection(struct export_pickle *p, bool list)
 {
-    item(p);
-    put(p, list ? EMPTY_LIST : EMPTY_DICT);
+    begin_item(p);
+    put_pickle_byte(p, list ? EMPTY_LIST : EMPTY_DICT);
     p->open[p->depth].list = list;
     p->open[p->depth].in_batch = 0;
     p->depth++;
@@ -84,25 +84,25 @@ static void begin(struct export_pickle *p, bool list)
 
 void export_pickle_list(struct export_pickle *p)
 {
-    begin(p, true);
+    begin_collection(p, true);
 }
 
 void export_pickle_dict(struct export_pickle *p)
 {
-    begin(p, false);
+    begin_collection(p, false);
 }
 
 void export_pickle_end(struct export_pickle *p)
 {
     p->depth--;
     if (p->open[p->depth].in_batch) {
-        put(p, p->open[p->depth].list ? APPENDS : SETITEMS);
+        put_pickle_byte(p, p->open[p->depth].list ? APPENDS : SETITEMS);
     }
 }
 
 void export_pickle_pair(struct export_pickle *p)
 {
-    put(p, TUPLE2);
+    put_pickle_byte(p, TUPLE2);
 }
 
 /* Two's complement, the least bytes that keep the sign. */
@@ -115,25 +115,25 @@ static void put_long(struct export_pickle *p, uint64_t value, bool negative)
         value &= ~(uint64_t)0 >> (64 - 8 * bytes);
     }
     bool ninth = !negative && bytes == 8 && value >> 63;
-    put(p, LONG1);
-    put(p, bytes + ninth);
+    put_pickle_byte(p, LONG1);
+    put_pickle_byte(p, bytes + ninth);
     put_uint(p, value, bytes);
     if (ninth) {
-        put(p, 0);
+        put_pickle_byte(p, 0);
     }
 }
 
 void export_pickle_int(struct export_pickle *p, int64_t value)
 {
-    item(p);
+    begin_item(p);
     if (value >= 0 && value <= 0xff) {
-        put(p, BININT1);
+        put_pickle_byte(p, BININT1);
         put_uint(p, (uint64_t)value, 1);
     } else if (value >= 0 && value <= 0xffff) {
-        put(p, BININT2);
+        put_pickle_byte(p, BININT2);
         put_uint(p, (uint64_t)value, 2);
     } else if (value >= INT32_MIN && value <= INT32_MAX) {
-        put(p, BININT);
+        put_pickle_byte(p, BININT);
         put_uint(p, (uint64_t)value, 4);
     } else {
         put_long(p, (uint64_t)value, value < 0);
@@ -145,33 +145,33 @@ void export_pickle_address(struct export_pickle *p, uint64_t value)
     if (value <= INT64_MAX) {
         export_pickle_int(p, (int64_t)value);
     } else {
-        item(p);
+        begin_item(p);
         put_long(p, value, false);
     }
 }
 
 void export_pickle_bool(struct export_pickle *p, bool value)
 {
-    item(p);
-    put(p, value ? NEWTRUE : NEWFALSE);
+    begin_item(p);
+    put_pickle_byte(p, value ? NEWTRUE : NEWFALSE);
 }
 
-static void put_text(struct export_pickle *p, const char *text, size_t bytes)
+static void put_pickle_text(struct export_pickle *p, const char *text, size_t bytes)
 {
-    put(p, bytes < 256 ? SHORT_BINUNICODE : BINUNICODE);
+    put_pickle_byte(p, bytes < 256 ? SHORT_BINUNICODE : BINUNICODE);
     put_uint(p, bytes, bytes < 256 ? 1 : 4);
     for (size_t i = 0; i < bytes;) {
         size_t n = gs_utf8_decode(text + i, bytes - i, NULL);
         if (n) {
             fwrite_unlocked(text + i, 1, n, p->out);
         } else {
-            put(p, '?');
+            put_pickle_byte(p, '?');
         }
         i += n ? n : 1;
     }
 }
 
-static uint64_t hash_text(const char *text, size_t *bytes)
+static uint64_t hash_pickle_text(const char *text, size_t *bytes)
 {
     uint64_t h = 0xcbf29ce484222325u;
     const char *s = text;
@@ -184,37 +184,37 @@ static uint64_t hash_text(const char *text, size_t *bytes)
 
 static void put_again(struct export_pickle *p, uint32_t memo)
 {
-    put(p, memo < 256 ? BINGET : LONG_BINGET);
+    put_pickle_byte(p, memo < 256 ? BINGET : LONG_BINGET);
     put_uint(p, memo, memo < 256 ? 1 : 4);
 }
 
 uint32_t export_pickle_memo(struct export_pickle *p)
 {
-    put(p, MEMOIZE);
+    put_pickle_byte(p, MEMOIZE);
     return p->memo_n++;
 }
 
 void export_pickle_again(struct export_pickle *p, uint32_t memo)
 {
-    item(p);
+    begin_item(p);
     put_again(p, memo);
 }
 
 /* Where two texts have one hash, the second is simply written each time. */
-static void write_text(struct export_pickle *p, const char *text, struct export_pickle_text *near)
+static void write_pickle_text(struct export_pickle *p, const char *text, struct export_pickle_text *near)
 {
     size_t bytes;
-    uint32_t *at = map_at(&p->by_text, hash_text(text, &bytes));
+    uint32_t *at = map_at(&p->by_text, hash_pickle_text(text, &bytes));
     if (*at == MAP_NEW) {
         *at = (uint32_t)p->texts_n;
-        put_text(p, text, bytes);
+        put_pickle_text(p, text, bytes);
         *near = (struct export_pickle_text){text, export_pickle_memo(p)};
         *ARENA_PUSH(p->texts, p->texts_n, p->texts_cap) = *near;
     } else if (strcmp(p->texts[*at].text, text) == 0) {
         *near = (struct export_pickle_text){text, p->texts[*at].memo};
         put_again(p, near->memo);
     } else {
-        put_text(p, text, bytes);
+        put_pickle_text(p, text, bytes);
     }
 }
 
@@ -224,20 +224,20 @@ static void text_value(struct export_pickle *p, const char *text)
     if (near->text == text) {
         put_again(p, near->memo);
     } else {
-        write_text(p, text, near);
+        write_pickle_text(p, text, near);
     }
 }
 
 void export_pickle_text(struct export_pickle *p, const char *text)
 {
-    item(p);
+    begin_item(p);
     text_value(p, text ? text : "");
 }
 
 void export_pickle_key(struct export_pickle *p, const char *key)
 {
     if (!p->open[p->depth - 1].in_batch++) {
-        put(p, MARK);
+        put_pickle_byte(p, MARK);
     }
     text_value(p, key);
 }

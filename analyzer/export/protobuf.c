@@ -6,7 +6,7 @@
 
 enum { VARINT = 0, LENGTH = 2, VARINT_MOST = 10 };
 
-static uint8_t *room(struct export_protobuf *p, size_t n)
+static uint8_t *protobuf_room(struct export_protobuf *p, size_t n)
 {
     while (p->n + n > p->cap) {
         p->cap = p->cap ? p->cap * 2 : 256;
@@ -15,9 +15,9 @@ static uint8_t *room(struct export_protobuf *p, size_t n)
     return p->bytes + p->n;
 }
 
-static void varint(struct export_protobuf *p, uint64_t value)
+static void put_protobuf_varint(struct export_protobuf *p, uint64_t value)
 {
-    uint8_t *at = room(p, VARINT_MOST);
+    uint8_t *at = protobuf_room(p, VARINT_MOST);
     do {
         *at++ = (uint8_t)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
         value >>= 7;
@@ -25,25 +25,25 @@ static void varint(struct export_protobuf *p, uint64_t value)
     p->n = (size_t)(at - p->bytes);
 }
 
-static void tag(struct export_protobuf *p, unsigned field, unsigned kind)
+static void put_protobuf_tag(struct export_protobuf *p, unsigned field, unsigned kind)
 {
-    varint(p, (uint64_t)field << 3 | kind);
+    put_protobuf_varint(p, (uint64_t)field << 3 | kind);
 }
 
 void export_protobuf_int(struct export_protobuf *p, unsigned field, uint64_t value)
 {
     if (value) {
-        tag(p, field, VARINT);
-        varint(p, value);
+        put_protobuf_tag(p, field, VARINT);
+        put_protobuf_varint(p, value);
     }
 }
 
 void export_protobuf_bytes(struct export_protobuf *p, unsigned field, const void *bytes, size_t n)
 {
-    tag(p, field, LENGTH);
-    varint(p, n);
+    put_protobuf_tag(p, field, LENGTH);
+    put_protobuf_varint(p, n);
     if (n) {
-        memcpy(room(p, n), bytes, n);
+        memcpy(protobuf_room(p, n), bytes, n);
         p->n += n;
     }
 }
@@ -58,7 +58,7 @@ void export_protobuf_packed(struct export_protobuf *p, unsigned field, const uin
 {
     struct export_protobuf list = {0};
     for (size_t i = 0; i < n; i++) {
-        varint(&list, values[i]);
+        put_protobuf_varint(&list, values[i]);
     }
     export_protobuf_bytes(p, field, list.bytes, list.n);
     export_protobuf_free(&list);

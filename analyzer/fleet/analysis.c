@@ -23,7 +23,7 @@ static bool in_range(int device)
     return device >= 0 && device < FLEET_DEVICES;
 }
 
-static bool has_tensors(const struct result_report *report, int device)
+static bool report_has_tensors(const struct result_report *report, int device)
 {
     for (size_t i = 0; i < report->growth_n; i++) {
         if (report->growth[i].device == device && report->growth[i].layer == RUN_SERIES_TENSOR) {
@@ -33,7 +33,7 @@ static bool has_tensors(const struct result_report *report, int device)
     return false;
 }
 
-static void take(const struct result_report *report, struct fleet_analysis *a)
+static void take_analysis(const struct result_report *report, struct fleet_analysis *a)
 {
     a->done = true;
     if (report->steps_n) {
@@ -43,7 +43,8 @@ static void take(const struct result_report *report, struct fleet_analysis *a)
     }
     for (size_t i = 0; i < report->growth_n; i++) {
         const struct result_growth *g = &report->growth[i];
-        const enum run_series_layer layer = has_tensors(report, g->device) ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
+        const enum run_series_layer layer =
+            report_has_tensors(report, g->device) ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
         if (in_range(g->device) && g->by_steps && g->layer == layer) {
             a->device[g->device].growth += g->bytes_per_step;
         }
@@ -56,7 +57,7 @@ static void take(const struct result_report *report, struct fleet_analysis *a)
     }
 }
 
-static void analyse(const char *database, struct fleet_analysis *a)
+static void run_analysis(const char *database, struct fleet_analysis *a)
 {
     char error[1024];
     const struct run_options options = {
@@ -64,7 +65,7 @@ static void analyse(const char *database, struct fleet_analysis *a)
     struct run *run = run_open(&database, 1, &options, error, sizeof error);
     struct result_report *report = run ? report_build(run, &options, error, sizeof error) : NULL;
     if (report) {
-        take(report, a);
+        take_analysis(report, a);
     }
 }
 
@@ -82,13 +83,13 @@ static void be_analyst(const char *database, int out)
     for (int fd = 0; fd <= 2; fd++) {
         dup2(null, fd);
     }
-    analyse(database, &a);
+    run_analysis(database, &a);
     _exit(write(out, &a, sizeof a) == (ssize_t)sizeof a ? 0 : 1);
 }
 
 /* ---------------------------------------------------------------- in the parent */
 
-static struct fleet_recording *due(const struct fleet *f, int64_t now)
+static struct fleet_recording *recording_due(const struct fleet *f, int64_t now)
 {
     struct fleet_recording *first = NULL;
     for (size_t i = 0; i < f->n; i++) {
@@ -106,7 +107,7 @@ static int64_t pause_ns(const struct fleet_recording *r)
     return (r->model->sources[0].clock_ns < YOUNG_S * SECOND ? EACH_YOUNG_S : EACH_S) * SECOND;
 }
 
-static void start(struct fleet *f, struct fleet_recording *r, int64_t now)
+static void start_analysis(struct fleet *f, struct fleet_recording *r, int64_t now)
 {
     int ends[2];
     r->analysed_ns = now + pause_ns(r);
@@ -128,7 +129,7 @@ static void start(struct fleet *f, struct fleet_recording *r, int64_t now)
     f->analysis.began_ns = now;
 }
 
-static void finish(struct fleet *f, int64_t now)
+static void finish_analysis(struct fleet *f, int64_t now)
 {
     struct fleet_analysis a;
     const bool whole = read(f->analysis.pipe, &a, sizeof a) == (ssize_t)sizeof a;
@@ -150,15 +151,15 @@ void fleet_analyse(struct fleet *f)
     if (f->analysis.pid) {
         const pid_t ended = waitpid(f->analysis.pid, NULL, WNOHANG);
         if (ended == f->analysis.pid || (ended < 0 && errno == ECHILD)) {
-            finish(f, now);
+            finish_analysis(f, now);
         } else if (now - f->analysis.began_ns > WALL_S * SECOND) {
             kill(f->analysis.pid, SIGKILL);
         }
         return;
     }
-    struct fleet_recording *r = due(f, now);
+    struct fleet_recording *r = recording_due(f, now);
     if (r) {
-        start(f, r, now);
+        start_analysis(f, r, now);
     }
 }
 
@@ -169,7 +170,7 @@ void fleet_analyse_all(struct fleet *f)
         if (f->analysis.pid) {
             poll(NULL, 0, 10);
         }
-    } while (f->analysis.pid || due(f, fleet_clock_ns()));
+    } while (f->analysis.pid || recording_due(f, fleet_clock_ns()));
 }
 
 void fleet_analysis_stop(struct fleet *f)

@@ -31,7 +31,7 @@ void fleet_free(struct fleet *f)
     f->n = 0;
 }
 
-static void drop(struct fleet *f, size_t i)
+static void drop_recording(struct fleet *f, size_t i)
 {
     free_recording(f->list[i]);
     memmove(&f->list[i], &f->list[i + 1], (--f->n - i) * sizeof *f->list);
@@ -48,7 +48,7 @@ static struct fleet_recording *find_known(const struct fleet *f, const struct to
 }
 
 /* Native frames keep their module and offset: names would be read from whatever files the process has mapped. */
-static void add(struct fleet *f, const struct top_found *found)
+static void add_found_recording(struct fleet *f, const struct top_found *found)
 {
     struct fleet_recording *r = arena_realloc(NULL, 1, sizeof *r);
     *r = (struct fleet_recording){
@@ -64,7 +64,7 @@ static void drop_ended_of(struct fleet *f, uint32_t pid)
 {
     for (size_t i = f->n; i-- > 0;) {
         if (f->list[i]->pid == pid) {
-            drop(f, i);
+            drop_recording(f, i);
         }
     }
 }
@@ -78,11 +78,11 @@ static void drop_longest_ended(struct fleet *f)
         }
     }
     if (oldest < f->n) {
-        drop(f, oldest);
+        drop_recording(f, oldest);
     }
 }
 
-static void find(struct fleet *f, int64_t now)
+static void find_recordings(struct fleet *f, int64_t now)
 {
     size_t n;
     struct top_found *found = top_find_all(&n);
@@ -97,7 +97,7 @@ static void find(struct fleet *f, int64_t now)
             drop_longest_ended(f);
         }
         if (f->n < FLEET_RECORDINGS) {
-            add(f, &found[i]);
+            add_found_recording(f, &found[i]);
         } else {
             f->left_out++;
         }
@@ -106,7 +106,7 @@ static void find(struct fleet *f, int64_t now)
 }
 
 /* One that has ended stays for a while: the failure that it died of is to be seen by whoever looks every minute. */
-static void update(struct fleet *f, int64_t now)
+static void update_recordings(struct fleet *f, int64_t now)
 {
     for (size_t i = f->n; i-- > 0;) {
         struct fleet_recording *r = f->list[i];
@@ -114,7 +114,7 @@ static void update(struct fleet *f, int64_t now)
             r->ended_ns = now;
         }
         if (r->ended_ns && now - r->ended_ns > LINGER_S * SECOND) {
-            drop(f, i);
+            drop_recording(f, i);
         }
     }
 }
@@ -126,9 +126,9 @@ void fleet_refresh(struct fleet *f)
         return;
     }
     if (!f->found_ns || now - f->found_ns > FIND_S * SECOND) {
-        find(f, now);
+        find_recordings(f, now);
     }
-    update(f, now);
+    update_recordings(f, now);
     f->refreshed_ns = now;
     f->refresh_s = (double)(fleet_clock_ns() - now) / 1e9;
 }

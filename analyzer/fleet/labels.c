@@ -12,7 +12,7 @@ struct environment {
     size_t size;
 };
 
-static struct environment read_file(const char *path)
+static struct environment read_environment_file(const char *path)
 {
     struct environment e = {.text = arena_realloc(NULL, ENVIRONMENT_MAX + 1, 1)};
     FILE *f = fopen(path, "re");
@@ -24,7 +24,7 @@ static struct environment read_file(const char *path)
     return e;
 }
 
-static const char *value_of(const struct environment *e, const char *name)
+static const char *environment_value_of(const struct environment *e, const char *name)
 {
     const size_t length = strlen(name);
     for (const char *at = e->text; at < e->text + e->size; at += strlen(at) + 1) {
@@ -39,7 +39,7 @@ static void take_first(const struct environment *e, const char *const *names, ch
 {
     const char *value = NULL;
     for (; *names && !value; names++) {
-        value = value_of(e, *names);
+        value = environment_value_of(e, *names);
     }
     terminal_clean(out, size, value, true);
 }
@@ -49,7 +49,7 @@ static void read_namespace(uint32_t pid, char *out, size_t size)
 {
     char path[128];
     snprintf(path, sizeof path, "/proc/%u/root/var/run/secrets/kubernetes.io/serviceaccount/namespace", pid);
-    struct environment file = read_file(path);
+    struct environment file = read_environment_file(path);
     file.text[strcspn(file.text, "\r\n")] = 0;
     terminal_clean(out, size, file.text, true);
     free(file.text);
@@ -62,8 +62,8 @@ void fleet_labels_read(uint32_t pid, struct fleet_labels *out)
     static const char *const spaces[] = {"POD_NAMESPACE", NULL}, *const visible[] = {"CUDA_VISIBLE_DEVICES", NULL};
     char path[64];
     snprintf(path, sizeof path, "/proc/%u/environ", pid);
-    const struct environment e = read_file(path);
-    const bool in_kubernetes = value_of(&e, "KUBERNETES_SERVICE_HOST") != NULL;
+    const struct environment e = read_environment_file(path);
+    const bool in_kubernetes = environment_value_of(&e, "KUBERNETES_SERVICE_HOST") != NULL;
     take_first(&e, jobs, out->job_id, sizeof out->job_id);
     take_first(&e, pods, out->pod, sizeof out->pod);
     take_first(&e, spaces, out->name_space, sizeof out->name_space);

@@ -28,17 +28,17 @@ struct writer {
 
 /* ---------------------------------------------------------------- samples */
 
-static const char *suffix(const struct writer *w)
+static const char *counter_suffix(const struct writer *w)
 {
     return w->family->type == COUNTER ? "_total" : w->family->type == INFO ? "_info" : "";
 }
 
 /* The older format names a counter as its samples, and has no unit and no info. */
-static void put_head(struct writer *w)
+static void put_metric_head(struct writer *w)
 {
     static const char *const types[] = {[GAUGE] = "gauge", [COUNTER] = "counter", [INFO] = "info"};
     const struct family *f = w->family;
-    const char *name_suffix = w->openmetrics ? "" : suffix(w);
+    const char *name_suffix = w->openmetrics ? "" : counter_suffix(w);
     const char *type = types[f->type == INFO && !w->openmetrics ? GAUGE : f->type];
     fprintf(w->out, "# TYPE %s%s %s\n", f->name, name_suffix, type);
     if (f->unit && w->openmetrics) {
@@ -49,7 +49,7 @@ static void put_head(struct writer *w)
 }
 
 /* terminal_clean leaves valid UTF-8 without control characters. */
-static void label(struct writer *w, const char *key, const char *value)
+static void put_fleet_label(struct writer *w, const char *key, const char *value)
 {
     char clean[1024];
     if (!value || !*value) {
@@ -70,7 +70,7 @@ static void label_number(struct writer *w, const char *key, int64_t value)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)value);
-    label(w, key, text);
+    put_fleet_label(w, key, text);
 }
 
 static void label_gpu(struct writer *w, int device)
@@ -78,33 +78,33 @@ static void label_gpu(struct writer *w, int device)
     char gpu[FLEET_WORD];
     if (device >= 0) {
         fleet_gpu(&w->r->labels, device, gpu, sizeof gpu);
-        label(w, "gpu", gpu);
+        put_fleet_label(w, "gpu", gpu);
     }
 }
 
 /* The caller adds labels of its own, then ends the line with the value. */
-static void begin(struct writer *w)
+static void begin_sample(struct writer *w)
 {
     if (!w->has_head) {
-        put_head(w);
+        put_metric_head(w);
     }
-    fprintf(w->out, "%s%s", w->family->name, suffix(w));
+    fprintf(w->out, "%s%s", w->family->name, counter_suffix(w));
     w->has_label = false;
     if (w->r) {
         const struct top_source *s = &w->r->model->sources[0];
-        label(w, "run_id", s->run_id);
+        put_fleet_label(w, "run_id", s->run_id);
         label_number(w, "pid", w->r->pid);
         if (s->rank != RUN_UNKNOWN) {
             label_number(w, "rank", s->rank);
         }
-        label(w, "job_id", w->r->labels.job_id);
-        label(w, "pod", w->r->labels.pod);
-        label(w, "namespace", w->r->labels.name_space);
+        put_fleet_label(w, "job_id", w->r->labels.job_id);
+        put_fleet_label(w, "pod", w->r->labels.pod);
+        put_fleet_label(w, "namespace", w->r->labels.name_space);
     }
 }
 
-static void end(struct writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void end(struct writer *w, const char *format, ...)
+static void end_sample(struct writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void end_sample(struct writer *w, const char *format, ...)
 {
     va_list arguments;
     fputs(w->has_label ? "} " : " ", w->out);
@@ -116,58 +116,58 @@ static void end(struct writer *w, const char *format, ...)
 
 static void end_int(struct writer *w, int64_t value)
 {
-    end(w, "%lld", (long long)value);
+    end_sample(w, "%lld", (long long)value);
 }
 
-static void end_real(struct writer *w, double value)
+static void end_real_sample(struct writer *w, double value)
 {
-    end(w, "%.9g", value);
+    end_sample(w, "%.9g", value);
 }
 
-static const struct top_source *source(const struct writer *w)
+static const struct top_source *current_source(const struct writer *w)
 {
     return &w->r->model->sources[0];
 }
 
 /* ---------------------------------------------------------------- the recording */
 
-static void recording(struct writer *w)
+static void write_recording(struct writer *w)
 {
-    begin(w);
-    label(w, "host", source(w)->host);
-    label(w, "command", source(w)->command);
-    label(w, "state", top_state_word(source(w)->state));
+    begin_sample(w);
+    put_fleet_label(w, "host", current_source(w)->host);
+    put_fleet_label(w, "command", current_source(w)->command);
+    put_fleet_label(w, "state", top_state_word(current_source(w)->state));
     end_int(w, 1);
 }
 
-static void active(struct writer *w)
+static void write_active(struct writer *w)
 {
-    begin(w);
+    begin_sample(w);
     end_int(w, !w->r->ended_ns);
 }
 
-static void age(struct writer *w)
+static void write_age(struct writer *w)
 {
-    begin(w);
-    end_real(w, (double)source(w)->age_ns / 1e9);
+    begin_sample(w);
+    end_real_sample(w, (double)current_source(w)->age_ns / 1e9);
 }
 
-static void events(struct writer *w)
+static void write_events(struct writer *w)
 {
-    begin(w);
-    end_int(w, (int64_t)source(w)->events);
+    begin_sample(w);
+    end_int(w, (int64_t)current_source(w)->events);
 }
 
-static void lost(struct writer *w)
+static void write_lost(struct writer *w)
 {
-    begin(w);
-    end_int(w, (int64_t)source(w)->lost_events);
+    begin_sample(w);
+    end_int(w, (int64_t)current_source(w)->lost_events);
 }
 
-static void failures(struct writer *w)
+static void write_failures(struct writer *w)
 {
-    begin(w);
-    end_int(w, (int64_t)source(w)->failures_seen);
+    begin_sample(w);
+    end_int(w, (int64_t)current_source(w)->failures_seen);
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -177,42 +177,42 @@ static void of_series(struct writer *w, int64_t (*value)(const struct top_series
     for (size_t i = 0; i < w->r->model->series_n; i++) {
         const struct top_series *s = &w->r->model->series[i];
         if (value(s) != RUN_UNKNOWN) {
-            begin(w);
+            begin_sample(w);
             label_gpu(w, s->device);
-            label(w, "layer", top_layer_words[s->layer]);
+            put_fleet_label(w, "layer", top_layer_words[s->layer]);
             end_int(w, value(s));
         }
     }
 }
 
-static int64_t live_of(const struct top_series *s)
+static int64_t series_live_of(const struct top_series *s)
 {
     return s->known != RUN_UNKNOWN ? s->known : s->bytes;
 }
 
-static int64_t peak_of(const struct top_series *s)
+static int64_t series_peak_of(const struct top_series *s)
 {
     return s->peak;
 }
 
-static void live(struct writer *w)
+static void write_live_bytes(struct writer *w)
 {
-    of_series(w, live_of);
+    of_series(w, series_live_of);
 }
 
-static void peak(struct writer *w)
+static void write_peak_bytes(struct writer *w)
 {
-    of_series(w, peak_of);
+    of_series(w, series_peak_of);
 }
 
 /* One value for each device; RUN_UNKNOWN: none. */
 static void of_devices(struct writer *w, int64_t (*value)(const struct writer *w, const struct top_device *d))
 {
-    for (size_t i = 0; i < source(w)->devices_n; i++) {
-        const struct top_device *d = &source(w)->devices[i];
+    for (size_t i = 0; i < current_source(w)->devices_n; i++) {
+        const struct top_device *d = &current_source(w)->devices[i];
         const int64_t n = value(w, d);
         if (n != RUN_UNKNOWN) {
-            begin(w);
+            begin_sample(w);
             label_gpu(w, d->device);
             end_int(w, n);
         }
@@ -245,40 +245,40 @@ static int64_t temperature_of(const struct writer *w, const struct top_device *d
     return d->temperature < 0 ? RUN_UNKNOWN : d->temperature;
 }
 
-static void total(struct writer *w)
+static void write_total(struct writer *w)
 {
     of_devices(w, total_of);
 }
 
-static void used(struct writer *w)
+static void write_used(struct writer *w)
 {
     of_devices(w, used_of);
 }
 
-static void cached(struct writer *w)
+static void write_cached(struct writer *w)
 {
     of_devices(w, cached_of);
 }
 
-static void others(struct writer *w)
+static void write_others(struct writer *w)
 {
     of_devices(w, others_of);
 }
 
-static void temperature(struct writer *w)
+static void write_gpu_temperature(struct writer *w)
 {
     of_devices(w, temperature_of);
 }
 
 static void of_devices_real(struct writer *w, double (*value)(const struct writer *w, const struct top_device *d))
 {
-    for (size_t i = 0; i < source(w)->devices_n; i++) {
-        const struct top_device *d = &source(w)->devices[i];
+    for (size_t i = 0; i < current_source(w)->devices_n; i++) {
+        const struct top_device *d = &current_source(w)->devices[i];
         const double n = value(w, d);
         if (!isnan(n)) {
-            begin(w);
+            begin_sample(w);
             label_gpu(w, d->device);
-            end_real(w, n);
+            end_real_sample(w, n);
         }
     }
 }
@@ -305,17 +305,17 @@ static double step_growth_of(const struct writer *w, const struct top_device *d)
     return a->done && a->has_steps && d->device < FLEET_DEVICES ? a->device[d->device].growth : NAN;
 }
 
-static void utilization(struct writer *w)
+static void write_utilization(struct writer *w)
 {
     of_devices_real(w, utilization_of);
 }
 
-static void growth(struct writer *w)
+static void write_growth(struct writer *w)
 {
     of_devices_real(w, growth_of);
 }
 
-static void full(struct writer *w)
+static void write_full(struct writer *w)
 {
     of_devices_real(w, full_of);
 }
@@ -325,26 +325,26 @@ static void step_growth(struct writer *w)
     of_devices_real(w, step_growth_of);
 }
 
-static void categories(struct writer *w)
+static void write_categories(struct writer *w)
 {
     for (int device = 0; device < FLEET_DEVICES; device++) {
         for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
             const int64_t bytes = w->r->analysis.device[device].by_category[c];
             if (bytes > 0) {
-                begin(w);
+                begin_sample(w);
                 label_gpu(w, device);
-                label(w, "category", result_category_word((enum result_category)c));
+                put_fleet_label(w, "category", result_category_word((enum result_category)c));
                 end_int(w, bytes);
             }
         }
     }
 }
 
-static void step(struct writer *w)
+static void write_step(struct writer *w)
 {
     if (w->r->analysis.has_steps) {
-        begin(w);
-        end_real(w, (double)w->r->analysis.median_ns / 1e9);
+        begin_sample(w);
+        end_real_sample(w, (double)w->r->analysis.median_ns / 1e9);
     }
 }
 
@@ -356,7 +356,7 @@ struct line {
     int64_t bytes;
 };
 
-static struct line *line_at(struct line *lines, size_t *n, size_t most, const struct result_site *site)
+static struct line *fleet_line_at(struct line *lines, size_t *n, size_t most, const struct result_site *site)
 {
     char file[512], function[256], caller[576] = "", name[512];
     terminal_clean(file, sizeof file, site->file ? site->file : site->known ? "" : "unknown", true);
@@ -385,7 +385,7 @@ static struct line *line_at(struct line *lines, size_t *n, size_t most, const st
     return l;
 }
 
-static void lines(struct writer *w)
+static void write_lines(struct writer *w)
 {
     struct top_tables *t = (struct top_tables *)(uintptr_t)&w->r->tables;
     const struct top_choice choice = {.source = TOP_ALL, .device = TOP_ALL, .layer = TOP_LAYER_AUTO};
@@ -393,19 +393,19 @@ static void lines(struct writer *w)
     size_t n = 0;
     top_tables_fill(t, &choice);
     for (size_t i = 0; i < t->n && t->rows[i].bytes > 0; i++) {
-        struct line *l = line_at(list, &n, w->fleet->lines, &t->rows[i].site);
+        struct line *l = fleet_line_at(list, &n, w->fleet->lines, &t->rows[i].site);
         if (l) {
             l->bytes = arena_add_capped(l->bytes, t->rows[i].bytes);
         }
     }
     for (size_t i = 0; i < n; i++) {
-        begin(w);
-        label(w, "file", list[i].file);
+        begin_sample(w);
+        put_fleet_label(w, "file", list[i].file);
         if (list[i].line > 0) {
             label_number(w, "line", list[i].line);
         }
-        label(w, "function", list[i].function);
-        label(w, "caller", list[i].caller);
+        put_fleet_label(w, "function", list[i].function);
+        put_fleet_label(w, "caller", list[i].caller);
         end_int(w, list[i].bytes);
     }
     free(list);
@@ -420,7 +420,7 @@ struct kinds {
 };
 
 /* All that a damaged recording holds besides is one kind, the last. */
-static struct kinds add_up(const struct top_calls *calls, size_t n, const char *(*word)(unsigned kind))
+static struct kinds add_up_calls(const struct top_calls *calls, size_t n, const char *(*word)(unsigned kind))
 {
     struct kinds k = {{0}, {0}, {0}};
     for (size_t i = 0; i < n; i++) {
@@ -435,57 +435,57 @@ static struct kinds add_up(const struct top_calls *calls, size_t n, const char *
 
 static struct kinds all_waits(const struct writer *w)
 {
-    return add_up(w->r->model->syncs, w->r->model->syncs_n, run_sync_word);
+    return add_up_calls(w->r->model->syncs, w->r->model->syncs_n, run_sync_word);
 }
 
 static struct kinds all_copies(const struct writer *w)
 {
-    return add_up(w->r->model->copies, w->r->model->copies_n, run_direction_word);
+    return add_up_calls(w->r->model->copies, w->r->model->copies_n, run_direction_word);
 }
 
-static void waits(struct writer *w)
+static void write_waits(struct writer *w)
 {
     const struct kinds k = all_waits(w);
     for (unsigned i = 0; i < KINDS; i++) {
         if (k.count[i]) {
-            begin(w);
-            label(w, "kind", run_sync_word(i));
+            begin_sample(w);
+            put_fleet_label(w, "kind", run_sync_word(i));
             end_int(w, (int64_t)k.count[i]);
         }
     }
 }
 
-static void wait_seconds(struct writer *w)
+static void write_wait_seconds(struct writer *w)
 {
     const struct kinds k = all_waits(w);
     for (unsigned i = 0; i < KINDS; i++) {
         if (k.count[i]) {
-            begin(w);
-            label(w, "kind", run_sync_word(i));
-            end_real(w, (double)k.blocked_ns[i] / 1e9);
+            begin_sample(w);
+            put_fleet_label(w, "kind", run_sync_word(i));
+            end_real_sample(w, (double)k.blocked_ns[i] / 1e9);
         }
     }
 }
 
-static void copies(struct writer *w)
+static void write_copies(struct writer *w)
 {
     const struct kinds k = all_copies(w);
     for (unsigned i = 0; i < KINDS; i++) {
         if (k.count[i]) {
-            begin(w);
-            label(w, "direction", run_direction_word(i));
+            begin_sample(w);
+            put_fleet_label(w, "direction", run_direction_word(i));
             end_int(w, (int64_t)k.count[i]);
         }
     }
 }
 
-static void copied(struct writer *w)
+static void write_copied(struct writer *w)
 {
     const struct kinds k = all_copies(w);
     for (unsigned i = 0; i < KINDS; i++) {
         if (k.count[i]) {
-            begin(w);
-            label(w, "direction", run_direction_word(i));
+            begin_sample(w);
+            put_fleet_label(w, "direction", run_direction_word(i));
             end_int(w, k.bytes[i]);
         }
     }
@@ -493,65 +493,68 @@ static void copied(struct writer *w)
 
 /* ---------------------------------------------------------------- all of it */
 
-static void recordings(struct writer *w)
+static void write_recordings(struct writer *w)
 {
     int64_t n = 0;
     for (size_t i = 0; i < w->fleet->n; i++) {
         n += !w->fleet->list[i]->ended_ns;
     }
-    begin(w);
+    begin_sample(w);
     end_int(w, n);
 }
 
-static void left_out(struct writer *w)
+static void write_left_out(struct writer *w)
 {
-    begin(w);
+    begin_sample(w);
     end_int(w, (int64_t)w->fleet->left_out);
 }
 
-static void refresh(struct writer *w)
+static void write_refresh(struct writer *w)
 {
-    begin(w);
-    end_real(w, w->fleet->refresh_s);
+    begin_sample(w);
+    end_real_sample(w, w->fleet->refresh_s);
 }
 
 static const struct family of_fleet[] = {
-    {"gpuspy_recordings", NULL, GAUGE, "Recordings in progress.", recordings},
-    {"gpuspy_recordings_left_out", NULL, GAUGE, "Recordings that are not shown because there are too many.", left_out},
-    {"gpuspy_refresh_seconds", "seconds", GAUGE, "Time that the last refresh took.", refresh},
+    {"gpuspy_recordings", NULL, GAUGE, "Recordings in progress.", write_recordings},
+    {"gpuspy_recordings_left_out", NULL, GAUGE, "Recordings that are not shown because there are too many.",
+     write_left_out},
+    {"gpuspy_refresh_seconds", "seconds", GAUGE, "Time that the last refresh took.", write_refresh},
 };
 
 static const struct family of_recording[] = {
-    {"gpuspy_recording", NULL, INFO, "A recorded process.", recording},
+    {"gpuspy_recording", NULL, INFO, "A recorded process.", write_recording},
     {"gpuspy_recording_active", NULL, GAUGE, "1 while the process is being recorded, 0 for five minutes after its end.",
-     active},
-    {"gpuspy_data_age_seconds", "seconds", GAUGE, "The age of the oldest figures.", age},
-    {"gpuspy_events", NULL, COUNTER, "Recorded events.", events},
-    {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped because there was no space.", lost},
-    {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", live},
-    {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", peak},
+     write_active},
+    {"gpuspy_data_age_seconds", "seconds", GAUGE, "The age of the oldest figures.", write_age},
+    {"gpuspy_events", NULL, COUNTER, "Recorded events.", write_events},
+    {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped because there was no space.", write_lost},
+    {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", write_live_bytes},
+    {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", write_peak_bytes},
     {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by category.",
-     categories},
-    {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.", cached},
-    {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.", lines},
+     write_categories},
+    {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.", write_cached},
+    {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.", write_lines},
     {"gpuspy_memory_growth_bytes_per_second", "bytes_per_second", GAUGE,
-     "Steady growth over the last minute; 0 if there is none.", growth},
+     "Steady growth over the last minute; 0 if there is none.", write_growth},
     {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.",
      step_growth},
-    {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.", full},
-    {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", step},
-    {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", failures},
-    {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", waits},
-    {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", wait_seconds},
-    {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", copies},
-    {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", copied},
-    {"gpuspy_gpu_memory_total_bytes", "bytes", GAUGE, "Memory of the GPU.", total},
-    {"gpuspy_gpu_memory_used_bytes", "bytes", GAUGE, "Used memory of the GPU, of all processes.", used},
+    {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.",
+     write_full},
+    {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", write_step},
+    {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", write_failures},
+    {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", write_waits},
+    {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", write_wait_seconds},
+    {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", write_copies},
+    {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", write_copied},
+    {"gpuspy_gpu_memory_total_bytes", "bytes", GAUGE, "Memory of the GPU.", write_total},
+    {"gpuspy_gpu_memory_used_bytes", "bytes", GAUGE, "Used memory of the GPU, of all processes.", write_used},
     {"gpuspy_gpu_memory_other_processes_bytes", "bytes", GAUGE, "GPU memory of other processes, as NVML states it.",
-     others},
+     write_others},
     {"gpuspy_gpu_utilization_ratio", "ratio", GAUGE, "Share of the time in which a kernel ran, as NVML states it.",
-     utilization},
-    {"gpuspy_gpu_temperature_celsius", "celsius", GAUGE, "Temperature of the GPU, as NVML states it.", temperature},
+     write_utilization},
+    {"gpuspy_gpu_temperature_celsius", "celsius", GAUGE, "Temperature of the GPU, as NVML states it.",
+     write_gpu_temperature},
 };
 
 void fleet_write(const struct fleet *f, bool openmetrics, FILE *out)

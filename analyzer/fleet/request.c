@@ -8,18 +8,18 @@ struct piece {
     size_t n;
 };
 
-static bool is(struct piece p, const char *word)
+static bool is_piece(struct piece p, const char *word)
 {
     return p.n == strlen(word) && memcmp(p.at, word, p.n) == 0;
 }
 
-static bool starts(struct piece p, const char *word)
+static bool piece_starts_with(struct piece p, const char *word)
 {
     return p.n >= strlen(word) && strncasecmp(p.at, word, strlen(word)) == 0;
 }
 
 /* Up to a line's end, which may lack its carriage return. */
-static bool next_line(struct piece *rest, struct piece *line)
+static bool next_request_line(struct piece *rest, struct piece *line)
 {
     const char *end = memchr(rest->at, '\n', rest->n);
     if (!end) {
@@ -41,7 +41,7 @@ static bool next_word(struct piece *line, struct piece *word)
     return word->n > 0;
 }
 
-static bool is_printable(struct piece p)
+static bool is_piece_printable(struct piece p)
 {
     for (size_t i = 0; i < p.n; i++) {
         if ((unsigned char)p.at[i] < ' ' && p.at[i] != '\t') {
@@ -52,9 +52,9 @@ static bool is_printable(struct piece p)
 }
 
 /* The path of "/metrics?query" and of "http://host/metrics". */
-static struct piece path_of(struct piece target)
+static struct piece target_path(struct piece target)
 {
-    if (starts(target, "http://")) {
+    if (piece_starts_with(target, "http://")) {
         const char *slash = memchr(target.at + 7, '/', target.n - 7);
         target = slash ? (struct piece){slash, (size_t)(target.at + target.n - slash)} : (struct piece){"/", 1};
     }
@@ -63,7 +63,7 @@ static struct piece path_of(struct piece target)
     return target;
 }
 
-static bool contains(struct piece p, const char *word)
+static bool piece_contains(struct piece p, const char *word)
 {
     return memmem(p.at, p.n, word, strlen(word)) != NULL;
 }
@@ -71,44 +71,44 @@ static bool contains(struct piece p, const char *word)
 static enum fleet_answer read_first(struct piece line, struct fleet_request *out, bool *needs_host)
 {
     struct piece method, target, version;
-    if (!is_printable(line) || !next_word(&line, &method) || !next_word(&line, &target) ||
+    if (!is_piece_printable(line) || !next_word(&line, &method) || !next_word(&line, &target) ||
         !next_word(&line, &version) || line.n > 0) {
         return FLEET_BAD;
     }
-    if (!starts(version, "HTTP/")) {
+    if (!piece_starts_with(version, "HTTP/")) {
         return FLEET_BAD;
     }
-    *needs_host = is(version, "HTTP/1.1");
-    if (!*needs_host && !is(version, "HTTP/1.0")) {
+    *needs_host = is_piece(version, "HTTP/1.1");
+    if (!*needs_host && !is_piece(version, "HTTP/1.0")) {
         return FLEET_NO_VERSION;
     }
-    out->head_only = is(method, "HEAD");
-    if (!out->head_only && !is(method, "GET")) {
+    out->head_only = is_piece(method, "HEAD");
+    if (!out->head_only && !is_piece(method, "GET")) {
         return FLEET_NO_METHOD;
     }
-    const struct piece path = path_of(target);
-    out->is_index = is(path, "/");
-    return out->is_index || is(path, "/metrics") ? FLEET_METRICS
-           : path.n && path.at[0] == '/'         ? FLEET_NO_SUCH
-                                                 : FLEET_BAD;
+    const struct piece path = target_path(target);
+    out->is_index = is_piece(path, "/");
+    return out->is_index || is_piece(path, "/metrics") ? FLEET_METRICS
+           : path.n && path.at[0] == '/'               ? FLEET_NO_SUCH
+                                                       : FLEET_BAD;
 }
 
-static enum fleet_answer read_head(struct piece rest, struct fleet_request *out)
+static enum fleet_answer read_request_head(struct piece rest, struct fleet_request *out)
 {
     struct piece line;
     bool needs_host = false;
     unsigned hosts = 0;
-    next_line(&rest, &line);
+    next_request_line(&rest, &line);
     const enum fleet_answer answer = read_first(line, out, &needs_host);
-    while (next_line(&rest, &line) && line.n > 0) {
+    while (next_request_line(&rest, &line) && line.n > 0) {
         const char *colon = memchr(line.at, ':', line.n);
         if (!colon || colon == line.at || line.at[0] == ' ' || line.at[0] == '\t' || colon[-1] == ' ' ||
-            !is_printable(line)) {
+            !is_piece_printable(line)) {
             return FLEET_BAD;
         }
-        hosts += starts(line, "host:");
-        out->openmetrics =
-            out->openmetrics || (starts(line, "accept:") && contains(line, "application/openmetrics-text"));
+        hosts += piece_starts_with(line, "host:");
+        out->openmetrics = out->openmetrics ||
+                           (piece_starts_with(line, "accept:") && piece_contains(line, "application/openmetrics-text"));
     }
     return answer == FLEET_NO_VERSION || hosts == 1 || (!needs_host && hosts == 0) ? answer : FLEET_BAD;
 }
@@ -117,9 +117,9 @@ enum fleet_answer fleet_request_read(const char *text, size_t n, struct fleet_re
 {
     struct piece rest = {text, n}, line;
     *out = (struct fleet_request){.head_only = false};
-    for (bool first = true; next_line(&rest, &line); first = false) {
+    for (bool first = true; next_request_line(&rest, &line); first = false) {
         if (line.n == 0) {
-            return first ? FLEET_BAD : read_head((struct piece){text, n}, out);
+            return first ? FLEET_BAD : read_request_head((struct piece){text, n}, out);
         }
     }
     return n >= FLEET_HEAD_MAX ? FLEET_TOO_LONG : FLEET_MORE;

@@ -22,7 +22,7 @@ static volatile sig_atomic_t stopped;
 
 /* ---------------------------------------------------------------- the address */
 
-static bool split(const char *text, char *host, size_t size, const char **port)
+static bool split_address(const char *text, char *host, size_t size, const char **port)
 {
     const char *colon = strrchr(text, ':'), *end = colon;
     const char *start = text;
@@ -64,7 +64,7 @@ int fleet_listen(const char *text, char *address, size_t size, char *why, size_t
     struct addrinfo *a = NULL;
     char host[128];
     const char *port;
-    *usage = !split(text, host, sizeof host, &port) ||
+    *usage = !split_address(text, host, sizeof host, &port) ||
              getaddrinfo(strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, port, &hints, &a) != 0;
     if (*usage) {
         snprintf(why, why_size, "'%.100s' is not an address and a port; type for example 127.0.0.1:9464 or [::1]:9464",
@@ -112,7 +112,7 @@ struct server {
     int64_t file_ns; /* when the file is due */
 };
 
-static const char *phrase(enum fleet_answer answer)
+static const char *answer_phrase(enum fleet_answer answer)
 {
     switch (answer) {
     case FLEET_METRICS: return "OK";
@@ -124,7 +124,7 @@ static const char *phrase(enum fleet_answer answer)
     }
 }
 
-static char *render(struct fleet *f, bool openmetrics, size_t *n)
+static char *render_metrics(struct fleet *f, bool openmetrics, size_t *n)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
@@ -138,20 +138,21 @@ static char *render(struct fleet *f, bool openmetrics, size_t *n)
 }
 
 /* Each answer ends its connection: a scrape a minute gains nothing from one that stays. */
-static void answer(struct server *s, struct client *c, enum fleet_answer status, const struct fleet_request *request)
+static void answer_client(struct server *s, struct client *c, enum fleet_answer status,
+                          const struct fleet_request *request)
 {
     const bool metrics = status == FLEET_METRICS && !request->is_index, openmetrics = metrics && request->openmetrics;
     static const char index[] = "gpuspy metrics: see /metrics\n";
     size_t n = 0;
-    char *text = metrics ? render(s->fleet, openmetrics, &n) : NULL;
-    const char *body = text ? text : status == FLEET_METRICS ? index : phrase(status);
+    char *text = metrics ? render_metrics(s->fleet, openmetrics, &n) : NULL;
+    const char *body = text ? text : status == FLEET_METRICS ? index : answer_phrase(status);
     n = text ? n : strlen(body);
     FILE *out = open_memstream(&c->answer, &c->answer_n);
     if (out) {
         fprintf(
             out,
             "HTTP/1.1 %d %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
-            (int)status, phrase(status),
+            (int)status, answer_phrase(status),
             openmetrics ? "application/openmetrics-text; version=1.0.0"
             : metrics   ? "text/plain; version=0.0.4"
                         : "text/plain",
@@ -177,7 +178,7 @@ static bool read_request(struct server *s, struct client *c)
     c->head_n += (size_t)n;
     const enum fleet_answer status = fleet_request_read(c->head, c->head_n, &request);
     if (status != FLEET_MORE) {
-        answer(s, c, status, &request);
+        answer_client(s, c, status, &request);
     }
     return true;
 }
@@ -204,7 +205,7 @@ static bool read_rest(struct client *c)
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static bool attend(struct server *s, struct client *c)
+static bool attend_client(struct server *s, struct client *c)
 {
     switch (c->phase) {
     case READING: return read_request(s, c);
@@ -213,7 +214,7 @@ static bool attend(struct server *s, struct client *c)
     }
 }
 
-static void forget(struct server *s, size_t i)
+static void forget_client(struct server *s, size_t i)
 {
     close(s->clients[i]->fd);
     free(s->clients[i]->answer);
@@ -241,7 +242,7 @@ static void name_files(const char *folder, char *path, char *temporary, size_t s
 }
 
 /* Renamed when it is complete: the collector reads at any moment. */
-static bool write_file(struct server *s)
+static bool write_textfile(struct server *s)
 {
     char path[4096], temporary[4096];
     name_files(s->service->textfile, path, temporary, sizeof path);
@@ -270,7 +271,7 @@ static void remove_file(const char *folder)
 
 /* ---------------------------------------------------------------- the loop */
 
-static void stop(int number)
+static void stop_serving(int number)
 {
     (void)number;
     stopped = 1;
@@ -278,12 +279,12 @@ static void stop(int number)
 
 void fleet_stop_on_signals(void)
 {
-    const struct sigaction on_stop = {.sa_handler = stop};
+    const struct sigaction on_stop = {.sa_handler = stop_serving};
     sigaction(SIGTERM, &on_stop, NULL);
     sigaction(SIGINT, &on_stop, NULL);
 }
 
-static int64_t wait_ms(const struct server *s)
+static int64_t serving_wait_ms(const struct server *s)
 {
     const int64_t left = s->service->textfile ? (s->file_ns - fleet_clock_ns()) / 1000000 + 1 : TICK_MS;
     return left < 0 ? 0 : left < TICK_MS ? left : TICK_MS;
@@ -297,13 +298,13 @@ static void poll_once(struct server *s)
         p[i] = (struct pollfd){.fd = s->clients[i]->fd, .events = s->clients[i]->phase == WRITING ? POLLOUT : POLLIN};
     }
     p[n] = (struct pollfd){.fd = n < CLIENTS ? s->service->listener : -1, .events = POLLIN};
-    if (poll(p, n + 1, (int)wait_ms(s)) < 0) {
+    if (poll(p, n + 1, (int)serving_wait_ms(s)) < 0) {
         return;
     }
     const int64_t now = fleet_clock_ns();
     for (size_t i = n; i-- > 0;) {
-        if ((p[i].revents && !attend(s, s->clients[i])) || now > s->clients[i]->until_ns) {
-            forget(s, i);
+        if ((p[i].revents && !attend_client(s, s->clients[i])) || now > s->clients[i]->until_ns) {
+            forget_client(s, i);
         }
     }
     if (p[n].revents & POLLIN) {
@@ -320,12 +321,12 @@ int fleet_serve(struct fleet *f, const struct fleet_service *service)
         fleet_refresh(f);
         fleet_analyse(f);
         if (service->textfile && fleet_clock_ns() >= s.file_ns) {
-            ok = write_file(&s);
+            ok = write_textfile(&s);
             s.file_ns += (int64_t)(service->interval_s * 1e9);
         }
     }
     while (s.n) {
-        forget(&s, 0);
+        forget_client(&s, 0);
     }
     if (service->textfile) {
         remove_file(service->textfile);

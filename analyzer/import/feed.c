@@ -48,7 +48,7 @@ struct import_feed {
     uint64_t damaged, unblocked; /* unblocked: copies and fills of which it is unknown how long the host was in them */
 };
 
-static void add(struct import_feed *f, const struct gs_rec *rec)
+static void add_feed_record(struct import_feed *f, const struct gs_rec *rec)
 {
     f->failed = f->failed || gs_store_add(f->store, f->thread, rec) != 0;
     if (!f->failed && gs_store_pending(f->store) >= COMMIT_ROWS) f->failed = gs_store_commit(f->store, NULL) != 0;
@@ -68,10 +68,10 @@ static void add_with_texts(struct import_feed *f, struct gs_rec *fixed, size_t s
     memset(buffer + at, 0, 8); /* up to the next multiple of it */
     struct gs_rec *rec = (struct gs_rec *)(void *)buffer;
     rec->size = (uint16_t)((at + 7) & ~(size_t)7);
-    add(f, rec);
+    add_feed_record(f, rec);
 }
 
-static size_t cut(const char *text)
+static size_t cut_text(const char *text)
 {
     return text ? strnlen(text, GS_STRING_MAX) : 0;
 }
@@ -81,7 +81,7 @@ static size_t cut(const char *text)
         .type = (what), .stack = (number), .time_ns = (uint64_t)(ns) \
     }
 
-static uint64_t hash_text(uint64_t hash, const char *text)
+static uint64_t hash_feed_text(uint64_t hash, const char *text)
 {
     for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u; /* FNV-1a */
     return map_hash(hash ^ 0xff);
@@ -89,11 +89,11 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 
 uint16_t import_feed_api(struct import_feed *f, const char *name)
 {
-    uint32_t *number = map_at(&f->apis, hash_text(0, name));
+    uint32_t *number = map_at(&f->apis, hash_feed_text(0, name));
     if (*number != MAP_NEW) return (uint16_t)*number;
     *number = f->apis_n < APIS_MAX ? ++f->apis_n : 0;
     if (!*number) return 0;
-    const size_t length = cut(name);
+    const size_t length = cut_text(name);
     struct gs_rec_name r = {.rec = REC(GS_REC_API, 0, 0), .number = *number, .name_len = (uint16_t)length};
     add_with_texts(f, &r.rec, sizeof r, &name, &length, 1);
     return (uint16_t)*number;
@@ -101,7 +101,7 @@ uint16_t import_feed_api(struct import_feed *f, const char *name)
 
 void import_feed_device(struct import_feed *f, int device, const char *name, uint64_t total_bytes)
 {
-    const size_t length = cut(name);
+    const size_t length = cut_text(name);
     struct gs_rec_gpu r = {.rec = REC(GS_REC_GPU, 0, 0),
                            .device = device,
                            .name_len = (uint16_t)length,
@@ -112,7 +112,7 @@ void import_feed_device(struct import_feed *f, int device, const char *name, uin
 
 uint32_t import_feed_thread(struct import_feed *f, uint32_t tid, const char *name)
 {
-    const size_t length = cut(name);
+    const size_t length = cut_text(name);
     struct gs_rec_thread r = {.rec = REC(GS_REC_THREAD, 0, 0), .tid = tid, .name_len = (uint16_t)length};
     const uint32_t chosen = f->thread;
     f->thread = ++f->threads_n;
@@ -163,7 +163,7 @@ static void define_frame(struct import_feed *f, const struct import_frame *frame
 {
     if (frame->python) {
         const char *texts[] = {frame->function, frame->file};
-        const size_t lengths[] = {cut(frame->function), cut(frame->file)};
+        const size_t lengths[] = {cut_text(frame->function), cut_text(frame->file)};
         struct gs_rec_frame_python r = {.rec = REC(GS_REC_FRAME_PYTHON, 0, 0),
                                         .frame = number,
                                         .line = frame->line,
@@ -172,7 +172,7 @@ static void define_frame(struct import_feed *f, const struct import_frame *frame
         add_with_texts(f, &r.rec, sizeof r, texts, lengths, 2);
         return;
     }
-    const size_t length = cut(frame->module);
+    const size_t length = cut_text(frame->module);
     struct gs_rec_frame_native r = {.rec = REC(GS_REC_FRAME_NATIVE, 0, 0),
                                     .frame = number,
                                     .path_len = (uint16_t)length,
@@ -182,8 +182,8 @@ static void define_frame(struct import_feed *f, const struct import_frame *frame
 
 static uint32_t frame_number(struct import_feed *f, const struct import_frame *frame)
 {
-    uint64_t hash = hash_text(hash_text(frame->python, frame->file), frame->function);
-    if (frame->module) hash = hash_text(hash, frame->module);
+    uint64_t hash = hash_feed_text(hash_feed_text(frame->python, frame->file), frame->function);
+    if (frame->module) hash = hash_feed_text(hash, frame->module);
     hash = map_hash(hash ^ (uint64_t)frame->line);
     uint32_t *number = map_at(&f->frames, map_hash(hash ^ map_hash(f->thread)));
     if (*number == MAP_NEW) {
@@ -213,7 +213,7 @@ uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *fra
         stack.r.depth = (uint32_t)n;
         stack.r.rec.size =
             (uint16_t)((offsetof(struct gs_rec_stack, frames) + n * sizeof *stack.r.frames + 7) & ~(size_t)7);
-        add(f, &stack.r.rec);
+        add_feed_record(f, &stack.r.rec);
     }
     return *number;
 }
@@ -242,7 +242,7 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
     r.rec.flags = e->private_pool ? GS_FLAG_CAPTURED : 0;
     r.rec.size = sizeof r;
     f->last_ns = e->time_ns;
-    add(f, &r.rec);
+    add_feed_record(f, &r.rec);
 }
 
 /* The event that it waits for is unknown: its address stands for it. */
@@ -254,7 +254,7 @@ void import_feed_pending(struct import_feed *f, const struct import_event *e)
     } pending = {.r = {.rec = REC(GS_REC_PENDING, 0, e->time_ns), .address = e->address, .count = 1}};
     memcpy(pending.r.events, &e->address, sizeof e->address);
     pending.r.rec.size = sizeof pending;
-    add(f, &pending.r.rec);
+    add_feed_record(f, &pending.r.rec);
 }
 
 void import_feed_pending_end(struct import_feed *f, const struct import_event *e)
@@ -262,7 +262,7 @@ void import_feed_pending_end(struct import_feed *f, const struct import_event *e
     struct gs_rec_event_done r = {.rec = REC(GS_REC_EVENT_DONE, 0, e->time_ns), .event = e->address};
     r.rec.size = sizeof r;
     f->last_ns = e->time_ns;
-    add(f, &r.rec);
+    add_feed_record(f, &r.rec);
 }
 
 void import_feed_pool(struct import_feed *f, const struct import_event *e, int64_t pool)
@@ -273,7 +273,7 @@ void import_feed_pool(struct import_feed *f, const struct import_event *e, int64
                                  .device = (int16_t)e->device,
                                  .kind = GS_ALLOCATOR_POOL};
     r.rec.size = sizeof r;
-    add(f, &r.rec);
+    add_feed_record(f, &r.rec);
 }
 
 static void add_pages(struct import_feed *f, const struct import_event *e, bool freed, int64_t page)
@@ -290,7 +290,7 @@ static void add_pages(struct import_feed *f, const struct import_event *e, bool 
                                    .device = (int16_t)e->device,
                                    .op = freed ? end[i] : begin[i]};
             r.rec.size = sizeof r;
-            add(f, &r.rec);
+            add_feed_record(f, &r.rec);
         }
     }
 }
@@ -308,7 +308,7 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
                                 .layer = GS_LAYER_DEVICE,
                                 .space = e->space};
         r.rec.size = sizeof r;
-        add(f, &r.rec);
+        add_feed_record(f, &r.rec);
     } else {
         struct gs_rec_alloc r = {.rec = REC(GS_REC_ALLOC, e->stack, e->time_ns),
                                  .address = e->address,
@@ -319,7 +319,7 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
                                  .layer = GS_LAYER_DEVICE,
                                  .space = e->space};
         r.rec.size = sizeof r;
-        add(f, &r.rec);
+        add_feed_record(f, &r.rec);
     }
 }
 
@@ -330,8 +330,8 @@ static uint64_t known_time(struct import_feed *f, uint64_t blocked_ns)
     return blocked_ns == UINT64_MAX ? 0 : blocked_ns;
 }
 
-static void add_copy(struct import_feed *f, uint8_t type, const struct import_event *e, uint8_t direction,
-                     uint64_t blocked_ns)
+static void add_feed_copy(struct import_feed *f, uint8_t type, const struct import_event *e, uint8_t direction,
+                          uint64_t blocked_ns)
 {
     struct gs_rec_copy r = {.rec = REC(type, e->stack, e->time_ns),
                             .bytes = (uint64_t)e->bytes,
@@ -344,17 +344,17 @@ static void add_copy(struct import_feed *f, uint8_t type, const struct import_ev
     r.rec.flags = e->async ? GS_FLAG_ASYNC : 0;
     r.rec.size = sizeof r;
     f->last_ns = e->time_ns;
-    add(f, &r.rec);
+    add_feed_record(f, &r.rec);
 }
 
 void import_feed_copy(struct import_feed *f, const struct import_event *e, uint8_t direction, uint64_t blocked_ns)
 {
-    add_copy(f, GS_REC_COPY, e, direction, blocked_ns);
+    add_feed_copy(f, GS_REC_COPY, e, direction, blocked_ns);
 }
 
 void import_feed_fill(struct import_feed *f, const struct import_event *e, uint64_t blocked_ns)
 {
-    add_copy(f, GS_REC_SET, e, GS_DIR_UNKNOWN, blocked_ns);
+    add_feed_copy(f, GS_REC_SET, e, GS_DIR_UNKNOWN, blocked_ns);
 }
 
 void import_feed_wait(struct import_feed *f, const struct import_event *e, uint8_t kind, uint64_t blocked_ns)
@@ -367,7 +367,7 @@ void import_feed_wait(struct import_feed *f, const struct import_event *e, uint8
                             .kind = kind};
     r.rec.size = sizeof r;
     f->last_ns = e->time_ns;
-    add(f, &r.rec);
+    add_feed_record(f, &r.rec);
 }
 
 void import_feed_failure(struct import_feed *f, const struct import_event *e, int64_t free_bytes)
@@ -383,14 +383,14 @@ void import_feed_failure(struct import_feed *f, const struct import_event *e, in
                            .layer = GS_LAYER_TENSOR};
     r.rec.size = sizeof r;
     f->last_ns = e->time_ns;
-    add(f, &r.rec);
+    add_feed_record(f, &r.rec);
 }
 
 void import_feed_range(struct import_feed *f, int64_t time_ns, uint64_t id, bool ended, const char *domain,
                        const char *name)
 {
     const char *texts[] = {domain, name};
-    const size_t lengths[] = {cut(domain), ended ? 0 : cut(name)};
+    const size_t lengths[] = {cut_text(domain), ended ? 0 : cut_text(name)};
     struct gs_rec_mark r = {.rec = REC(GS_REC_MARK, 0, time_ns),
                             .id = id,
                             .domain_len = (uint16_t)lengths[0],
@@ -402,7 +402,7 @@ void import_feed_range(struct import_feed *f, int64_t time_ns, uint64_t id, bool
 void import_feed_moment(struct import_feed *f, int64_t time_ns, const char *domain, const char *name)
 {
     const char *texts[] = {domain, name};
-    const size_t lengths[] = {cut(domain), cut(name)};
+    const size_t lengths[] = {cut_text(domain), cut_text(name)};
     struct gs_rec_mark r = {.rec = REC(GS_REC_MARK, 0, time_ns),
                             .domain_len = (uint16_t)lengths[0],
                             .name_len = (uint16_t)lengths[1],
@@ -423,7 +423,7 @@ void import_feed_damaged(struct import_feed *f, uint64_t rows)
 void import_feed_setting(struct import_feed *f, const char *name, const char *value)
 {
     const char *texts[] = {name, value};
-    const size_t lengths[] = {cut(name), cut(value)};
+    const size_t lengths[] = {cut_text(name), cut_text(value)};
     struct gs_rec_setting r = {
         .rec = REC(GS_REC_SETTING, 0, 0), .name_len = (uint16_t)lengths[0], .value_len = (uint16_t)lengths[1]};
     add_with_texts(f, &r.rec, sizeof r, texts, lengths, 2);
@@ -456,7 +456,7 @@ void import_feed_remark(struct import_feed *f, uint32_t number, const char *form
 
 /* --- the end ----------------------------------------------------------------------------------- */
 
-static void bind_text(sqlite3_stmt *st, int at, const char *text)
+static void bind_feed_text(sqlite3_stmt *st, int at, const char *text)
 {
     if (text && *text) sqlite3_bind_text(st, at, text, -1, SQLITE_STATIC);
 }
@@ -478,8 +478,8 @@ static bool write_rest(const struct import_feed *f, sqlite3 *db)
         sqlite3_reset(st);
         sqlite3_clear_bindings(st);
         sqlite3_bind_int64(st, 1, (int64_t)i + 1);
-        bind_text(st, 2, f->natives[i].function);
-        bind_text(st, 3, f->natives[i].file);
+        bind_feed_text(st, 2, f->natives[i].function);
+        bind_feed_text(st, 3, f->natives[i].file);
         sqlite3_bind_int(st, 4, f->natives[i].line);
         ok = sqlite3_step(st) == SQLITE_DONE;
     }

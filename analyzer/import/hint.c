@@ -45,7 +45,7 @@ static const struct {
 };
 
 /* As gzip unpacks it, or as it is; `broken`: gzip packed it, but nothing comes out. */
-static size_t read_head(const char *path, unsigned char head[HEAD + 1], bool *broken)
+static size_t read_hint_head(const char *path, unsigned char head[HEAD + 1], bool *broken)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
@@ -85,7 +85,7 @@ const char *import_hint(const char *path)
 {
     unsigned char head[HEAD + 1];
     bool broken;
-    const size_t length = strlen(path), got = read_head(path, head, &broken);
+    const size_t length = strlen(path), got = read_hint_head(path, head, &broken);
     if (broken) return "packed by gzip, but empty or damaged; copy it again from where it was recorded";
     for (size_t i = 0; i < sizeof by_name / sizeof *by_name; i++) {
         const size_t n = strlen(by_name[i].ending);

@@ -84,7 +84,7 @@ static const char *column_text(sqlite3_stmt *st, int column)
 }
 
 /* The thread chosen. Thread 0 is none: the feed's first, which has no name. */
-static struct thread_state *choose_thread(struct reading *r, int64_t thread)
+static struct thread_state *choose_nsys_thread(struct reading *r, int64_t thread)
 {
     uint32_t *at = map_at(&r->threads, (uint64_t)thread);
     if (*at == MAP_NEW && r->threads_n >= THREADS_MAX) *at = 0;
@@ -107,7 +107,7 @@ static struct thread_state *choose_thread(struct reading *r, int64_t thread)
 }
 
 /* What was not resolved is named by its address, which means nothing without the process. */
-static const char *resolved(const char *symbol)
+static const char *resolved_symbol(const char *symbol)
 {
     return symbol && symbol[0] == '0' && symbol[1] == 'x' && !symbol[2 + strspn(symbol + 2, "0123456789abcdefABCDEF")]
                ? NULL
@@ -140,7 +140,7 @@ static size_t frames_inside(const struct import_frame *frames, size_t n, const c
     return inside < n ? inside : 0;
 }
 
-static uint32_t stack_of(struct reading *r, int64_t chain, int64_t api, uint32_t thread)
+static uint32_t nsys_stack_of(struct reading *r, int64_t chain, int64_t api, uint32_t thread)
 {
     static struct import_frame frames[IMPORT_DEPTH];
     struct arena arena = {0};
@@ -151,7 +151,7 @@ static uint32_t stack_of(struct reading *r, int64_t chain, int64_t api, uint32_t
     sqlite3_reset(r->chain);
     sqlite3_bind_int64(r->chain, 1, chain - 1 + r->s->first_chain);
     while (n < IMPORT_DEPTH && sqlite3_step(r->chain) == SQLITE_ROW) {
-        const char *symbol = resolved(column_text(r->chain, 0)), *module = column_text(r->chain, 1);
+        const char *symbol = resolved_symbol(column_text(r->chain, 0)), *module = column_text(r->chain, 1);
         if (!symbol && !module) continue;
         frames[n++] = (struct import_frame){.function = symbol ? arena_printf(&arena, "%s", symbol) : NULL,
                                             .module = module ? arena_printf(&arena, "%s", module) : NULL};
@@ -171,12 +171,12 @@ static uint16_t api_of(struct reading *r, int64_t id)
 
 /* --- a process --------------------------------------------------------------------------------- */
 
-static sqlite3_stmt *prepare(struct reading *r, const char *sql)
+static sqlite3_stmt *prepare_nsys(struct reading *r, const char *sql)
 {
     return import_nsys_prepare(r->s, sql, r->error, r->error_size);
 }
 
-static int64_t scalar(struct reading *r, const char *sql, int64_t otherwise)
+static int64_t read_nsys_scalar(struct reading *r, const char *sql, int64_t otherwise)
 {
     sqlite3_stmt *st = NULL;
     bool is = sqlite3_prepare_v2(r->s->db, sql, -1, &st, NULL) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW &&
@@ -189,7 +189,8 @@ static int64_t scalar(struct reading *r, const char *sql, int64_t otherwise)
 /* In every process the same, in the same order: `gpuspy sql` takes the numbers of the first for all. */
 static bool add_apis(struct reading *r)
 {
-    sqlite3_stmt *st = prepare(r, "SELECT id, name FROM api WHERE name <> '' AND id <> 0 AND role <> 1 ORDER BY id");
+    sqlite3_stmt *st =
+        prepare_nsys(r, "SELECT id, name FROM api WHERE name <> '' AND id <> 0 AND role <> 1 ORDER BY id");
     int rc = SQLITE_DONE;
     while (st && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         *map_at(&r->apis, (uint64_t)sqlite3_column_int64(st, 0)) =
@@ -199,9 +200,9 @@ static bool add_apis(struct reading *r)
     return st && (rc == SQLITE_DONE || import_nsys_bad(r->s, r->error, r->error_size));
 }
 
-static bool add_devices(struct reading *r)
+static bool add_nsys_devices(struct reading *r)
 {
-    sqlite3_stmt *st = prepare(r, "SELECT device, name, bytes FROM gpu WHERE process = ?1 ORDER BY device");
+    sqlite3_stmt *st = prepare_nsys(r, "SELECT device, name, bytes FROM gpu WHERE process = ?1 ORDER BY device");
     int rc = SQLITE_DONE;
     sqlite3_bind_int64(st, 1, r->process);
     while (st && (rc = sqlite3_step(st)) == SQLITE_ROW) {
@@ -224,7 +225,7 @@ static int64_t count_failures(struct reading *r)
     return n;
 }
 
-static void write_notes(struct reading *r)
+static void write_nsys_notes(struct reading *r)
 {
     const int64_t failures = count_failures(r);
     import_feed_note(r->feed, "has", "the copies, fills, waits and NVTX ranges of its processes%s",
@@ -245,11 +246,11 @@ static void write_notes(struct reading *r)
     }
 }
 
-static bool end_process(struct reading *r, bool keep)
+static bool end_nsys_process(struct reading *r, bool keep)
 {
     char ignored[256];
     if (!r->feed) return true;
-    if (keep) write_notes(r);
+    if (keep) write_nsys_notes(r);
     bool ok = import_feed_end(r->feed, keep ? r->error : ignored, keep ? r->error_size : sizeof ignored);
     r->feed = NULL;
     map_free(&r->apis);
@@ -272,7 +273,7 @@ static void name_database(struct reading *r, uint32_t pid, size_t index)
     } while (access(r->path, F_OK) == 0);
 }
 
-static bool start_process(struct reading *r, int64_t process, const char *name, int64_t last, size_t index)
+static bool start_nsys_process(struct reading *r, int64_t process, const char *name, int64_t last, size_t index)
 {
     const uint32_t pid = (uint32_t)(process & 0xffffff);
     name_database(r, pid, index);
@@ -286,19 +287,19 @@ static bool start_process(struct reading *r, int64_t process, const char *name, 
     if (!r->feed) return false;
     if (!index) import_feed_damaged(r->feed, r->s->damaged);
     import_feed_until(r->feed, last - r->base);
-    return add_apis(r) && add_devices(r);
+    return add_apis(r) && add_nsys_devices(r);
 }
 
 /* --- events ------------------------------------------------------------------------------------ */
 
-static struct import_event event_of(struct reading *r, sqlite3_stmt *st)
+static struct import_event nsys_event_of(struct reading *r, sqlite3_stmt *st)
 {
-    struct thread_state *thread = choose_thread(r, sqlite3_column_int64(st, E_THREAD));
+    struct thread_state *thread = choose_nsys_thread(r, sqlite3_column_int64(st, E_THREAD));
     int64_t device = sqlite3_column_int64(st, E_DEVICE);
     return (struct import_event){
         .time_ns = sqlite3_column_int64(st, E_AT) - r->base,
         .device = device >= 0 && device < 126 ? (int)device : -1,
-        .stack = stack_of(r, sqlite3_column_int64(st, E_CHAIN), sqlite3_column_int64(st, E_API), thread->number),
+        .stack = nsys_stack_of(r, sqlite3_column_int64(st, E_CHAIN), sqlite3_column_int64(st, E_API), thread->number),
         .api = api_of(r, sqlite3_column_int64(st, E_API)),
         .address = (uint64_t)sqlite3_column_int64(st, E_ADDRESS),
         .stream = (uint64_t)sqlite3_column_int64(st, E_STREAM),
@@ -319,9 +320,9 @@ static bool is_async(const char *api)
     return !api || strstr(api, "Async") || strstr(api, "Batch") || strstr(api, "Graph");
 }
 
-static void read_copy(struct reading *r, sqlite3_stmt *st, enum import_staged kind)
+static void read_nsys_copy(struct reading *r, sqlite3_stmt *st, enum import_staged kind)
 {
-    struct import_event e = event_of(r, st);
+    struct import_event e = nsys_event_of(r, st);
     int64_t word = sqlite3_column_int64(st, E_WORD);
     uint64_t blocked = blocked_in(r, st);
     e.async = is_async(api_name(r, sqlite3_column_int64(st, E_API)));
@@ -338,14 +339,14 @@ static void read_wait(struct reading *r, sqlite3_stmt *st)
 {
     int64_t at = sqlite3_column_int64(st, E_AT), span = sqlite3_column_int64(st, E_SPAN),
             thread = sqlite3_column_int64(st, E_THREAD);
-    struct thread_state *state = choose_thread(r, thread);
+    struct thread_state *state = choose_nsys_thread(r, thread);
     if (thread && at < state->until) return;
     state->until = at + span;
-    struct import_event e = event_of(r, st);
+    struct import_event e = nsys_event_of(r, st);
     import_feed_wait(r->feed, &e, (uint8_t)sqlite3_column_int64(st, E_WORD), (uint64_t)span);
 }
 
-static void keep_call(struct reading *r, sqlite3_stmt *st)
+static void keep_nsys_call(struct reading *r, sqlite3_stmt *st)
 {
     int64_t at = sqlite3_column_int64(st, E_AT);
     r->recent[r->recent_n++ % RECENT] = (struct call){.start = at,
@@ -365,7 +366,7 @@ static void find_call(struct reading *r, struct import_event *e, int64_t at)
     }
     if (found) {
         e->api = api_of(r, found->api);
-        e->stack = stack_of(r, found->chain, found->api, choose_thread(r, found->thread)->number);
+        e->stack = nsys_stack_of(r, found->chain, found->api, choose_nsys_thread(r, found->thread)->number);
     } else {
         e->api = import_feed_api(r->feed, "unknown call");
     }
@@ -373,16 +374,16 @@ static void find_call(struct reading *r, struct import_event *e, int64_t at)
 
 static void read_memory(struct reading *r, sqlite3_stmt *st, bool freed)
 {
-    struct import_event e = event_of(r, st);
+    struct import_event e = nsys_event_of(r, st);
     e.space = (uint8_t)sqlite3_column_int64(st, E_WORD);
     if (!e.api) find_call(r, &e, sqlite3_column_int64(st, E_AT));
     if (e.bytes > 0 || freed) import_feed_segment(r->feed, &e, freed, 0);
 }
 
-static void read_range(struct reading *r, sqlite3_stmt *st, enum import_staged kind)
+static void read_nsys_range(struct reading *r, sqlite3_stmt *st, enum import_staged kind)
 {
     int64_t id = sqlite3_column_int64(st, E_SEQ), at = sqlite3_column_int64(st, E_AT) - r->base;
-    choose_thread(r, sqlite3_column_int64(st, E_THREAD));
+    choose_nsys_thread(r, sqlite3_column_int64(st, E_THREAD));
     if (kind == IMPORT_STAGED_RANGE_END) {
         import_feed_range(r->feed, at, (uint64_t)id, true, NULL, NULL);
         return;
@@ -400,29 +401,29 @@ static void read_range(struct reading *r, sqlite3_stmt *st, enum import_staged k
     sqlite3_reset(r->range);
 }
 
-static void read_event(struct reading *r, sqlite3_stmt *st)
+static void read_nsys_event(struct reading *r, sqlite3_stmt *st)
 {
     enum import_staged kind = (enum import_staged)sqlite3_column_int(st, E_KIND);
     switch (kind) {
-    case IMPORT_STAGED_CALL: keep_call(r, st); break;
+    case IMPORT_STAGED_CALL: keep_nsys_call(r, st); break;
     case IMPORT_STAGED_FREE:
     case IMPORT_STAGED_ALLOC: read_memory(r, st, kind == IMPORT_STAGED_FREE); break;
     case IMPORT_STAGED_COPY:
-    case IMPORT_STAGED_FILL: read_copy(r, st, kind); break;
+    case IMPORT_STAGED_FILL: read_nsys_copy(r, st, kind); break;
     case IMPORT_STAGED_WAIT: read_wait(r, st); break;
-    default: read_range(r, st, kind); break;
+    default: read_nsys_range(r, st, kind); break;
     }
 }
 
 /* --- the export -------------------------------------------------------------------------------- */
 
 /* Events of the one process, up to the first of the next. */
-static bool read_process(struct reading *r, int *rc)
+static bool read_nsys_process(struct reading *r, int *rc)
 {
     uint64_t rows = 0;
     for (; *rc == SQLITE_ROW && sqlite3_column_int64(r->events, E_PROCESS) <= r->process;
          *rc = sqlite3_step(r->events)) {
-        if (sqlite3_column_int64(r->events, E_PROCESS) == r->process) read_event(r, r->events);
+        if (sqlite3_column_int64(r->events, E_PROCESS) == r->process) read_nsys_event(r, r->events);
         if (++rows % ROWS_EACH == 0 && r->s->progress) r->s->progress(r->s->self, (uint64_t)r->s->size);
     }
     return *rc == SQLITE_ROW || *rc == SQLITE_DONE || import_nsys_bad(r->s, r->error, r->error_size);
@@ -430,15 +431,15 @@ static bool read_process(struct reading *r, int *rc)
 
 static bool read_processes(struct reading *r)
 {
-    sqlite3_stmt *st = prepare(r, "SELECT id, name, last FROM process ORDER BY id");
+    sqlite3_stmt *st = prepare_nsys(r, "SELECT id, name, last FROM process ORDER BY id");
     int process = SQLITE_DONE, event;
     size_t n = 0;
     bool ok = st && r->events;
     event = ok ? sqlite3_step(r->events) : SQLITE_DONE;
     while (ok && (process = sqlite3_step(st)) == SQLITE_ROW) {
-        ok = start_process(r, sqlite3_column_int64(st, 0), column_text(st, 1), sqlite3_column_int64(st, 2), n++) &&
-             read_process(r, &event);
-        ok = end_process(r, ok) && ok;
+        ok = start_nsys_process(r, sqlite3_column_int64(st, 0), column_text(st, 1), sqlite3_column_int64(st, 2), n++) &&
+             read_nsys_process(r, &event);
+        ok = end_nsys_process(r, ok) && ok;
     }
     if (ok && process != SQLITE_DONE) ok = import_nsys_bad(r->s, r->error, r->error_size);
     sqlite3_finalize(st);
@@ -448,30 +449,31 @@ static bool read_processes(struct reading *r)
 /* The wall clock at time 0: that of the session's start, unless times are the wall clock's themselves. */
 static int64_t real_start(struct reading *r)
 {
-    int64_t start = scalar(r,
-                           "SELECT utcEpochNs FROM x.TARGET_INFO_SESSION_START_TIME WHERE "
-                           "EXISTS (SELECT 1 FROM x.sqlite_master WHERE name = 'TARGET_INFO_SESSION_START_TIME' AND "
-                           "type = 'table' AND sql NOT LIKE 'create virtual%') LIMIT 1",
-                           0);
+    int64_t start =
+        read_nsys_scalar(r,
+                         "SELECT utcEpochNs FROM x.TARGET_INFO_SESSION_START_TIME WHERE "
+                         "EXISTS (SELECT 1 FROM x.sqlite_master WHERE name = 'TARGET_INFO_SESSION_START_TIME' AND "
+                         "type = 'table' AND sql NOT LIKE 'create virtual%') LIMIT 1",
+                         0);
     if (r->base >= epoch_ns) return r->base;
     return start > 0 && start < INT64_MAX / 2 && r->base > -epoch_ns ? start + r->base : 0;
 }
 
-static bool prepare_all(struct reading *r)
+static bool prepare_nsys_statements(struct reading *r)
 {
-    r->events = prepare(r, events_sql);
-    r->thread = prepare(r, "SELECT n.value FROM thread t JOIN text n ON n.id = t.name WHERE t.id = ?1");
-    r->chain = prepare(r, "SELECT s.value, m.value FROM chain c LEFT JOIN text s ON s.id = c.symbol LEFT JOIN "
-                          "text m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.depth");
-    r->range = prepare(r, "SELECT r.name, d.name FROM range r LEFT JOIN domain d ON d.process = r.process AND "
-                          "d.id = r.domain WHERE r.id = ?1");
-    r->text = prepare(r, "SELECT name FROM api WHERE id = ?1");
+    r->events = prepare_nsys(r, events_sql);
+    r->thread = prepare_nsys(r, "SELECT n.value FROM thread t JOIN text n ON n.id = t.name WHERE t.id = ?1");
+    r->chain = prepare_nsys(r, "SELECT s.value, m.value FROM chain c LEFT JOIN text s ON s.id = c.symbol LEFT JOIN "
+                               "text m ON m.id = c.module WHERE c.id = ?1 ORDER BY c.depth");
+    r->range = prepare_nsys(r, "SELECT r.name, d.name FROM range r LEFT JOIN domain d ON d.process = r.process AND "
+                               "d.id = r.domain WHERE r.id = ?1");
+    r->text = prepare_nsys(r, "SELECT name FROM api WHERE id = ?1");
     return r->events && r->thread && r->chain && r->range && r->text;
 }
 
 static bool check_processes(struct reading *r)
 {
-    int64_t n = scalar(r, "SELECT count(*) FROM process", 0);
+    int64_t n = read_nsys_scalar(r, "SELECT count(*) FROM process", 0);
     if (!n) {
         snprintf(r->error, r->error_size,
                  "it holds no CUDA calls; record them with: nsys profile --trace=cuda,nvtx "
@@ -491,9 +493,9 @@ static void remove_databases(struct reading *r)
 
 static bool read_export(struct reading *r)
 {
-    bool ok = check_processes(r) && prepare_all(r);
+    bool ok = check_processes(r) && prepare_nsys_statements(r);
     if (ok) {
-        r->base = scalar(r, "SELECT min(first) FROM process", 0);
+        r->base = read_nsys_scalar(r, "SELECT min(first) FROM process", 0);
         r->start_real_ns = real_start(r);
         ok = read_processes(r);
         if (!ok) remove_databases(r);

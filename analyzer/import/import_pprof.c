@@ -70,7 +70,7 @@ bool import_is_pprof(const unsigned char *head, size_t n)
 
 /* --- the file ---------------------------------------------------------------------------------- */
 
-static bool load(struct profile *p, const char *path, char *error, size_t error_size)
+static bool load_pprof(struct profile *p, const char *path, char *error, size_t error_size)
 {
     gzFile file = gzopen(path, "rbe");
     size_t cap = 1 << 16;
@@ -98,7 +98,7 @@ static bool load(struct profile *p, const char *path, char *error, size_t error_
     return true;
 }
 
-static const char *text_of(const struct profile *p, uint64_t at)
+static const char *pprof_text_of(const struct profile *p, uint64_t at)
 {
     return at < p->texts_n ? p->texts[at] : "";
 }
@@ -117,7 +117,7 @@ static void read_function(struct profile *p, struct import_message m)
     *ARENA_PUSH(p->functions, p->functions_n, p->functions_cap) = function;
 }
 
-static void read_line(struct profile *p, struct import_message m)
+static void read_pprof_line(struct profile *p, struct import_message m)
 {
     struct line line = {0};
     struct import_field field;
@@ -135,7 +135,7 @@ static void read_location(struct profile *p, struct import_message m)
     uint64_t id = 0;
     while (import_protobuf_next(&m, &field)) {
         if (field.number == 1) id = field.integer;
-        if (field.number == 4 && field.is_bytes) read_line(p, field.bytes);
+        if (field.number == 4 && field.is_bytes) read_pprof_line(p, field.bytes);
     }
     location.n = p->lines_n - location.first;
     *map_at(&p->location_ids, id) = (uint32_t)p->locations_n;
@@ -169,7 +169,7 @@ static bool read_types(struct profile *p)
     while (import_protobuf_next(&all, &field)) {
         if (field.number != SAMPLE_TYPE || !field.is_bytes) continue;
         while (import_protobuf_next(&field.bytes, &part)) {
-            const char *name = part.number == 1 ? text_of(p, part.integer) : "";
+            const char *name = part.number == 1 ? pprof_text_of(p, part.integer) : "";
             if (strcmp(name, "space") == 0) p->bytes_at = at;
             if (strcmp(name, "allocations") == 0 || strcmp(name, "objects") == 0) p->count_at = at;
         }
@@ -181,7 +181,7 @@ static bool read_types(struct profile *p)
 static bool read_profile(struct profile *p, const char *path, char *error, size_t error_size)
 {
     *p = (struct profile){.next_address = first_made_up};
-    if (!load(p, path, error, error_size)) return false;
+    if (!load_pprof(p, path, error, error_size)) return false;
     if (!read_tables(p)) {
         snprintf(error, error_size, "it is damaged: a field ends outside of its message");
         return false;
@@ -194,7 +194,7 @@ static bool read_profile(struct profile *p, const char *path, char *error, size_
     return true;
 }
 
-static void release(struct profile *p)
+static void release_pprof(struct profile *p)
 {
     free(p->data);
     free(p->texts);
@@ -212,14 +212,14 @@ bool import_pprof_is_memory(const char *path)
     char ignored[160];
     read_profile(&p, path, ignored, sizeof ignored);
     bool memory = p.bytes_at >= 0 && p.texts_n;
-    release(&p);
+    release_pprof(&p);
     return memory;
 }
 
 /* --- samples ----------------------------------------------------------------------------------- */
 
 /* "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
-static bool read_device(const char *text, int *device)
+static bool read_pprof_device(const char *text, int *device)
 {
     const char *digits = text + strcspn(text, "0123456789");
     long number = strtol(digits, NULL, 10);
@@ -232,12 +232,12 @@ static void read_label(struct profile *p, struct import_message m, struct sample
     struct import_field field;
     const char *key = "", *value = "";
     while (import_protobuf_next(&m, &field)) {
-        if (field.number == 1) key = text_of(p, field.integer);
-        if (field.number == 2) value = text_of(p, field.integer);
+        if (field.number == 1) key = pprof_text_of(p, field.integer);
+        if (field.number == 2) value = pprof_text_of(p, field.integer);
     }
     if (strcmp(key, "kind") == 0) s->executable = strcmp(value, "executable") == 0;
     if (strcmp(key, "device") == 0) {
-        s->has_device = read_device(value, &s->device);
+        s->has_device = read_pprof_device(value, &s->device);
         s->device_name = value;
     }
 }
@@ -249,16 +249,16 @@ static size_t add_frames(const struct profile *p, uint64_t id, struct import_fra
         const struct line *line = &p->lines[p->locations[at].first + i];
         uint32_t function = map_get(&p->function_ids, line->function);
         if (function == MAP_NEW) continue;
-        const char *file = text_of(p, p->functions[function].file);
+        const char *file = pprof_text_of(p, p->functions[function].file);
         frames[n++] = (struct import_frame){.file = *file ? file : NULL,
-                                            .function = text_of(p, p->functions[function].name),
+                                            .function = pprof_text_of(p, p->functions[function].name),
                                             .line = line->line > 0 && line->line <= INT32_MAX ? (int)line->line : 0,
                                             .python = *file};
     }
     return n;
 }
 
-static struct sample read_sample(struct profile *p, struct import_message m, bool stacks)
+static struct sample read_pprof_sample(struct profile *p, struct import_message m, bool stacks)
 {
     struct sample s = {.count = 1};
     struct import_frame frames[FRAMES + 1];
@@ -291,7 +291,7 @@ static void each_sample(struct profile *p, bool stacks, void (*take)(struct prof
     struct import_field field;
     while (import_protobuf_next(&all, &field)) {
         if (field.number != SAMPLE || !field.is_bytes) continue;
-        struct sample s = read_sample(p, field.bytes, stacks);
+        struct sample s = read_pprof_sample(p, field.bytes, stacks);
         take(p, &s);
     }
 }
@@ -306,7 +306,7 @@ static bool is_other(const char *device)
     return true;
 }
 
-static void note_device(struct profile *p, const struct sample *s)
+static void note_pprof_device(struct profile *p, const struct sample *s)
 {
     if (!s->has_device || s->device < 0 || p->used[s->device]) return;
     p->used[s->device] = true;
@@ -316,7 +316,7 @@ static void note_device(struct profile *p, const struct sample *s)
     if (is_other(s->device_name)) import_feed_device(p->feed, s->device, name, 0);
 }
 
-static void write_sample(struct profile *p, const struct sample *s)
+static void write_imported_sample(struct profile *p, const struct sample *s)
 {
     if (s->bytes == 0) return;
     if (s->executable && s->bytes == -(s->count > 0 ? s->count : 1)) { /* XLA does not know the size: -1 each */
@@ -345,7 +345,7 @@ static void write_sample(struct profile *p, const struct sample *s)
     }
 }
 
-static void write_notes(struct profile *p)
+static void write_pprof_notes(struct profile *p)
 {
     char bytes[UNITS_TEXT], count[UNITS_TEXT];
     uint32_t notes = 0;
@@ -394,13 +394,13 @@ bool import_pprof(const char *path, const char *to, void (*progress)(void *, uin
     if (ok) p.feed = import_feed_start(to, &source, error, error_size);
     ok = ok && p.feed;
     if (ok) {
-        each_sample(&p, false, note_device);
+        each_sample(&p, false, note_pprof_device);
         p.only = -1;
         for (int i = DEVICES - 1; i >= 0; i--) p.only = p.used[i] ? i : p.only;
-        each_sample(&p, true, write_sample);
-        write_notes(&p);
+        each_sample(&p, true, write_imported_sample);
+        write_pprof_notes(&p);
         ok = import_feed_end(p.feed, error, error_size);
     }
-    release(&p);
+    release_pprof(&p);
     return ok;
 }

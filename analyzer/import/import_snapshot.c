@@ -54,7 +54,7 @@ bool import_is_snapshot(const unsigned char *head, size_t n)
 
 /* --- what is held ------------------------------------------------------------------------------ */
 
-static void hold(struct set *set, const struct import_snapshot_piece *h)
+static void hold_piece(struct set *set, const struct import_snapshot_piece *h)
 {
     uint32_t *at = map_at(&set->index, h->address);
     if (*at == MAP_NEW) {
@@ -65,40 +65,40 @@ static void hold(struct set *set, const struct import_snapshot_piece *h)
     }
 }
 
-static struct import_snapshot_piece *find(struct set *set, uint64_t address, uint8_t device)
+static struct import_snapshot_piece *find_piece(struct set *set, uint64_t address, uint8_t device)
 {
     const uint32_t at = map_get(&set->index, address);
     struct import_snapshot_piece *p = at == MAP_NEW ? NULL : &set->pieces.list[at];
     return p && p->bytes && p->device == device ? p : NULL;
 }
 
-static int64_t rounded(const struct import_snapshot_event *e)
+static int64_t rounded_request(const struct import_snapshot_event *e)
 {
     if (e->device == IMPORT_HOST) return e->bytes;
     return e->bytes < ROUND ? ROUND : (e->bytes + ROUND - 1) / ROUND * ROUND;
 }
 
-static int64_t page_of(int64_t bytes)
+static int64_t page_size_of(int64_t bytes)
 {
     return bytes % large_page ? small_page : large_page;
 }
 
 static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool begin)
 {
-    int64_t page = page_of(h.bytes), left = h.bytes;
+    int64_t page = page_size_of(h.bytes), left = h.bytes;
     h.mapped = true;
     for (; left > 0; left -= page, h.address += (uint64_t)page) {
-        struct import_snapshot_piece *old = find(&s->held, h.address, h.device);
+        struct import_snapshot_piece *old = find_piece(&s->held, h.address, h.device);
         h.bytes = left < page ? left : page;
         if (begin) {
-            hold(&s->held, &h);
+            hold_piece(&s->held, &h);
         } else if (old) {
             old->bytes = 0;
         }
     }
 }
 
-static int by_address(const void *a, const void *b)
+static int order_pieces_by_address(const void *a, const void *b)
 {
     const struct import_snapshot_piece *x = a, *y = b;
     return (x->address > y->address) - (x->address < y->address);
@@ -111,19 +111,19 @@ static void hold_end(struct importer *s)
         if (p->mapped) {
             hold_pages(s, *p, true);
         } else {
-            hold(&s->held, p);
+            hold_piece(&s->held, p);
         }
         if (p->pool >= IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
     for (size_t i = 0; i < s->from.blocks.n; i++) {
         const struct import_snapshot_piece *p = &s->from.blocks.list[i];
-        hold(p->pending ? &s->pending : &s->blocks, p);
+        hold_piece(p->pending ? &s->pending : &s->blocks, p);
     }
-    if (s->private.n > 1) qsort(s->private.list, s->private.n, sizeof *s->private.list, by_address);
+    if (s->private.n > 1) qsort(s->private.list, s->private.n, sizeof *s->private.list, order_pieces_by_address);
 }
 
 /* As the event says, or as its segment does if that is there at the end. */
-static uint16_t pool_of(const struct importer *s, const struct import_snapshot_event *e)
+static uint16_t event_pool_of(const struct importer *s, const struct import_snapshot_event *e)
 {
     size_t low = 0, high = s->private.n;
     if (e->pool != IMPORT_POOL_UNKNOWN) return e->pool;
@@ -145,7 +145,7 @@ static uint16_t pool_of(const struct importer *s, const struct import_snapshot_e
 
 static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 {
-    struct import_snapshot_piece *earlier = find(&s->blocks, e->address, e->device);
+    struct import_snapshot_piece *earlier = find_piece(&s->blocks, e->address, e->device);
     if (earlier) {
         e->bytes = earlier->bytes;
         e->pool = earlier->pool;
@@ -158,19 +158,19 @@ static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 
 static void undo_free(struct importer *s, struct import_snapshot_event *e, struct import_snapshot_piece h)
 {
-    struct import_snapshot_piece *waits = find(&s->pending, e->address, e->device);
+    struct import_snapshot_piece *waits = find_piece(&s->pending, e->address, e->device);
     const size_t next = s->next[e->device]; /* of what is freed at once, the completion */
     struct import_snapshot_event *after = next < s->end ? &s->from.events[next] : NULL;
-    e->bytes = h.bytes = waits ? waits->bytes : rounded(e);
+    e->bytes = h.bytes = waits ? waits->bytes : rounded_request(e);
     e->later = waits && !(after && after->action == IMPORT_COMPLETED && after->address == e->address);
     if (waits && !e->later) after->bytes = 0;
     if (waits) waits->bytes = 0;
-    hold(&s->blocks, &h);
+    hold_piece(&s->blocks, &h);
 }
 
 /* The sets become what was there before the event, and events of blocks that are there at the end get the block's
  * size. */
-static void undo(struct importer *s, size_t i)
+static void undo_event(struct importer *s, size_t i)
 {
     struct import_snapshot_event *e = &s->from.events[i];
     struct import_snapshot_piece h = {.address = e->address,
@@ -178,17 +178,17 @@ static void undo(struct importer *s, size_t i)
                                       .requested = e->requested,
                                       .stream = e->stream,
                                       .device = e->device,
-                                      .pool = pool_of(s, e)};
+                                      .pool = event_pool_of(s, e)};
     struct import_snapshot_piece *earlier = NULL;
     switch ((enum import_action)e->action) {
     case IMPORT_ALLOC: undo_alloc(s, e); break;
     case IMPORT_FREE: undo_free(s, e, h); break;
     case IMPORT_COMPLETED:
-        e->bytes = h.bytes = rounded(e);
-        hold(&s->pending, &h);
+        e->bytes = h.bytes = rounded_request(e);
+        hold_piece(&s->pending, &h);
         break;
     case IMPORT_TAKE:
-        earlier = find(&s->held, e->address, e->device);
+        earlier = find_piece(&s->held, e->address, e->device);
         if (earlier) {
             earlier->bytes = 0;
         } else {
@@ -196,7 +196,7 @@ static void undo(struct importer *s, size_t i)
             e->bytes = 0;
         }
         break;
-    case IMPORT_GIVE_BACK: hold(&s->held, &h); break;
+    case IMPORT_GIVE_BACK: hold_piece(&s->held, &h); break;
     case IMPORT_MAP: hold_pages(s, h, false); break;
     case IMPORT_UNMAP: hold_pages(s, h, true); break;
     default: break;
@@ -210,7 +210,7 @@ static void forget_cut_frees(struct importer *s)
     for (size_t d = 0; d <= IMPORT_DEVICES; d++) {
         if (s->next[d] >= s->end || s->from.events[s->next[d]].action != IMPORT_COMPLETED) continue;
         struct import_snapshot_event *e = &s->from.events[s->next[d]];
-        struct import_snapshot_piece *waits = find(&s->pending, e->address, e->device);
+        struct import_snapshot_piece *waits = find_piece(&s->pending, e->address, e->device);
         if (waits) waits->bytes = 0;
         e->bytes = 0;
     }
@@ -218,14 +218,14 @@ static void forget_cut_frees(struct importer *s)
 
 /* --- writing ----------------------------------------------------------------------------------- */
 
-static bool is_python(const char *file)
+static bool is_python_file(const char *file)
 {
     size_t n = file ? strlen(file) : 0;
     return n && (file[0] == '<' || (n > 3 && strcmp(file + n - 3, ".py") == 0) ||
                  (n > 4 && (strcmp(file + n - 4, ".pyx") == 0 || strcmp(file + n - 4, ".pyc") == 0)));
 }
 
-static uint32_t stack_of(struct importer *s, const struct import_list *frames)
+static uint32_t snapshot_stack_of(struct importer *s, const struct import_list *frames)
 {
     struct import_frame list[IMPORT_DEPTH];
     size_t kept = 0;
@@ -239,13 +239,13 @@ static uint32_t stack_of(struct importer *s, const struct import_list *frames)
         list[kept++] = (struct import_frame){.file = file && strcmp(file, "??") != 0 ? file : NULL,
                                              .function = import_text(import_member(frame, "name")),
                                              .line = line > 0 && line <= INT32_MAX ? (int)line : 0,
-                                             .python = is_python(file)};
+                                             .python = is_python_file(file)};
     }
     *stack = import_feed_stack(s->feed, list, kept);
     return *stack;
 }
 
-static int device_of(uint8_t device)
+static int snapshot_device_of(uint8_t device)
 {
     return device == IMPORT_HOST ? -1 : device;
 }
@@ -261,7 +261,7 @@ static void write_tensor(struct importer *s, struct import_event *e, uint8_t dev
     import_feed_tensor(s->feed, e, freed);
 }
 
-static void write_segment(struct importer *s, struct import_event *e, uint8_t device, bool freed, int64_t page)
+static void write_imported_segment(struct importer *s, struct import_event *e, uint8_t device, bool freed, int64_t page)
 {
     if (e->bytes <= 0) return;
     s->now[device].reserved += freed ? -e->bytes : e->bytes;
@@ -279,25 +279,25 @@ static void write_pool(struct importer *s, const struct import_event *e, uint16_
     import_feed_pool(s->feed, e, pool >= IMPORT_POOL_PRIVATE ? pool - IMPORT_POOL_PRIVATE + 1 : 0);
 }
 
-static struct import_event event_of(struct importer *s, const struct import_snapshot_piece *h)
+static struct import_event snapshot_event_of(struct importer *s, const struct import_snapshot_piece *h)
 {
-    return (struct import_event){.device = device_of(h->device),
+    return (struct import_event){.device = snapshot_device_of(h->device),
                                  .address = h->address,
                                  .bytes = h->bytes,
                                  .requested = h->requested,
                                  .stream = h->stream,
                                  .private_pool = h->pool >= IMPORT_POOL_PRIVATE,
-                                 .stack = stack_of(s, h->frames)};
+                                 .stack = snapshot_stack_of(s, h->frames)};
 }
 
 static int by_place(const void *a, const void *b)
 {
     const struct import_snapshot_piece *const *x = a, *const *y = b;
-    return by_address(*x, *y);
+    return order_pieces_by_address(*x, *y);
 }
 
 /* Those there are, by address. To be freed. */
-static const struct import_snapshot_piece **sorted(const struct set *set, size_t *n)
+static const struct import_snapshot_piece **sort_pieces(const struct set *set, size_t *n)
 {
     const struct import_snapshot_piece **list = arena_realloc(NULL, set->pieces.n, sizeof *list);
     *n = 0;
@@ -310,7 +310,7 @@ static const struct import_snapshot_piece **sorted(const struct set *set, size_t
 
 static void write_pending(struct importer *s, const struct import_snapshot_piece *h)
 {
-    struct import_event e = event_of(s, h);
+    struct import_event e = snapshot_event_of(s, h);
     write_tensor(s, &e, h->device, false);
     import_feed_pending(s->feed, &e);
     write_tensor(s, &e, h->device, true);
@@ -321,19 +321,19 @@ static void write_pending(struct importer *s, const struct import_snapshot_piece
 static void write_held(struct importer *s)
 {
     size_t segments_n, blocks_n, pending_n, at = 0;
-    const struct import_snapshot_piece **segments = sorted(&s->held, &segments_n),
-                                       **blocks = sorted(&s->blocks, &blocks_n),
-                                       **pending = sorted(&s->pending, &pending_n);
+    const struct import_snapshot_piece **segments = sort_pieces(&s->held, &segments_n),
+                                       **blocks = sort_pieces(&s->blocks, &blocks_n),
+                                       **pending = sort_pieces(&s->pending, &pending_n);
     for (size_t i = 0; i < pending_n; i++) write_pending(s, pending[i]);
     for (size_t i = 0; i <= segments_n; i++) {
         const struct import_snapshot_piece *next = i < segments_n ? segments[i] : NULL;
         for (; at < blocks_n && (!next || blocks[at]->address < next->address); at++) {
-            struct import_event e = event_of(s, blocks[at]);
+            struct import_event e = snapshot_event_of(s, blocks[at]);
             write_tensor(s, &e, blocks[at]->device, false);
         }
         if (!next) break;
-        struct import_event e = event_of(s, next);
-        write_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
+        struct import_event e = snapshot_event_of(s, next);
+        write_imported_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
         write_pool(s, &e, next->pool);
     }
     free(segments);
@@ -342,26 +342,26 @@ static void write_held(struct importer *s)
 }
 
 /* Each event has a time of its own, so that rows keep the order of events. */
-static int64_t time_of(int64_t us, int64_t last)
+static int64_t snapshot_time_of(int64_t us, int64_t last)
 {
     us = us < 0 ? 0 : us > INT64_MAX / 2000 ? INT64_MAX / 2000 : us;
     int64_t ns = us * 1000 + BEFORE_NS;
     return ns > last ? ns : last + 1;
 }
 
-static void write_free(struct importer *s, struct import_event *e, const struct import_snapshot_event *from)
+static void write_imported_free(struct importer *s, struct import_event *e, const struct import_snapshot_event *from)
 {
     if (from->later) import_feed_pending(s->feed, e);
     write_tensor(s, e, from->device, true);
 }
 
-static void write_event(struct importer *s, const struct import_snapshot_event *from, int64_t ns)
+static void write_imported_event(struct importer *s, const struct import_snapshot_event *from, int64_t ns)
 {
     const bool freed = from->action == IMPORT_GIVE_BACK || from->action == IMPORT_UNMAP;
     if (from->action == IMPORT_TAKE || from->action == IMPORT_MAP) s->grown[from->device] = true;
     struct import_event e = {.time_ns = ns,
-                             .device = device_of(from->device),
-                             .stack = stack_of(s, from->frames),
+                             .device = snapshot_device_of(from->device),
+                             .stack = snapshot_stack_of(s, from->frames),
                              .address = from->address,
                              .stream = from->stream,
                              .bytes = from->bytes,
@@ -375,14 +375,14 @@ static void write_event(struct importer *s, const struct import_snapshot_event *
         if (s->grown[from->device]) write_pool(s, &e, from->pool);
         s->grown[from->device] = false;
         break;
-    case IMPORT_FREE: write_free(s, &e, from); break;
+    case IMPORT_FREE: write_imported_free(s, &e, from); break;
     case IMPORT_COMPLETED:
         if (e.bytes) import_feed_pending_end(s->feed, &e);
         break;
     case IMPORT_TAKE:
-    case IMPORT_GIVE_BACK: write_segment(s, &e, from->device, freed, 0); break;
+    case IMPORT_GIVE_BACK: write_imported_segment(s, &e, from->device, freed, 0); break;
     case IMPORT_MAP:
-    case IMPORT_UNMAP: write_segment(s, &e, from->device, freed, page_of(e.bytes)); break;
+    case IMPORT_UNMAP: write_imported_segment(s, &e, from->device, freed, page_size_of(e.bytes)); break;
     case IMPORT_OOM:
         if (from->device != IMPORT_HOST) import_feed_failure(s->feed, &e, (int64_t)from->address);
         break;
@@ -398,7 +398,7 @@ static bool is_same(const struct import_snapshot_note *a, const struct import_sn
     return a->name == b->name && a->device == b->device;
 }
 
-static void write_note(struct importer *s, const struct import_snapshot_note *note, int64_t ns)
+static void write_imported_note(struct importer *s, const struct import_snapshot_note *note, int64_t ns)
 {
     size_t i = 0;
     while (i < OPEN_NOTES && !(note->ends ? s->open[i] && is_same(s->open[i], note) : !s->open[i])) i++;
@@ -409,13 +409,13 @@ static void write_note(struct importer *s, const struct import_snapshot_note *no
 }
 
 /* Those up to a time, as offsets to which of the program's events are written. */
-static int64_t write_notes(struct importer *s, int64_t until_us, int64_t last)
+static int64_t write_imported_notes(struct importer *s, int64_t until_us, int64_t last)
 {
     for (; s->next_note < s->from.notes_n; s->next_note++) {
         const struct import_snapshot_note *note = &s->from.notes[s->next_note];
         if (note->time_us > until_us) break;
-        last = time_of(note->time_us - s->start_us, last);
-        write_note(s, note, last);
+        last = snapshot_time_of(note->time_us - s->start_us, last);
+        write_imported_note(s, note, last);
     }
     return last;
 }
@@ -528,27 +528,27 @@ static bool choose_part(struct importer *s, const struct import_part *part, char
     return true;
 }
 
-static void write_all(struct importer *s)
+static void write_imported_snapshot(struct importer *s)
 {
     const struct import_snapshot *from = &s->from;
     int64_t ns = 0;
     hold_end(s);
     for (size_t d = 0; d <= IMPORT_DEVICES; d++) s->next[d] = SIZE_MAX;
-    for (size_t i = from->events_n; i-- > s->first;) undo(s, i);
+    for (size_t i = from->events_n; i-- > s->first;) undo_event(s, i);
     forget_cut_frees(s);
     write_about(s);
     write_held(s);
     if (from->timed) skip_notes(s);
     for (size_t i = s->first; i < s->end; i++) {
         const struct import_snapshot_event *e = &from->events[i];
-        if (from->timed) ns = write_notes(s, e->time_us - 1, ns);
-        ns = time_of(from->timed ? e->time_us - s->start_us : (int64_t)(i - s->first), ns);
-        write_event(s, e, ns);
+        if (from->timed) ns = write_imported_notes(s, e->time_us - 1, ns);
+        ns = snapshot_time_of(from->timed ? e->time_us - s->start_us : (int64_t)(i - s->first), ns);
+        write_imported_event(s, e, ns);
     }
-    if (from->timed && s->end == from->events_n && s->end) write_notes(s, INT64_MAX, ns);
+    if (from->timed && s->end == from->events_n && s->end) write_imported_notes(s, INT64_MAX, ns);
 }
 
-static void release(struct importer *s)
+static void release_importer(struct importer *s)
 {
     struct set *sets[] = {&s->blocks, &s->pending, &s->held};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
@@ -576,10 +576,10 @@ bool import_snapshot_part(const char *path, const char *to, const struct import_
         ok = s->feed != NULL;
     }
     if (ok) {
-        write_all(s);
+        write_imported_snapshot(s);
         ok = import_feed_end(s->feed, error, error_size);
     }
-    release(s);
+    release_importer(s);
     return ok;
 }
 

@@ -69,7 +69,7 @@ static uint32_t take_chain(struct import_trace *t, struct map *chains, uint64_t 
     return first;
 }
 
-static uint32_t join(struct import_trace *t, uint32_t first, uint32_t second)
+static uint32_t join_stacks(struct import_trace *t, uint32_t first, uint32_t second)
 {
     uint32_t last = first;
     if (!first) return second;
@@ -79,18 +79,18 @@ static uint32_t join(struct import_trace *t, uint32_t first, uint32_t second)
 }
 
 /* From here on `a` of a call is 1 + its first entry of `gpu`, 0 none. */
-static void claim(struct writing *w, struct import_trace_record *r)
+static void claim_block(struct writing *w, struct import_trace_record *r)
 {
     struct import_trace *t = w->t;
     const uint32_t correlation = r->a;
     r->a = r->kind == IMPORT_TRACE_FILL ? 0 : take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_COPY));
     if (r->kind != IMPORT_TRACE_COPY) {
-        r->a = join(t, r->a, take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_FILL)));
+        r->a = join_stacks(t, r->a, take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_FILL)));
     }
     if (r->a && r->bytes >= 0 && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = r->bytes;
 }
 
-static int by_time(const void *a, const void *b)
+static int order_records_by_time(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
     if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
@@ -109,7 +109,7 @@ static void find_alone(struct writing *w)
                                                                                        .a = (uint32_t)i + 1,
                                                                                        .kind = IMPORT_TRACE_ALONE};
     }
-    if (w->alone_n > 1) qsort(w->alone, w->alone_n, sizeof *w->alone, by_time);
+    if (w->alone_n > 1) qsort(w->alone, w->alone_n, sizeof *w->alone, order_records_by_time);
 }
 
 /* The time of the first record; in a memory timeline, what was there before it has a time below 0. */
@@ -120,25 +120,25 @@ static void start_at(struct writing *w, int64_t at_ns)
 }
 
 /* In order of time. */
-static void prepare(void *self, struct import_trace_record *r)
+static void prepare_record(void *self, struct import_trace_record *r)
 {
     struct writing *w = self;
     start_at(w, r->at_ns);
     switch (r->kind) {
     case IMPORT_TRACE_COPY:
     case IMPORT_TRACE_FILL:
-    case IMPORT_TRACE_GRAPH: claim(w, r); break;
+    case IMPORT_TRACE_GRAPH: claim_block(w, r); break;
     case IMPORT_TRACE_MEMORY: import_trace_finding_add(w->finding, w->t->threads[r->thread].process, r); break;
     default: break;
     }
 }
 
 /* False and a line in `error`. */
-static bool prepare_all(struct writing *w, char *error, size_t error_size)
+static bool prepare_records(struct writing *w, char *error, size_t error_size)
 {
     make_chains(w);
     w->finding = import_trace_finding_new(&w->levels);
-    const bool ok = import_records_sort(w->t->records, prepare, w);
+    const bool ok = import_records_sort(w->t->records, prepare_record, w);
     import_trace_finding_end(w->finding);
     find_alone(w);
     if (w->alone_n && (!w->started || w->alone[0].at_ns < w->start_ns)) w->start_ns = w->alone[0].at_ns;
@@ -150,12 +150,12 @@ static bool prepare_all(struct writing *w, char *error, size_t error_size)
 
 /* --- events ------------------------------------------------------------------------------------ */
 
-static int64_t time_of(const struct writing *w, int64_t at_ns)
+static int64_t trace_time_of(const struct writing *w, int64_t at_ns)
 {
     return at_ns < w->start_ns ? 0 : at_ns - w->start_ns + BEFORE_NS;
 }
 
-static void choose_thread(struct writing *w, uint32_t thread)
+static void choose_trace_thread(struct writing *w, uint32_t thread)
 {
     if (!w->numbers[thread]) {
         const struct import_trace_thread *on = &w->t->threads[thread];
@@ -172,7 +172,7 @@ static void choose_thread(struct writing *w, uint32_t thread)
     import_feed_choose_thread(w->feed, w->numbers[thread]);
 }
 
-static uint32_t stack_of(struct writing *w, const struct import_trace_record *r)
+static uint32_t trace_stack_of(struct writing *w, const struct import_trace_record *r)
 {
     return import_lane_stack(&w->lanes[r->thread], r, w->t, w->feed, w->numbers[r->thread], &w->stacks);
 }
@@ -237,7 +237,7 @@ static void write_call(struct writing *w, const struct import_trace_record *r, s
 
 static void write_record(struct writing *w, const struct import_trace_record *r)
 {
-    struct import_event e = {.time_ns = time_of(w, r->at_ns)};
+    struct import_event e = {.time_ns = trace_time_of(w, r->at_ns)};
     if (r->kind == IMPORT_TRACE_ALONE) {
         import_feed_choose_thread(w->feed, 1);
         e.api = import_feed_api(w->feed, "unknown call");
@@ -248,7 +248,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         import_lane_open(&w->lanes[r->thread], r);
         return;
     }
-    choose_thread(w, r->thread);
+    choose_trace_thread(w, r->thread);
     switch (r->kind) {
     case IMPORT_TRACE_RANGE:
     case IMPORT_TRACE_RANGE_END:
@@ -258,14 +258,14 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
     case IMPORT_TRACE_MEMORY:
         e.stack = w->t->timeline
                       ? import_feed_stack(w->feed, (struct import_frame[]){import_name_frame(&w->t->names, r->name)}, 1)
-                      : stack_of(w, r);
+                      : trace_stack_of(w, r);
         write_memory(w, r, &e);
         break;
     case IMPORT_TRACE_OOM:
-        e.stack = stack_of(w, r);
+        e.stack = trace_stack_of(w, r);
         write_failure(w, r, &e);
         break;
-    default: e.stack = stack_of(w, r); write_call(w, r, &e);
+    default: e.stack = trace_stack_of(w, r); write_call(w, r, &e);
     }
 }
 
@@ -435,7 +435,7 @@ static const char *contents_of(const struct import_trace *t, bool copies)
     return t->calls ? "waits and copies while it was recorded" : "operators, but no calls to CUDA";
 }
 
-static void write_notes(struct writing *w)
+static void write_trace_notes(struct writing *w)
 {
     struct import_trace *t = w->t;
     const bool copies = t->calls || t->gpu_n;
@@ -474,7 +474,7 @@ static struct import_source source_of(const struct writing *w, const char *path)
     return source;
 }
 
-static void write_all(struct writing *w)
+static void write_trace_records(struct writing *w)
 {
     struct import_trace *t = w->t;
     w->lanes = arena_realloc(NULL, t->threads_n + 1, sizeof *w->lanes);
@@ -492,15 +492,15 @@ static void write_all(struct writing *w)
         write_record(w, r);
         if (r == next) next = import_records_next(t->records);
     }
-    import_feed_until(w->feed, time_of(w, end_ns));
-    write_notes(w);
+    import_feed_until(w->feed, trace_time_of(w, end_ns));
+    write_trace_notes(w);
     for (size_t i = 0; i < t->threads_n; i++) import_lane_free(&w->lanes[i]);
     map_free(&w->stacks);
     free(w->lanes);
     free(w->numbers);
 }
 
-static void release(struct writing *w)
+static void release_writing(struct writing *w)
 {
     import_trace_levels_free(&w->levels);
     map_free(&w->chains);
@@ -513,14 +513,14 @@ bool import_trace(const char *path, const char *to, void (*progress)(void *, uin
 {
     struct writing w = {.t = import_trace_read(path, to, progress, self, error, error_size)};
     if (!w.t) return false;
-    bool ok = prepare_all(&w, error, error_size);
+    bool ok = prepare_records(&w, error, error_size);
     if (ok) {
         struct import_source source = source_of(&w, path);
         w.feed = import_feed_start(to, &source, error, error_size);
         ok = w.feed != NULL;
     }
     if (ok) {
-        write_all(&w);
+        write_trace_records(&w);
         ok = import_feed_end(w.feed, error, error_size);
     }
     const int lost = import_records_error(w.t->records);
@@ -529,6 +529,6 @@ bool import_trace(const char *path, const char *to, void (*progress)(void *, uin
         unlink(to);
         ok = false;
     }
-    release(&w);
+    release_writing(&w);
     return ok;
 }

@@ -69,8 +69,8 @@ const char *import_json_problem(const struct import_json *j)
     return j->problem;
 }
 
-__attribute__((format(printf, 2, 3))) static enum import_json_token broken(struct import_json *j, const char *format,
-                                                                           ...)
+__attribute__((format(printf, 2, 3))) static enum import_json_token fail_json(struct import_json *j, const char *format,
+                                                                              ...)
 {
     va_list args;
     va_start(args, format);
@@ -81,7 +81,7 @@ __attribute__((format(printf, 2, 3))) static enum import_json_token broken(struc
 
 /* --- bytes ------------------------------------------------------------------------------------- */
 
-static bool fill(struct import_json *j)
+static bool fill_json(struct import_json *j)
 {
     int code = Z_OK;
     j->before += j->end;
@@ -91,7 +91,7 @@ static bool fill(struct import_json *j)
         const char *why = gzerror(j->file, &code);
         if (code != Z_OK && code != Z_BUF_ERROR) {
             j->unreadable = true;
-            broken(j, "it is damaged: %.80s", code == Z_ERRNO ? strerror(errno) : why);
+            fail_json(j, "it is damaged: %.80s", code == Z_ERRNO ? strerror(errno) : why);
         }
         return false;
     }
@@ -104,12 +104,12 @@ static bool fill(struct import_json *j)
 }
 
 /* The next byte, -1 at the end; it stays unread. */
-static int peek(struct import_json *j)
+static int peek_json(struct import_json *j)
 {
-    return j->at < j->end || fill(j) ? j->buffer[j->at] : -1;
+    return j->at < j->end || fill_json(j) ? j->buffer[j->at] : -1;
 }
 
-static void put(struct import_json *j, const void *bytes, size_t n)
+static void put_json_bytes(struct import_json *j, const void *bytes, size_t n)
 {
     size_t left = IMPORT_JSON_TEXT - j->length;
     n = n < left ? n : left;
@@ -137,7 +137,7 @@ static void put_code(struct import_json *j, uint32_t code)
         bytes[n++] = (char)(0x80 | (code >> 6 & 0x3f));
     }
     if (code >= 0x80) bytes[n++] = (char)(0x80 | (code & 0x3f));
-    put(j, bytes, n);
+    put_json_bytes(j, bytes, n);
 }
 
 static int hex_digit(int c)
@@ -153,7 +153,7 @@ static uint32_t read_hex(struct import_json *j)
 {
     uint32_t code = 0;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(peek(j));
+        int digit = hex_digit(peek_json(j));
         if (digit < 0) break;
         code = code << 4 | (uint32_t)digit;
         j->at++;
@@ -165,7 +165,7 @@ static uint32_t read_hex(struct import_json *j)
 static uint32_t read_escape(struct import_json *j, uint32_t half)
 {
     static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
-    int c = peek(j);
+    int c = peek_json(j);
     const char *known = c > 0 ? strchr(from, c) : NULL;
     if (c < 0) return 0;
     j->at++;
@@ -179,11 +179,11 @@ static uint32_t read_escape(struct import_json *j, uint32_t half)
             put_code(j, code);
         }
     } else if (known) {
-        put(j, &to[known - from], 1);
+        put_json_bytes(j, &to[known - from], 1);
     } else {
         char plain[2] = {'\\', (char)c};
         bool usual = c == '"' || c == '\\' || c == '/';
-        put(j, plain + usual, 2 - (size_t)usual); /* "C:\Users", which some versions do not escape */
+        put_json_bytes(j, plain + usual, 2 - (size_t)usual); /* "C:\Users", which some versions do not escape */
     }
     return 0;
 }
@@ -194,11 +194,11 @@ static bool read_string(struct import_json *j)
     j->length = 0;
     j->at++;
     for (;;) {
-        if (j->at >= j->end && !fill(j)) return false;
+        if (j->at >= j->end && !fill_json(j)) return false;
         const unsigned char *start = j->buffer + j->at, *p = start, *end = j->buffer + j->end;
         while (p < end && *p != '"' && *p != '\\' && *p) p++;
         if (p > start) half = 0;
-        put(j, start, (size_t)(p - start));
+        put_json_bytes(j, start, (size_t)(p - start));
         j->at += (size_t)(p - start);
         if (p == end) continue;
         j->at++;
@@ -215,21 +215,21 @@ static bool read_string(struct import_json *j)
 
 /* --- tokens ------------------------------------------------------------------------------------ */
 
-static bool is_word(int c)
+static bool is_json_word(int c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
            c == '.';
 }
 
-static enum import_json_token read_word(struct import_json *j)
+static enum import_json_token read_json_word(struct import_json *j)
 {
-    int c = peek(j);
-    if (!is_word(c)) {
-        return broken(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
+    int c = peek_json(j);
+    if (!is_json_word(c)) {
+        return fail_json(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
     }
     j->length = 0;
-    for (; is_word(c); c = peek(j)) {
-        put(j, &j->buffer[j->at], 1);
+    for (; is_json_word(c); c = peek_json(j)) {
+        put_json_bytes(j, &j->buffer[j->at], 1);
         j->at++;
     }
     j->text[j->length] = 0;
@@ -240,7 +240,7 @@ static enum import_json_token read_word(struct import_json *j)
 
 static enum import_json_token open_value(struct import_json *j, int c)
 {
-    if (j->depth == IMPORT_JSON_DEPTH) return broken(j, "values are nested deeper than %d", IMPORT_JSON_DEPTH);
+    if (j->depth == IMPORT_JSON_DEPTH) return fail_json(j, "values are nested deeper than %d", IMPORT_JSON_DEPTH);
     j->open[j->depth++] = (char)c;
     j->at++;
     j->state = c == '{' ? KEY_OR_END : VALUE_OR_END;
@@ -250,8 +250,8 @@ static enum import_json_token open_value(struct import_json *j, int c)
 static enum import_json_token close_value(struct import_json *j, int c)
 {
     if (!j->depth || j->open[j->depth - 1] != (c == '}' ? '{' : '[')) {
-        return broken(j, "at byte %llu it closes a value that was not opened",
-                      (unsigned long long)import_json_bytes(j));
+        return fail_json(j, "at byte %llu it closes a value that was not opened",
+                         (unsigned long long)import_json_bytes(j));
     }
     j->at++;
     j->state = --j->depth ? COMMA_OR_END : DONE;
@@ -261,8 +261,8 @@ static enum import_json_token close_value(struct import_json *j, int c)
 static enum import_json_token read_value(struct import_json *j, int c)
 {
     if (c == '{' || c == '[') return open_value(j, c);
-    if (c != '"') return read_word(j);
-    if (!read_string(j)) return broken(j, "it ends inside a text");
+    if (c != '"') return read_json_word(j);
+    if (!read_string(j)) return fail_json(j, "it ends inside a text");
     j->state = j->depth ? COMMA_OR_END : DONE;
     return IMPORT_JSON_STRING;
 }
@@ -276,7 +276,7 @@ static int skip_space(struct import_json *j)
         }
         while (j->at < j->end && strchr(" \t\r\n", j->buffer[j->at]) && j->buffer[j->at]) j->at++;
         if (j->at < j->end) return j->buffer[j->at];
-        if (!fill(j)) return -1;
+        if (!fill_json(j)) return -1;
     }
 }
 
@@ -286,26 +286,26 @@ enum import_json_token import_json_next(struct import_json *j)
         if (j->problem[0]) return IMPORT_JSON_BROKEN;
         if (j->state == DONE) return IMPORT_JSON_END;
         int c = skip_space(j);
-        if (c < 0) return broken(j, "it ends in the middle");
+        if (c < 0) return fail_json(j, "it ends in the middle");
         switch (j->state) {
         case VALUE_OR_END:
             if (c == ']') return close_value(j, c);
             return read_value(j, c);
         case KEY_OR_END:
             if (c == '}') return close_value(j, c);
-            if (c != '"') return broken(j, "at byte %llu it has no key", (unsigned long long)import_json_bytes(j));
-            if (!read_string(j)) return broken(j, "it ends inside a text");
+            if (c != '"') return fail_json(j, "at byte %llu it has no key", (unsigned long long)import_json_bytes(j));
+            if (!read_string(j)) return fail_json(j, "it ends inside a text");
             j->state = COLON;
             return IMPORT_JSON_KEY;
         case COLON:
-            if (c != ':') return broken(j, "at byte %llu it has no value", (unsigned long long)import_json_bytes(j));
+            if (c != ':') return fail_json(j, "at byte %llu it has no value", (unsigned long long)import_json_bytes(j));
             j->at++;
             j->state = VALUE;
             break;
         case COMMA_OR_END:
             if (c != ',') {
                 if (c == '}' || c == ']') return close_value(j, c);
-                return broken(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
+                return fail_json(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
             }
             j->at++;
             j->state = j->open[j->depth - 1] == '{' ? KEY_OR_END : VALUE_OR_END;
@@ -330,9 +330,9 @@ bool import_json_resume(struct import_json *j, size_t depth)
     int c;
     if (j->depth < depth || j->unreadable) return false;
     for (;;) {
-        while ((c = peek(j)) >= 0 && c != '\n') j->at++;
+        while ((c = peek_json(j)) >= 0 && c != '\n') j->at++;
         if (c < 0 || skip_space(j) < 0) return false;
-        if (peek(j) != '{') continue;
+        if (peek_json(j) != '{') continue;
         j->problem[0] = 0;
         j->depth = depth;
         j->state = VALUE_OR_END;

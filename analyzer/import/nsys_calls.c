@@ -30,7 +30,7 @@ static void import_call_name(char *out, size_t size, const char *name)
     cut_suffix(out, "_ptds");
 }
 
-static bool begins(const char *name, const char *with)
+static bool name_begins_with(const char *name, const char *with)
 {
     return strncmp(name, with, strlen(with)) == 0;
 }
@@ -52,12 +52,13 @@ static enum import_role import_call_role(const char *name)
     }
     if (strstr(name, "LaunchKernel") || strstr(name, "LaunchCooperative")) return IMPORT_ROLE_LAUNCH;
     if (strstr(name, "GraphLaunch")) return IMPORT_ROLE_GRAPH;
-    if (begins(name, "cudaFree") || begins(name, "cuMemFree") || strstr(name, "HostUnregister") ||
-        begins(name, "cuArrayDestroy") || begins(name, "cuMipmappedArrayDestroy") || begins(name, "cuMemHostUnr"))
+    if (name_begins_with(name, "cudaFree") || name_begins_with(name, "cuMemFree") || strstr(name, "HostUnregister") ||
+        name_begins_with(name, "cuArrayDestroy") || name_begins_with(name, "cuMipmappedArrayDestroy") ||
+        name_begins_with(name, "cuMemHostUnr"))
         return IMPORT_ROLE_FREE;
-    if (begins(name, "cudaMalloc") || begins(name, "cuMemAlloc") || strstr(name, "HostAlloc") ||
-        strstr(name, "HostRegister") || begins(name, "cuArrayCreate") || begins(name, "cuArray3DCreate") ||
-        begins(name, "cuMipmappedArrayCreate"))
+    if (name_begins_with(name, "cudaMalloc") || name_begins_with(name, "cuMemAlloc") || strstr(name, "HostAlloc") ||
+        strstr(name, "HostRegister") || name_begins_with(name, "cuArrayCreate") ||
+        name_begins_with(name, "cuArray3DCreate") || name_begins_with(name, "cuMipmappedArrayCreate"))
         return IMPORT_ROLE_ALLOC;
     return IMPORT_ROLE_OTHER;
 }

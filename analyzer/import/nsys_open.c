@@ -71,7 +71,7 @@ static bool copy_unpacked(gzFile in, int out, int64_t limit, struct import_nsys 
     return n == 0 && gzeof(in);
 }
 
-static bool unpack(struct import_nsys *s, const char *path, const char *to, char *error, size_t error_size)
+static bool unpack_nsys(struct import_nsys *s, const char *path, const char *to, char *error, size_t error_size)
 {
     struct stat st;
     int in = open(path, O_RDONLY | O_CLOEXEC);
@@ -165,7 +165,7 @@ static char *uri_of(const char *path)
     return uri;
 }
 
-static bool attach(sqlite3 *db, const char *path)
+static bool attach_nsys(sqlite3 *db, const char *path)
 {
     sqlite3_stmt *st = NULL;
     char *uri = uri_of(path);
@@ -207,13 +207,13 @@ bool import_nsys_has_tables(const char *path)
     bool has = packed || (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI, NULL) == SQLITE_OK);
     if (!packed && has) {
         restrict_database(db);
-        has = attach(db, path) && has_tables(db);
+        has = attach_nsys(db, path) && has_tables(db);
     }
     sqlite3_close(db);
     return has;
 }
 
-static int64_t size_of(const char *path)
+static int64_t nsys_file_size(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
@@ -222,9 +222,9 @@ static int64_t size_of(const char *path)
 bool import_nsys_open(struct import_nsys *s, const char *path, const char *to, char *error, size_t error_size)
 {
     char settings[128];
-    if (is_packed(path) && !unpack(s, path, to, error, error_size)) return false;
+    if (is_packed(path) && !unpack_nsys(s, path, to, error, error_size)) return false;
     const char *file = s->unpacked ? s->unpacked : path;
-    s->size = size_of(file);
+    s->size = nsys_file_size(file);
     s->budget = OPS_FIRST + s->size * OPS_PER_BYTE / OPS_EACH;
     snprintf(settings, sizeof settings,
              "PRAGMA main.cache_size = -%d; PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF", CACHE_KIB);
@@ -236,7 +236,7 @@ bool import_nsys_open(struct import_nsys *s, const char *path, const char *to, c
     }
     restrict_database(s->db);
     sqlite3_progress_handler(s->db, OPS_EACH, on_ops, s);
-    if (!attach(s->db, file)) return import_nsys_bad(s, error, error_size);
+    if (!attach_nsys(s->db, file)) return import_nsys_bad(s, error, error_size);
     s->page = page_size(s->db);
     if (s->unpacked) unlink(s->unpacked); /* SQLite has it open: nothing is left however this ends */
     if (has_tables(s->db)) return true;

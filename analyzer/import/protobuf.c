@@ -2,7 +2,7 @@
 
 enum { VARINT, FIXED64, BYTES, FIXED32 = 5 };
 
-static bool read_varint(struct import_message *m, uint64_t *value)
+static bool read_message_varint(struct import_message *m, uint64_t *value)
 {
     *value = 0;
     for (unsigned shift = 0; m->at < m->end && shift < 70; shift += 7) {
@@ -31,14 +31,14 @@ bool import_protobuf_next(struct import_message *m, struct import_field *field)
 {
     uint64_t key, length;
     *field = (struct import_field){0};
-    if (m->broken || m->at >= m->end || !read_varint(m, &key)) return false;
+    if (m->broken || m->at >= m->end || !read_message_varint(m, &key)) return false;
     field->number = (uint32_t)(key >> 3);
     switch (key & 7) {
-    case VARINT: return read_varint(m, &field->integer);
+    case VARINT: return read_message_varint(m, &field->integer);
     case FIXED64: return read_fixed(m, 8, &field->integer);
     case FIXED32: return read_fixed(m, 4, &field->integer);
     case BYTES:
-        if (!read_varint(m, &length)) return false;
+        if (!read_message_varint(m, &length)) return false;
         if (length <= (uint64_t)(m->end - m->at)) {
             field->is_bytes = true;
             field->bytes = (struct import_message){m->at, m->at + length, false};
@@ -54,7 +54,7 @@ bool import_protobuf_next(struct import_message *m, struct import_field *field)
 
 bool import_protobuf_integer(struct import_field *field, uint64_t *value)
 {
-    if (field->is_bytes) return field->bytes.at < field->bytes.end && read_varint(&field->bytes, value);
+    if (field->is_bytes) return field->bytes.at < field->bytes.end && read_message_varint(&field->bytes, value);
     *value = field->integer;
     field->is_bytes = true; /* an empty one: this was the only integer */
     field->bytes = (struct import_message){0};

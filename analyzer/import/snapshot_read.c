@@ -55,8 +55,8 @@ static bool has_keys(const struct import_snapshot_shape *shape, const struct imp
     return true;
 }
 
-static const struct import_snapshot_shape *shape_of(struct import_snapshot_shapes *known,
-                                                    const struct import_value *pairs, size_t n)
+static const struct import_snapshot_shape *dict_shape_of(struct import_snapshot_shapes *known,
+                                                         const struct import_value *pairs, size_t n)
 {
     for (size_t i = 0; i < SHAPES; i++) {
         if (has_keys(&known->list[i], pairs, n)) return &known->list[i];
@@ -83,7 +83,7 @@ static enum import_action action_of(const char *word)
 }
 
 /* (0, 0) is the default pool; others are of CUDA graphs and MemPool. */
-static uint16_t pool_of(struct import_snapshot *s, const struct import_value *id)
+static uint16_t pool_of_id(struct import_snapshot *s, const struct import_value *id)
 {
     if (import_count(id) != 2) return IMPORT_POOL_UNKNOWN;
     const uint64_t first = (uint64_t)import_integer(import_item(id, 0), 0),
@@ -99,10 +99,10 @@ static uint16_t pool_of(struct import_snapshot *s, const struct import_value *id
 }
 
 /* False: the dict is no event. */
-static bool read_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
-                       struct import_snapshot_event *e)
+static bool read_snapshot_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
+                                struct import_snapshot_event *e)
 {
-    const struct import_snapshot_shape *shape = n <= IMPORT_TAKEN_KEYS ? shape_of(s->shapes, pairs, n) : NULL;
+    const struct import_snapshot_shape *shape = n <= IMPORT_TAKEN_KEYS ? dict_shape_of(s->shapes, pairs, n) : NULL;
     const struct import_value *fields[FIELD_OTHER + 1] = {0};
     if (!shape || !shape->is_event) return false;
     for (size_t i = 0; i < n; i++) fields[shape->fields[i]] = &pairs[2 * i + 1];
@@ -115,7 +115,7 @@ static bool read_event(struct import_snapshot *s, const struct import_value *pai
         .stream = (uint64_t)import_integer(fields[FIELD_STREAM], 0),
         .time_us = import_integer(fields[FIELD_TIME], INT64_MIN),
         .frames = import_count(frames) ? frames->list : NULL,
-        .pool = pool_of(s, fields[FIELD_POOL_ID]),
+        .pool = pool_of_id(s, fields[FIELD_POOL_ID]),
     };
     e->requested = e->bytes;
     if (e->action == IMPORT_OOM) e->address = (uint64_t)import_integer(fields[FIELD_DEVICE_FREE], (int64_t)e->address);
@@ -127,7 +127,7 @@ static size_t take_event(void *taker, const struct import_value *pairs, size_t n
 {
     struct import_snapshot *s = taker;
     struct import_snapshot_event e;
-    if (n < 2 || !read_event(s, pairs, n, &e)) return 0;
+    if (n < 2 || !read_snapshot_event(s, pairs, n, &e)) return 0;
     *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
     s->has_pool_ids = s->has_pool_ids || e.pool != IMPORT_POOL_UNKNOWN;
     return s->events_n;
@@ -148,7 +148,7 @@ static void place_event(struct placing *p, const struct import_value *item, uint
         ok = taken - 1 >= p->n; /* not a second time */
         e = s->events[taken - 1];
     } else {
-        ok = ok && p->n >= p->taken_n && read_event(s, item->list->items, item->list->n / 2, &e);
+        ok = ok && p->n >= p->taken_n && read_snapshot_event(s, item->list->items, item->list->n / 2, &e);
     }
     if (ok && e.action == IMPORT_OTHER) return;
     if (!ok || e.bytes < 0 || e.bytes > largest) {
@@ -281,8 +281,8 @@ static int64_t requested_of(const struct import_value *block)
     return import_integer(import_member(block, "requested_size"), import_integer(import_member(last, "real_size"), 0));
 }
 
-static void compare(struct import_snapshot *s, const struct import_value *segment, const char *key,
-                    enum import_total total, int64_t computed)
+static void compare_total(struct import_snapshot *s, const struct import_value *segment, const char *key,
+                          enum import_total total, int64_t computed)
 {
     struct import_snapshot_total *t = &s->totals[total];
     const int64_t stated = import_integer(import_member(segment, key), computed);
@@ -323,10 +323,10 @@ static void read_blocks(struct import_snapshot *s, const struct import_value *se
         b.address += (uint64_t)b.bytes;
     }
     if (!blocks) return; /* nothing to compare with */
-    compare(s, segment, "allocated_size", IMPORT_TOTAL_ALLOCATED, allocated);
-    compare(s, segment, "active_size", IMPORT_TOTAL_ACTIVE, active);
-    compare(s, segment, "total_size", IMPORT_TOTAL_RESERVED, total);
-    if (sizes) compare(s, segment, "requested_size", IMPORT_TOTAL_REQUESTED, requested);
+    compare_total(s, segment, "allocated_size", IMPORT_TOTAL_ALLOCATED, allocated);
+    compare_total(s, segment, "active_size", IMPORT_TOTAL_ACTIVE, active);
+    compare_total(s, segment, "total_size", IMPORT_TOTAL_RESERVED, total);
+    if (sizes) compare_total(s, segment, "requested_size", IMPORT_TOTAL_REQUESTED, requested);
 }
 
 static void read_segments(struct import_snapshot *s, const struct import_value *segments, bool host)
@@ -338,7 +338,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
                                               .bytes = import_integer(import_member(segment, "total_size"), 0),
                                               .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
                                               .frames = frames_of(segment),
-                                              .pool = pool_of(s, import_member(segment, "segment_pool_id")),
+                                              .pool = pool_of_id(s, import_member(segment, "segment_pool_id")),
                                               .mapped =
                                                   import_integer(import_member(segment, "is_expandable"), 0) != 0};
         if (device < 0 || device > (host ? IMPORT_HOST : IMPORT_DEVICES - 1) || piece.bytes <= 0 ||
@@ -355,7 +355,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
 
 /* --- what the program marked -------------------------------------------------------------------------- */
 
-static int earlier(const void *a, const void *b)
+static int order_notes_by_time(const void *a, const void *b)
 {
     const struct import_snapshot_note *x = a, *y = b;
     return (x->time_us > y->time_us) - (x->time_us < y->time_us);
@@ -372,7 +372,7 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
         n.ends = stage && strcmp(stage, "END") == 0;
         if (n.name && n.time_us > 0 && stage) *ARENA_PUSH(s->notes, s->notes_n, s->notes_cap) = n;
     }
-    if (s->notes_n > 1) qsort(s->notes, s->notes_n, sizeof *s->notes, earlier);
+    if (s->notes_n > 1) qsort(s->notes, s->notes_n, sizeof *s->notes, order_notes_by_time);
 }
 
 /* --- the whole ------------------------------------------------------------------------------------------ */

@@ -35,7 +35,7 @@ int64_t import_json_integer(const char *text)
     return end > text && fabs(about) < 9e18 ? (int64_t)about : IMPORT_UNKNOWN;
 }
 
-static enum import_category category_of(const char *text)
+static enum import_category trace_category_of(const char *text)
 {
     static const struct {
         const char *text;
@@ -62,7 +62,7 @@ static enum import_category category_of(const char *text)
     return IMPORT_CATEGORY_OTHER;
 }
 
-static void copy(char *to, size_t size, const char *text)
+static void copy_event_text(char *to, size_t size, const char *text)
 {
     size_t n = strnlen(text, size - 1);
     memcpy(to, text, n);
@@ -100,14 +100,14 @@ static bool read_args(struct import_json *j, struct import_trace_event *e)
     char key[64];
     enum import_json_token token;
     while ((token = import_json_next(j)) == IMPORT_JSON_KEY) {
-        copy(key, sizeof key, import_json_text(j));
+        copy_event_text(key, sizeof key, import_json_text(j));
         int64_t *value = integer_of(&e->args, key);
         token = import_json_next(j);
         const char *text = import_json_text(j);
         if (token == IMPORT_JSON_STRING && strcmp(key, "Call stack") == 0) {
-            copy(e->stack, sizeof e->stack, text);
+            copy_event_text(e->stack, sizeof e->stack, text);
         } else if (token == IMPORT_JSON_STRING && strcmp(key, "name") == 0) {
-            copy(e->label, sizeof e->label, text);
+            copy_event_text(e->label, sizeof e->label, text);
         } else if (token == IMPORT_JSON_STRING || token == IMPORT_JSON_NUMBER) {
             if (value) *value = import_json_integer(text);
         } else if (!import_json_skip(j, token)) {
@@ -120,19 +120,19 @@ static bool read_args(struct import_json *j, struct import_trace_event *e)
 static void set_member(struct import_trace_event *e, const char *key, const char *text)
 {
     if (strcmp(key, "name") == 0) {
-        copy(e->name, sizeof e->name, text);
+        copy_event_text(e->name, sizeof e->name, text);
     } else if (strcmp(key, "ph") == 0) {
         e->phase = text[0] == 'I' ? 'i' : text[0];
     } else if (strcmp(key, "cat") == 0) {
-        e->category = category_of(text);
+        e->category = trace_category_of(text);
     } else if (strcmp(key, "ts") == 0) {
         e->at_ns = import_microseconds(text);
     } else if (strcmp(key, "dur") == 0) {
         e->duration_ns = import_microseconds(text);
     } else if (strcmp(key, "pid") == 0) {
-        copy(e->pid, sizeof e->pid, text);
+        copy_event_text(e->pid, sizeof e->pid, text);
     } else if (strcmp(key, "tid") == 0) {
-        copy(e->tid, sizeof e->tid, text);
+        copy_event_text(e->tid, sizeof e->tid, text);
     }
 }
 
@@ -149,7 +149,7 @@ bool import_trace_event_read(struct import_json *j, struct import_trace_event *e
         IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
     };
     while ((token = import_json_next(j)) == IMPORT_JSON_KEY) {
-        copy(key, sizeof key, import_json_text(j));
+        copy_event_text(key, sizeof key, import_json_text(j));
         token = import_json_next(j);
         if (token == IMPORT_JSON_STRING || token == IMPORT_JSON_NUMBER) {
             set_member(e, key, import_json_text(j));

@@ -30,8 +30,8 @@ static uint32_t thread_of(struct import_trace *t, const struct import_trace_even
     return *at;
 }
 
-static struct import_trace_record *keep(struct import_trace *t, const struct import_trace_event *e,
-                                        enum import_trace_kind kind)
+static struct import_trace_record *keep_trace_record(struct import_trace *t, const struct import_trace_event *e,
+                                                     enum import_trace_kind kind)
 {
     uint32_t thread = thread_of(t, e);
     struct import_trace_thread *on = &t->threads[thread];
@@ -50,7 +50,7 @@ static struct import_trace_record *keep(struct import_trace *t, const struct imp
     return r;
 }
 
-static bool note_device(struct import_trace *t, int64_t device)
+static bool note_trace_device(struct import_trace *t, int64_t device)
 {
     if (device < 0 || device >= IMPORT_TRACE_DEVICES) return false;
     t->devices[device].used = true;
@@ -62,12 +62,12 @@ static void keep_memory(struct import_trace *t, const struct import_trace_event 
     const struct import_event_args *a = &e->args;
     bool cpu = a->device_type == IMPORT_UNKNOWN ? a->device < 0 : a->device_type == 0;
     if (a->bytes == 0) return;
-    if (a->bytes < -most_bytes || a->bytes > most_bytes || (!cpu && !note_device(t, a->device))) {
+    if (a->bytes < -most_bytes || a->bytes > most_bytes || (!cpu && !note_trace_device(t, a->device))) {
         t->left_out++;
         return;
     }
     if (!cpu) t->devices[a->device].memory = true;
-    struct import_trace_record *r = keep(t, e, kind);
+    struct import_trace_record *r = keep_trace_record(t, e, kind);
     r->duration_ns = -1;
     r->address = a->address == IMPORT_UNKNOWN ? 0 : (uint64_t)a->address;
     r->bytes = a->bytes;
@@ -84,10 +84,10 @@ static void keep_range(struct reading *r)
     static const char step[] = "ProfilerStep#";
     struct import_trace_event *e = &r->event;
     if (strncmp(e->name, step, sizeof step - 1) == 0) e->name[sizeof step - 2] = 0; /* one name: ranges that repeat */
-    keep(r->t, e, IMPORT_TRACE_RANGE)->a = ++r->ranges;
+    keep_trace_record(r->t, e, IMPORT_TRACE_RANGE)->a = ++r->ranges;
     e->at_ns += e->duration_ns;
     e->duration_ns = -1;
-    keep(r->t, e, IMPORT_TRACE_RANGE_END)->a = r->ranges;
+    keep_trace_record(r->t, e, IMPORT_TRACE_RANGE_END)->a = r->ranges;
 }
 
 /* "<built-in method add of Tensor object at 0x7f…>": without the address it is one function. */
@@ -100,13 +100,13 @@ static void keep_python(struct import_trace *t, struct import_trace_event *e)
         rest += strspn(rest, "0123456789abcdefABCDEF");
         memmove(at, rest, strlen(rest) + 1);
     }
-    struct import_trace_record *r = keep(t, e, IMPORT_TRACE_PYTHON);
+    struct import_trace_record *r = keep_trace_record(t, e, IMPORT_TRACE_PYTHON);
     r->a = e->args.python_id > 0 ? (uint32_t)e->args.python_id : 0;
     r->b = e->args.python_parent > 0 ? (uint32_t)e->args.python_parent : 0;
     t->lines = true;
 }
 
-static void keep_call(struct import_trace *t, const struct import_trace_event *e)
+static void keep_trace_call(struct import_trace *t, const struct import_trace_event *e)
 {
     static const struct {
         const char *part;
@@ -126,7 +126,7 @@ static void keep_call(struct import_trace *t, const struct import_trace_event *e
     t->rocm = t->rocm || prefix == 3;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strncmp(e->name + prefix, known[i].part, strlen(known[i].part)) != 0) continue;
-        struct import_trace_record *r = keep(t, e, known[i].kind);
+        struct import_trace_record *r = keep_trace_record(t, e, known[i].kind);
         r->sync = known[i].sync;
         r->a = e->args.correlation == IMPORT_UNKNOWN ? 0 : (uint32_t)e->args.correlation;
         r->bytes = e->args.size < 0 || e->args.size > most_bytes ? -1 : e->args.size;
@@ -179,7 +179,7 @@ static void keep_gpu(struct import_trace *t, const struct import_trace_event *e,
 {
     const struct import_event_args *a = &e->args;
     bool unsized = a->bytes == IMPORT_UNKNOWN;
-    bool sane = (unsized || (a->bytes >= 0 && a->bytes <= most_bytes)) && note_device(t, a->device);
+    bool sane = (unsized || (a->bytes >= 0 && a->bytes <= most_bytes)) && note_trace_device(t, a->device);
     if (!sane) {
         t->left_out++;
         return;
@@ -218,15 +218,15 @@ static void keep_event(struct reading *r)
         if (step) {
             keep_range(r);
         } else {
-            keep(t, e, IMPORT_TRACE_OP)->a = import_name_of(&t->names, e->stack);
+            keep_trace_record(t, e, IMPORT_TRACE_OP)->a = import_name_of(&t->names, e->stack);
         }
         break;
     case IMPORT_CATEGORY_PYTHON: keep_python(t, e); break;
     case IMPORT_CATEGORY_RANGE: keep_range(r); break;
-    case IMPORT_CATEGORY_CALL: keep_call(t, e); break;
+    case IMPORT_CATEGORY_CALL: keep_trace_call(t, e); break;
     case IMPORT_CATEGORY_GPU_COPY: keep_gpu(t, e, true); break;
     case IMPORT_CATEGORY_GPU_FILL: keep_gpu(t, e, false); break;
-    case IMPORT_CATEGORY_KERNEL: note_device(t, e->args.device); break;
+    case IMPORT_CATEGORY_KERNEL: note_trace_device(t, e->args.device); break;
     default: break;
     }
 }
@@ -272,7 +272,7 @@ static bool read_moment(struct reading *r)
     return true;
 }
 
-static bool read_events(struct reading *r)
+static bool read_trace_events(struct reading *r)
 {
     enum import_json_token token;
     const size_t depth = import_json_depth(r->j);
@@ -288,7 +288,7 @@ static bool read_events(struct reading *r)
     return true;
 }
 
-static bool read_device(struct reading *r)
+static bool read_trace_device(struct reading *r)
 {
     char key[32], name[256] = "";
     int64_t id = IMPORT_UNKNOWN, total = 0;
@@ -314,12 +314,12 @@ static bool read_devices(struct reading *r, enum import_json_token token)
 {
     if (token != IMPORT_JSON_LIST) return import_json_skip(r->j, token);
     while ((token = import_json_next(r->j)) != IMPORT_JSON_LIST_END) {
-        if (token == IMPORT_JSON_OBJECT ? !read_device(r) : !import_json_skip(r->j, token)) return false;
+        if (token == IMPORT_JSON_OBJECT ? !read_trace_device(r) : !import_json_skip(r->j, token)) return false;
     }
     return true;
 }
 
-static bool read_rank(struct reading *r, enum import_json_token token)
+static bool read_trace_rank(struct reading *r, enum import_json_token token)
 {
     if (token != IMPORT_JSON_OBJECT) return import_json_skip(r->j, token);
     while ((token = import_json_next(r->j)) == IMPORT_JSON_KEY) {
@@ -340,8 +340,8 @@ static bool read_member(struct reading *r)
     snprintf(key, sizeof key, "%.31s", import_json_text(r->j));
     enum import_json_token token = import_json_next(r->j);
     if (strcmp(key, "deviceProperties") == 0) return read_devices(r, token);
-    if (strcmp(key, "distributedInfo") == 0) return read_rank(r, token);
-    if (strcmp(key, "traceEvents") == 0 && token == IMPORT_JSON_LIST) return read_events(r);
+    if (strcmp(key, "distributedInfo") == 0) return read_trace_rank(r, token);
+    if (strcmp(key, "traceEvents") == 0 && token == IMPORT_JSON_LIST) return read_trace_events(r);
     if (strcmp(key, "baseTimeNanoseconds") == 0 && (token == IMPORT_JSON_NUMBER || token == IMPORT_JSON_STRING)) {
         int64_t base = import_json_integer(import_json_text(r->j));
         r->t->base_ns = base > 0 ? base : 0;
@@ -349,10 +349,10 @@ static bool read_member(struct reading *r)
     return import_json_skip(r->j, token);
 }
 
-static bool read_file(struct reading *r)
+static bool read_trace_file(struct reading *r)
 {
     enum import_json_token token = import_json_next(r->j);
-    if (token == IMPORT_JSON_LIST) return read_events(r);
+    if (token == IMPORT_JSON_LIST) return read_trace_events(r);
     if (token != IMPORT_JSON_OBJECT) return false;
     while ((token = import_json_next(r->j)) == IMPORT_JSON_KEY) {
         if (!read_member(r)) return false;
@@ -368,7 +368,7 @@ struct import_trace *import_trace_read(const char *path, const char *to, void (*
     r.t = arena_realloc(NULL, 1, sizeof *r.t);
     *r.t = (struct import_trace){.rank = -1, .records = import_records_new(to, IMPORT_RECORDS_HELD)};
     import_name_of(&r.t->names, "");
-    if (read_file(&r)) {
+    if (read_trace_file(&r)) {
         r.t->has_more = import_json_more(r.j);
     } else {
         snprintf(r.t->cut, sizeof r.t->cut, "%s", import_json_problem(r.j));

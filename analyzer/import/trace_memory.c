@@ -39,8 +39,8 @@ static uint64_t make_address(struct import_finding *f, int64_t bytes)
     return address;
 }
 
-static struct import_level *level_of(struct import_trace_levels *l, uint32_t process,
-                                     const struct import_trace_record *m)
+static struct import_level *import_level_of(struct import_trace_levels *l, uint32_t process,
+                                            const struct import_trace_record *m)
 {
     uint32_t *at = map_at(&l->index, device_key(process, m->device));
     if (*at == MAP_NEW) {
@@ -61,7 +61,7 @@ static void add_before(struct import_finding *f, struct import_level *level, con
     level->blocks = arena_add_capped(level->blocks, -m->bytes);
 }
 
-static void place(struct import_finding *f, struct import_level *level, struct import_trace_record *m)
+static void place_record(struct import_finding *f, struct import_level *level, struct import_trace_record *m)
 {
     uint64_t bytes = (uint64_t)(m->bytes > 0 ? m->bytes : -m->bytes);
     uint32_t *top = map_at(&f->sizes, map_hash(bytes) ^ map_hash(device_key(level->process, level->device) + 1));
@@ -87,7 +87,7 @@ static void place(struct import_finding *f, struct import_level *level, struct i
     }
 }
 
-static void follow(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
+static void follow_level(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
 {
     uint64_t key = map_hash(m->address) ^ map_hash(device_key(level->process, level->device) + 1);
     uint32_t *live = map_at(&f->live, key);
@@ -104,16 +104,16 @@ struct import_finding *import_trace_finding_new(struct import_trace_levels *l)
 
 void import_trace_finding_add(struct import_finding *f, uint32_t process, struct import_trace_record *m)
 {
-    struct import_level *level = level_of(f->l, process, m);
+    struct import_level *level = import_level_of(f->l, process, m);
     level->now = arena_add_capped(level->now, m->bytes);
     if (level->has_total && m->allocated >= 0 && m->allocated != level->now) {
         level->mismatches++;
         level->now = m->allocated;
     }
     if (m->placed) {
-        follow(f, level, m);
+        follow_level(f, level, m);
     } else {
-        place(f, level, m);
+        place_record(f, level, m);
     }
 }
 

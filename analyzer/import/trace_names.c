@@ -54,7 +54,7 @@ static const struct {
 #undef STANDARD
 };
 
-static uint64_t hash_of(const char *text)
+static uint64_t hash_name(const char *text)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
@@ -65,9 +65,9 @@ uint32_t import_name_of(struct import_names *names, const char *text)
 {
     if (!names->n) {
         *ARENA_PUSH(names->list, names->n, names->cap) = (struct import_name){.text = ""};
-        *map_at(&names->index, hash_of("")) = 0;
+        *map_at(&names->index, hash_name("")) = 0;
     }
-    uint32_t *at = map_at(&names->index, hash_of(text));
+    uint32_t *at = map_at(&names->index, hash_name(text));
     if (*at == MAP_NEW) {
         *at = (uint32_t)names->n;
         *ARENA_PUSH(names->list, names->n, names->cap) =
@@ -81,7 +81,7 @@ const char *import_name_text(const struct import_names *names, uint32_t name)
     return name < names->n ? names->list[name].text : "";
 }
 
-static const char *folder_of(const char *file)
+static const char *file_folder_of(const char *file)
 {
     for (size_t i = 0; i < sizeof stripped / sizeof *stripped; i++) {
         if (strncmp(file, stripped[i].part, strlen(stripped[i].part)) == 0) return stripped[i].folder;
@@ -108,7 +108,7 @@ struct import_frame import_name_frame(struct import_names *names, uint32_t name)
     const char *open = find_line(n->text);
     if (open) {
         long line = strtol(open + 1, NULL, 10);
-        n->frame.file = arena_printf(&names->arena, "%s%.*s", folder_of(n->text), (int)(open - n->text), n->text);
+        n->frame.file = arena_printf(&names->arena, "%s%.*s", file_folder_of(n->text), (int)(open - n->text), n->text);
         n->frame.function = strstr(open, "): ") + 3;
         n->frame.line = line > 0 && line <= INT32_MAX ? (int)line : 0;
         n->frame.python = true;

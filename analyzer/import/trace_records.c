@@ -56,7 +56,7 @@ void import_records_free(struct import_records *s)
     free(s);
 }
 
-static int order(const void *a, const void *b)
+static int order_trace_records(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
     if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
@@ -67,7 +67,7 @@ static int order(const void *a, const void *b)
 /* --- files ------------------------------------------------------------------------------------- */
 
 /* A file that has no name any more. */
-static int open_file(struct import_records *s)
+static int open_records_file(struct import_records *s)
 {
     char path[4096];
     const int n = snprintf(path, sizeof path, "%s.sort", s->beside);
@@ -98,7 +98,7 @@ static void write_to(struct import_records *s, int fd, uint64_t *end, const stru
 }
 
 /* NULL: there is no further one. */
-static struct import_trace_record *first_of(struct import_records *s, int fd, struct piece *p)
+static struct import_trace_record *first_record_of(struct import_records *s, int fd, struct piece *p)
 {
     if (p->next < p->n) return &p->records[p->next];
     if (p->at == p->end || s->error) return NULL;
@@ -122,8 +122,8 @@ static struct import_trace_record *first_of(struct import_records *s, int fd, st
 /* The first n that are held; what is left is at most one. */
 static void write_piece(struct import_records *s, size_t n)
 {
-    qsort(s->held, n, sizeof *s->held, order);
-    if (s->pieces_fd < 0) s->pieces_fd = open_file(s);
+    qsort(s->held, n, sizeof *s->held, order_trace_records);
+    if (s->pieces_fd < 0) s->pieces_fd = open_records_file(s);
     struct piece p = {.at = s->pieces_end};
     if (!s->error) write_to(s, s->pieces_fd, &s->pieces_end, s->held, n);
     p.end = s->pieces_end;
@@ -162,10 +162,10 @@ uint64_t import_records_count(const struct import_records *s)
 
 static bool is_before(const struct piece *a, const struct piece *b)
 {
-    return order(&a->records[a->next], &b->records[b->next]) < 0;
+    return order_trace_records(&a->records[a->next], &b->records[b->next]) < 0;
 }
 
-static void sift_down(struct piece *heap, size_t n, size_t i)
+static void sift_piece_down(struct piece *heap, size_t n, size_t i)
 {
     for (;;) {
         size_t least = i;
@@ -179,12 +179,12 @@ static void sift_down(struct piece *heap, size_t n, size_t i)
     }
 }
 
-static void merge(struct import_records *s, void (*each)(void *, struct import_trace_record *), void *self)
+static void merge_pieces(struct import_records *s, void (*each)(void *, struct import_trace_record *), void *self)
 {
     struct import_trace_record *out = arena_realloc(NULL, PIECE, sizeof *out);
     size_t out_n = 0, n = s->pieces_n;
-    for (size_t i = 0; i < n && !s->error; i++) first_of(s, s->pieces_fd, &s->pieces[i]);
-    for (size_t i = s->error ? 0 : n; i-- > 0;) sift_down(s->pieces, n, i);
+    for (size_t i = 0; i < n && !s->error; i++) first_record_of(s, s->pieces_fd, &s->pieces[i]);
+    for (size_t i = s->error ? 0 : n; i-- > 0;) sift_piece_down(s->pieces, n, i);
     while (n && !s->error) {
         struct piece *top = &s->pieces[0];
         out[out_n] = top->records[top->next++];
@@ -193,12 +193,12 @@ static void merge(struct import_records *s, void (*each)(void *, struct import_t
             write_to(s, s->sorted_fd, &s->sorted_end, out, out_n);
             out_n = 0;
         }
-        if (!first_of(s, s->pieces_fd, top)) {
+        if (!first_record_of(s, s->pieces_fd, top)) {
             const struct piece empty = *top;
             *top = s->pieces[--n];
             s->pieces[n] = empty;
         }
-        sift_down(s->pieces, n, 0);
+        sift_piece_down(s->pieces, n, 0);
     }
     write_to(s, s->sorted_fd, &s->sorted_end, out, out_n);
     free(out);
@@ -207,7 +207,7 @@ static void merge(struct import_records *s, void (*each)(void *, struct import_t
 bool import_records_sort(struct import_records *s, void (*each)(void *, struct import_trace_record *), void *self)
 {
     if (s->pieces_fd < 0 && !s->error) {
-        if (s->n > 1) qsort(s->held, s->n, sizeof *s->held, order);
+        if (s->n > 1) qsort(s->held, s->n, sizeof *s->held, order_trace_records);
         for (size_t i = 0; i < s->n; i++) each(self, &s->held[i]);
         s->all = (struct piece){.n = s->n, .records = s->held};
         s->held = NULL;
@@ -216,8 +216,8 @@ bool import_records_sort(struct import_records *s, void (*each)(void *, struct i
     if (s->n) write_piece(s, s->n);
     free(s->held);
     s->held = NULL;
-    s->sorted_fd = s->error ? -1 : open_file(s);
-    if (!s->error) merge(s, each, self);
+    s->sorted_fd = s->error ? -1 : open_records_file(s);
+    if (!s->error) merge_pieces(s, each, self);
     free_pieces(s);
     s->all.end = s->sorted_end;
     return !s->error;
@@ -225,7 +225,7 @@ bool import_records_sort(struct import_records *s, void (*each)(void *, struct i
 
 const struct import_trace_record *import_records_next(struct import_records *s)
 {
-    const struct import_trace_record *r = first_of(s, s->sorted_fd, &s->all);
+    const struct import_trace_record *r = first_record_of(s, s->sorted_fd, &s->all);
     if (r) s->all.next++;
     return r;
 }

@@ -12,7 +12,7 @@ struct import_open {
     uint8_t kind;
 };
 
-static int64_t end_of(const struct import_trace_record *r)
+static int64_t record_end_ns(const struct import_trace_record *r)
 {
     return arena_add_capped(r->at_ns, r->duration_ns > 0 ? r->duration_ns : 0);
 }
@@ -37,7 +37,7 @@ void import_lane_open(struct import_lane *lane, const struct import_trace_record
     uint64_t outer = lane->n ? lane->list[lane->n - 1].path : 0;
     uint32_t text = r->kind == IMPORT_TRACE_OP ? r->a : 0;
     *ARENA_PUSH(lane->list, lane->n, lane->cap) = (struct import_open){
-        .end_ns = end_of(r),
+        .end_ns = record_end_ns(r),
         .path = map_hash(outer * 31 + map_hash((uint64_t)r->name << 32 | text)),
         .name = r->name,
         .text = text,

@@ -57,7 +57,7 @@ struct reader {
     jmp_buf failed;
 };
 
-__attribute__((format(printf, 2, 3), noreturn)) static void fail(struct reader *r, const char *format, ...)
+__attribute__((format(printf, 2, 3), noreturn)) static void fail_unpickle(struct reader *r, const char *format, ...)
 {
     va_list args;
     size_t n = (size_t)snprintf(r->error, r->error_size, "at byte %llu ", (unsigned long long)(r->before + r->at));
@@ -76,7 +76,7 @@ static bool fill_more(struct reader *r)
     r->before += r->end;
     r->at = r->end = 0;
     int got = gzread(r->file, r->buffer, sizeof r->buffer);
-    if (got < 0) fail(r, "it cannot be read: %s", gzerror(r->file, &code));
+    if (got < 0) fail_unpickle(r, "it cannot be read: %s", gzerror(r->file, &code));
     r->end = (size_t)got;
     if (r->reading.progress && r->before >= r->next_progress) {
         r->reading.progress(r->reading.self, (uint64_t)gzoffset(r->file));
@@ -85,24 +85,24 @@ static bool fill_more(struct reader *r)
     return got > 0;
 }
 
-static void fill(struct reader *r)
+static void fill_unpickle(struct reader *r)
 {
     int code;
     if (fill_more(r)) return;
     const char *why = gzerror(r->file, &code);
-    fail(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
+    fail_unpickle(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
 }
 
 static inline unsigned take_byte(struct reader *r)
 {
-    if (r->at == r->end) fill(r);
+    if (r->at == r->end) fill_unpickle(r);
     return r->buffer[r->at++];
 }
 
-static void take(struct reader *r, void *to, size_t n)
+static void take_pickle_bytes(struct reader *r, void *to, size_t n)
 {
     for (char *at = to; n;) {
-        if (r->at == r->end) fill(r);
+        if (r->at == r->end) fill_unpickle(r);
         size_t some = r->end - r->at < n ? r->end - r->at : n;
         memcpy(at, r->buffer + r->at, some);
         r->at += some;
@@ -135,7 +135,7 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
         return line;
     }
     for (unsigned c; (c = take_byte(r)) != '\n';) {
-        if (n + 1 == LONGEST_LINE) fail(r, "a line is too long");
+        if (n + 1 == LONGEST_LINE) fail_unpickle(r, "a line is too long");
         own[n++] = (char)c;
     }
     *length = n;
@@ -144,31 +144,31 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
 
 /* --- the stack --------------------------------------------------------------------------------- */
 
-static inline void push(struct reader *r, struct import_value v)
+static inline void push_value(struct reader *r, struct import_value v)
 {
     *ARENA_PUSH(r->stack, r->stack_n, r->stack_cap) = v;
 }
 
-static struct import_value *top(struct reader *r)
+static struct import_value *top_value(struct reader *r)
 {
-    if (r->stack_n <= (r->marks_n ? r->marks[r->marks_n - 1] : 0)) fail(r, "a value is missing");
+    if (r->stack_n <= (r->marks_n ? r->marks[r->marks_n - 1] : 0)) fail_unpickle(r, "a value is missing");
     return &r->stack[r->stack_n - 1];
 }
 
-static struct import_value pop(struct reader *r)
+static struct import_value pop_value(struct reader *r)
 {
-    struct import_value v = *top(r);
+    struct import_value v = *top_value(r);
     r->stack_n--;
     return v;
 }
 
 static size_t pop_mark(struct reader *r)
 {
-    if (!r->marks_n) fail(r, "a mark is missing");
+    if (!r->marks_n) fail_unpickle(r, "a mark is missing");
     return r->marks[--r->marks_n];
 }
 
-static struct import_value integer(int64_t value)
+static struct import_value integer_value(int64_t value)
 {
     return (struct import_value){.type = IMPORT_INT, .integer = value};
 }
@@ -231,7 +231,7 @@ static struct import_value *shared_items(struct reader *r, const struct import_v
 }
 
 /* Room for half more than there is. */
-static void grow(struct reader *r, struct import_list *list, size_t n)
+static void grow_stack(struct reader *r, struct import_list *list, size_t n)
 {
     const struct import_value *before = list->items;
     size_t half = list->n + list->n / 2, cap = list->n + n > half ? list->n + n : half;
@@ -243,17 +243,18 @@ static void grow(struct reader *r, struct import_list *list, size_t n)
 }
 
 /* Most lists never grow again, unless they get their items one by one. */
-static void append(struct reader *r, struct import_value to, const struct import_value *items, size_t n, bool whole)
+static void append_values(struct reader *r, struct import_value to, const struct import_value *items, size_t n,
+                          bool whole)
 {
     struct import_list *list = to.list;
     if (!n) return;
-    if (!list->n && list->cap) fail(r, "a dict grows after it was complete");
+    if (!list->n && list->cap) fail_unpickle(r, "a dict grows after it was complete");
     if (!list->n && whole) {
         list->items = shared_items(r, items, n, (enum import_type)to.type);
         list->n = n;
         return;
     }
-    if (list->n + n > list->cap) grow(r, list, n);
+    if (list->n + n > list->cap) grow_stack(r, list, n);
     memcpy(list->items + list->n, items, n * sizeof *items);
     list->n += n;
 }
@@ -268,7 +269,7 @@ static bool is_taken(struct reader *r, struct import_list *dict, const struct im
 
 /* What got its items one by one has all of them once it becomes an item itself; it is then kept as if it had got them
  * at once. */
-static void settle(struct reader *r, const struct import_value *v)
+static void settle_items(struct reader *r, const struct import_value *v)
 {
     if (v->type != IMPORT_LIST && v->type != IMPORT_DICT) return;
     struct import_list *list = v->list;
@@ -279,49 +280,50 @@ static void settle(struct reader *r, const struct import_value *v)
     list->items = NULL;
     list->n = list->cap = 0;
     r->p->lists_n--;
-    if (v->type != IMPORT_DICT || !is_taken(r, list, items, n)) append(r, *v, items, n, true);
+    if (v->type != IMPORT_DICT || !is_taken(r, list, items, n)) append_values(r, *v, items, n, true);
     free(items);
 }
 
 static void settle_all(struct reader *r, size_t from)
 {
-    for (size_t i = r->stack_n; i-- > from;) settle(r, &r->stack[i]);
+    for (size_t i = r->stack_n; i-- > from;) settle_items(r, &r->stack[i]);
 }
 
 static void append_from(struct reader *r, size_t from, enum import_type type, bool whole)
 {
     if (from == 0 || from <= (r->marks_n ? r->marks[r->marks_n - 1] : 0) || r->stack[from - 1].type != type)
-        fail(r, "items follow a value that is not a %s", type == IMPORT_DICT ? "dict" : "list");
+        fail_unpickle(r, "items follow a value that is not a %s", type == IMPORT_DICT ? "dict" : "list");
     struct import_value to = r->stack[from - 1];
     const size_t n = r->stack_n - from;
-    if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
+    if (type == IMPORT_DICT && n % 2) fail_unpickle(r, "a key has no value");
     settle_all(r, from);
     if (!(whole && type == IMPORT_DICT && is_taken(r, to.list, r->stack + from, n)))
-        append(r, to, r->stack + from, n, whole);
+        append_values(r, to, r->stack + from, n, whole);
     r->stack_n = from;
 }
 
-static void collect(struct reader *r, size_t from, enum import_type type)
+static void collect_values(struct reader *r, size_t from, enum import_type type)
 {
     struct import_value list = new_list(r, type);
     const size_t n = r->stack_n - from;
-    if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
+    if (type == IMPORT_DICT && n % 2) fail_unpickle(r, "a key has no value");
     settle_all(r, from);
-    if (!(type == IMPORT_DICT && is_taken(r, list.list, r->stack + from, n))) append(r, list, r->stack + from, n, true);
+    if (!(type == IMPORT_DICT && is_taken(r, list.list, r->stack + from, n)))
+        append_values(r, list, r->stack + from, n, true);
     r->stack_n = from;
-    push(r, list);
+    push_value(r, list);
 }
 
 static void push_last(struct reader *r, size_t n)
 {
     size_t floor = r->marks_n ? r->marks[r->marks_n - 1] : 0;
-    if (r->stack_n - floor < n) fail(r, "a value is missing");
-    collect(r, r->stack_n - n, IMPORT_LIST);
+    if (r->stack_n - floor < n) fail_unpickle(r, "a value is missing");
+    collect_values(r, r->stack_n - n, IMPORT_LIST);
 }
 
 /* --- values ------------------------------------------------------------------------------------ */
 
-static uint64_t hash_bytes(const char *bytes, size_t n)
+static uint64_t hash_unpickled(const char *bytes, size_t n)
 {
     uint64_t hash = n, part;
     for (; n >= sizeof part; bytes += sizeof part, n -= sizeof part) {
@@ -346,7 +348,7 @@ static void push_bytes(struct reader *r, const char *bytes, size_t n)
 {
     const struct text *text = NULL;
     if (n <= SHARED_TEXT) {
-        uint32_t *at = map_at(&r->text_index, hash_bytes(bytes, n));
+        uint32_t *at = map_at(&r->text_index, hash_unpickled(bytes, n));
         if (*at == MAP_NEW) {
             *at = (uint32_t)r->texts_n;
             *ARENA_PUSH(r->texts, r->texts_n, r->texts_cap) = text = new_text(r, bytes, n);
@@ -355,12 +357,12 @@ static void push_bytes(struct reader *r, const char *bytes, size_t n)
         }
     }
     if (!text) text = new_text(r, bytes, n);
-    push(r, (struct import_value){.type = IMPORT_TEXT, .length = (uint32_t)n, .text = text->bytes});
+    push_value(r, (struct import_value){.type = IMPORT_TEXT, .length = (uint32_t)n, .text = text->bytes});
 }
 
 static void push_text(struct reader *r, uint64_t n)
 {
-    if (n > LONGEST_TEXT) fail(r, "a text of %llu bytes is too long", (unsigned long long)n);
+    if (n > LONGEST_TEXT) fail_unpickle(r, "a text of %llu bytes is too long", (unsigned long long)n);
     if (n <= r->end - r->at) {
         const char *bytes = (const char *)r->buffer + r->at;
         r->at += n;
@@ -371,7 +373,7 @@ static void push_text(struct reader *r, uint64_t n)
     while (have < n) {
         size_t some = n - have < BUFFER ? (size_t)n - have : BUFFER;
         while (have + some > r->long_cap) r->long_text = arena_grow(r->long_text, r->long_cap, &r->long_cap, 1);
-        take(r, r->long_text + have, some);
+        take_pickle_bytes(r, r->long_text + have, some);
         have += some;
     }
     push_bytes(r, r->long_text, n);
@@ -402,7 +404,7 @@ static char *write_utf8(char *to, uint32_t code)
 
 /* Of protocol 0. A str has its characters beyond ASCII in Latin-1 and the others by number; bytes are as repr shows
  * them. Returns the length of what is written, which is at most twice as long. */
-static size_t unescape(char *to, const char *at, size_t n, bool bytes)
+static size_t unescape_text(char *to, const char *at, size_t n, bool bytes)
 {
     static const char named[] = "\\\\''\"\"n\nt\tr\r";
     const char *end = at + n, *begin = to;
@@ -437,21 +439,22 @@ static void push_line(struct reader *r, bool bytes)
     size_t n, plain = 0;
     const char *line = take_line(r, own, &n);
     if (bytes) {
-        if (n < 2 || (line[0] != '\'' && line[0] != '"') || line[n - 1] != line[0]) fail(r, "a text has no quotes");
+        if (n < 2 || (line[0] != '\'' && line[0] != '"') || line[n - 1] != line[0])
+            fail_unpickle(r, "a text has no quotes");
         line++;
         n -= 2;
     }
     while (plain < n && line[plain] != '\\' && (signed char)line[plain] >= 0) plain++;
     if (plain < n) {
         while (2 * n > r->long_cap) r->long_text = arena_grow(r->long_text, r->long_cap, &r->long_cap, 1);
-        n = unescape(r->long_text, line, n, bytes);
+        n = unescape_text(r->long_text, line, n, bytes);
         line = r->long_text;
     }
     push_bytes(r, line, n);
 }
 
 /* Most numbers of a pickle are short and have digits only. */
-static bool read_digits(const char *line, size_t n, int64_t *value)
+static bool read_decimal_line(const char *line, size_t n, int64_t *value)
 {
     *value = 0;
     if (!n || n > 18) return false;
@@ -469,23 +472,23 @@ static void push_number_line(struct reader *r, bool real)
     int64_t value;
     const char *line = take_line(r, own, &n);
     if (n == 2 && line[0] == '0' && (line[1] == '0' || line[1] == '1') && !real) { /* protocol 0's booleans */
-        push(r, (struct import_value){.type = IMPORT_BOOL, .integer = line[1] - '0'});
+        push_value(r, (struct import_value){.type = IMPORT_BOOL, .integer = line[1] - '0'});
         return;
     }
     if (n && line[n - 1] == 'L') n--;
-    if (!real && read_digits(line, n, &value)) {
-        push(r, integer(value));
+    if (!real && read_decimal_line(line, n, &value)) {
+        push_value(r, integer_value(value));
         return;
     }
     snprintf(text, sizeof text, "%.*s", (int)n, line); /* one that is cut is too big anyway */
     errno = 0;
     if (real) {
-        push(r, (struct import_value){.type = IMPORT_FLOAT, .number = strtod(text, &end)});
+        push_value(r, (struct import_value){.type = IMPORT_FLOAT, .number = strtod(text, &end)});
     } else {
         const long long number = strtoll(text, &end, 10);
-        push(r, errno ? (struct import_value){.type = IMPORT_BIG} : integer(number));
+        push_value(r, errno ? (struct import_value){.type = IMPORT_BIG} : integer_value(number));
     }
-    if (!n || *end) fail(r, "'%.40s' is not a number", text);
+    if (!n || *end) fail_unpickle(r, "'%.40s' is not a number", text);
 }
 
 static void push_long(struct reader *r, uint64_t n)
@@ -493,14 +496,14 @@ static void push_long(struct reader *r, uint64_t n)
     uint64_t value = 0;
     unsigned last = 0;
     bool big = false;
-    if (n > LONGEST_TEXT) fail(r, "an integer of %llu bytes is too long", (unsigned long long)n);
+    if (n > LONGEST_TEXT) fail_unpickle(r, "an integer of %llu bytes is too long", (unsigned long long)n);
     for (uint64_t i = 0; i < n; i++) {
         last = take_byte(r);
         if (i < 8) value |= (uint64_t)last << 8 * i;
         big = big || (i >= 8 && last != 0);
     }
     if (n && n < 8 && last & 0x80) value |= ~(uint64_t)0 << 8 * n;
-    push(r, big ? (struct import_value){.type = IMPORT_BIG} : integer((int64_t)value));
+    push_value(r, big ? (struct import_value){.type = IMPORT_BIG} : integer_value((int64_t)value));
 }
 
 static void push_double(struct reader *r)
@@ -509,10 +512,10 @@ static void push_double(struct reader *r)
     double value;
     for (int i = 0; i < 8; i++) bits = bits << 8 | take_byte(r);
     memcpy(&value, &bits, sizeof value);
-    push(r, (struct import_value){.type = IMPORT_FLOAT, .number = value});
+    push_value(r, (struct import_value){.type = IMPORT_FLOAT, .number = value});
 }
 
-static memo_entry entry_of(struct reader *r, const struct import_value *v)
+static memo_entry memo_entry_of(struct reader *r, const struct import_value *v)
 {
     struct import_value *copy;
     switch ((enum import_type)v->type) {
@@ -529,24 +532,28 @@ static memo_entry entry_of(struct reader *r, const struct import_value *v)
 static void put_memo(struct reader *r, uint64_t at)
 {
     /* What no number before it leads to makes no sense, and would take memory. */
-    if (at > r->memo_n + (1 << 20)) fail(r, "memo %llu is out of range", (unsigned long long)at);
-    memo_entry entry = entry_of(r, top(r));
+    if (at > r->memo_n + (1 << 20)) fail_unpickle(r, "memo %llu is out of range", (unsigned long long)at);
+    memo_entry entry = memo_entry_of(r, top_value(r));
     while (r->memo_n <= at) *ARENA_PUSH(r->memo, r->memo_n, r->memo_cap) = 0;
     r->memo[at] = entry;
 }
 
 static void get_memo(struct reader *r, uint64_t at)
 {
-    if (at >= r->memo_n || !r->memo[at]) fail(r, "memo %llu is not set", (unsigned long long)at);
+    if (at >= r->memo_n || !r->memo[at]) fail_unpickle(r, "memo %llu is not set", (unsigned long long)at);
     const memo_entry entry = r->memo[at], pointer = entry & ~(memo_entry)MEMO_BITS;
     const struct text *text = (const struct text *)pointer;
     switch (entry & MEMO_BITS) {
     case MEMO_TEXT:
-        push(r, (struct import_value){.type = IMPORT_TEXT, .length = text->length, .text = text->bytes});
+        push_value(r, (struct import_value){.type = IMPORT_TEXT, .length = text->length, .text = text->bytes});
         break;
-    case MEMO_LIST: push(r, (struct import_value){.type = IMPORT_LIST, .list = (struct import_list *)pointer}); break;
-    case MEMO_DICT: push(r, (struct import_value){.type = IMPORT_DICT, .list = (struct import_list *)pointer}); break;
-    default: push(r, *(const struct import_value *)pointer); break;
+    case MEMO_LIST:
+        push_value(r, (struct import_value){.type = IMPORT_LIST, .list = (struct import_list *)pointer});
+        break;
+    case MEMO_DICT:
+        push_value(r, (struct import_value){.type = IMPORT_DICT, .list = (struct import_list *)pointer});
+        break;
+    default: push_value(r, *(const struct import_value *)pointer); break;
     }
 }
 
@@ -556,7 +563,7 @@ static uint64_t take_memo_line(struct reader *r)
     size_t n;
     int64_t at;
     const char *line = take_line(r, own, &n);
-    if (!read_digits(line, n, &at)) fail(r, "'%.*s' is not a number", (int)(n < 40 ? n : 40), line);
+    if (!read_decimal_line(line, n, &at)) fail_unpickle(r, "'%.*s' is not a number", (int)(n < 40 ? n : 40), line);
     return (uint64_t)at;
 }
 
@@ -569,20 +576,20 @@ static const struct {
     {0x82, "EXT1"},  {0x83, "EXT2"},         {0x84, "EXT4"},      {0x97, "NEXT_BUFFER"}, {0x98, "READONLY_BUFFER"},
 };
 
-static void refuse(struct reader *r, unsigned code)
+static void refuse_opcode(struct reader *r, unsigned code)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (refused[i].code == code)
-            fail(r, "it asks Python to import or call something (%s): that is refused", refused[i].name);
-    fail(r, "0x%02x is not part of a pickle", code);
+            fail_unpickle(r, "it asks Python to import or call something (%s): that is refused", refused[i].name);
+    fail_unpickle(r, "0x%02x is not part of a pickle", code);
 }
 
 /* False at the end. */
-static bool step(struct reader *r, unsigned code)
+static bool unpickle_step(struct reader *r, unsigned code)
 {
     switch (code) {
     case 0x80: /* PROTO */
-        if (take_byte(r) > 5) fail(r, "its pickle protocol is newer than 5");
+        if (take_byte(r) > 5) fail_unpickle(r, "its pickle protocol is newer than 5");
         break;
     case 0x95: take_little(r, 8); break; /* FRAME */
     case '.': return false;              /* STOP */
@@ -591,19 +598,19 @@ static bool step(struct reader *r, unsigned code)
         if (r->marks_n && r->marks[r->marks_n - 1] == r->stack_n)
             r->marks_n--;
         else
-            pop(r);
+            pop_value(r);
         break;
-    case '1': r->stack_n = pop_mark(r); break; /* POP_MARK */
-    case '2': push(r, *top(r)); break;         /* DUP */
-    case 'N': push(r, (struct import_value){.type = IMPORT_NONE}); break;
-    case 0x88: push(r, (struct import_value){.type = IMPORT_BOOL, .integer = 1}); break;
-    case 0x89: push(r, (struct import_value){.type = IMPORT_BOOL}); break;
+    case '1': r->stack_n = pop_mark(r); break;     /* POP_MARK */
+    case '2': push_value(r, *top_value(r)); break; /* DUP */
+    case 'N': push_value(r, (struct import_value){.type = IMPORT_NONE}); break;
+    case 0x88: push_value(r, (struct import_value){.type = IMPORT_BOOL, .integer = 1}); break;
+    case 0x89: push_value(r, (struct import_value){.type = IMPORT_BOOL}); break;
     case 'I': /* INT */
     case 'L': push_number_line(r, false); break;
     case 'F': push_number_line(r, true); break;
-    case 'J': push(r, integer((int32_t)take_little(r, 4))); break;
-    case 'K': push(r, integer((int64_t)take_little(r, 1))); break;
-    case 'M': push(r, integer((int64_t)take_little(r, 2))); break;
+    case 'J': push_value(r, integer_value((int32_t)take_little(r, 4))); break;
+    case 'K': push_value(r, integer_value((int64_t)take_little(r, 1))); break;
+    case 'M': push_value(r, integer_value((int64_t)take_little(r, 2))); break;
     case 0x8a: push_long(r, take_little(r, 1)); break;
     case 0x8b: push_long(r, take_little(r, 4)); break;
     case 'G': push_double(r); break;
@@ -618,25 +625,25 @@ static bool step(struct reader *r, unsigned code)
     case 0x8d:
     case 0x8e:
     case 0x96: push_text(r, take_little(r, 8)); break;
-    case ']': push(r, new_list(r, IMPORT_LIST)); break;
-    case ')': push(r, new_list(r, IMPORT_LIST)); break;
-    case 0x8f: push(r, new_list(r, IMPORT_LIST)); break; /* EMPTY_SET */
-    case '}': push(r, new_list(r, IMPORT_DICT)); break;
+    case ']': push_value(r, new_list(r, IMPORT_LIST)); break;
+    case ')': push_value(r, new_list(r, IMPORT_LIST)); break;
+    case 0x8f: push_value(r, new_list(r, IMPORT_LIST)); break; /* EMPTY_SET */
+    case '}': push_value(r, new_list(r, IMPORT_DICT)); break;
     case 'l':
     case 't':
-    case 0x91: collect(r, pop_mark(r), IMPORT_LIST); break;
-    case 'd': collect(r, pop_mark(r), IMPORT_DICT); break;
+    case 0x91: collect_values(r, pop_mark(r), IMPORT_LIST); break;
+    case 'd': collect_values(r, pop_mark(r), IMPORT_DICT); break;
     case 0x85: push_last(r, 1); break;
     case 0x86: push_last(r, 2); break;
     case 0x87: push_last(r, 3); break;
     case 'a':
-        top(r);
+        top_value(r);
         append_from(r, r->stack_n - 1, IMPORT_LIST, false);
         break;
     case 'e':
     case 0x90: append_from(r, pop_mark(r), IMPORT_LIST, true); break; /* and ADDITEMS */
     case 's':
-        if (r->stack_n < 3) fail(r, "a value is missing");
+        if (r->stack_n < 3) fail_unpickle(r, "a value is missing");
         append_from(r, r->stack_n - 2, IMPORT_DICT, false);
         break;
     case 'u': append_from(r, pop_mark(r), IMPORT_DICT, true); break;
@@ -647,16 +654,16 @@ static bool step(struct reader *r, unsigned code)
     case 'g': get_memo(r, take_memo_line(r)); break;
     case 'h': get_memo(r, take_little(r, 1)); break;
     case 'j': get_memo(r, take_little(r, 4)); break;
-    default: refuse(r, code);
+    default: refuse_opcode(r, code);
     }
     return true;
 }
 
-static bool read_all(struct reader *r)
+static bool unpickle_all(struct reader *r)
 {
     if (setjmp(r->failed)) return false;
-    while (step(r, take_byte(r))) continue;
-    r->p->root = pop(r);
+    while (unpickle_step(r, take_byte(r))) continue;
+    r->p->root = pop_value(r);
     r->p->has_more = (r->at < r->end || fill_more(r)) && r->buffer[r->at] == 0x80;
     return true;
 }
@@ -678,7 +685,7 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
         snprintf(error, error_size, "it cannot be opened: %s", strerror(errno));
     } else {
         gzbuffer(r->file, BUFFER);
-        ok = read_all(r);
+        ok = unpickle_all(r);
         gzclose(r->file);
     }
     struct import_pickle *p = r->p;

@@ -2,7 +2,7 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/json/json_parts.h"
 
-static const char *known_word(enum run_known known)
+static const char *known_json_word(enum run_known known)
 {
     return known == RUN_YES ? "yes" : known == RUN_NO ? "no" : "unknown";
 }
@@ -11,7 +11,7 @@ static json_t *share_json(const struct allocator_pool_share *h, bool stream)
 {
     json_t *o = json_object();
     if (stream) {
-        set(o, "stream", h->stream_known ? json_integer((json_int_t)h->stream) : NULL);
+        set_json(o, "stream", h->stream_known ? json_integer((json_int_t)h->stream) : NULL);
     } else {
         set_text(o, "pool", allocator_pool_word(h->pool));
     }
@@ -43,7 +43,7 @@ json_t *json_allocator(const struct result_report *r)
         set_text(o, "moment", allocator_moment_word(s->moment));
         set_real(o, "time_s", (double)s->time_ns / 1e9);
         set_text(o, "backend", run_backend_word(s->backend));
-        set_text(o, "expandable", known_word(s->expandable));
+        set_text(o, "expandable", known_json_word(s->expandable));
         set_bytes(o, "reserved_bytes", s->reserved);
         set_bytes(o, "allocated_bytes", s->allocated);
         set_bytes(o, "pending_bytes", s->pending);
@@ -54,8 +54,8 @@ json_t *json_allocator(const struct result_report *r)
         set_count(o, "segments", s->segments);
         set_count(o, "blocks", s->blocks);
         set_count(o, "blocks_outside", s->strays);
-        set(o, "by_pool", LIST(s->by_pool, s->by_pool_n, pool_json));
-        set(o, "by_stream", LIST(s->by_stream, s->by_stream_n, stream_json));
+        set_json(o, "by_pool", LIST(s->by_pool, s->by_pool_n, pool_json));
+        set_json(o, "by_stream", LIST(s->by_stream, s->by_stream_n, stream_json));
         json_array_append_new(list, o);
     }
     return list;
@@ -78,7 +78,7 @@ json_t *json_flushes(const struct result_report *r)
         set_bool(o, "matters", f->matters);
         set_real(o, "first_s", f->first_s);
         set_real(o, "last_s", f->last_s);
-        set(o, "site", draw_json_site(&f->site));
+        set_json(o, "site", draw_json_site(&f->site));
         set_text(o, "advice", f->advice);
         json_array_append_new(list, o);
     }

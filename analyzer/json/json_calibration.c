@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include "analyzer/base/term.h"
 
-static json_t *real_or_null(double x)
+static json_t *calibration_real_or_null(double x)
 {
     return isnan(x) ? json_null() : json_real(x);
 }
 
 /* Text of a database or a file may be anything. */
-static json_t *text(const char *from)
+static json_t *calibration_text_json(const char *from)
 {
     char clean[512];
 
@@ -27,15 +27,15 @@ static json_t *learned_row(const struct question_learned_row *l)
     const struct estimate_calibration_row *row = &l->row;
     json_t *o = json_object(), *why = json_object();
 
-    json_object_set_new(o, "recording", text(l->recording));
+    json_object_set_new(o, "recording", calibration_text_json(l->recording));
     json_object_set_new(o, "pid", json_integer(l->pid));
     json_object_set_new(o, "device", json_integer(l->device));
-    json_object_set_new(o, "gpu", text(row->gpu));
-    json_object_set_new(o, "context_bytes", real_or_null(row->context));
-    json_object_set_new(o, "workspace_bytes", real_or_null(row->workspace));
-    json_object_set_new(o, "fragmentation", real_or_null(row->fragmentation));
-    json_object_set_new(o, "activations_bytes", real_or_null(row->activations));
-    json_object_set_new(o, "activations_predicted_bytes", real_or_null(row->activations_predicted));
+    json_object_set_new(o, "gpu", calibration_text_json(row->gpu));
+    json_object_set_new(o, "context_bytes", calibration_real_or_null(row->context));
+    json_object_set_new(o, "workspace_bytes", calibration_real_or_null(row->workspace));
+    json_object_set_new(o, "fragmentation", calibration_real_or_null(row->fragmentation));
+    json_object_set_new(o, "activations_bytes", calibration_real_or_null(row->activations));
+    json_object_set_new(o, "activations_predicted_bytes", calibration_real_or_null(row->activations_predicted));
     for (int i = 0; i < LEARNS_N; i++)
         if (l->why[i]) json_object_set_new(why, keys[i], json_string(l->why[i]));
     json_object_set_new(o, "not_learned", why);
@@ -49,13 +49,13 @@ static json_t *known_json(const struct estimate_calibration_known *k)
 
     json_object_set_new(o, "what", json_string(keys[k->what]));
     if (k->what == CALIBRATION_CONTEXT || k->what == CALIBRATION_WORKSPACE)
-        json_object_set_new(o, "gpu", text(k->of->gpu));
+        json_object_set_new(o, "gpu", calibration_text_json(k->of->gpu));
     if (k->what == CALIBRATION_ACTIVATIONS) {
-        json_object_set_new(o, "family", text(k->of->family));
-        json_object_set_new(o, "precision", text(k->of->precision));
-        json_object_set_new(o, "attention", text(k->of->attention));
-        json_object_set_new(o, "checkpointing", text(k->of->checkpointing));
-        json_object_set_new(o, "more", text(k->of->more));
+        json_object_set_new(o, "family", calibration_text_json(k->of->family));
+        json_object_set_new(o, "precision", calibration_text_json(k->of->precision));
+        json_object_set_new(o, "attention", calibration_text_json(k->of->attention));
+        json_object_set_new(o, "checkpointing", calibration_text_json(k->of->checkpointing));
+        json_object_set_new(o, "more", calibration_text_json(k->of->more));
         json_object_set_new(o, "used", json_boolean(!k->stale));
     }
     json_object_set_new(o, "runs", json_integer((json_int_t)k->seen.runs));
@@ -74,6 +74,6 @@ json_t *json_calibration(const struct estimate_calibration *c, const struct ques
     for (size_t i = 0; l && i < l->n; i++) json_array_append_new(learned, learned_row(&l->rows[i]));
     for (size_t i = 0; i < n; i++) json_array_append_new(list, known_json(&all[i]));
     free(all);
-    return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", text(c->path), "rows", (json_int_t)c->rows_n,
-                     "learned", learned, "known", list);
+    return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", calibration_text_json(c->path), "rows",
+                     (json_int_t)c->rows_n, "learned", learned, "known", list);
 }

@@ -2,21 +2,21 @@
 #include "analyzer/diff/diff.h"
 #include "analyzer/json/json_parts.h"
 
-static bool is_time(const struct diff *d)
+static bool is_diff_of_time(const struct diff *d)
 {
     return d->unit && *d->unit == 'n';
 }
 
-static json_t *weight(const struct diff *d, int64_t value)
+static json_t *diff_weight_json(const struct diff *d, int64_t value)
 {
-    return is_time(d) ? json_real((double)value / 1e9) : json_integer(value);
+    return is_diff_of_time(d) ? json_real((double)value / 1e9) : json_integer(value);
 }
 
 static void set_sum(json_t *o, const struct diff *d, const struct diff_sum *s)
 {
-    set(o, "before", weight(d, s->weight[DIFF_BEFORE]));
-    set(o, "after", weight(d, s->weight[DIFF_AFTER]));
-    set(o, "change", weight(d, diff_change(s)));
+    set_json(o, "before", diff_weight_json(d, s->weight[DIFF_BEFORE]));
+    set_json(o, "after", diff_weight_json(d, s->weight[DIFF_AFTER]));
+    set_json(o, "change", diff_weight_json(d, diff_change(s)));
     set_count(o, "count_before", s->count[DIFF_BEFORE]);
     set_count(o, "count_after", s->count[DIFF_AFTER]);
 }
@@ -29,31 +29,31 @@ static json_t *sum_json(const struct diff *d, const struct diff_sum *s)
     return o;
 }
 
-static const char *status(const struct diff_row *r)
+static const char *diff_row_status(const struct diff_row *r)
 {
     return !r->present[DIFF_BEFORE] ? "new" : !r->present[DIFF_AFTER] ? "gone" : "both";
 }
 
-static json_t *row_json(const struct diff *d, const struct diff_row *r)
+static json_t *diff_row_json(const struct diff *d, const struct diff_row *r)
 {
     json_t *o = json_object();
     bool category = d->wish.by == DIFF_CATEGORY, owner = d->wish.by == DIFF_OWNER;
     set_sum(o, d, &r->sum);
-    set_text(o, "status", status(r));
+    set_text(o, "status", diff_row_status(r));
     set_bool(o, "inferred", r->inferred);
     set_text(o, "category", owner ? NULL : result_category_word(r->category));
     set_text(o, "owner", owner ? r->name : NULL);
-    set(o, "site_before", !category && r->present[0] ? draw_json_site(&r->site[0]) : NULL);
-    set(o, "site_after", !category && r->present[1] ? draw_json_site(&r->site[1]) : NULL);
+    set_json(o, "site_before", !category && r->present[0] ? draw_json_site(&r->site[0]) : NULL);
+    set_json(o, "site_after", !category && r->present[1] ? draw_json_site(&r->site[1]) : NULL);
     set_count(o, "changed_in", r->units);
     return o;
 }
 
-static json_t *rows_json(const struct diff *d, const struct diff_row *rows, size_t n)
+static json_t *diff_rows_json(const struct diff *d, const struct diff_row *rows, size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, row_json(d, &rows[i]));
+        json_array_append_new(list, diff_row_json(d, &rows[i]));
     }
     return list;
 }
@@ -74,8 +74,8 @@ static json_t *unit_json(const struct diff *d, const struct diff_side side[2], c
     for (int k = 0; k < 2; k++) {
         const struct run_process *p = u->process[k] != RUN_NONE ? &side[k].report->processes[u->process[k]] : NULL;
         set_bytes(o, keys[k][0], p ? p->rank : RUN_UNKNOWN);
-        set(o, keys[k][1], p ? json_integer(p->pid) : NULL);
-        set(o, keys[k][2], p ? json_integer(u->device[k]) : NULL);
+        set_json(o, keys[k][1], p ? json_integer(p->pid) : NULL);
+        set_json(o, keys[k][2], p ? json_integer(u->device[k]) : NULL);
     }
     set_sum(o, d, &u->sum);
     return o;
@@ -107,7 +107,7 @@ static json_t *figures_json(const struct diff *d)
             set_text(o, "cause_before", f->text[0]);
             set_text(o, "cause_after", f->text[1]);
         }
-        set(all, f->key, o);
+        set_json(all, f->key, o);
     }
     return all;
 }
@@ -152,22 +152,22 @@ json_t *json_diff(const struct diff *d, const struct diff_side side[2], const ch
 {
     json_t *o = json_object(), *total = json_object();
     json_t *units = json_array(), *notes = json_array(), *categories = json_array();
-    set(o, "schema", json_integer(RESULT_SCHEMA));
+    set_json(o, "schema", json_integer(RESULT_SCHEMA));
     set_text(o, "view", "diff");
     set_text(o, "command", side[1].report->command); /* of what is judged; before and after have their own */
     set_text(o, "verdict", d->verdict);
     set_text(o, "oom_verdict", d->more);
     set_text(o, "what", profile_word(d->wish.what));
     set_text(o, "by", diff_by_word(d->wish.by));
-    set_text(o, "unit", is_time(d) ? "s" : "bytes");
-    set(o, "before", side_json(&side[0], path[0]));
-    set(o, "after", side_json(&side[1], path[1]));
+    set_text(o, "unit", is_diff_of_time(d) ? "s" : "bytes");
+    set_json(o, "before", side_json(&side[0], path[0]));
+    set_json(o, "after", side_json(&side[1], path[1]));
     set_sum(total, d, &d->total);
-    set(o, "total", total);
-    set(o, "rows", rows_json(d, d->rows, d->rows_n));
-    set(o, "smaller_shrunk", sum_json(d, &d->smaller[0]));
-    set(o, "smaller_grown", sum_json(d, &d->smaller[1]));
-    set(o, "unchanged", sum_json(d, &d->same));
+    set_json(o, "total", total);
+    set_json(o, "rows", diff_rows_json(d, d->rows, d->rows_n));
+    set_json(o, "smaller_shrunk", sum_json(d, &d->smaller[0]));
+    set_json(o, "smaller_grown", sum_json(d, &d->smaller[1]));
+    set_json(o, "unchanged", sum_json(d, &d->same));
     for (size_t i = 0; i < d->categories_n; i++) {
         json_array_append_new(categories, category_json(d, &d->categories[i]));
     }
@@ -177,12 +177,12 @@ json_t *json_diff(const struct diff *d, const struct diff_side side[2], const ch
     for (size_t i = 0; i < d->notes_n; i++) {
         json_array_append_new(notes, json_string(d->notes[i]));
     }
-    set(o, "by_category", categories);
+    set_json(o, "by_category", categories);
     set_text(o, "paired_by", d->by_rank ? "rank" : "order");
-    set(o, "by_process", units);
-    set(o, "figures", figures_json(d));
-    set(o, "scopes", scopes_json(d));
-    set(o, "files", files_json(d));
-    set(o, "notes", notes);
+    set_json(o, "by_process", units);
+    set_json(o, "figures", figures_json(d));
+    set_json(o, "scopes", scopes_json(d));
+    set_json(o, "files", files_json(d));
+    set_json(o, "notes", notes);
     return o;
 }

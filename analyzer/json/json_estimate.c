@@ -3,33 +3,33 @@
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/serving.h"
 
-static json_int_t whole(double bytes)
+static json_int_t whole_bytes(double bytes)
 {
     return (json_int_t)(bytes < 0 ? bytes - 0.5 : bytes + 0.5);
 }
 
-static json_t *interval(struct estimate_interval i)
+static json_t *interval_json(struct estimate_interval i)
 {
-    return json_pack("{s:I, s:I, s:I}", "low_bytes", whole(i.low), "bytes", whole(i.likely), "high_bytes",
-                     whole(i.high));
+    return json_pack("{s:I, s:I, s:I}", "low_bytes", whole_bytes(i.low), "bytes", whole_bytes(i.likely), "high_bytes",
+                     whole_bytes(i.high));
 }
 
 /* Text of a file may be anything. */
-static json_t *text(const char *from)
+static json_t *estimate_text_json(const char *from)
 {
     char clean[4096];
 
     return from && *from ? json_string(terminal_clean(clean, sizeof clean, from, true)) : json_null();
 }
 
-static json_t *count(uint64_t n)
+static json_t *estimate_count_json(uint64_t n)
 {
     return n ? json_integer((json_int_t)n) : json_null();
 }
 
 /* ---------------------------------------------------------------- what was asked */
 
-static json_t *model(const struct model *m)
+static json_t *model_json(const struct model *m)
 {
     const struct model_shape *s = &m->shape;
     json_t *shape = json_object();
@@ -67,12 +67,12 @@ static json_t *model(const struct model *m)
                 {"text_tokens", s->denoiser.text_tokens}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].n) json_object_set_new(shape, rows[i].key, count(rows[i].n));
+        if (rows[i].n) json_object_set_new(shape, rows[i].key, estimate_count_json(rows[i].n));
     if (s->family != MODEL_UNKNOWN) json_object_set_new(shape, "tied", json_boolean(s->tied));
-    return json_pack("{s:o, s:s, s:s, s:o, s:I, s:o, s:o}", "name", text(m->name), "source", m->source, "family",
-                     model_family_word(s->family), "shape", shape, "params", (json_int_t)m->params, "stored_bytes",
-                     m->stored_bytes > 0 ? json_integer(whole(m->stored_bytes)) : json_null(), "stored_as",
-                     text(m->stored_as));
+    return json_pack("{s:o, s:s, s:s, s:o, s:I, s:o, s:o}", "name", estimate_text_json(m->name), "source", m->source,
+                     "family", model_family_word(s->family), "shape", shape, "params", (json_int_t)m->params,
+                     "stored_bytes", m->stored_bytes > 0 ? json_integer(whole_bytes(m->stored_bytes)) : json_null(),
+                     "stored_as", estimate_text_json(m->stored_as));
 }
 
 #define WORD(id, word, what) word,
@@ -84,25 +84,25 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoi
                          *const decodings[] = {PLAN_DECODINGS(WORD)};
 #undef WORD
 
-static json_t *plan(const struct estimate_answer *a)
+static json_t *plan_json(const struct estimate_answer *a)
 {
     const struct plan *p = &a->plan;
     json_t *o =
         json_pack("{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b, s:b}", "inference", p->inference,
                   "precision", p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights,
-                  "step", steps[p->step], "batch", count(p->batch), "seq", count(p->seq), "batch_assumed",
-                  a->assumed.batch, "seq_assumed", a->assumed.seq, "accumulation", (json_int_t)p->accumulation,
-                  "attention", attentions[p->attention], "checkpointing", checkpoints[p->checkpoint], "chunked_loss",
-                  p->chunked_loss, "fused_layers", p->fused_layers);
+                  "step", steps[p->step], "batch", estimate_count_json(p->batch), "seq", estimate_count_json(p->seq),
+                  "batch_assumed", a->assumed.batch, "seq_assumed", a->assumed.seq, "accumulation",
+                  (json_int_t)p->accumulation, "attention", attentions[p->attention], "checkpointing",
+                  checkpoints[p->checkpoint], "chunked_loss", p->chunked_loss, "fused_layers", p->fused_layers);
     json_t *more = json_pack(
         "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:b, s:s, s:I, s:s, s:o, s:b, s:o, s:o, s:o}", "gpus",
-        (json_int_t)p->gpus, "gpus_per_node", count(p->gpus_per_node), "tp", (json_int_t)p->tp, "pp", (json_int_t)p->pp,
-        "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave", (json_int_t)p->interleave, "sequence_parallel",
-        p->sequence_parallel, "sharding", shardings[p->sharding], "offload", offloads[p->offload], "bucket_view",
-        p->bucket_view, "adapter", adapters[p->adapter], "rank", (json_int_t)p->rank, "target", targets[p->target],
-        "weights", text(p->weights ? p->weights->word : NULL), "ema", p->ema, "kv_cache",
-        text(p->cache ? p->cache->word : NULL), "cache_block", count(p->cache_block), "gpu",
-        text(p->gpu ? p->gpu->key : NULL));
+        (json_int_t)p->gpus, "gpus_per_node", estimate_count_json(p->gpus_per_node), "tp", (json_int_t)p->tp, "pp",
+        (json_int_t)p->pp, "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave", (json_int_t)p->interleave,
+        "sequence_parallel", p->sequence_parallel, "sharding", shardings[p->sharding], "offload", offloads[p->offload],
+        "bucket_view", p->bucket_view, "adapter", adapters[p->adapter], "rank", (json_int_t)p->rank, "target",
+        targets[p->target], "weights", estimate_text_json(p->weights ? p->weights->word : NULL), "ema", p->ema,
+        "kv_cache", estimate_text_json(p->cache ? p->cache->word : NULL), "cache_block",
+        estimate_count_json(p->cache_block), "gpu", estimate_text_json(p->gpu ? p->gpu->key : NULL));
 
     json_object_update(o, more);
     json_decref(more);
@@ -111,12 +111,12 @@ static json_t *plan(const struct estimate_answer *a)
     json_object_set_new(o, "fsdp", json_boolean(p->fsdp));
     json_object_set_new(o, "fused_loss", json_boolean(p->fused_loss));
     json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
-    json_object_set_new(o, "prompt", count(p->prompt));
+    json_object_set_new(o, "prompt", estimate_count_json(p->prompt));
     if (p->model->shape.family == MODEL_DENOISER)
         json_object_set_new(o, "diffusion",
                             json_pack("{s:s, s:s, s:b, s:o}", "resident", residents[p->resident], "vae",
                                       decodings[p->decoding], "guidance", p->guided, "text_weights",
-                                      text(p->text_weights ? p->text_weights->word : NULL)));
+                                      estimate_text_json(p->text_weights ? p->text_weights->word : NULL)));
     /* of inference: is there a token after token, and a KV cache? */
     json_object_set_new(o, "decodes",
                         p->inference && p->model->shape.family != MODEL_UNKNOWN
@@ -127,7 +127,7 @@ static json_t *plan(const struct estimate_answer *a)
 
 /* ---------------------------------------------------------------- lines, phases, the peak */
 
-static json_t *phases_of(const struct estimate_result *r, unsigned phases)
+static json_t *phase_bits_json(const struct estimate_result *r, unsigned phases)
 {
     json_t *list = json_array();
 
@@ -137,40 +137,41 @@ static json_t *phases_of(const struct estimate_result *r, unsigned phases)
     return list;
 }
 
-static json_t *lines(const struct estimate_result *r)
+static json_t *estimate_lines_json(const struct estimate_result *r)
 {
     json_t *list = json_array();
 
     for (size_t i = 0; i < r->lines_n; i++) {
         const struct estimate_line *l = &r->lines[i];
-        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name", text(l->name), "phases",
-                              phases_of(r, l->phases));
-        json_object_update_new(o, interval(l->bytes));
-        json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o}", "host", l->host, "formula", text(l->formula),
-                                            "source", text(l->source), "why", text(l->why)));
+        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name",
+                              estimate_text_json(l->name), "phases", phase_bits_json(r, l->phases));
+        json_object_update_new(o, interval_json(l->bytes));
+        json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o}", "host", l->host, "formula",
+                                            estimate_text_json(l->formula), "source", estimate_text_json(l->source),
+                                            "why", estimate_text_json(l->why)));
         json_array_append_new(list, o);
     }
     return list;
 }
 
-static json_t *phases(const struct estimate_result *r)
+static json_t *phases_json(const struct estimate_result *r)
 {
     json_t *o = json_object();
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
-        if (r->phase[phase].high > 0) json_object_set_new(o, estimate_phase_key[phase], interval(r->phase[phase]));
+        if (r->phase[phase].high > 0) json_object_set_new(o, estimate_phase_key[phase], interval_json(r->phase[phase]));
     return o;
 }
 
-static json_t *peak(const struct estimate_result *r)
+static json_t *estimate_peak_json(const struct estimate_result *r)
 {
     json_t *o = json_pack("{s:s, s:s}", "phase", estimate_phase_key[r->peak_phase], "meaning",
                           estimate_phase_title[r->peak_phase]);
     json_t *parts = json_object();
 
     for (int part = 0; part < ESTIMATE_PARTS_N; part++)
-        if (r->part[part].high > 0) json_object_set_new(parts, estimate_part_key[part], interval(r->part[part]));
-    json_object_update_new(o, interval(r->peak));
+        if (r->part[part].high > 0) json_object_set_new(parts, estimate_part_key[part], interval_json(r->part[part]));
+    json_object_update_new(o, interval_json(r->peak));
     json_object_set_new(o, "parts", parts);
     json_object_set_new(o, "stage", json_integer((json_int_t)r->stage));
     return o;
@@ -187,61 +188,65 @@ static json_t *part_names(void)
 }
 
 /* What --serve asks. */
-static json_t *server(const struct estimate_server *s)
+static json_t *server_json(const struct estimate_server *s)
 {
     return json_pack(
-        "{s:f, s:I, s:o, s:o, s:I, s:o, s:o}", "gpu_memory_utilization", s->share, "taken_bytes", whole(s->taken),
-        "used", interval(s->used), "kv_cache", interval(s->cache), "request_bytes", whole(s->request), "tokens",
-        interval(s->tokens), "requests",
+        "{s:f, s:I, s:o, s:o, s:I, s:o, s:o}", "gpu_memory_utilization", s->share, "taken_bytes", whole_bytes(s->taken),
+        "used", interval_json(s->used), "kv_cache", interval_json(s->cache), "request_bytes", whole_bytes(s->request),
+        "tokens", interval_json(s->tokens), "requests",
         json_pack("{s:f, s:f, s:f}", "low", s->requests.low, "likely", s->requests.likely, "high", s->requests.high));
 }
 
-static json_t *gpus_of(const struct estimate_answer *a)
+static json_t *estimate_gpus_json(const struct estimate_answer *a)
 {
     json_t *list = json_array();
 
     for (size_t i = 0; i < a->targets_n; i++) {
         const struct estimate_target *t = &a->targets[i];
-        json_array_append_new(
-            list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key", text(t->gpu ? t->gpu->key : NULL),
-                            "name", text(t->gpu ? t->gpu->product : NULL), "total_bytes", whole(t->memory), "verdict",
-                            estimate_fit_word[t->fit.verdict], "margin_low_bytes", whole(t->fit.margin.low),
-                            "margin_bytes", whole(t->fit.margin.likely), "margin_high_bytes", whole(t->fit.margin.high),
-                            "share", t->fit.share, "peak", interval(t->peak)));
-        if (t->server.request > 0) json_object_set_new(json_array_get(list, i), "server", server(&t->server));
+        json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key",
+                                              estimate_text_json(t->gpu ? t->gpu->key : NULL), "name",
+                                              estimate_text_json(t->gpu ? t->gpu->product : NULL), "total_bytes",
+                                              whole_bytes(t->memory), "verdict", estimate_fit_word[t->fit.verdict],
+                                              "margin_low_bytes", whole_bytes(t->fit.margin.low), "margin_bytes",
+                                              whole_bytes(t->fit.margin.likely), "margin_high_bytes",
+                                              whole_bytes(t->fit.margin.high), "share", t->fit.share, "peak",
+                                              interval_json(t->peak)));
+        if (t->server.request > 0) json_object_set_new(json_array_get(list, i), "server", server_json(&t->server));
     }
     return list;
 }
 
-static json_t *wires(const struct estimate_wires *w)
+static json_t *wires_json(const struct estimate_wires *w)
 {
     json_t *list = json_array();
 
     for (size_t i = 0; i < w->n; i++) {
         const struct estimate_wire *r = &w->rows[i];
-        json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}",
-                                              "kind", estimate_wire_kind_word[r->kind], "name", text(r->name), "bytes",
-                                              whole(r->bytes), "times", r->times, "gpus", (json_int_t)r->n, "nodes",
-                                              (json_int_t)r->nodes, "bytes_per_s", r->bandwidth, "link", text(r->link),
-                                              "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor,
-                                              "formula", text(r->formula), "source", text(r->source)));
+        json_array_append_new(
+            list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}", "kind",
+                            estimate_wire_kind_word[r->kind], "name", estimate_text_json(r->name), "bytes",
+                            whole_bytes(r->bytes), "times", r->times, "gpus", (json_int_t)r->n, "nodes",
+                            (json_int_t)r->nodes, "bytes_per_s", r->bandwidth, "link", estimate_text_json(r->link),
+                            "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor, "formula",
+                            estimate_text_json(r->formula), "source", estimate_text_json(r->source)));
     }
     return list;
 }
 
-static json_t *change(const struct estimate_answer *a, const struct estimate_change *c)
+static json_t *change_json(const struct estimate_answer *a, const struct estimate_change *c)
 {
-    return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", text(c->what), "option",
-                     text(c->option), "cost", text(c->cost), "cost_class", estimate_change_cost_word[c->cost_class],
-                     "source", text(c->source), "saved", interval(c->saved), "peak", interval(c->peak), "verdict",
+    return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", estimate_text_json(c->what),
+                     "option", estimate_text_json(c->option), "cost", estimate_text_json(c->cost), "cost_class",
+                     estimate_change_cost_word[c->cost_class], "source", estimate_text_json(c->source), "saved",
+                     interval_json(c->saved), "peak", interval_json(c->peak), "verdict",
                      a->plan.memory > 0 ? json_string(estimate_fit_word[c->fit.verdict]) : json_null());
 }
 
-static json_t *changes(const struct estimate_answer *a, const struct estimate_change *from, size_t n)
+static json_t *changes_json(const struct estimate_answer *a, const struct estimate_change *from, size_t n)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, change(a, &from[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, change_json(a, &from[i]));
     return list;
 }
 
@@ -249,37 +254,37 @@ static json_t *solve_answer(const struct estimate_solve_answer *s)
 {
     if (!s->any) return json_null();
     return json_pack("{s:I, s:b, s:o, s:o, s:o}", "value", (json_int_t)s->value, "limited", s->limited, "option",
-                     text(s->option), "peak", interval(s->peak), "next",
-                     s->next.likely > 0 ? interval(s->next) : json_null());
+                     estimate_text_json(s->option), "peak", interval_json(s->peak), "next",
+                     s->next.likely > 0 ? interval_json(s->next) : json_null());
 }
 
-static json_t *solution(const struct estimate_answer *a)
+static json_t *solution_json(const struct estimate_answer *a)
 {
     const struct estimate_solution *s = &a->solution;
 
     if (!a->solved) return json_null();
     return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o}", "what", estimate_solve_word[s->what], "memory_bytes",
-                     whole(s->memory), "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely), "limit",
-                     (json_int_t)s->limit, "note", text(s->note));
+                     whole_bytes(s->memory), "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely),
+                     "limit", (json_int_t)s->limit, "note", estimate_text_json(s->note));
 }
 
 static json_t *wires_notes(const struct estimate_wires *w)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < w->notes_n; i++) json_array_append_new(list, text(w->notes[i]));
+    for (size_t i = 0; i < w->notes_n; i++) json_array_append_new(list, estimate_text_json(w->notes[i]));
     return list;
 }
 
-static json_t *notes(const struct estimate_result *r)
+static json_t *notes_json(const struct estimate_result *r)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < r->notes_n; i++) json_array_append_new(list, text(r->notes[i]));
+    for (size_t i = 0; i < r->notes_n; i++) json_array_append_new(list, estimate_text_json(r->notes[i]));
     return list;
 }
 
-static json_t *meanings(void)
+static json_t *meanings_json(void)
 {
     json_t *o = json_object();
 
@@ -290,11 +295,11 @@ static json_t *meanings(void)
     return o;
 }
 
-static json_t *texts(char *const *list, size_t n)
+static json_t *texts_json(char *const *list, size_t n)
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; i < n; i++) json_array_append_new(all, text(list[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(all, estimate_text_json(list[i]));
     return all;
 }
 
@@ -313,36 +318,38 @@ json_t *json_estimate(const struct estimate_answer *a, const struct estimate_rec
     if (a->targets_n && a->targets[0].gpu == NULL)
         json_object_set_new(
             root, "memory",
-            json_pack("{s:I, s:b}", "memory_bytes", whole(a->plan.memory), "fits", estimate_answer_fits(a)));
+            json_pack("{s:I, s:b}", "memory_bytes", whole_bytes(a->plan.memory), "fits", estimate_answer_fits(a)));
     if (recipe)
         json_object_set_new(root, "config",
                             json_pack("{s:s, s:o, s:o, s:I}", "tools", recipe->tools, "options",
-                                      texts(recipe->option, recipe->options_n), "not_considered",
-                                      texts(recipe->unused, recipe->unused_n), "not_listed",
+                                      texts_json(recipe->option, recipe->options_n), "not_considered",
+                                      texts_json(recipe->unused, recipe->unused_n), "not_listed",
                                       (json_int_t)recipe->unused_more));
-    json_object_set_new(root, "model", model(a->plan.model));
-    json_object_set_new(root, "plan", plan(a));
-    json_object_set_new(root, "lines", lines(&a->result));
-    json_object_set_new(root, "phases", phases(&a->result));
-    json_object_set_new(root, "peak", peak(&a->result));
-    json_object_set_new(root, "gpus", gpus_of(a));
-    json_object_set_new(root, "verdicts", meanings());
+    json_object_set_new(root, "model", model_json(a->plan.model));
+    json_object_set_new(root, "plan", plan_json(a));
+    json_object_set_new(root, "lines", estimate_lines_json(&a->result));
+    json_object_set_new(root, "phases", phases_json(&a->result));
+    json_object_set_new(root, "peak", estimate_peak_json(&a->result));
+    json_object_set_new(root, "gpus", estimate_gpus_json(a));
+    json_object_set_new(root, "verdicts", meanings_json());
     json_object_set_new(root, "changes_on",
-                        a->plan.memory > 0 && a->targets[a->helped].gpu ? text(a->targets[a->helped].gpu->key)
-                                                                        : json_null());
-    json_object_set_new(root, "changes", changes(a, a->changes.rows, a->changes.n));
-    json_object_set_new(root, "way", changes(a, a->changes.way, a->changes.way_n));
-    json_object_set_new(root, "solve", solution(a));
-    json_object_set_new(root, "command", text(estimate_answer_command(a, "", command, sizeof command)));
+                        a->plan.memory > 0 && a->targets[a->helped].gpu
+                            ? estimate_text_json(a->targets[a->helped].gpu->key)
+                            : json_null());
+    json_object_set_new(root, "changes", changes_json(a, a->changes.rows, a->changes.n));
+    json_object_set_new(root, "way", changes_json(a, a->changes.way, a->changes.way_n));
+    json_object_set_new(root, "solve", solution_json(a));
+    json_object_set_new(root, "command", estimate_text_json(estimate_answer_command(a, "", command, sizeof command)));
     estimate_answer_way(a, way, sizeof way);
     json_object_set_new(root, "way_command",
-                        text(*way ? estimate_answer_command(a, way, command, sizeof command) : NULL));
+                        estimate_text_json(*way ? estimate_answer_command(a, way, command, sizeof command) : NULL));
     json_object_set_new(root, "part_names", part_names());
-    json_object_set_new(root, "wires", wires(&a->wires));
+    json_object_set_new(root, "wires", wires_json(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());
     json_object_set_new(root, "wires_notes", wires_notes(&a->wires));
-    json_object_set_new(root, "compute_formula", a->wires.compute_s > 0 ? text(a->wires.compute) : json_null());
+    json_object_set_new(root, "compute_formula",
+                        a->wires.compute_s > 0 ? estimate_text_json(a->wires.compute) : json_null());
     json_object_set_new(root, "compute_s", a->wires.compute_s > 0 ? json_real(a->wires.compute_s) : json_null());
-    json_object_set_new(root, "notes", notes(&a->result));
+    json_object_set_new(root, "notes", notes_json(&a->result));
     return root;
 }

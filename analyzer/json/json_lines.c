@@ -9,7 +9,7 @@ static json_t *path_json(const struct result_line_path *p)
     set_bytes(o, "bytes", p->bytes);
     set_count(o, "count", p->count);
     set_real(o, "blocked_s", p->blocked_s);
-    set(o, "site", draw_json_site(&p->site));
+    set_json(o, "site", draw_json_site(&p->site));
     return o;
 }
 
@@ -20,19 +20,19 @@ static json_t *json_paths(const struct result_paths *p)
 }
 
 /* Common to all rows. */
-static json_t *line_json(uint64_t count, const struct result_site *site, const struct result_paths *paths)
+static json_t *site_line_json(uint64_t count, const struct result_site *site, const struct result_paths *paths)
 {
     json_t *o = json_object();
     set_count(o, "count", count);
-    set(o, "site", draw_json_site(site));
+    set_json(o, "site", draw_json_site(site));
     set_count(o, "paths_total", paths->n);
-    set(o, "paths", json_paths(paths));
+    set_json(o, "paths", json_paths(paths));
     return o;
 }
 
 static json_t *by_line_json(const struct result_by_site *s)
 {
-    json_t *o = line_json(s->count, &s->site, &s->paths);
+    json_t *o = site_line_json(s->count, &s->site, &s->paths);
     set_bytes(o, "bytes", s->bytes);
     return o;
 }
@@ -42,9 +42,9 @@ json_t *json_by_line(const struct result_by_site *list, size_t n)
     return LIST(list, n, by_line_json);
 }
 
-static json_t *leak_json(const struct result_report *r, const struct result_leak *l)
+static json_t *leak_line_json(const struct result_report *r, const struct result_leak *l)
 {
-    json_t *o = line_json(l->count, &l->stack.site, &l->paths);
+    json_t *o = site_line_json(l->count, &l->stack.site, &l->paths);
     draw_json_where(o, r, l->process, l->device);
     set_text(o, "layer", result_series_word(l->layer));
     set_bytes(o, "bytes", l->bytes);
@@ -52,9 +52,9 @@ static json_t *leak_json(const struct result_report *r, const struct result_leak
     return o;
 }
 
-static json_t *churn_json(const struct result_churn *c)
+static json_t *churn_line_json(const struct result_churn *c)
 {
-    json_t *o = line_json(c->count, &c->stack.site, &c->paths);
+    json_t *o = site_line_json(c->count, &c->stack.site, &c->paths);
     set_bytes(o, "bytes", c->bytes);
     set_real(o, "per_s", c->per_s);
     set_real(o, "mean_life_s", c->mean_life_s);
@@ -64,9 +64,9 @@ static json_t *churn_json(const struct result_churn *c)
     return o;
 }
 
-static json_t *sync_json(const struct result_sync_site *s)
+static json_t *sync_line_json(const struct result_sync_site *s)
 {
-    json_t *o = line_json(s->count, &s->site, &s->paths);
+    json_t *o = site_line_json(s->count, &s->site, &s->paths);
     set_text(o, "kind", run_sync_word(s->kind));
     set_real(o, "blocked_s", s->blocked_s);
     set_real(o, "share", s->share);
@@ -78,9 +78,9 @@ static json_t *sync_json(const struct result_sync_site *s)
     return o;
 }
 
-static json_t *transfer_json(const struct result_transfer *t)
+static json_t *transfer_line_json(const struct result_transfer *t)
 {
-    json_t *o = line_json(t->count, &t->site, &t->paths);
+    json_t *o = site_line_json(t->count, &t->site, &t->paths);
     set_text(o, "direction", run_direction_word(t->direction));
     set_text(o, "host_memory", run_host_memory_word(t->host_memory));
     set_bytes(o, "bytes", t->bytes);
@@ -91,9 +91,9 @@ static json_t *transfer_json(const struct result_transfer *t)
     return o;
 }
 
-static json_t *retry_json(const struct result_retry_line *r)
+static json_t *retry_line_json(const struct result_retry_line *r)
 {
-    json_t *o = line_json(r->count, &r->site, &r->paths);
+    json_t *o = site_line_json(r->count, &r->site, &r->paths);
     set_bytes(o, "requested_bytes", r->requested_bytes);
     set_real(o, "first_s", r->first_s);
     set_real(o, "last_s", r->last_s);
@@ -104,11 +104,11 @@ void json_lines(json_t *o, const struct result_report *r)
 {
     json_t *leaks = json_array();
     for (size_t i = 0; i < r->leak_lines_n; i++) {
-        json_array_append_new(leaks, leak_json(r, &r->leak_lines[i]));
+        json_array_append_new(leaks, leak_line_json(r, &r->leak_lines[i]));
     }
-    set(o, "leak_lines", leaks);
-    set(o, "churn_lines", LIST(r->churn_lines, r->churn_lines_n, churn_json));
-    set(o, "retry_lines", LIST(r->retry_lines, r->retry_lines_n, retry_json));
-    set(o, "sync_lines", LIST(r->sync_lines, r->sync_lines_n, sync_json));
-    set(o, "transfer_lines", LIST(r->transfer_lines, r->transfer_lines_n, transfer_json));
+    set_json(o, "leak_lines", leaks);
+    set_json(o, "churn_lines", LIST(r->churn_lines, r->churn_lines_n, churn_line_json));
+    set_json(o, "retry_lines", LIST(r->retry_lines, r->retry_lines_n, retry_line_json));
+    set_json(o, "sync_lines", LIST(r->sync_lines, r->sync_lines_n, sync_line_json));
+    set_json(o, "transfer_lines", LIST(r->transfer_lines, r->transfer_lines_n, transfer_line_json));
 }

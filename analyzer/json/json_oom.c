@@ -9,7 +9,7 @@ static const char *const text_keys[RESULT_HELD_N] = {
     [RESULT_HELD_OTHERS] = "process",
 };
 
-static json_t *line_json(const struct result_held_part *part, const struct result_held_line *line)
+static json_t *held_line_json(const struct result_held_part *part, const struct result_held_line *line)
 {
     json_t *o = json_object();
     const char *key = text_keys[part->what];
@@ -20,7 +20,7 @@ static json_t *line_json(const struct result_held_part *part, const struct resul
         set_count(o, "pid", line->pid);
     }
     if (part->what == RESULT_HELD_TENSORS || part->what == RESULT_HELD_POOLS || part->what == RESULT_HELD_DIRECT) {
-        set(o, "site", draw_json_site(&line->site));
+        set_json(o, "site", draw_json_site(&line->site));
     }
     set_bytes(o, "bytes", line->bytes);
     if (line->count) {
@@ -38,9 +38,9 @@ static json_t *part_json(const struct result_held_part *part)
     set_bytes(o, "bytes", part->bytes);
     set_real(o, "share", part->share);
     for (size_t i = 0; i < part->lines_n; i++) {
-        json_array_append_new(detail, line_json(part, &part->lines[i]));
+        json_array_append_new(detail, held_line_json(part, &part->lines[i]));
     }
-    set(o, "detail", detail);
+    set_json(o, "detail", detail);
     set_count(o, "detail_total", part->lines_total);
     return o;
 }
@@ -50,7 +50,7 @@ static json_t *measure_json(const struct result_measure *m)
     json_t *o = json_object();
     set_text(o, "text", m->text);
     set_bytes(o, "frees_bytes", m->frees_bytes);
-    set(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
+    set_json(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
     set_text(o, "certainty", result_certainty_word(m->certainty));
     set_text(o, "refuted_by", m->refuted_by);
     set_text(o, "basis", m->replayed ? "replayed" : m->frees_bytes == RUN_UNKNOWN ? NULL : "formula");
@@ -67,9 +67,9 @@ void json_oom(json_t *o, const struct result_oom_verdict *v)
     set_text(o, "certainty", result_certainty_word(v->certainty));
     set_text(o, "refuted_by", v->refuted_by);
     set_bytes(o, "step", v->step);
-    set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
-    set(o, "measures", LIST(v->measures, v->measures_n, measure_json));
+    set_json(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
+    set_json(o, "measures", LIST(v->measures, v->measures_n, measure_json));
     draw_json_holders(o, v->holders, v->holders_n);
-    set(o, "source", draw_json_source(v->source, v->source_n));
+    set_json(o, "source", draw_json_source(v->source, v->source_n));
     set_bytes(o, "rounding_most_bytes", v->rounding_most);
 }

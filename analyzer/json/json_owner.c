@@ -25,8 +25,8 @@ static json_t *owner_json(const struct result_by_owner *w)
     set_text(o, "by", w->by);
     set_bytes(o, "bytes", w->bytes);
     set_count(o, "count", w->count);
-    set(o, "by_space", json_spaces(w->by_space));
-    set(o, "site", draw_json_site(&w->site));
+    set_json(o, "by_space", json_spaces(w->by_space));
+    set_json(o, "site", draw_json_site(&w->site));
     return o;
 }
 
@@ -36,10 +36,10 @@ void json_set_owners(json_t *o, const struct result_by_owner *list, size_t n)
     json_t *owners = json_object();
     for (size_t i = 0; i < n; i++) {
         json_int_t before = json_integer_value(json_object_get(owners, list[i].owner));
-        set(owners, list[i].owner, json_integer(arena_add_capped(before, list[i].bytes)));
+        set_json(owners, list[i].owner, json_integer(arena_add_capped(before, list[i].bytes)));
     }
-    set(o, "by_owner", owners);
-    set(o, "owners", LIST(list, n, owner_json));
+    set_json(o, "by_owner", owners);
+    set_json(o, "owners", LIST(list, n, owner_json));
 }
 
 json_t *json_preallocations(const struct result_report *r)
@@ -48,7 +48,7 @@ json_t *json_preallocations(const struct result_report *r)
     for (size_t i = 0; i < r->preallocations_n; i++) {
         const struct result_preallocation *p = &r->preallocations[i];
         json_t *o = json_object();
-        set(o, "device", json_integer(p->device));
+        set_json(o, "device", json_integer(p->device));
         set_count(o, "pid", r->processes[p->process].pid);
         set_bytes(o, "rank", r->processes[p->process].rank);
         set_text(o, "owner", p->owner);
@@ -58,7 +58,7 @@ json_t *json_preallocations(const struct result_report *r)
         set_real(o, "share", p->share);
         set_text(o, "text", p->sentence);
         set_text(o, "advice", p->advice);
-        set(o, "site", draw_json_site(&p->site));
+        set_json(o, "site", draw_json_site(&p->site));
         json_array_append_new(list, o);
     }
     return list;
@@ -72,7 +72,7 @@ json_t *json_ranks(const struct result_report *r)
         json_t *o = json_object();
         set_bytes(o, "rank", k->rank);
         set_count(o, "pid", r->processes[k->process].pid);
-        set(o, "device", json_integer(k->device));
+        set_json(o, "device", json_integer(k->device));
         set_text(o, "gpu", k->gpu);
         set_bytes(o, "tensor_peak_bytes", k->tensor_peak_bytes);
         set_bytes(o, "device_peak_bytes", k->device_peak_bytes);
@@ -112,7 +112,7 @@ json_t *json_rank_spread(const struct result_report *r)
         set_real(o, "max", s->most);
         set_bytes(o, "min_rank", r->ranks[s->least_at].rank);
         set_bytes(o, "max_rank", r->ranks[s->most_at].rank);
-        set(all, keys[i], o);
+        set_json(all, keys[i], o);
     }
     return all;
 }
@@ -129,12 +129,12 @@ json_t *json_rank_findings(const struct result_report *r)
         set_text(o, "kind", kinds[f->kind]);
         set_count(o, "pid", r->processes[f->process].pid);
         set_bytes(o, "rank", r->processes[f->process].rank);
-        set(o, "device", json_integer(f->device));
+        set_json(o, "device", json_integer(f->device));
         set_count(o, "ranks", f->ranks);
         set_bytes(o, "bytes", f->bytes);
         set_text(o, "text", f->text);
         set_text(o, "advice", f->advice);
-        set(o, "site", draw_json_site(&f->site));
+        set_json(o, "site", draw_json_site(&f->site));
         json_array_append_new(list, o);
     }
     return list;

@@ -14,7 +14,7 @@ static json_t *steps_json(const struct result_report *r, const struct step_list 
     set_real(o, "median_s", (double)s->median_ns / 1e9);
     set_real(o, "first_s", (double)step_start_ns(s, 0) / 1e9);
     set_real(o, "last_s", (double)step_start_ns(s, s->n) / 1e9);
-    set(o, "site", draw_json_site(&s->site));
+    set_json(o, "site", draw_json_site(&s->site));
     return o;
 }
 

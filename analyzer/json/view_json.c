@@ -14,7 +14,7 @@ static json_t *run_json(const struct result_report *r)
 {
     json_t *o = json_object(), *notes = json_array();
     set_text(o, "command", r->command);
-    set(o, "processes", LIST(r->processes, r->processes_n, draw_json_process));
+    set_json(o, "processes", LIST(r->processes, r->processes_n, draw_json_process));
     set_real(o, "duration_s", r->duration_s);
     set_count(o, "lost_events", r->lost_events);
     set_real(o, "lost_first_s", r->lost_first_s);
@@ -24,23 +24,23 @@ static json_t *run_json(const struct result_report *r)
     for (size_t i = 0; i < r->notes_n; i++) {
         json_array_append_new(notes, json_string(r->notes[i]));
     }
-    set(o, "notes", notes);
+    set_json(o, "notes", notes);
     if (r->lacks_n) { /* of a recording that gpuspy did not make */
         json_t *lacks = json_array();
         for (size_t i = 0; i < r->lacks_n; i++) {
             json_array_append_new(lacks, json_string(r->lacks[i]));
         }
-        set(o, "lacks", lacks);
+        set_json(o, "lacks", lacks);
         if (r->no_memory) set_text(o, "why_no_memory", r->no_memory);
     }
     set_text(o, "loop", r->loop);
     return o;
 }
 
-static json_t *device_json(const struct run_device *d)
+static json_t *run_device_json(const struct run_device *d)
 {
     json_t *o = json_object();
-    set(o, "index", json_integer(d->device));
+    set_json(o, "index", json_integer(d->device));
     set_text(o, "name", d->name);
     set_bytes(o, "total_bytes", d->total_bytes);
     set_bytes(o, "physical_bytes", d->physical_bytes);
@@ -71,8 +71,8 @@ static void set_categories(json_t *o, const struct result_by_category *c, int64_
     if (!c->shares_n && bytes != RUN_UNKNOWN) {
         set_bytes(categories, result_category_word(RESULT_CATEGORY_UNKNOWN), bytes);
     }
-    set(o, "by_category", categories);
-    set(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
+    set_json(o, "by_category", categories);
+    set_json(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
 }
 
 static const struct result_report *now; /* only while json_report_build runs */
@@ -84,8 +84,8 @@ static json_t *by_stack_json(const struct result_by_stack *s)
     set_count(o, "count", s->count);
     set_text(o, "category", result_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
-    set(o, "site", draw_json_site(&s->stack.site));
-    set(o, "frames", draw_json_trace(now->run, &s->stack));
+    set_json(o, "site", draw_json_site(&s->stack.site));
+    set_json(o, "frames", draw_json_trace(now->run, &s->stack));
     return o;
 }
 
@@ -95,7 +95,7 @@ static json_t *by_site_json(const struct result_by_site *s)
     set_bytes(o, "bytes", s->bytes);
     set_count(o, "count", s->count);
     set_count(o, "stacks", s->stacks);
-    set(o, "site", draw_json_site(&s->site));
+    set_json(o, "site", draw_json_site(&s->site));
     return o;
 }
 
@@ -119,11 +119,11 @@ static json_t *peak_json(const struct result_peak *p)
     set_count(o, "frees", p->frees);
     set_bytes(o, "allocated_bytes", p->allocated_bytes);
     set_count(o, "stacks", p->by_stack_total);
-    set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
-    set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
-    set(o, "by_line", json_by_line(p->by_line, p->by_line_n));
+    set_json(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
+    set_json(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
+    set_json(o, "by_line", json_by_line(p->by_line, p->by_line_n));
     set_categories(o, &p->by_category, p->bytes);
-    set(o, "by_space", json_spaces(p->by_space));
+    set_json(o, "by_space", json_spaces(p->by_space));
     json_set_owners(o, p->by_owner, p->by_owner_n);
     return o;
 }
@@ -141,7 +141,7 @@ static json_t *timeline_json(const struct result_timeline *t)
     json_t *o = json_object();
     set_where(o, t->process, t->device);
     set_text(o, "layer", result_series_word(t->layer));
-    set(o, "points", LIST(t->points, t->n, point_json));
+    set_json(o, "points", LIST(t->points, t->n, point_json));
     return o;
 }
 
@@ -169,7 +169,7 @@ static json_t *memory_json(const struct result_device_memory *m)
 }
 
 /* Whole numbers stay whole: bytes are. */
-static json_t *real_or_null(double value)
+static json_t *report_real_or_null(double value)
 {
     if (!isfinite(value)) {
         return json_null();
@@ -208,26 +208,26 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     set_bytes(o, "graph_bytes", v->graphs);
     for (size_t i = 0; i < v->evidence_n; i++) {
         const struct result_evidence *e = &v->evidence[i];
-        set(evidence, e->key, e->is_text ? json_string(e->text) : real_or_null(e->value));
+        set_json(evidence, e->key, e->is_text ? json_string(e->text) : report_real_or_null(e->value));
     }
-    set(o, "evidence", evidence);
+    set_json(o, "evidence", evidence);
     for (size_t i = 0; i < v->advice_n; i++) {
         json_array_append_new(advice, json_string(v->advice[i]));
     }
-    set(o, "advice", advice);
+    set_json(o, "advice", advice);
     json_oom(o, v);
-    set(o, "stack", draw_json_trace(now->run, &v->stack));
-    set(o, "site", draw_json_site(&v->stack.site));
-    set(o, "blame", blame_json(v));
+    set_json(o, "stack", draw_json_trace(now->run, &v->stack));
+    set_json(o, "site", draw_json_site(&v->stack.site));
+    set_json(o, "blame", blame_json(v));
     set_text(o, "live_layer", result_series_word(v->live_layer));
-    set(o, "live", LIST(v->live, v->live_n, by_site_json));
-    set(o, "live_lines", json_by_line(v->live_lines, v->live_lines_n));
+    set_json(o, "live", LIST(v->live, v->live_n, by_site_json));
+    set_json(o, "live_lines", json_by_line(v->live_lines, v->live_lines_n));
     set_categories(o, &v->by_category, v->live_sum);
     json_set_owners(o, v->by_owner, v->by_owner_n);
     return o;
 }
 
-static json_t *leak_json(const struct result_leak *l)
+static json_t *leak_site_json(const struct result_leak *l)
 {
     json_t *o = json_object();
     set_where(o, l->process, l->device);
@@ -236,8 +236,8 @@ static json_t *leak_json(const struct result_leak *l)
     set_count(o, "count", l->count);
     set_bool(o, "growing", l->growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
-    set(o, "site", draw_json_site(&l->stack.site));
-    set(o, "stack", draw_json_trace(now->run, &l->stack));
+    set_json(o, "site", draw_json_site(&l->stack.site));
+    set_json(o, "stack", draw_json_trace(now->run, &l->stack));
     return o;
 }
 
@@ -246,7 +246,7 @@ static json_t *growth_line_json(const struct result_growth_line *l)
     json_t *o = json_object();
     set_bytes(o, "bytes", l->bytes);
     set_count(o, "count", l->count);
-    set(o, "site", draw_json_site(&l->site));
+    set_json(o, "site", draw_json_site(&l->site));
     return o;
 }
 
@@ -256,7 +256,7 @@ static json_t *growth_json(const struct result_growth *g)
     set_where(o, g->process, g->device);
     set_text(o, "layer", result_series_word(g->layer));
     set_bytes(o, "bytes", g->bytes);
-    set(o, "bytes_per_step", real_or_null(g->bytes_per_step));
+    set_json(o, "bytes_per_step", report_real_or_null(g->bytes_per_step));
     set_count(o, "steps", g->steps);
     set_text(o, "step", g->by_steps ? "step" : "allocation");
     set_count(o, "count", g->count);
@@ -268,13 +268,13 @@ static json_t *growth_json(const struct result_growth *g)
     set_real(o, "fit", g->fit);
     set_real(o, "first_s", g->first_s);
     set_real(o, "last_s", g->last_s);
-    set(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
-    set(o, "newest", draw_json_site(&g->newest));
-    set(o, "under", draw_json_site(&g->under));
+    set_json(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
+    set_json(o, "newest", draw_json_site(&g->newest));
+    set_json(o, "under", draw_json_site(&g->under));
     draw_json_holders(o, g->holders, g->holders_n);
-    set(o, "source", draw_json_source(g->source, g->source_n));
-    set(o, "site", draw_json_site(&g->stack.site));
-    set(o, "stack", draw_json_trace(now->run, &g->stack));
+    set_json(o, "source", draw_json_source(g->source, g->source_n));
+    set_json(o, "site", draw_json_site(&g->stack.site));
+    set_json(o, "stack", draw_json_trace(now->run, &g->stack));
     return o;
 }
 
@@ -287,7 +287,7 @@ json_t *json_growth(const struct result_report *r)
     return list;
 }
 
-static json_t *sync_json(const struct result_sync_site *s)
+static json_t *sync_site_json(const struct result_sync_site *s)
 {
     json_t *o = json_object();
     set_text(o, "kind", run_sync_word(s->kind));
@@ -298,16 +298,16 @@ static json_t *sync_json(const struct result_sync_site *s)
     json_pace(o, &s->pace);
     set_text(o, "pattern", s->pattern);
     set_text(o, "api", s->api);
-    set(o, "site", draw_json_site(&s->site));
+    set_json(o, "site", draw_json_site(&s->site));
     set_text(o, "advice", s->advice);
     return o;
 }
 
-static json_t *transfer_json(const struct result_transfer *t)
+static json_t *transfer_site_json(const struct result_transfer *t)
 {
     json_t *o = json_object();
     set_text(o, "direction", run_direction_word(t->direction));
-    set(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
+    set_json(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
     set_text(o, "host_memory", run_host_memory_word(t->host_memory));
     set_bool(o, "async", t->async);
     set_count(o, "count", t->count);
@@ -317,7 +317,7 @@ static json_t *transfer_json(const struct result_transfer *t)
     set_real(o, "first_s", t->first_s);
     set_real(o, "last_s", t->last_s);
     json_pace(o, &t->pace);
-    set(o, "site", draw_json_site(&t->site));
+    set_json(o, "site", draw_json_site(&t->site));
     set_text(o, "advice", t->advice);
     return o;
 }
@@ -348,7 +348,7 @@ static json_t *fragmentation_json(const struct result_fragmentation *f)
     return o;
 }
 
-static json_t *churn_json(const struct result_churn *c)
+static json_t *churn_site_json(const struct result_churn *c)
 {
     json_t *o = json_object();
     set_where(o, c->process, c->device);
@@ -358,14 +358,14 @@ static json_t *churn_json(const struct result_churn *c)
     set_real(o, "mean_life_s", c->mean_life_s);
     json_pace(o, &c->pace);
     set_text(o, "pattern", c->pattern);
-    set(o, "freed_at", c->freed.known ? draw_json_site(&c->freed) : NULL);
-    set(o, "site", draw_json_site(&c->stack.site));
-    set(o, "stack", draw_json_trace(now->run, &c->stack));
+    set_json(o, "freed_at", c->freed.known ? draw_json_site(&c->freed) : NULL);
+    set_json(o, "site", draw_json_site(&c->stack.site));
+    set_json(o, "stack", draw_json_trace(now->run, &c->stack));
     set_text(o, "advice", c->advice);
     return o;
 }
 
-static json_t *retry_json(const struct result_retry *r)
+static json_t *retry_site_json(const struct result_retry *r)
 {
     json_t *o = json_object();
     set_where(o, r->process, r->device);
@@ -374,8 +374,8 @@ static json_t *retry_json(const struct result_retry *r)
     set_count(o, "failures", r->failures);
     set_real(o, "blocked_s", r->blocked_s);
     set_bytes(o, "freed_bytes", r->freed_bytes);
-    set(o, "site", draw_json_site(&r->stack.site));
-    set(o, "stack", draw_json_trace(now->run, &r->stack));
+    set_json(o, "site", draw_json_site(&r->stack.site));
+    set_json(o, "stack", draw_json_trace(now->run, &r->stack));
     return o;
 }
 
@@ -427,7 +427,7 @@ json_t *json_scopes(const struct result_report *r)
 
 static void set_percent(json_t *o, const char *key, int percent)
 {
-    set(o, key, percent >= 0 ? json_integer(percent) : NULL);
+    set_json(o, key, percent >= 0 ? json_integer(percent) : NULL);
 }
 
 static json_t *sample_json(const struct run_device_sample *const *point)
@@ -441,7 +441,7 @@ static json_t *sample_json(const struct run_device_sample *const *point)
     set_percent(o, "memory_utilisation", s->memory_utilisation);
     set_bytes(o, "own_bytes", s->own_bytes);
     set_bytes(o, "other_bytes", s->other_bytes);
-    set(o, "other_pid", s->other_pid ? json_integer(s->other_pid) : NULL);
+    set_json(o, "other_pid", s->other_pid ? json_integer(s->other_pid) : NULL);
     set_text(o, "other_name", s->other_name);
     return o;
 }
@@ -451,7 +451,7 @@ static json_t *samples_json(const struct result_sample_line *l)
     json_t *o = json_object();
     set_where(o, l->process, l->device);
     set_count(o, "count", l->total);
-    set(o, "points", LIST(l->points, l->n, sample_json));
+    set_json(o, "points", LIST(l->points, l->n, sample_json));
     return o;
 }
 
@@ -471,13 +471,13 @@ static json_t *budget_rows_json(const struct result_budget *b)
         const struct result_budget_row *r = &b->rows[i];
         json_t *o = json_object();
         set_text(o, "category", result_category_word(r->category));
-        set(o, "estimate_bytes", real_or_null(r->estimate_bytes));
+        set_json(o, "estimate_bytes", report_real_or_null(r->estimate_bytes));
         set_bytes(o, "measured_bytes", r->peak_bytes);
         set_bytes(o, "most_bytes", r->most_bytes);
-        set(o, "difference_bytes", real_or_null(r->difference_bytes));
-        set(o, "estimate_low_bytes", real_or_null(r->expected.low));
-        set(o, "estimate_high_bytes", real_or_null(r->expected.high));
-        set(o, "inside", r->inside >= 0 ? json_boolean(r->inside) : NULL);
+        set_json(o, "difference_bytes", report_real_or_null(r->difference_bytes));
+        set_json(o, "estimate_low_bytes", report_real_or_null(r->expected.low));
+        set_json(o, "estimate_high_bytes", report_real_or_null(r->expected.high));
+        set_json(o, "inside", r->inside >= 0 ? json_boolean(r->inside) : NULL);
         set_text(o, "why", r->why);
         json_array_append_new(list, o);
     }
@@ -492,11 +492,11 @@ static json_t *budget_levels_json(const struct result_budget *b)
         json_t *o = json_object();
         set_text(o, "level", result_level_key(l->level));
         set_text(o, "what", result_level_text(l->level));
-        set(o, "estimate_low_bytes", real_or_null(l->expected.low));
-        set(o, "estimate_bytes", real_or_null(l->expected.likely));
-        set(o, "estimate_high_bytes", real_or_null(l->expected.high));
-        set(o, "measured_bytes", real_or_null(l->measured_bytes));
-        set(o, "inside", l->inside >= 0 ? json_boolean(l->inside) : NULL);
+        set_json(o, "estimate_low_bytes", report_real_or_null(l->expected.low));
+        set_json(o, "estimate_bytes", report_real_or_null(l->expected.likely));
+        set_json(o, "estimate_high_bytes", report_real_or_null(l->expected.high));
+        set_json(o, "measured_bytes", report_real_or_null(l->measured_bytes));
+        set_json(o, "inside", l->inside >= 0 ? json_boolean(l->inside) : NULL);
         json_array_append_new(list, o);
     }
     return list;
@@ -504,22 +504,22 @@ static json_t *budget_levels_json(const struct result_budget *b)
 
 static void set_planned(json_t *estimate, json_t *measured, const struct result_budget *b)
 {
-    set(estimate, "peak_low_bytes", real_or_null(b->expected_peak.low));
-    set(estimate, "peak_bytes", real_or_null(b->expected_peak.likely));
-    set(estimate, "peak_high_bytes", real_or_null(b->expected_peak.high));
+    set_json(estimate, "peak_low_bytes", report_real_or_null(b->expected_peak.low));
+    set_json(estimate, "peak_bytes", report_real_or_null(b->expected_peak.likely));
+    set_json(estimate, "peak_high_bytes", report_real_or_null(b->expected_peak.high));
     set_text(estimate, "phase", result_moment_key(b->expected_phase));
     set_text(measured, "phase", result_moment_key(b->measured_phase));
-    set(measured, "out_of_memory", json_boolean(b->failed));
+    set_json(measured, "out_of_memory", json_boolean(b->failed));
 }
 
 static json_t *budget_json(const struct result_budget *b)
 {
     json_t *o = json_object(), *estimate = json_object(), *measured = json_object(), *difference = json_object();
     if (b->present) {
-        set(estimate, "weights_bytes", real_or_null(b->estimate.weights));
-        set(estimate, "gradients_bytes", real_or_null(b->estimate.gradients));
-        set(estimate, "optimizer_bytes", real_or_null(b->estimate.optimizer));
-        set(estimate, "total_bytes", real_or_null(b->estimate.total));
+        set_json(estimate, "weights_bytes", report_real_or_null(b->estimate.weights));
+        set_json(estimate, "gradients_bytes", report_real_or_null(b->estimate.gradients));
+        set_json(estimate, "optimizer_bytes", report_real_or_null(b->estimate.optimizer));
+        set_json(estimate, "total_bytes", report_real_or_null(b->estimate.total));
         set_text(measured, "layer", b->measured_bytes == RUN_UNKNOWN ? NULL : result_series_word(b->measured_layer));
         set_bytes(measured, "peak_bytes", b->measured_bytes);
         const struct {
@@ -532,18 +532,18 @@ static json_t *budget_json(const struct result_budget *b)
             int64_t bytes = b->by_category.bytes[parts[i].category];
             set_bytes(measured, parts[i].key, bytes ? bytes : RUN_UNKNOWN);
         }
-        set(difference, "bytes", real_or_null(b->difference_bytes));
+        set_json(difference, "bytes", report_real_or_null(b->difference_bytes));
         set_real(difference, "share", b->difference_share);
     }
     if (b->planned) {
         set_planned(estimate, measured, b);
     }
-    set(o, "levels", budget_levels_json(b));
-    set(o, "categories", budget_rows_json(b));
+    set_json(o, "levels", budget_levels_json(b));
+    set_json(o, "categories", budget_rows_json(b));
     set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : RUN_UNKNOWN);
-    set(o, "estimate", estimate);
-    set(o, "measured", measured);
-    set(o, "difference", difference);
+    set_json(o, "estimate", estimate);
+    set_json(o, "measured", measured);
+    set_json(o, "difference", difference);
     if (b->rank) {
         set_where(o, b->process, b->device);
     }
@@ -556,7 +556,7 @@ static json_t *budgets_json(const struct result_budget *b)
     json_t *o = budget_json(b);
     if (b->present) {
         set_count(o, "gpus", b->gpus);
-        set(o, "ranks", LIST(b->ranks, b->ranks_n, budget_json));
+        set_json(o, "ranks", LIST(b->ranks, b->ranks_n, budget_json));
     }
     return o;
 }
@@ -565,38 +565,38 @@ json_t *json_report_build(const struct result_report *r)
 {
     json_t *o = json_object();
     now = r;
-    set(o, "schema", json_integer(RESULT_SCHEMA));
-    set(o, "run", run_json(r));
-    set(o, "devices", LIST(r->devices, r->devices_n, device_json));
-    set(o, "peak", LIST(r->peaks, r->peaks_n, peak_json));
-    set(o, "memory", LIST(r->memory, r->memory_n, memory_json));
-    set(o, "preallocations", json_preallocations(r));
-    set(o, "ranks", json_ranks(r));
-    set(o, "rank_findings", json_rank_findings(r));
-    set(o, "rank_spread", json_rank_spread(r));
-    set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
-    set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
-    set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));
-    set(o, "steps", json_steps(r));
-    set(o, "allocator", json_allocator(r));
-    set(o, "cache_flushes", json_flushes(r));
-    set(o, "growth", json_growth(r));
-    set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
+    set_json(o, "schema", json_integer(RESULT_SCHEMA));
+    set_json(o, "run", run_json(r));
+    set_json(o, "devices", LIST(r->devices, r->devices_n, run_device_json));
+    set_json(o, "peak", LIST(r->peaks, r->peaks_n, peak_json));
+    set_json(o, "memory", LIST(r->memory, r->memory_n, memory_json));
+    set_json(o, "preallocations", json_preallocations(r));
+    set_json(o, "ranks", json_ranks(r));
+    set_json(o, "rank_findings", json_rank_findings(r));
+    set_json(o, "rank_spread", json_rank_spread(r));
+    set_json(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
+    set_json(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
+    set_json(o, "leaks", LIST(r->leaks, r->leaks_n, leak_site_json));
+    set_json(o, "steps", json_steps(r));
+    set_json(o, "allocator", json_allocator(r));
+    set_json(o, "cache_flushes", json_flushes(r));
+    set_json(o, "growth", json_growth(r));
+    set_json(o, "sync", LIST(r->syncs, r->syncs_n, sync_site_json));
     set_real(o, "sync_share", r->sync_share);
-    set(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_json));
-    set(o, "calls", LIST(r->calls, r->calls_n, call_json));
-    set(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
-    set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
-    set(o, "retries", LIST(r->retries, r->retries_n, retry_json));
+    set_json(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_site_json));
+    set_json(o, "calls", LIST(r->calls, r->calls_n, call_json));
+    set_json(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
+    set_json(o, "churn", LIST(r->churn, r->churn_n, churn_site_json));
+    set_json(o, "retries", LIST(r->retries, r->retries_n, retry_site_json));
     json_lines(o, r);
-    set(o, "checks", LIST(r->checks, r->checks_n, check_json));
-    set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
+    set_json(o, "checks", LIST(r->checks, r->checks_n, check_json));
+    set_json(o, "marks", LIST(r->marks, r->marks_n, mark_json));
     set_count(o, "marks_total", r->marks_total);
-    set(o, "scopes", json_scopes(r));
+    set_json(o, "scopes", json_scopes(r));
     set_count(o, "scopes_total", r->scopes_total);
-    set(o, "samples", LIST(r->samples, r->samples_n, samples_json));
-    set(o, "budget", budgets_json(&r->budget));
-    set(o, "advice", LIST(r->advice, r->advice_n, advice_json));
+    set_json(o, "samples", LIST(r->samples, r->samples_n, samples_json));
+    set_json(o, "budget", budgets_json(&r->budget));
+    set_json(o, "advice", LIST(r->advice, r->advice_n, advice_json));
     now = NULL;
     return o;
 }

@@ -13,7 +13,7 @@
 
 enum { NO_SUCH = 127, AFTER_KILL_MS = 1000, TICK_MS = 20 };
 
-static int64_t now_ms(void)
+static int64_t child_now_ms(void)
 {
     struct timespec t;
 
@@ -29,7 +29,7 @@ void launch_child_set(struct launch_child *c, const char *name, const char *valu
 }
 
 /* A group of its own, so that what it starts ends with it. */
-static void be_child(const struct launch_child *c, int out, int err, int started)
+static void run_in_child(const struct launch_child *c, int out, int err, int started)
 {
     setpgid(0, 0);
     int in = open("/dev/null", O_RDONLY);
@@ -55,7 +55,7 @@ struct stream {
 };
 
 /* False at its end. What is too much is read and forgotten. */
-static bool drain(struct stream *s)
+static bool drain_child_stream(struct stream *s)
 {
     char rest[4096];
     bool room = s->n + 1 < s->size;
@@ -72,28 +72,28 @@ static void listen_to(struct launch_child *c, struct stream *s, int64_t until)
     struct pollfd p[2] = {{.fd = s[0].fd, .events = POLLIN}, {.fd = s[1].fd, .events = POLLIN}};
     int64_t left;
 
-    while ((p[0].fd >= 0 || p[1].fd >= 0) && (left = until - now_ms()) > 0) {
+    while ((p[0].fd >= 0 || p[1].fd >= 0) && (left = until - child_now_ms()) > 0) {
         if (poll(p, 2, (int)left) < 0 && errno != EINTR) break;
         for (int i = 0; i < 2; i++)
-            if (p[i].fd >= 0 && p[i].revents && !drain(&s[i])) p[i].fd = -1;
+            if (p[i].fd >= 0 && p[i].revents && !drain_child_stream(&s[i])) p[i].fd = -1;
     }
     c->timed_out = p[0].fd >= 0 || p[1].fd >= 0;
 }
 
-static bool ended(struct launch_child *c, pid_t pid, int64_t until)
+static bool has_child_ended(struct launch_child *c, pid_t pid, int64_t until)
 {
     do {
         pid_t got = waitpid(pid, &c->status, WNOHANG);
         if (got == pid || (got < 0 && errno != EINTR)) return true;
         poll(NULL, 0, TICK_MS);
-    } while (now_ms() < until);
+    } while (child_now_ms() < until);
     return false;
 }
 
 bool launch_child_run(struct launch_child *c)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1}, started[2] = {-1, -1};
-    int64_t until = now_ms() + c->timeout_ms;
+    int64_t until = child_now_ms() + c->timeout_ms;
     char byte;
 
     c->started = c->timed_out = false;
@@ -101,18 +101,18 @@ bool launch_child_run(struct launch_child *c)
     c->status = -1;
     if (pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0 && pipe2(started, O_CLOEXEC) == 0) {
         pid_t pid = fork();
-        if (pid == 0) be_child(c, out[1], err[1], started[1]);
+        if (pid == 0) run_in_child(c, out[1], err[1], started[1]);
         close(out[1]), close(err[1]), close(started[1]);
         out[1] = err[1] = started[1] = -1;
         if (pid > 0) {
             struct stream s[2] = {{out[0], c->out, 0, sizeof c->out}, {err[0], c->err, 0, sizeof c->err}};
             c->started = c->work || read(started[0], &byte, 1) == 0;
             listen_to(c, s, until);
-            c->timed_out = c->timed_out || !ended(c, pid, until);
+            c->timed_out = c->timed_out || !has_child_ended(c, pid, until);
             if (c->timed_out) {
                 kill(-pid, SIGKILL);
                 kill(pid, SIGKILL);
-                ended(c, pid, now_ms() + AFTER_KILL_MS);
+                has_child_ended(c, pid, child_now_ms() + AFTER_KILL_MS);
             }
         }
     }

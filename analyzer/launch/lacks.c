@@ -36,7 +36,7 @@ const char *launch_lacks_table(void)
     return path;
 }
 
-static int by_name(const void *a, const void *b)
+static int order_lacks_by_name(const void *a, const void *b)
 {
     const struct launch_lack *x = a, *y = b;
     int library = strcmp(x->library, y->library);
@@ -48,7 +48,7 @@ static int by_calls(const void *a, const void *b)
 {
     const struct launch_lack *x = a, *y = b;
 
-    return x->calls != y->calls ? (x->calls < y->calls ? 1 : -1) : by_name(a, b);
+    return x->calls != y->calls ? (x->calls < y->calls ? 1 : -1) : order_lacks_by_name(a, b);
 }
 
 size_t launch_lacks_list(struct launch_lack **list)
@@ -65,9 +65,9 @@ size_t launch_lacks_list(struct launch_lack **list)
         l[n++] = (struct launch_lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED),
                                       row->refused != 0};
     }
-    qsort(l, n, sizeof *l, by_name);
+    qsort(l, n, sizeof *l, order_lacks_by_name);
     for (size_t i = 0; i < n; i++) {
-        if (kept && by_name(&l[kept - 1], &l[i]) == 0)
+        if (kept && order_lacks_by_name(&l[kept - 1], &l[i]) == 0)
             l[kept - 1].calls += l[i].calls;
         else
             l[kept++] = l[i];

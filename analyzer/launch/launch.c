@@ -20,7 +20,7 @@ static bool is_library(const char *path)
     return access(path, R_OK) == 0;
 }
 
-static bool preloadable(const char *path, char *why, size_t size)
+static bool is_preloadable(const char *path, char *why, size_t size)
 {
     if (!strpbrk(path, " :")) return true;
     snprintf(why, size,
@@ -40,7 +40,7 @@ bool launch_library(char *library, char *why, size_t size)
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
 
     if (given && *given) {
-        if (realpath(given, library) && is_library(library)) return preloadable(library, why, size);
+        if (realpath(given, library) && is_library(library)) return is_preloadable(library, why, size);
         snprintf(why, size, "GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy", given,
                  strerror(errno));
         return false;
@@ -48,7 +48,7 @@ bool launch_library(char *library, char *why, size_t size)
     if (slash) *slash = 0;
     for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s", exe, places[i]);
-        if (realpath(path, library) && is_library(library)) return preloadable(library, why, size);
+        if (realpath(path, library) && is_library(library)) return is_preloadable(library, why, size);
     }
     library[0] = 0;
     snprintf(why, size, "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
@@ -89,7 +89,7 @@ static bool is_sanitizer(const char *name, size_t n)
 }
 
 /* Appends the entries of LD_PRELOAD that are sanitizers, or those that are not. */
-static void add_entries(char *out, size_t size, size_t *used, const char *list, bool sanitizers)
+static void add_preload_entries(char *out, size_t size, size_t *used, const char *list, bool sanitizers)
 {
     for (const char *p = list; *p;) {
         size_t n = strcspn(p, ": ");
@@ -107,9 +107,9 @@ static bool set_preload(const char *library)
     char *preload = malloc(size);
 
     if (!preload) return false;
-    add_entries(preload, size, &used, others ? others : "", true);
+    add_preload_entries(preload, size, &used, others ? others : "", true);
     used += (size_t)snprintf(preload + used, size - used, "%s%s", used ? ":" : "", library);
-    add_entries(preload, size, &used, others ? others : "", false);
+    add_preload_entries(preload, size, &used, others ? others : "", false);
     bool set = setenv("LD_PRELOAD", preload, 1) == 0;
     free(preload);
     return set;
@@ -133,20 +133,20 @@ static bool set_sanitizer_options(void)
     return set;
 }
 
-static bool set_environment(const struct launch *l)
+static bool set_launch_environment(const struct launch *l)
 {
     for (int i = 0; i < l->variables; i++)
         if (setenv(l->name[i], l->value[i], 1) != 0) return false;
     return !l->library[0] || (set_preload(l->library) && set_sanitizer_options());
 }
 
-static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child, int report)
+static void exec_in_child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child, int report)
 {
     int error;
 
     sigaction(SIGCHLD, on_child, NULL);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    if (set_environment(l)) execvp(l->argv[0], l->argv);
+    if (set_launch_environment(l)) execvp(l->argv[0], l->argv);
     error = errno;
     if (write(report, &error, sizeof error) < 0) _exit(LAUNCH_FAILED);
     _exit(LAUNCH_NOT_FOUND);
@@ -181,7 +181,7 @@ static void meant_for_program(sigset_t *signals)
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) sigdelset(signals, ours[i]);
 }
 
-static pid_t parent_of(pid_t pid)
+static pid_t parent_of_process(pid_t pid)
 {
     char path[64], text[1024];
     int parent = 0;
@@ -202,12 +202,12 @@ static bool sent_by_program(const siginfo_t *info, pid_t program)
 
     for (int i = 0; i < GENERATIONS && pid > 1; i++) {
         if (pid == program) return true;
-        pid = parent_of(pid);
+        pid = parent_of_process(pid);
     }
     return false;
 }
 
-static void forward(pid_t pid, const siginfo_t *info)
+static void forward_signal(pid_t pid, const siginfo_t *info)
 {
     if (program_has_it(info) || sent_by_program(info, pid)) return;
     if (info->si_code == SI_QUEUE)
@@ -239,7 +239,7 @@ static void wait_and_forward(struct launch *l, pid_t pid, const sigset_t *signal
         if (info.si_signo == SIGCHLD)
             stop_like(pid);
         else
-            forward(pid, &info);
+            forward_signal(pid, &info);
     }
 }
 
@@ -261,7 +261,7 @@ bool launch_wait(struct launch *l, int *code)
     sigprocmask(SIG_BLOCK, &signals, &mask);
     fflush(NULL);
     pid_t pid = fork();
-    if (pid == 0) child(l, &mask, &on_child, report[1]);
+    if (pid == 0) exec_in_child(l, &mask, &on_child, report[1]);
     close(report[1]);
     if (pid < 0) {
         complain("run: cannot start '%s': %s", l->argv[0], strerror(errno));

@@ -10,7 +10,7 @@
 #define DEVICES 64 /* as in the recorder */
 
 /* "0:" → 0; -1: there is none; -2: no such device. */
-static int device_of(const char **part)
+static int parse_limit_device(const char **part)
 {
     const size_t digits = strspn(*part, "0123456789");
     int device = 0;
@@ -21,7 +21,7 @@ static int device_of(const char **part)
     return device < DEVICES ? device : -2;
 }
 
-static bool size_of(const char *part, bool names, uint64_t *bytes)
+static bool parse_limit_size(const char *part, bool names, uint64_t *bytes)
 {
     char why[UNITS_WHY];
     if (units_parse_bytes(part, bytes, why)) return *bytes > 0 && *bytes <= (uint64_t)1 << 60;
@@ -42,8 +42,8 @@ bool launch_limit_value(const char *text, bool names, char *out, size_t size, ch
         const char *what = part;
         uint64_t bytes;
         text_put(part, sizeof part, "%.*s", len < sizeof part ? (int)len : (int)sizeof part - 1, p);
-        const int device = device_of(&what);
-        if (device < -1 || given[device + 1] || len >= sizeof part || !size_of(what, names, &bytes)) {
+        const int device = parse_limit_device(&what);
+        if (device < -1 || given[device + 1] || len >= sizeof part || !parse_limit_size(what, names, &bytes)) {
             text_put(wrong, wrong_size, "%s", part);
             return false;
         }

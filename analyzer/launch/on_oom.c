@@ -31,7 +31,7 @@ enum { LOOK_MS = 1000, FINISH_S = 600, TICK_MS = 20, END_MS = 200, NICE = 5, COM
 
 /* ---------------------------------------------------------------- the recording */
 
-static bool goes_on(const char *path)
+static bool is_still_recording(const char *path)
 {
     char spool[PATH_MAX + 8], error[160];
     struct gs_spool_control c;
@@ -84,7 +84,7 @@ struct text {
     size_t used;
 };
 
-static void add(struct text *t, const char *from, size_t n)
+static void add_command_text(struct text *t, const char *from, size_t n)
 {
     n = n < COMMAND_MAX - 1 - t->used ? n : COMMAND_MAX - 1 - t->used;
     memcpy(t->at + t->used, from, n);
@@ -93,34 +93,34 @@ static void add(struct text *t, const char *from, size_t n)
 }
 
 /* As one word of the shell. A usual path stays as it is, so that quotes around {} do no harm. */
-static void add_quoted(struct text *t, const char *word)
+static void add_quoted_word(struct text *t, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
     if (*word && !word[strspn(word, plain)]) {
-        add(t, word, strlen(word));
+        add_command_text(t, word, strlen(word));
         return;
     }
-    add(t, "'", 1);
-    for (; *word; word++) *word == '\'' ? add(t, "'\\''", 4) : add(t, word, 1);
-    add(t, "'", 1);
+    add_command_text(t, "'", 1);
+    for (; *word; word++) *word == '\'' ? add_command_text(t, "'\\''", 4) : add_command_text(t, word, 1);
+    add_command_text(t, "'", 1);
 }
 
-static bool expand(struct text *t, const char *command, const char *path, int64_t pid)
+static bool expand_command(struct text *t, const char *command, const char *path, int64_t pid)
 {
     char host[256] = "", number[32];
     gethostname(host, sizeof host - 1);
     snprintf(number, sizeof number, "%lld", (long long)pid);
     for (const char *c = command; *c; c++) {
         if (c[0] == '{' && c[1] == '}')
-            add_quoted(t, path), c++;
+            add_quoted_word(t, path), c++;
         else if (c[0] == '%' && c[1] == 'p')
-            add(t, number, strlen(number)), c++;
+            add_command_text(t, number, strlen(number)), c++;
         else if (c[0] == '%' && c[1] == 'h')
-            add_quoted(t, host), c++;
+            add_quoted_word(t, host), c++;
         else if (c[0] == '%' && c[1] == '%')
-            add(t, "%", 1), c++;
+            add_command_text(t, "%", 1), c++;
         else
-            add(t, c, 1);
+            add_command_text(t, c, 1);
     }
     return t->used < COMMAND_MAX - 1;
 }
@@ -204,7 +204,7 @@ static bool has_line(const struct log *log, const char *line)
 }
 
 /* Once for each outcome of a process, whoever attends it. */
-static void respond(const char *path, const struct failures *f, const char *outcome)
+static void respond_to_failure(const char *path, const struct failures *f, const char *outcome)
 {
     struct log log;
     char line[160];
@@ -216,7 +216,7 @@ static void respond(const char *path, const struct failures *f, const char *outc
              (long long)f->pid, (long long)f->start_ns);
     if (!has_line(&log, line)) {
         write_log(&log, "%s", line);
-        if (expand(&t, command, path, f->pid))
+        if (expand_command(&t, command, path, f->pid))
             run_command(&log, t.at, outcome);
         else
             write_log(&log, "gpuspy: the command is longer than %d bytes\n", COMMAND_MAX);
@@ -228,7 +228,7 @@ static void respond(const char *path, const struct failures *f, const char *outc
 /* ---------------------------------------------------------------- attending */
 
 /* Until it ends, or for a second. */
-static void wait_for(int process)
+static void wait_for_command(int process)
 {
     struct pollfd p = {.fd = process, .events = POLLIN};
     /* It has just ended, and who signals its other processes then does so before the command is started. Or it
@@ -244,9 +244,9 @@ static void attend_end(const char *path, bool responded)
     (void)gs_recover(path, &pid, error, sizeof error);
     if (!read_failures(path, &f)) return;
     if (f.open > 0)
-        respond(path, &f, "not handled");
+        respond_to_failure(path, &f, "not handled");
     else if (f.handled > 0 && !responded)
-        respond(path, &f, "handled");
+        respond_to_failure(path, &f, "handled");
 }
 
 int launch_on_oom_attend(int argc, char **argv)
@@ -261,12 +261,12 @@ int launch_on_oom_attend(int argc, char **argv)
     const int process = (int)syscall(SYS_pidfd_open, (pid_t)strtol(argv[1], NULL, 10), 0);
     setpriority(PRIO_PROCESS, 0, NICE);
     ignore_ends(true);
-    while (goes_on(path)) {
+    while (is_still_recording(path)) {
         if (!responded && read_failures(path, &f) && f.handled > 0) {
             responded = true;
-            respond(path, &f, "handled");
+            respond_to_failure(path, &f, "handled");
         }
-        wait_for(process);
+        wait_for_command(process);
     }
     attend_end(path, responded);
     return EXIT_YES;
@@ -280,7 +280,7 @@ static void be_attendant(char *const *recordings, size_t n)
     for (int fd = 0, null = open("/dev/null", O_RDWR | O_CLOEXEC); fd <= 2; fd++) dup2(null, fd);
     setpriority(PRIO_PROCESS, 0, NICE);
     for (size_t i = 0; i < n; i++)
-        if (!goes_on(recordings[i])) attend_end(recordings[i], false);
+        if (!is_still_recording(recordings[i])) attend_end(recordings[i], false);
     _exit(0);
 }
 

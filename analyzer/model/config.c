@@ -34,7 +34,7 @@ static const char *const aliases[][2] = {
     {"ministral3", "ministral"},
 };
 
-static const struct model_config_type *type_of(const char *name)
+static const struct model_config_type *config_type_of(const char *name)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strcmp(aliases[i][0], name) == 0) name = aliases[i][1];
@@ -92,7 +92,7 @@ static void unknown_class(struct model_reading *r)
 }
 
 /* The language model within one that also sees or hears. */
-static json_t *inner(struct model_reading *r, json_t *root)
+static json_t *inner_config(struct model_reading *r, json_t *root)
 {
     static const char *const keys[] = {"text_config", "llm_config", "language_config"};
     char clean[64];
@@ -114,7 +114,8 @@ static void choose_type(struct model_reading *r, json_t *root)
     const char *outer = model_config_word(root, "model_type"), *name;
     char clean[64];
 
-    r->json = type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner(r, root);
+    r->json =
+        config_type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner_config(r, root);
     if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
         model_config_note(r, "only its language model is counted, not its vision part");
     r->outer = r->json == root ? NULL : root;
@@ -124,12 +125,12 @@ static void choose_type(struct model_reading *r, json_t *root)
                : strcmp(outer, "mistral3") == 0 ? "mistral"
                : strcmp(outer, "llama4") == 0   ? "llama4_text"
                                                 : "llama";
-    r->type = type_of(name);
+    r->type = config_type_of(name);
     if (r->type || !*name || !like_llama(r->json)) {
         if (!r->type) unknown_type(r, name);
         return;
     }
-    r->type = type_of("llama");
+    r->type = config_type_of("llama");
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
@@ -221,7 +222,7 @@ static void quote_no_numbers(char *text, size_t n)
     }
 }
 
-static json_t *load(const struct model_file *f, const char *bytes, size_t n)
+static json_t *load_config(const struct model_file *f, const char *bytes, size_t n)
 {
     json_error_t error;
     char *copy;
@@ -249,7 +250,7 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
 
     *m = (struct model){.source = "config.json"};
     *exit_code = EXIT_INPUT;
-    root = load(&f, bytes, n);
+    root = load_config(&f, bytes, n);
     if (!root) return false;
     ok = read_json(&r, root, &f, m);
     json_decref(root);
@@ -291,7 +292,7 @@ bool model_config_read_beside(const struct model_file *weights, struct model_con
     *c = (struct model_config_beside){.model = {.source = "config.json"}};
     if (!path) return true;
     ok = model_file_open(&f, weights->command, path, weights->exit_code) &&
-         (bytes = model_file_all(&f, CONFIG_BYTES_MAX, &n)) && (root = load(&f, bytes, n));
+         (bytes = model_file_all(&f, CONFIG_BYTES_MAX, &n)) && (root = load_config(&f, bytes, n));
     if (ok) {
         c->bits = packed_bits(root);
         c->found = read_json(&r, root, &f, &c->model);

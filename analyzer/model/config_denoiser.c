@@ -113,7 +113,7 @@ bool model_config_names_denoiser(const char *text)
     return false;
 }
 
-static bool truth(const struct model_reading *r, const char *key, bool absent)
+static bool read_truth(const struct model_reading *r, const char *key, bool absent)
 {
     const json_t *value = json_object_get(r->json, key);
 
@@ -121,7 +121,7 @@ static bool truth(const struct model_reading *r, const char *key, bool absent)
 }
 
 /* Of level `i`: a number that all have, or an item of a list. */
-static uint64_t of_level(struct model_reading *r, const char *key, size_t i, uint64_t absent)
+static uint64_t read_of_level(struct model_reading *r, const char *key, size_t i, uint64_t absent)
 {
     json_t *value = json_object_get(r->json, key);
     uint64_t n = absent;
@@ -152,14 +152,14 @@ static void read_unet(struct model_reading *r)
         if (type && !attends && strcmp(type, "DownBlock2D") != 0)
             model_config_reject(
                 r, "down_block_types: '%.40s' is unknown; gpuspy knows CrossAttnDownBlock2D and DownBlock2D", type);
-        d->width[i] = of_level(r, "block_out_channels", i, usual[i]);
-        d->split[i] = of_level(r, "attention_head_dim", i, 8); /* the number of heads, in spite of its name */
-        d->depth[i] = attends ? of_level(r, "transformer_layers_per_block", i, 1) : 0;
+        d->width[i] = read_of_level(r, "block_out_channels", i, usual[i]);
+        d->split[i] = read_of_level(r, "attention_head_dim", i, 8); /* the number of heads, in spite of its name */
+        d->depth[i] = attends ? read_of_level(r, "transformer_layers_per_block", i, 1) : 0;
         if (d->width[i] % d->split[i]) model_config_reject(r, "attention_head_dim does not divide block_out_channels");
     }
-    d->linear_in = truth(r, "use_linear_projection", false);
+    d->linear_in = read_truth(r, "use_linear_projection", false);
     if (strcmp(model_config_word(r->json, "addition_embed_type"), "text_time") == 0)
-        d->pooled = of_level(r, "projection_class_embeddings_input_dim", 0, 2816);
+        d->pooled = read_of_level(r, "projection_class_embeddings_input_dim", 0, 2816);
     d->pipeline = d->text == 768 ? MODEL_PIPELINE_SD1 : d->text == 1024 ? MODEL_PIPELINE_SD2 : MODEL_PIPELINE_SDXL;
 }
 
@@ -167,14 +167,14 @@ static void read_unet(struct model_reading *r)
 static uint64_t table_of(struct model_reading *r)
 {
     const struct model_shape *s = &r->s;
-    const uint64_t side = s->denoiser.kind == MODEL_DENOISER_SD3      ? of_level(r, "pos_embed_max_size", 0, 96)
-                          : s->denoiser.kind == MODEL_DENOISER_PIXART ? of_level(r, "sample_size", 0, 128) / 2
+    const uint64_t side = s->denoiser.kind == MODEL_DENOISER_SD3      ? read_of_level(r, "pos_embed_max_size", 0, 96)
+                          : s->denoiser.kind == MODEL_DENOISER_PIXART ? read_of_level(r, "sample_size", 0, 128) / 2
                                                                       : 0;
 
     if (s->denoiser.kind != MODEL_DENOISER_COGVIDEOX || s->denoiser.rotary) return side * side * s->hidden;
-    return ((of_level(r, "sample_frames", 0, 49) - 1) / 4 + 1) * (of_level(r, "sample_height", 0, 60) / 2) *
-               (of_level(r, "sample_width", 0, 90) / 2) * s->hidden +
-           of_level(r, "max_text_seq_length", 0, 226) * s->hidden;
+    return ((read_of_level(r, "sample_frames", 0, 49) - 1) / 4 + 1) * (read_of_level(r, "sample_height", 0, 60) / 2) *
+               (read_of_level(r, "sample_width", 0, 90) / 2) * s->hidden +
+           read_of_level(r, "max_text_seq_length", 0, 226) * s->hidden;
 }
 
 static void read_transformer(struct model_reading *r)
@@ -206,16 +206,16 @@ static void read_transformer(struct model_reading *r)
     d->out = k == MODEL_DENOISER_FLUX ? d->latent : d->out;
     d->qk_norm = *model_config_word(r->json, "qk_norm");
     d->dual = json_array_size(json_object_get(r->json, "dual_attention_layers"));
-    d->guidance = truth(r, "guidance_embeds", k == MODEL_DENOISER_HUNYUAN);
-    d->rotary = truth(r, "use_rotary_positional_embeddings", false);
-    d->sizes = truth(r, "use_additional_conditions", of_level(r, "sample_size", 0, 128) == 128);
+    d->guidance = read_truth(r, "guidance_embeds", k == MODEL_DENOISER_HUNYUAN);
+    d->rotary = read_truth(r, "use_rotary_positional_embeddings", false);
+    d->sizes = read_truth(r, "use_additional_conditions", read_of_level(r, "sample_size", 0, 128) == 128);
     d->table = table_of(r);
     if (!s->layers || !s->hidden || s->layers > 1000 || s->hidden > 1 << 20 || s->ffn > 1 << 24)
         model_config_reject(r, "has no layers, or more than any denoiser");
-    if (truth(r, "use_learned_positional_embeddings", false))
+    if (read_truth(r, "use_learned_positional_embeddings", false))
         model_config_reject(r, "use_learned_positional_embeddings: gpuspy does not know how many there are");
-    if (k != MODEL_DENOISER_UNET && of_level(r, "patch_size", 0, d->patch) != d->patch && k != MODEL_DENOISER_FLUX &&
-        k != MODEL_DENOISER_WAN)
+    if (k != MODEL_DENOISER_UNET && read_of_level(r, "patch_size", 0, d->patch) != d->patch &&
+        k != MODEL_DENOISER_FLUX && k != MODEL_DENOISER_WAN)
         model_config_reject(r, "patch_size: gpuspy knows %ju for this class", (uintmax_t)d->patch);
 }
 
@@ -229,7 +229,7 @@ bool model_config_read_denoiser(struct model_reading *r)
     r->s = (struct model_shape){.family = MODEL_DENOISER, .denoiser.kind = (enum model_denoiser_kind)kind};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].kind == kind)
-            *(uint64_t *)((char *)&r->s + keys[i].at) = of_level(r, keys[i].name, 0, keys[i].absent);
+            *(uint64_t *)((char *)&r->s + keys[i].at) = read_of_level(r, keys[i].name, 0, keys[i].absent);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         json_t *value = json_object_get(r->json, fixed[i].name);
         if (fixed[i].kind == kind && value && !json_is_null(value) &&

@@ -33,7 +33,7 @@ void model_config_note(struct model_reading *r, const char *format, ...)
 /* ---------------------------------------------------------------- keys */
 
 /* The first of "a|b|c" that is there and not null; `name` is its name. */
-static json_t *find(json_t *object, const char *keys, char name[64])
+static json_t *find_config_key(json_t *object, const char *keys, char name[64])
 {
     while (*keys) {
         size_t n = strcspn(keys, "|");
@@ -60,7 +60,7 @@ bool model_config_read_count(const json_t *value, uint64_t *out)
 static uint64_t uint_in(struct model_reading *r, json_t *object, const char *keys, uint64_t absent)
 {
     char name[64];
-    json_t *value = find(object, keys, name);
+    json_t *value = find_config_key(object, keys, name);
     uint64_t n = absent;
 
     if (!value) return absent;
@@ -68,16 +68,16 @@ static uint64_t uint_in(struct model_reading *r, json_t *object, const char *key
     return n;
 }
 
-static uint64_t uint_of(struct model_reading *r, const char *keys, uint64_t absent)
+static uint64_t config_uint_of(struct model_reading *r, const char *keys, uint64_t absent)
 {
     return uint_in(r, r->json, keys, absent);
 }
 
 /* One that a model cannot be without. */
-static uint64_t positive(struct model_reading *r, const char *keys, uint64_t absent, uint64_t most)
+static uint64_t read_positive_number(struct model_reading *r, const char *keys, uint64_t absent, uint64_t most)
 {
     char name[64];
-    json_t *value = find(r->json, keys, name);
+    json_t *value = find_config_key(r->json, keys, name);
     uint64_t n = absent;
 
     if (!value) return absent;
@@ -86,10 +86,10 @@ static uint64_t positive(struct model_reading *r, const char *keys, uint64_t abs
     return absent ? absent : 1; /* it may be divided by before the problem is said */
 }
 
-static bool flag(struct model_reading *r, const char *keys, bool absent)
+static bool read_config_flag(struct model_reading *r, const char *keys, bool absent)
 {
     char name[64];
-    json_t *value = find(r->json, keys, name);
+    json_t *value = find_config_key(r->json, keys, name);
 
     if (!value) return absent;
     if (!json_is_boolean(value)) model_config_reject(r, "%s is neither true nor false", name);
@@ -124,9 +124,10 @@ static void read_biases(struct model_reading *r, unsigned traits)
     s->out_bias = traits & OUT_BIAS;
     s->mlp_bias = traits & MLP_BIAS;
     s->head_bias = traits & HEAD_BIAS;
-    if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS)) s->qkv_bias = flag(r, "attention_bias|qkv_bias", s->qkv_bias);
-    if (traits & KEY_ATTENTION_BIAS) s->out_bias = flag(r, "attention_bias", s->out_bias);
-    if (traits & KEY_MLP_BIAS) s->mlp_bias = flag(r, "mlp_bias", s->mlp_bias);
+    if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS))
+        s->qkv_bias = read_config_flag(r, "attention_bias|qkv_bias", s->qkv_bias);
+    if (traits & KEY_ATTENTION_BIAS) s->out_bias = read_config_flag(r, "attention_bias", s->out_bias);
+    if (traits & KEY_MLP_BIAS) s->mlp_bias = read_config_flag(r, "mlp_bias", s->mlp_bias);
 }
 
 static uint64_t layers_called(struct model_reading *r, const char *kind)
@@ -141,7 +142,7 @@ static uint64_t layers_called(struct model_reading *r, const char *kind)
     return n;
 }
 
-static void read_window(struct model_reading *r, unsigned traits)
+static void read_config_window(struct model_reading *r, unsigned traits)
 {
     struct model_shape *s = &r->s;
     uint64_t every = traits & WINDOW_2 ? 2 : traits & WINDOW_4 ? 4 : traits & WINDOW_6 ? 6 : 0;
@@ -152,16 +153,16 @@ static void read_window(struct model_reading *r, unsigned traits)
                           : 0;
 
     if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6))) return;
-    if ((traits & WINDOW_TOP) && !flag(r, "use_sliding_window", false)) return;
+    if ((traits & WINDOW_TOP) && !read_config_flag(r, "use_sliding_window", false)) return;
     if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null says that there is none */
-    s->window = uint_of(r, "sliding_window", absent);
+    s->window = config_uint_of(r, "sliding_window", absent);
     if (!s->window) return;
     if (traits & WINDOW_6)
-        every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
+        every = read_positive_number(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
     if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
         s->window_layers = layers_called(r, "sliding_attention");
     else if (traits & WINDOW_TOP)
-        s->window_layers = s->layers - uint_of(r, "max_window_layers", 28);
+        s->window_layers = s->layers - config_uint_of(r, "max_window_layers", 28);
     else
         s->window_layers = every ? s->layers - s->layers / every : s->layers;
     if (s->window_layers > s->layers || s->window_layers == 0) s->window = s->window_layers = 0;
@@ -181,7 +182,7 @@ static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
     return n;
 }
 
-static void read_experts(struct model_reading *r, const char *type)
+static void read_config_experts(struct model_reading *r, const char *type)
 {
     struct model_shape *s = &r->s;
     const bool deepseek = strncmp(type, "deepseek", 8) == 0 || strcmp(type, "glm4_moe") == 0;
@@ -199,54 +200,54 @@ static void read_experts(struct model_reading *r, const char *type)
 
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strcmp(absent[i].type, type) == 0) d = absent[i];
-    s->experts = uint_of(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
+    s->experts = config_uint_of(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
     if (s->experts <= 1) {
         s->experts = 0;
         return;
     }
-    s->experts_used = uint_of(r, "num_experts_per_tok", d.used);
-    s->expert_ffn = positive(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
-    s->shared_experts = uint_of(r, "n_shared_experts", d.shared);
+    s->experts_used = config_uint_of(r, "num_experts_per_tok", d.used);
+    s->expert_ffn = read_positive_number(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
+    s->shared_experts = config_uint_of(r, "n_shared_experts", d.shared);
     if (!s->experts_used) model_config_reject(r, "num_experts_per_tok is missing or 0");
     if (s->experts_used > s->experts)
         model_config_reject(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
                             (uintmax_t)s->experts);
     s->moe_layers = s->layers;
     if (deepseek) {
-        uint64_t dense =
-            uint_of(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
+        uint64_t dense = config_uint_of(r, "first_k_dense_replace",
+                                        strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
         s->moe_layers = dense < s->layers ? s->layers - dense : 0;
     } else {
-        uint64_t step = positive(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
+        uint64_t step = read_positive_number(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
         s->moe_layers = sparse_layers(s->layers, step, json_object_get(r->json, "mlp_only_layers"));
     }
     if (s->moe_layers == 0) s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;
 }
 
-static void read_latent(struct model_reading *r)
+static void read_config_latent(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
 
-    s->kv_rank = positive(r, "kv_lora_rank", 512, NUMBER_MAX);
-    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : uint_of(r, "q_lora_rank", 1536);
-    s->rope_dim = uint_of(r, "qk_rope_head_dim", 64);
-    s->nope_dim = uint_of(r, "qk_nope_head_dim", 128);
-    s->v_dim = positive(r, "v_head_dim", 128, NUMBER_MAX);
+    s->kv_rank = read_positive_number(r, "kv_lora_rank", 512, NUMBER_MAX);
+    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : config_uint_of(r, "q_lora_rank", 1536);
+    s->rope_dim = config_uint_of(r, "qk_rope_head_dim", 64);
+    s->nope_dim = config_uint_of(r, "qk_nope_head_dim", 128);
+    s->v_dim = read_positive_number(r, "v_head_dim", 128, NUMBER_MAX);
     s->head_dim = s->rope_dim + s->nope_dim;
     s->kv_heads = s->heads;
     if (!s->head_dim) model_config_reject(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
-    if (flag(r, "attention_bias", false))
+    if (read_config_flag(r, "attention_bias", false))
         model_config_reject(r, "attention_bias is true, which gpuspy does not support with latent attention; give the "
                                "model's .safetensors");
 }
 
 /* 224 or [224, 224]. */
-static uint64_t side(struct model_reading *r, const char *key, uint64_t absent)
+static uint64_t image_side(struct model_reading *r, const char *key, uint64_t absent)
 {
     json_t *value = json_object_get(r->json, key);
     uint64_t a = absent, b = absent;
 
-    if (!json_is_array(value)) return positive(r, key, absent, 100000);
+    if (!json_is_array(value)) return read_positive_number(r, key, absent, 100000);
     if (json_array_size(value) != 2 || !model_config_read_count(json_array_get(value, 0), &a) ||
         !model_config_read_count(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
         model_config_reject(r, "%s is not a square", key);
@@ -259,15 +260,15 @@ static void read_vit(struct model_reading *r)
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
     json_t *labels = json_object_get(r->json, "id2label");
 
-    s->image = side(r, "image_size", 224);
-    s->patch = side(r, "patch_size", 16);
-    s->channels = positive(r, "num_channels", 3, 100000);
-    s->qkv_bias = flag(r, "qkv_bias", true);
+    s->image = image_side(r, "image_size", 224);
+    s->patch = image_side(r, "patch_size", 16);
+    s->channels = read_positive_number(r, "num_channels", 3, 100000);
+    s->qkv_bias = read_config_flag(r, "qkv_bias", true);
     if (!*r->problem && (s->patch > s->image || s->image % s->patch))
         model_config_reject(r, "patch_size %ju does not divide image_size %ju", (uintmax_t)s->patch,
                             (uintmax_t)s->image);
     if (architecture && strstr(architecture, "ForImageClassification"))
-        s->classes = uint_of(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
+        s->classes = config_uint_of(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
     else
         s->pooler = true;
 }
@@ -276,13 +277,15 @@ static void read_vit(struct model_reading *r)
 static void read_falcon(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
-    bool newer = flag(r, "new_decoder_architecture", false), bias = flag(r, "bias", false);
+    bool newer = read_config_flag(r, "new_decoder_architecture", false), bias = read_config_flag(r, "bias", false);
 
     s->qkv_bias = s->out_bias = s->mlp_bias = bias;
-    s->kv_heads = newer                          ? positive(r, "num_kv_heads", s->heads, NUMBER_MAX)
-                  : flag(r, "multi_query", true) ? 1
-                                                 : s->heads;
-    s->norms = flag(r, "parallel_attn", true) && !newer ? 1 : (unsigned)uint_of(r, "num_ln_in_parallel_attn", 2);
+    s->kv_heads = newer ? read_positive_number(r, "num_kv_heads", s->heads, NUMBER_MAX)
+                  : read_config_flag(r, "multi_query", true) ? 1
+                                                             : s->heads;
+    s->norms = read_config_flag(r, "parallel_attn", true) && !newer
+                   ? 1
+                   : (unsigned)config_uint_of(r, "num_ln_in_parallel_attn", 2);
     if (s->norms < 1 || s->norms > 2) model_config_reject(r, "num_ln_in_parallel_attn is neither 1 nor 2");
 }
 
@@ -293,17 +296,18 @@ static void read_t5(struct model_reading *r)
     bool newer = strcmp(r->type->name, "mt5") == 0;
 
     s->encoder_layers = s->layers;
-    s->layers += positive(r, "num_decoder_layers", s->layers, MODEL_LAYERS_MAX);
-    s->head_dim = positive(r, "d_kv", 64, NUMBER_MAX);
-    s->ffn = positive(r, "d_ff", r->type->ffn, NUMBER_MAX);
-    s->buckets = positive(r, "relative_attention_num_buckets", 32, NUMBER_MAX);
+    s->layers += read_positive_number(r, "num_decoder_layers", s->layers, MODEL_LAYERS_MAX);
+    s->head_dim = read_positive_number(r, "d_kv", 64, NUMBER_MAX);
+    s->ffn = read_positive_number(r, "d_ff", r->type->ffn, NUMBER_MAX);
+    s->buckets = read_positive_number(r, "relative_attention_num_buckets", 32, NUMBER_MAX);
     s->gated = forward ? strncmp(forward, "gated-", 6) == 0 : newer;
 }
 
 /* One number for both halves, as all published ones have it. */
 static uint64_t of_both(struct model_reading *r, const char *encoder, const char *decoder, uint64_t absent)
 {
-    uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
+    uint64_t one = read_positive_number(r, encoder, absent, NUMBER_MAX),
+             other = read_positive_number(r, decoder, absent, NUMBER_MAX);
 
     if (one != other)
         model_config_reject(r, "%s and %s differ, which gpuspy does not support; give the model's .safetensors",
@@ -315,13 +319,13 @@ static void read_whisper(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
 
-    s->encoder_layers = positive(r, "encoder_layers|num_hidden_layers", 4, MODEL_LAYERS_MAX);
-    s->layers = s->encoder_layers + positive(r, "decoder_layers", 4, MODEL_LAYERS_MAX);
+    s->encoder_layers = read_positive_number(r, "encoder_layers|num_hidden_layers", 4, MODEL_LAYERS_MAX);
+    s->layers = s->encoder_layers + read_positive_number(r, "decoder_layers", 4, MODEL_LAYERS_MAX);
     s->heads = s->kv_heads = of_both(r, "encoder_attention_heads", "decoder_attention_heads", 6);
     s->ffn = of_both(r, "encoder_ffn_dim", "decoder_ffn_dim", 1536);
-    s->channels = positive(r, "num_mel_bins", 80, 100000);
-    s->sound = positive(r, "max_source_positions", 1500, NUMBER_MAX);
-    s->positions = s->context = positive(r, "max_target_positions", 448, NUMBER_MAX);
+    s->channels = read_positive_number(r, "num_mel_bins", 80, 100000);
+    s->sound = read_positive_number(r, "max_source_positions", 1500, NUMBER_MAX);
+    s->positions = s->context = read_positive_number(r, "max_target_positions", 448, NUMBER_MAX);
     s->no_k_bias = true;
 }
 
@@ -332,19 +336,19 @@ static void read_mamba(struct model_reading *r)
     const bool newer = strcmp(r->type->name, "mamba2") == 0;
     const bool automatic = strcmp(model_config_word(r->json, "time_step_rank"), "auto") == 0;
 
-    s->inner = s->hidden * positive(r, "expand", 2, 1000);
-    s->state = positive(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
-    s->taps = positive(r, "conv_kernel", 4, NUMBER_MAX);
-    s->conv_bias = flag(r, "use_conv_bias", true);
-    s->inner_bias = flag(r, "use_bias", false);
+    s->inner = s->hidden * read_positive_number(r, "expand", 2, 1000);
+    s->state = read_positive_number(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
+    s->taps = read_positive_number(r, "conv_kernel", 4, NUMBER_MAX);
+    s->conv_bias = read_config_flag(r, "use_conv_bias", true);
+    s->inner_bias = read_config_flag(r, "use_bias", false);
     s->heads = s->kv_heads = s->head_dim = s->ffn = s->context = 0;
     if (!newer) {
-        s->step_rank = automatic ? 0 : positive(r, "time_step_rank", 0, NUMBER_MAX);
+        s->step_rank = automatic ? 0 : read_positive_number(r, "time_step_rank", 0, NUMBER_MAX);
         return;
     }
-    s->heads = positive(r, "num_heads", 128, NUMBER_MAX);
-    s->head_dim = positive(r, "head_dim", 64, NUMBER_MAX);
-    s->groups = positive(r, "n_groups", 8, NUMBER_MAX);
+    s->heads = read_positive_number(r, "num_heads", 128, NUMBER_MAX);
+    s->head_dim = read_positive_number(r, "head_dim", 64, NUMBER_MAX);
+    s->groups = read_positive_number(r, "n_groups", 8, NUMBER_MAX);
     if (s->heads * s->head_dim != s->inner)
         model_config_reject(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be equal",
                             (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
@@ -353,14 +357,14 @@ static void read_mamba(struct model_reading *r)
 static void read_llama4(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
-    uint64_t every = positive(r, "interleave_moe_layer_step", 1, MODEL_LAYERS_MAX);
+    uint64_t every = read_positive_number(r, "interleave_moe_layer_step", 1, MODEL_LAYERS_MAX);
     json_t *listed_layers = json_object_get(r->json, "moe_layers");
 
-    s->expert_ffn = positive(r, "intermediate_size", 8192, NUMBER_MAX);
-    s->ffn = positive(r, "intermediate_size_mlp", 16384, NUMBER_MAX);
+    s->expert_ffn = read_positive_number(r, "intermediate_size", 8192, NUMBER_MAX);
+    s->ffn = read_positive_number(r, "intermediate_size_mlp", 16384, NUMBER_MAX);
     s->shared_experts = 1;
     s->moe_layers = json_is_array(listed_layers) ? json_array_size(listed_layers) : s->layers / every;
-    s->window = uint_of(r, "attention_chunk_size", 8192);
+    s->window = config_uint_of(r, "attention_chunk_size", 8192);
     s->window_layers = layers_called(r, "chunked_attention");
     if (s->window_layers == 0) s->window = 0;
 }
@@ -375,43 +379,45 @@ static void read_by_type(struct model_reading *r)
     if (r->type->family == MODEL_WHISPER) read_whisper(r);
     if (r->type->family == MODEL_MAMBA) read_mamba(r);
     if (strcmp(type, "llama4_text") == 0) read_llama4(r);
-    if (strcmp(type, "phimoe") == 0) s->head_bias = flag(r, "lm_head_bias", false);
-    if (strcmp(type, "mpt") == 0) s->ffn = s->hidden * positive(r, "expansion_ratio", 4, 1000);
-    if (strcmp(type, "gpt_bigcode") == 0 && !flag(r, "multi_query", true)) s->kv_heads = s->heads;
+    if (strcmp(type, "phimoe") == 0) s->head_bias = read_config_flag(r, "lm_head_bias", false);
+    if (strcmp(type, "mpt") == 0) s->ffn = s->hidden * read_positive_number(r, "expansion_ratio", 4, 1000);
+    if (strcmp(type, "gpt_bigcode") == 0 && !read_config_flag(r, "multi_query", true)) s->kv_heads = s->heads;
     if (strcmp(type, "opt") == 0) {
         s->positions += 2; /* OPTLearnedPositionalEmbedding.offset */
-        s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "enable_bias", true);
-        s->final_norm = flag(r, "do_layer_norm_before", true) && !flag(r, "_remove_final_layer_norm", false);
-        s->embedding = positive(r, "word_embed_proj_dim", s->hidden, NUMBER_MAX);
+        s->qkv_bias = s->out_bias = s->mlp_bias = read_config_flag(r, "enable_bias", true);
+        s->final_norm = read_config_flag(r, "do_layer_norm_before", true) &&
+                        !read_config_flag(r, "_remove_final_layer_norm", false);
+        s->embedding = read_positive_number(r, "word_embed_proj_dim", s->hidden, NUMBER_MAX);
         if (s->embedding == s->hidden) s->embedding = 0;
     }
     if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
         s->context = s->positions - 2; /* numbers begin after the padding's, 1 */
-    if (strcmp(type, "starcoder2") == 0) s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "use_bias", true);
+    if (strcmp(type, "starcoder2") == 0)
+        s->qkv_bias = s->out_bias = s->mlp_bias = read_config_flag(r, "use_bias", true);
     if (strcmp(type, "stablelm") == 0) {
-        s->qkv_bias = flag(r, "use_qkv_bias", false);
-        s->norms = flag(r, "use_parallel_residual", false) ? 1 : 2;
+        s->qkv_bias = read_config_flag(r, "use_qkv_bias", false);
+        s->norms = read_config_flag(r, "use_parallel_residual", false) ? 1 : 2;
     }
-    if (strcmp(type, "glm4_moe") == 0) s->qk_norm = flag(r, "use_qk_norm", false);
+    if (strcmp(type, "glm4_moe") == 0) s->qk_norm = read_config_flag(r, "use_qk_norm", false);
     if (strcmp(type, "cohere") == 0) /* a weight for each head's each number */
-        s->qk_norm = s->qk_norm_wide = flag(r, "use_qk_norm", false);
+        s->qk_norm = s->qk_norm_wide = read_config_flag(r, "use_qk_norm", false);
     s->sinks = s->router_bias = s->expert_bias = strcmp(type, "gpt_oss") == 0;
     if (strcmp(type, "qwen2_moe") == 0 && s->experts) {
         s->shared_gate = true;
         s->shared_experts = 1;
-        s->shared_ffn = positive(r, "shared_expert_intermediate_size", 5632, NUMBER_MAX);
+        s->shared_ffn = read_positive_number(r, "shared_expert_intermediate_size", 5632, NUMBER_MAX);
     }
-    if ((strcmp(type, "stablelm") == 0 && flag(r, "qk_layernorm", false)) ||
-        (strcmp(type, "phi") == 0 && flag(r, "qk_layernorm", false)))
+    if ((strcmp(type, "stablelm") == 0 && read_config_flag(r, "qk_layernorm", false)) ||
+        (strcmp(type, "phi") == 0 && read_config_flag(r, "qk_layernorm", false)))
         model_config_reject(
             r, "qk_layernorm is true, which gpuspy does not support for this type; give the model's .safetensors");
-    if (flag(r, "add_cross_attention", false))
+    if (read_config_flag(r, "add_cross_attention", false))
         model_config_reject(
             r, "add_cross_attention is true, which gpuspy does not support; give the model's .safetensors");
 }
 
 /* transformers activations.py: those of several operations. */
-static bool in_pieces(const char *activation)
+static bool is_activation_in_pieces(const char *activation)
 {
     return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
            strcmp(activation, "gelu_python") == 0;
@@ -422,11 +428,11 @@ static void read_habits(struct model_reading *r)
 {
     const char *word = model_config_word(r->json, "activation_function");
     char name[64];
-    json_t *residual = find(r->json, "resid_pdrop|resid_dropout", name);
-    json_t *scores = find(r->json, "attn_pdrop|attention_dropout", name);
-    json_t *embedding = find(r->json, "embd_pdrop|embed_dropout", name);
+    json_t *residual = find_config_key(r->json, "resid_pdrop|resid_dropout", name);
+    json_t *scores = find_config_key(r->json, "attn_pdrop|attention_dropout", name);
+    json_t *embedding = find_config_key(r->json, "embd_pdrop|embed_dropout", name);
 
-    r->s.one_kernel_gelu = !in_pieces(word);
+    r->s.one_kernel_gelu = !is_activation_in_pieces(word);
     r->s.no_dropout = json_number_value(residual) == 0 && json_number_value(scores) == 0 &&
                       json_number_value(embedding) == 0 && residual && scores && embedding;
 }
@@ -437,22 +443,22 @@ void model_config_read_shape(struct model_reading *r)
     struct model_shape *s = &r->s;
 
     *s = (struct model_shape){.family = t->family};
-    s->hidden = positive(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
-    s->layers = positive(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
-    s->heads = positive(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
+    s->hidden = read_positive_number(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
+    s->layers = read_positive_number(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
+    s->heads = read_positive_number(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
     s->kv_heads = t->kv ? t->kv : s->heads;
     if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* others do not look at the key */
-        s->kv_heads = positive(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
-    if (t->vocab) s->vocab = positive(r, "vocab_size", t->vocab, NUMBER_MAX);
-    s->head_dim = positive(r, "head_dim", t->head_dim, NUMBER_MAX);
-    s->ffn = positive(r,
-                      t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
-                                              : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
-                      t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
-    s->context = uint_of(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
+        s->kv_heads = read_positive_number(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
+    if (t->vocab) s->vocab = read_positive_number(r, "vocab_size", t->vocab, NUMBER_MAX);
+    s->head_dim = read_positive_number(r, "head_dim", t->head_dim, NUMBER_MAX);
+    s->ffn = read_positive_number(r,
+                                  t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
+                                                          : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
+                                  t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
+    s->context = config_uint_of(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
     s->positions = t->traits & LEARNED ? s->context : 0;
-    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? uint_of(r, "type_vocab_size", 2) : 0;
-    s->tied = flag(r, "tie_word_embeddings", t->traits & TIED);
+    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? config_uint_of(r, "type_vocab_size", 2) : 0;
+    s->tied = read_config_flag(r, "tie_word_embeddings", t->traits & TIED);
     if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model ties */
         s->tied = json_is_true(json_object_get(r->outer, "tie_word_embeddings"));
     s->gated = t->traits & GATED;
@@ -463,9 +469,9 @@ void model_config_read_shape(struct model_reading *r)
     read_biases(r, t->traits);
     if (*r->problem) /* what follows goes over the layers */
         return;
-    read_window(r, t->traits);
-    if (t->traits & EXPERTS) read_experts(r, t->name);
-    if (t->traits & LATENT) read_latent(r);
+    read_config_window(r, t->traits);
+    if (t->traits & EXPERTS) read_config_experts(r, t->name);
+    if (t->traits & LATENT) read_config_latent(r);
     if (t->family == MODEL_VIT) read_vit(r);
     read_by_type(r);
     if (s->family == MODEL_GPT && s->positions) read_habits(r);

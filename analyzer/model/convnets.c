@@ -42,7 +42,7 @@ static void put_tensor(struct walk *w, const char *name, enum model_tensor_role 
     }
 }
 
-static void put(struct walk *w, enum model_conv_op op, bool in_place, uint64_t inputs)
+static void put_conv_map(struct walk *w, enum model_conv_op op, bool in_place, uint64_t inputs)
 {
     struct model_conv_map map = {
         .op = op,
@@ -66,7 +66,7 @@ static void put(struct walk *w, enum model_conv_op op, bool in_place, uint64_t i
     w->weight = w->bias = w->window = 0;
 }
 
-static uint64_t size(const struct walk *w)
+static uint64_t map_size(const struct walk *w)
 {
     return w->channels * w->height * w->width;
 }
@@ -85,7 +85,7 @@ static void after_blocks(struct walk *w)
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-static uint64_t slid(struct walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
+static uint64_t slid_side(struct walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
 {
     if (side + 2 * padding < kernel) {
         w->failed = true; /* the image is too small for this network */
@@ -94,28 +94,28 @@ static uint64_t slid(struct walk *w, uint64_t side, uint64_t kernel, uint64_t st
     return (side + 2 * padding - kernel) / stride + 1;
 }
 
-static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding, uint64_t groups,
-                 bool bias)
+static void put_conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding,
+                     uint64_t groups, bool bias)
 {
-    uint64_t inputs = size(w);
+    uint64_t inputs = map_size(w);
 
     put_tensor(w, "conv", TENSOR_CONV, outputs, w->channels / groups * kernel * kernel, 4);
     if (bias) put_tensor(w, "conv bias", TENSOR_BIAS, outputs, 1, 1);
     w->channels = outputs;
-    w->height = slid(w, w->height, kernel, stride, padding);
-    w->width = slid(w, w->width, kernel, stride, padding);
+    w->height = slid_side(w, w->height, kernel, stride, padding);
+    w->width = slid_side(w, w->width, kernel, stride, padding);
     w->window = groups == 1 ? kernel * kernel : 0;
-    put(w, CONV_CONV, false, inputs);
+    put_conv_map(w, CONV_CONV, false, inputs);
 }
 
 static void scale_and_shift(struct walk *w, enum model_conv_op op)
 {
     put_tensor(w, "norm", TENSOR_NORM, w->channels, 1, 1);
     put_tensor(w, "norm bias", TENSOR_BIAS, w->channels, 1, 1);
-    put(w, op, false, size(w));
+    put_conv_map(w, op, false, map_size(w));
 }
 
-static void norm(struct walk *w)
+static void put_conv_norm(struct walk *w)
 {
     scale_and_shift(w, CONV_BATCH_NORM);
 }
@@ -125,9 +125,9 @@ static void layer_norm(struct walk *w)
     scale_and_shift(w, CONV_LAYER_NORM);
 }
 
-static void act(struct walk *w, enum model_conv_op op)
+static void put_act(struct walk *w, enum model_conv_op op)
 {
-    put(w, op, true, size(w));
+    put_conv_map(w, op, true, map_size(w));
 }
 
 /* Who still has what the convolution read, while the norm and the activation run: the module was called with it, or
@@ -137,11 +137,11 @@ enum reader { CALLED_WITH, LET_GO };
 static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
                       enum reader reader)
 {
-    uint64_t kept = reader == CALLED_WITH ? size(w) : 0;
+    uint64_t kept = reader == CALLED_WITH ? map_size(w) : 0;
 
-    conv(w, outputs, kernel, stride, (kernel - 1) / 2, groups, false);
+    put_conv(w, outputs, kernel, stride, (kernel - 1) / 2, groups, false);
     w->held += kept;
-    norm(w);
+    put_conv_norm(w);
     w->held -= kept;
 }
 
@@ -149,41 +149,41 @@ static void conv_norm_act(struct walk *w, uint64_t outputs, uint64_t kernel, uin
                           enum model_conv_op op, enum reader reader)
 {
     conv_norm(w, outputs, kernel, stride, groups, reader);
-    act(w, op);
+    put_act(w, op);
 }
 
 static void max_pool(struct walk *w, uint64_t kernel, uint64_t stride, uint64_t padding)
 {
-    uint64_t inputs = size(w);
+    uint64_t inputs = map_size(w);
 
-    w->height = slid(w, w->height, kernel, stride, padding);
-    w->width = slid(w, w->width, kernel, stride, padding);
-    put(w, CONV_MAX_POOL, false, inputs);
+    w->height = slid_side(w, w->height, kernel, stride, padding);
+    w->width = slid_side(w, w->width, kernel, stride, padding);
+    put_conv_map(w, CONV_MAX_POOL, false, inputs);
 }
 
 /* To a given side, whatever the input's. */
 static void average_pool(struct walk *w, uint64_t side)
 {
-    uint64_t inputs = size(w);
+    uint64_t inputs = map_size(w);
 
     w->height = w->width = side;
-    put(w, CONV_AVERAGE_POOL, false, inputs);
+    put_conv_map(w, CONV_AVERAGE_POOL, false, inputs);
 }
 
 /* On the channels of every place, or on a flattened image. */
-static void linear(struct walk *w, uint64_t outputs, bool head)
+static void put_conv_linear(struct walk *w, uint64_t outputs, bool head)
 {
-    uint64_t inputs = size(w);
+    uint64_t inputs = map_size(w);
 
     put_tensor(w, head ? "head" : "linear", head ? TENSOR_HEAD : TENSOR_MLP, outputs, w->channels, 2);
     put_tensor(w, head ? "head bias" : "linear bias", TENSOR_BIAS, outputs, 1, 1);
     w->channels = outputs;
-    put(w, CONV_LINEAR, false, inputs);
+    put_conv_map(w, CONV_LINEAR, false, inputs);
 }
 
-static void flatten(struct walk *w)
+static void put_flatten(struct walk *w)
 {
-    w->channels = size(w);
+    w->channels = map_size(w);
     w->height = w->width = 1;
 }
 
@@ -193,7 +193,7 @@ struct branch {
     size_t last;
 };
 
-static struct branch here(const struct walk *w)
+static struct branch branch_here(const struct walk *w)
 {
     return (struct branch){w->channels, w->height, w->width, w->last};
 }
@@ -210,7 +210,7 @@ static void go_to(struct walk *w, struct branch b)
 static void put_both(struct walk *w, enum model_conv_op op, bool in_place, size_t other)
 {
     w->other = other;
-    put(w, op, in_place, size(w));
+    put_conv_map(w, op, in_place, map_size(w));
 }
 
 /* --- networks --------------------------------------------------------------------------------- */
@@ -219,8 +219,8 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
                            uint64_t group_width)
 {
     uint64_t outputs = bottleneck ? 4 * planes : planes, inner = planes * group_width / 64 * groups;
-    struct branch in = here(w), out;
-    uint64_t read = size(w);
+    struct branch in = branch_here(w), out;
+    uint64_t read = map_size(w);
 
     next_block(w);
     conv_norm_act(w, inner, bottleneck ? 1 : 3, bottleneck ? 1 : stride, 1, CONV_RELU, CALLED_WITH);
@@ -231,9 +231,9 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
     } else {
         conv_norm(w, planes, 3, 1, 1, LET_GO);
     }
-    out = here(w);
+    out = branch_here(w);
     if (stride != 1 || in.channels != outputs) {
-        uint64_t made = size(w);
+        uint64_t made = map_size(w);
         go_to(w, in);
         w->held += made - read; /* the shortcut reads it */
         conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
@@ -246,17 +246,17 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
         put_both(w, CONV_ADD, true, in.last);
     }
     w->held -= read;
-    act(w, CONV_RELU);
+    put_act(w, CONV_RELU);
 }
 
-static void resnet(struct walk *w, const int n[NUMBERS])
+static void walk_resnet(struct walk *w, const int n[NUMBERS])
 {
-    conv(w, 64, 7, 2, 3, 1, false);
-    norm(w);
-    act(w, CONV_RELU);
+    put_conv(w, 64, 7, 2, 3, 1, false);
+    put_conv_norm(w);
+    put_act(w, CONV_RELU);
     max_pool(w, 3, 2, 1);
     for (int stage = 0; stage < 4; stage++) {
-        uint64_t read = size(w);
+        uint64_t read = map_size(w);
         for (int i = 0; i < n[stage]; i++) {
             w->held = i ? read : 0;
             residual_block(w, 64u << stage, stage && !i ? 2 : 1, n[4], (uint64_t)n[5], (uint64_t)n[6]);
@@ -265,16 +265,16 @@ static void resnet(struct walk *w, const int n[NUMBERS])
     }
     after_blocks(w);
     average_pool(w, 1);
-    linear(w, 1000, true);
+    put_conv_linear(w, 1000, true);
 }
 
 static void hidden_linear(struct walk *w, uint64_t outputs)
 {
-    linear(w, outputs, false);
-    act(w, CONV_RELU);
+    put_conv_linear(w, outputs, false);
+    put_act(w, CONV_RELU);
 }
 
-static void alexnet(struct walk *w, const int n[NUMBERS])
+static void walk_alexnet(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
         int outputs, kernel, stride, padding;
@@ -285,72 +285,72 @@ static void alexnet(struct walk *w, const int n[NUMBERS])
     (void)n;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         next_block(w);
-        conv(w, (uint64_t)rows[i].outputs, (uint64_t)rows[i].kernel, (uint64_t)rows[i].stride,
-             (uint64_t)rows[i].padding, 1, true);
-        act(w, CONV_RELU);
+        put_conv(w, (uint64_t)rows[i].outputs, (uint64_t)rows[i].kernel, (uint64_t)rows[i].stride,
+                 (uint64_t)rows[i].padding, 1, true);
+        put_act(w, CONV_RELU);
         if (rows[i].pool) max_pool(w, 3, 2, 0);
     }
     after_blocks(w);
     average_pool(w, 6);
-    flatten(w);
-    put(w, CONV_DROPOUT, false, size(w));
+    put_flatten(w);
+    put_conv_map(w, CONV_DROPOUT, false, map_size(w));
     hidden_linear(w, 4096);
-    put(w, CONV_DROPOUT, false, size(w));
+    put_conv_map(w, CONV_DROPOUT, false, map_size(w));
     hidden_linear(w, 4096);
-    linear(w, 1000, true);
+    put_conv_linear(w, 1000, true);
 }
 
-static void vgg(struct walk *w, const int n[NUMBERS])
+static void walk_vgg(struct walk *w, const int n[NUMBERS])
 {
     static const uint64_t channels[] = {64, 128, 256, 512, 512};
 
     for (int stage = 0; stage < 5; stage++) {
         next_block(w);
         for (int i = 0; i < n[stage]; i++) {
-            conv(w, channels[stage], 3, 1, 1, 1, true);
-            if (n[5]) norm(w);
-            act(w, CONV_RELU);
+            put_conv(w, channels[stage], 3, 1, 1, 1, true);
+            if (n[5]) put_conv_norm(w);
+            put_act(w, CONV_RELU);
         }
         max_pool(w, 2, 2, 0);
     }
     after_blocks(w);
     average_pool(w, 7);
-    flatten(w);
+    put_flatten(w);
     hidden_linear(w, 4096);
-    put(w, CONV_DROPOUT, false, size(w));
+    put_conv_map(w, CONV_DROPOUT, false, map_size(w));
     hidden_linear(w, 4096);
-    put(w, CONV_DROPOUT, false, size(w));
-    linear(w, 1000, true);
+    put_conv_map(w, CONV_DROPOUT, false, map_size(w));
+    put_conv_linear(w, 1000, true);
 }
 
 /* Each layer reads all that stands, joined, and adds `growth` channels to it. */
 static void dense_layer(struct walk *w, uint64_t growth, size_t *join)
 {
-    uint64_t channels = w->channels, gathered = size(w), joined = gathered;
+    uint64_t channels = w->channels, gathered = map_size(w), joined = gathered;
 
     next_block(w);
     put_both(w, CONV_JOIN, false, *join);
     *join = w->last;
     w->held = gathered;
-    norm(w);
+    put_conv_norm(w);
     w->held = gathered + joined;
-    act(w, CONV_RELU);
-    conv(w, 4 * growth, 1, 1, 0, 1, false);
+    put_act(w, CONV_RELU);
+    put_conv(w, 4 * growth, 1, 1, 0, 1, false);
     w->held = gathered;
-    norm(w);
-    act(w, CONV_RELU);
-    conv(w, growth, 3, 1, 1, 1, false);
+    put_conv_norm(w);
+    put_act(w, CONV_RELU);
+    put_conv(w, growth, 3, 1, 1, 1, false);
     w->held = 0;
     w->channels = channels + growth;
 }
 
-static void densenet(struct walk *w, const int n[NUMBERS])
+static void walk_densenet(struct walk *w, const int n[NUMBERS])
 {
     uint64_t inputs;
 
-    conv(w, (uint64_t)n[0], 7, 2, 3, 1, false);
-    norm(w);
-    act(w, CONV_RELU);
+    put_conv(w, (uint64_t)n[0], 7, 2, 3, 1, false);
+    put_conv_norm(w);
+    put_act(w, CONV_RELU);
     max_pool(w, 3, 2, 1);
     for (int block = 0; block < 4; block++) {
         size_t join = 0;
@@ -358,25 +358,25 @@ static void densenet(struct walk *w, const int n[NUMBERS])
         put_both(w, CONV_JOIN, false, join);
         if (block == 3) break;
         next_block(w);
-        norm(w);
-        w->held = size(w);
-        act(w, CONV_RELU);
-        conv(w, w->channels / 2, 1, 1, 0, 1, false);
-        inputs = size(w);
-        w->height = slid(w, w->height, 2, 2, 0);
-        w->width = slid(w, w->width, 2, 2, 0);
-        put(w, CONV_AVERAGE_POOL, false, inputs);
+        put_conv_norm(w);
+        w->held = map_size(w);
+        put_act(w, CONV_RELU);
+        put_conv(w, w->channels / 2, 1, 1, 0, 1, false);
+        inputs = map_size(w);
+        w->height = slid_side(w, w->height, 2, 2, 0);
+        w->width = slid_side(w, w->width, 2, 2, 0);
+        put_conv_map(w, CONV_AVERAGE_POOL, false, inputs);
         w->held = 0;
     }
     after_blocks(w);
-    norm(w);
-    act(w, CONV_RELU);
+    put_conv_norm(w);
+    put_act(w, CONV_RELU);
     average_pool(w, 1);
-    linear(w, 1000, true);
+    put_conv_linear(w, 1000, true);
 }
 
 /* The next multiple of 8, and no more than a tenth below. */
-static uint64_t rounded(uint64_t hundredths)
+static uint64_t round_channels(uint64_t hundredths)
 {
     uint64_t eights = (hundredths + 400) / 800 * 8;
 
@@ -386,15 +386,15 @@ static uint64_t rounded(uint64_t hundredths)
 
 static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, enum model_conv_op gate)
 {
-    struct branch in = here(w);
-    uint64_t read = size(w);
+    struct branch in = branch_here(w);
+    uint64_t read = map_size(w);
 
     average_pool(w, 1);
     w->held += read;
-    conv(w, squeezed, 1, 1, 0, 1, true);
-    put(w, efficient ? CONV_SILU : CONV_RELU, efficient, size(w));
-    conv(w, in.channels, 1, 1, 0, 1, true);
-    put(w, gate, false, size(w));
+    put_conv(w, squeezed, 1, 1, 0, 1, true);
+    put_conv_map(w, efficient ? CONV_SILU : CONV_RELU, efficient, map_size(w));
+    put_conv(w, in.channels, 1, 1, 0, 1, true);
+    put_conv_map(w, gate, false, map_size(w));
     w->held -= read;
     size_t factor = w->last;
     go_to(w, in);
@@ -411,7 +411,7 @@ struct inverted {
 
 static void inverted_residual(struct walk *w, const struct inverted *b)
 {
-    uint64_t inputs = w->channels, read = size(w), before = w->held;
+    uint64_t inputs = w->channels, read = map_size(w), before = w->held;
     size_t in = w->last;
 
     next_block(w);
@@ -424,13 +424,13 @@ static void inverted_residual(struct walk *w, const struct inverted *b)
     if (b->squeezed) squeeze_excite(w, b->squeezed, b->efficient, b->gate);
     conv_norm(w, b->outputs, 1, 1, 1, b->adds_apart ? LET_GO : CALLED_WITH);
     if (b->stride == 1 && inputs == b->outputs) {
-        if (b->efficient) put(w, CONV_DROP_PATH, false, size(w));
+        if (b->efficient) put_conv_map(w, CONV_DROP_PATH, false, map_size(w));
         put_both(w, CONV_ADD, !b->adds_apart, in);
     }
     w->held = before;
 }
 
-static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
+static void walk_mobilenet_v2(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
         unsigned expand, outputs, blocks, stride;
@@ -450,8 +450,8 @@ static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
     after_blocks(w);
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6, CALLED_WITH);
     average_pool(w, 1);
-    put(w, CONV_DROPOUT, false, size(w));
-    linear(w, 1000, true);
+    put_conv_map(w, CONV_DROPOUT, false, map_size(w));
+    put_conv_linear(w, 1000, true);
 }
 
 struct v3_row {
@@ -459,7 +459,7 @@ struct v3_row {
     unsigned short expanded, outputs;
 };
 
-static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
+static void walk_mobilenet_v3(struct walk *w, const int n[NUMBERS])
 {
     static const struct v3_row large[] = {
         {3, 1, 0, 0, 16, 16},   {3, 2, 0, 0, 64, 24},   {3, 1, 0, 0, 72, 24},   {5, 2, 1, 0, 72, 40},
@@ -479,33 +479,33 @@ static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
                                                 .outputs = r->outputs,
                                                 .kernel = r->kernel,
                                                 .stride = r->stride,
-                                                .squeezed = r->squeezes ? rounded(r->expanded / 4 * 100u) : 0,
+                                                .squeezed = r->squeezes ? round_channels(r->expanded / 4 * 100u) : 0,
                                                 .act = r->hard ? CONV_HARDSWISH : CONV_RELU,
                                                 .gate = CONV_HARDSIGMOID});
     after_blocks(w);
     conv_norm_act(w, 6 * w->channels, 1, 1, 1, CONV_HARDSWISH, CALLED_WITH);
     average_pool(w, 1);
-    linear(w, n[0] ? 1280 : 1024, false);
-    act(w, CONV_HARDSWISH);
-    put(w, CONV_DROPOUT, true, size(w));
-    linear(w, 1000, true);
+    put_conv_linear(w, n[0] ? 1280 : 1024, false);
+    put_act(w, CONV_HARDSWISH);
+    put_conv_map(w, CONV_DROPOUT, true, map_size(w));
+    put_conv_linear(w, 1000, true);
 }
 
-static void mnasnet(struct walk *w, const int n[NUMBERS])
+static void walk_mnasnet(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
         unsigned expand, kernel, stride, outputs, blocks;
     } rows[] = {{3, 3, 2, 24, 3}, {3, 5, 2, 40, 3},  {6, 5, 2, 80, 3},
                 {6, 3, 1, 96, 2}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
-    const uint64_t width = (uint64_t)n[0], stem = rounded(32 * width);
+    const uint64_t width = (uint64_t)n[0], stem = round_channels(32 * width);
 
     conv_norm_act(w, stem, 3, 2, 1, CONV_RELU, LET_GO);
     conv_norm_act(w, stem, 3, 1, stem, CONV_RELU, LET_GO);
-    conv_norm(w, rounded(16 * width), 1, 1, 1, LET_GO);
+    conv_norm(w, round_channels(16 * width), 1, 1, 1, LET_GO);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (unsigned block = 0; block < rows[i].blocks; block++)
             inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
-                                                    .outputs = rounded(rows[i].outputs * width),
+                                                    .outputs = round_channels(rows[i].outputs * width),
                                                     .kernel = rows[i].kernel,
                                                     .stride = block ? 1 : rows[i].stride,
                                                     .act = CONV_RELU,
@@ -513,21 +513,21 @@ static void mnasnet(struct walk *w, const int n[NUMBERS])
     after_blocks(w);
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU, LET_GO);
     average_pool(w, 1);
-    put(w, CONV_DROPOUT, true, size(w));
-    linear(w, 1000, true);
+    put_conv_map(w, CONV_DROPOUT, true, map_size(w));
+    put_conv_linear(w, 1000, true);
 }
 
 static void regnet_block(struct walk *w, uint64_t outputs, uint64_t stride, uint64_t group, uint64_t squeezed)
 {
-    struct branch in = here(w);
-    uint64_t read = size(w), before = w->held;
+    struct branch in = branch_here(w);
+    uint64_t read = map_size(w), before = w->held;
     size_t shortcut = in.last;
 
     next_block(w);
     if (stride != 1 || in.channels != outputs) {
         conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
         shortcut = w->last;
-        w->held += size(w);
+        w->held += map_size(w);
         go_to(w, in);
     }
     conv_norm_act(w, outputs, 1, 1, 1, CONV_RELU, CALLED_WITH);
@@ -536,11 +536,11 @@ static void regnet_block(struct walk *w, uint64_t outputs, uint64_t stride, uint
     if (squeezed) squeeze_excite(w, squeezed, false, CONV_SIGMOID);
     conv_norm(w, outputs, 1, 1, 1, CALLED_WITH);
     put_both(w, CONV_ADD, false, shortcut);
-    act(w, CONV_RELU);
+    put_act(w, CONV_RELU);
     w->held = before;
 }
 
-static void regnet(struct walk *w, const int n[NUMBERS])
+static void walk_regnet(struct walk *w, const int n[NUMBERS])
 {
     conv_norm_act(w, 32, 3, 2, 1, CONV_RELU, LET_GO);
     for (int stage = 0; stage < 4; stage++)
@@ -550,10 +550,10 @@ static void regnet(struct walk *w, const int n[NUMBERS])
         }
     after_blocks(w);
     average_pool(w, 1);
-    linear(w, 1000, true);
+    put_conv_linear(w, 1000, true);
 }
 
-static void efficientnet(struct walk *w, const int n[NUMBERS])
+static void walk_efficientnet(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
         unsigned expand, kernel, stride, outputs, blocks;
@@ -561,13 +561,13 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
                 {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
     const unsigned width = (unsigned)n[0], depth = (unsigned)n[1];
 
-    conv_norm_act(w, rounded(32 * width), 3, 2, 1, CONV_SILU, LET_GO);
+    conv_norm_act(w, round_channels(32 * width), 3, 2, 1, CONV_SILU, LET_GO);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        uint64_t read = size(w);
+        uint64_t read = map_size(w);
         for (unsigned block = 0; block < (rows[i].blocks * depth + 99) / 100; block++) {
             w->held = block ? read : 0;
-            inverted_residual(w, &(struct inverted){.expanded = rounded(w->channels * rows[i].expand * 100),
-                                                    .outputs = rounded(rows[i].outputs * width),
+            inverted_residual(w, &(struct inverted){.expanded = round_channels(w->channels * rows[i].expand * 100),
+                                                    .outputs = round_channels(rows[i].outputs * width),
                                                     .kernel = rows[i].kernel,
                                                     .stride = block ? 1 : rows[i].stride,
                                                     .squeezed = w->channels / 4,
@@ -580,43 +580,43 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
     after_blocks(w);
     conv_norm_act(w, 4 * w->channels, 1, 1, 1, CONV_SILU, CALLED_WITH);
     average_pool(w, 1);
-    put(w, CONV_DROPOUT, true, size(w));
-    linear(w, 1000, true);
+    put_conv_map(w, CONV_DROPOUT, true, map_size(w));
+    put_conv_linear(w, 1000, true);
 }
 
 static void convnext_block(struct walk *w)
 {
-    uint64_t channels = w->channels, read = size(w);
+    uint64_t channels = w->channels, read = map_size(w);
     size_t in = w->last;
 
     next_block(w);
-    conv(w, channels, 7, 1, 3, channels, true);
+    put_conv(w, channels, 7, 1, 3, channels, true);
     w->held += read;
     layer_norm(w);
-    linear(w, 4 * channels, false);
-    put(w, CONV_GELU, false, size(w));
-    linear(w, channels, false);
+    put_conv_linear(w, 4 * channels, false);
+    put_conv_map(w, CONV_GELU, false, map_size(w));
+    put_conv_linear(w, channels, false);
     put_tensor(w, "layer_scale", TENSOR_OTHER, channels, 1, 1);
-    put(w, CONV_MULTIPLY, false, size(w));
+    put_conv_map(w, CONV_MULTIPLY, false, map_size(w));
     if (w->blocks > 1) /* the first one's probability is 0 */
-        put(w, CONV_DROP_PATH, false, size(w));
+        put_conv_map(w, CONV_DROP_PATH, false, map_size(w));
     put_both(w, CONV_ADD, true, in);
     w->held -= read;
 }
 
-static void convnext(struct walk *w, const int n[NUMBERS])
+static void walk_convnext(struct walk *w, const int n[NUMBERS])
 {
-    conv(w, (uint64_t)n[0], 4, 4, 0, 1, true);
+    put_conv(w, (uint64_t)n[0], 4, 4, 0, 1, true);
     layer_norm(w);
     for (int stage = 0; stage < 4; stage++) {
         if (stage) {
             next_block(w);
             layer_norm(w);
-            w->held = size(w);
-            conv(w, 2 * w->channels, 2, 2, 0, 1, true);
+            w->held = map_size(w);
+            put_conv(w, 2 * w->channels, 2, 2, 0, 1, true);
             w->held = 0;
         }
-        uint64_t read = size(w);
+        uint64_t read = map_size(w);
         for (int i = 0; i < (stage == 2 ? n[1] : 3); i++) {
             w->held = i ? read : 0;
             convnext_block(w);
@@ -626,7 +626,7 @@ static void convnext(struct walk *w, const int n[NUMBERS])
     after_blocks(w);
     average_pool(w, 1);
     layer_norm(w);
-    linear(w, 1000, true);
+    put_conv_linear(w, 1000, true);
 }
 
 /* --- by name ---------------------------------------------------------------------------------- */
@@ -636,12 +636,12 @@ static const struct net {
     void (*walk)(struct walk *, const int n[NUMBERS]);
     int numbers[NUMBERS];
 } nets[] = {
-#define NET(name, builder, ...) {name, builder, {__VA_ARGS__}},
+#define NET(name, builder, ...) {name, walk_##builder, {__VA_ARGS__}},
 #include "analyzer/model/convnets.def"
 #undef NET
 };
 
-static void walk(struct walk *w, const struct net *net, uint64_t height, uint64_t width)
+static void walk_net(struct walk *w, const struct net *net, uint64_t height, uint64_t width)
 {
     w->channels = 3;
     w->height = height;
@@ -661,7 +661,7 @@ bool model_convnet_make(const char *name, struct model *m)
         .shape = {.family = MODEL_CONV, .image = 224, .channels = 3, .classes = 1000, .conv_net = (unsigned)i + 1},
     };
     snprintf(m->name, sizeof m->name, "%s", name);
-    walk(&w, &nets[i], m->shape.image, m->shape.image);
+    walk_net(&w, &nets[i], m->shape.image, m->shape.image);
     m->shape.layers = w.blocks;
     return !w.failed;
 }
@@ -673,7 +673,7 @@ size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, s
     if (m->shape.family != MODEL_CONV || !m->shape.conv_net || m->shape.conv_net > sizeof nets / sizeof *nets ||
         !height || !width || height > SIDE_LARGEST || width > SIDE_LARGEST)
         return 0;
-    walk(&w, &nets[m->shape.conv_net - 1], height, width);
+    walk_net(&w, &nets[m->shape.conv_net - 1], height, width);
     return w.failed ? 0 : w.n;
 }
 

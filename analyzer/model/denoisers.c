@@ -21,8 +21,8 @@ struct walk {
     uint64_t height, width, frames; /* latent */
 };
 
-static void tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
-                   unsigned dims)
+static void walk_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
+                        unsigned dims)
 {
     struct model_tensor *t;
 
@@ -39,7 +39,7 @@ static void tensor(struct walk *w, const char *name, enum model_tensor_role role
     }
 }
 
-static uint32_t put(struct walk *w, struct model_op op)
+static uint32_t put_denoiser_op(struct walk *w, struct model_op op)
 {
     op.block = w->block;
     op.in_layer = w->place == TENSOR_IN_LAYER;
@@ -47,13 +47,13 @@ static uint32_t put(struct walk *w, struct model_op op)
     return (uint32_t)w->n;
 }
 
-static const struct model_op *made(const struct walk *w, uint32_t op)
+static const struct model_op *operation_at(const struct walk *w, uint32_t op)
 {
     return &w->ops[op - 1];
 }
 
 /* A variable had the output of `x` until the last operation was done. */
-static void release(struct walk *w, uint32_t x)
+static void release_operation(struct walk *w, uint32_t x)
 {
     struct model_op *last = &w->ops[w->n - 1];
 
@@ -65,156 +65,159 @@ static void release(struct walk *w, uint32_t x)
 }
 
 /* Something that comes from outside, without a gradient. */
-static uint32_t input(struct walk *w, uint64_t width, uint64_t places)
+static uint32_t walk_input(struct walk *w, uint64_t width, uint64_t places)
 {
-    return put(w, (struct model_op){.kind = MODEL_OP_MAP, .width = width, .places = places});
+    return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_MAP, .width = width, .places = places});
 }
 
 static uint32_t linear_as(struct walk *w, uint32_t x, const char *name, enum model_tensor_role role, uint64_t out,
                           bool bias)
 {
-    const uint64_t in = made(w, x)->width, places = made(w, x)->places;
+    const uint64_t in = operation_at(w, x)->width, places = operation_at(w, x)->places;
 
-    tensor(w, name, role, out, in, 2);
-    if (bias) tensor(w, "bias", TENSOR_BIAS, out, 1, 1);
-    return put(w, (struct model_op){.kind = MODEL_OP_LINEAR,
-                                    .width = out,
-                                    .places = places,
-                                    .from = x,
-                                    .rows = out,
-                                    .cols = in,
-                                    .bias = bias ? out : 0,
-                                    .role = role,
-                                    .name = name});
+    walk_tensor(w, name, role, out, in, 2);
+    if (bias) walk_tensor(w, "bias", TENSOR_BIAS, out, 1, 1);
+    return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_LINEAR,
+                                                .width = out,
+                                                .places = places,
+                                                .from = x,
+                                                .rows = out,
+                                                .cols = in,
+                                                .bias = bias ? out : 0,
+                                                .role = role,
+                                                .name = name});
 }
 
-static uint32_t linear(struct walk *w, uint32_t x, uint64_t out)
+static uint32_t walk_linear(struct walk *w, uint32_t x, uint64_t out)
 {
     return linear_as(w, x, "linear", TENSOR_OTHER, out, true);
 }
 
 /* `window`: elements of its kernel; `groups` equal to the channels: each by itself. `places` of the output. */
-static uint32_t conv(struct walk *w, uint32_t x, uint64_t out, uint64_t window, uint64_t groups, uint64_t places,
-                     bool bias)
+static uint32_t walk_conv(struct walk *w, uint32_t x, uint64_t out, uint64_t window, uint64_t groups, uint64_t places,
+                          bool bias)
 {
-    const uint64_t cols = made(w, x)->width / groups * window;
+    const uint64_t cols = operation_at(w, x)->width / groups * window;
 
-    tensor(w, "conv", TENSOR_CONV, out, cols, 4);
-    if (bias) tensor(w, "conv bias", TENSOR_BIAS, out, 1, 1);
-    return put(w, (struct model_op){.kind = MODEL_OP_CONV,
-                                    .width = out,
-                                    .places = places,
-                                    .from = x,
-                                    .rows = out,
-                                    .cols = cols,
-                                    .bias = bias ? out : 0,
-                                    .name = "conv",
-                                    .role = TENSOR_CONV});
+    walk_tensor(w, "conv", TENSOR_CONV, out, cols, 4);
+    if (bias) walk_tensor(w, "conv bias", TENSOR_BIAS, out, 1, 1);
+    return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_CONV,
+                                                .width = out,
+                                                .places = places,
+                                                .from = x,
+                                                .rows = out,
+                                                .cols = cols,
+                                                .bias = bias ? out : 0,
+                                                .name = "conv",
+                                                .role = TENSOR_CONV});
 }
 
 /* `affine`: 0 none, 1 a factor, 2 also a sum, for each channel of `width`. */
-static uint32_t norm(struct walk *w, enum model_op_kind kind, uint32_t x, uint64_t width, unsigned affine)
+static uint32_t walk_norm(struct walk *w, enum model_op_kind kind, uint32_t x, uint64_t width, unsigned affine)
 {
-    if (affine) tensor(w, "norm", TENSOR_NORM, width, 1, 1);
-    if (affine > 1) tensor(w, "norm bias", TENSOR_BIAS, width, 1, 1);
-    return put(w, (struct model_op){.kind = kind,
-                                    .width = made(w, x)->width,
-                                    .places = made(w, x)->places,
-                                    .from = x,
-                                    .rows = affine ? width : 0,
-                                    .cols = affine ? 1 : 0,
-                                    .bias = affine > 1 ? width : 0,
-                                    .name = "norm",
-                                    .role = TENSOR_NORM});
+    if (affine) walk_tensor(w, "norm", TENSOR_NORM, width, 1, 1);
+    if (affine > 1) walk_tensor(w, "norm bias", TENSOR_BIAS, width, 1, 1);
+    return put_denoiser_op(w, (struct model_op){.kind = kind,
+                                                .width = operation_at(w, x)->width,
+                                                .places = operation_at(w, x)->places,
+                                                .from = x,
+                                                .rows = affine ? width : 0,
+                                                .cols = affine ? 1 : 0,
+                                                .bias = affine > 1 ? width : 0,
+                                                .name = "norm",
+                                                .role = TENSOR_NORM});
 }
 
-static uint32_t same(struct walk *w, enum model_op_kind kind, uint32_t x, uint32_t other)
+static uint32_t is_same_operation(struct walk *w, enum model_op_kind kind, uint32_t x, uint32_t other)
 {
-    return put(
-        w, (struct model_op){
-               .kind = kind, .width = made(w, x)->width, .places = made(w, x)->places, .from = x, .others = {other}});
+    return put_denoiser_op(w, (struct model_op){.kind = kind,
+                                                .width = operation_at(w, x)->width,
+                                                .places = operation_at(w, x)->places,
+                                                .from = x,
+                                                .others = {other}});
 }
 
-static uint32_t unary(struct walk *w, uint32_t x)
+static uint32_t walk_unary(struct walk *w, uint32_t x)
 {
-    return same(w, MODEL_OP_UNARY, x, 0);
+    return is_same_operation(w, MODEL_OP_UNARY, x, 0);
 }
 
-static uint32_t map(struct walk *w, uint32_t x, unsigned turns)
+static uint32_t walk_map(struct walk *w, uint32_t x, unsigned turns)
 {
-    uint32_t op = same(w, MODEL_OP_MAP, x, 0);
+    uint32_t op = is_same_operation(w, MODEL_OP_MAP, x, 0);
 
     w->ops[op - 1].turns = turns;
     return op;
 }
 
-static uint32_t wide(struct walk *w, uint32_t op)
+static uint32_t walk_wide(struct walk *w, uint32_t op)
 {
     w->ops[op - 1].wide = true;
     return op;
 }
 
-static uint32_t narrow(struct walk *w, uint32_t x)
+static uint32_t walk_narrow(struct walk *w, uint32_t x)
 {
-    uint32_t op = same(w, MODEL_OP_MAP, x, 0);
+    uint32_t op = is_same_operation(w, MODEL_OP_MAP, x, 0);
 
     w->ops[op - 1].narrow = true;
     return op;
 }
 
-static uint32_t add(struct walk *w, uint32_t x, uint32_t y)
+static uint32_t walk_add(struct walk *w, uint32_t x, uint32_t y)
 {
-    return same(w, MODEL_OP_ADD, x, y);
+    return is_same_operation(w, MODEL_OP_ADD, x, y);
 }
 
-static uint32_t part(struct walk *w, uint32_t x, uint64_t width, uint64_t places)
+static uint32_t walk_part(struct walk *w, uint32_t x, uint64_t width, uint64_t places)
 {
-    return put(w, (struct model_op){.kind = MODEL_OP_PART, .width = width, .places = places, .from = x});
+    return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_PART, .width = width, .places = places, .from = x});
 }
 
-static uint32_t view(struct walk *w, uint32_t x, uint64_t width, uint64_t places)
+static uint32_t walk_view(struct walk *w, uint32_t x, uint64_t width, uint64_t places)
 {
-    uint32_t op = part(w, x, width, places);
+    uint32_t op = walk_part(w, x, width, places);
 
     w->ops[op - 1].view = true;
     return op;
 }
 
 /* One after another, or (`beside`) channels beside channels. */
-static uint32_t join(struct walk *w, uint32_t x, uint32_t y, bool beside)
+static uint32_t walk_join(struct walk *w, uint32_t x, uint32_t y, bool beside)
 {
-    return put(w, (struct model_op){.kind = MODEL_OP_JOIN,
-                                    .width = made(w, x)->width + (beside ? made(w, y)->width : 0),
-                                    .places = made(w, x)->places + (beside ? 0 : made(w, y)->places),
-                                    .from = x,
-                                    .others = {y}});
+    return put_denoiser_op(
+        w, (struct model_op){.kind = MODEL_OP_JOIN,
+                             .width = operation_at(w, x)->width + (beside ? operation_at(w, y)->width : 0),
+                             .places = operation_at(w, x)->places + (beside ? 0 : operation_at(w, y)->places),
+                             .from = x,
+                             .others = {y}});
 }
 
 /* What is only a learned table or an embedding of a few numbers: no activations worth counting. */
 static void mlp_of_vector(struct walk *w, uint64_t in, uint64_t inner, uint64_t out)
 {
-    linear(w, unary(w, linear(w, input(w, in, 1), inner)), out);
+    walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, in, 1), inner)), out);
 }
 
-static uint32_t table(struct walk *w, uint64_t rows, uint64_t cols)
+static uint32_t walk_table(struct walk *w, uint64_t rows, uint64_t cols)
 {
-    tensor(w, "scale_shift_table", TENSOR_OTHER, rows, cols, 2);
-    return put(w,
-               (struct model_op){
-                   .kind = MODEL_OP_MAP, .width = cols, .places = rows, .rows = rows, .cols = cols, .name = "table"});
+    walk_tensor(w, "scale_shift_table", TENSOR_OTHER, rows, cols, 2);
+    return put_denoiser_op(
+        w, (struct model_op){
+               .kind = MODEL_OP_MAP, .width = cols, .places = rows, .rows = rows, .cols = cols, .name = "table"});
 }
 
 /* --- attention -------------------------------------------------------------------------------- */
 
-static uint32_t attention(struct walk *w, uint32_t q, uint32_t k, uint32_t v, uint64_t heads)
+static uint32_t walk_attention(struct walk *w, uint32_t q, uint32_t k, uint32_t v, uint64_t heads)
 {
-    return put(w, (struct model_op){.kind = MODEL_OP_ATTENTION,
-                                    .width = made(w, q)->width,
-                                    .places = made(w, q)->places,
-                                    .from = q,
-                                    .others = {k, v},
-                                    .heads = heads,
-                                    .keys = made(w, k)->places});
+    return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_ATTENTION,
+                                                .width = operation_at(w, q)->width,
+                                                .places = operation_at(w, q)->places,
+                                                .from = q,
+                                                .others = {k, v},
+                                                .heads = heads,
+                                                .keys = operation_at(w, k)->places});
 }
 
 struct qkv {
@@ -230,7 +233,7 @@ struct projections {
     uint64_t inner;
 };
 
-static struct qkv projected(struct walk *w, uint32_t x, uint32_t y, const struct projections *p)
+static struct qkv walk_projected(struct walk *w, uint32_t x, uint32_t y, const struct projections *p)
 {
     enum model_tensor_role role = p->added ? TENSOR_MLP : TENSOR_ATTENTION;
     struct qkv r = {.q = linear_as(w, x, p->added ? "add_q_proj" : "to_q", role, p->inner, p->bias)};
@@ -238,8 +241,8 @@ static struct qkv projected(struct walk *w, uint32_t x, uint32_t y, const struct
     r.k = linear_as(w, y, p->added ? "add_k_proj" : "to_k", role, p->inner, p->bias);
     r.v = linear_as(w, y, p->added ? "add_v_proj" : "to_v", role, p->inner, p->bias);
     if (p->norm != MODEL_OP_MAP) {
-        r.q = norm(w, p->norm, r.q, p->norm_width, p->affine);
-        r.k = norm(w, p->norm, r.k, p->norm_width, p->affine);
+        r.q = walk_norm(w, p->norm, r.q, p->norm_width, p->affine);
+        r.k = walk_norm(w, p->norm, r.k, p->norm_width, p->affine);
     }
     return r;
 }
@@ -250,95 +253,97 @@ static uint32_t out_of(struct walk *w, uint32_t x, uint64_t width, bool added)
 }
 
 /* Of queries from `x` to keys from `y` (0: `x`); diffusers' own processors divide by 1 after it (`divides`). */
-static uint32_t attends(struct walk *w, uint32_t x, uint32_t y, const struct projections *p, unsigned turns,
-                        bool divides)
+static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struct projections *p, unsigned turns,
+                             bool divides)
 {
-    const uint64_t heads = w->s->heads, width = made(w, x)->width;
-    struct qkv r = projected(w, x, y ? y : x, p);
+    const uint64_t heads = w->s->heads, width = operation_at(w, x)->width;
+    struct qkv r = walk_projected(w, x, y ? y : x, p);
 
     if (turns) {
-        r.q = map(w, r.q, turns);
-        r.k = map(w, r.k, turns);
+        r.q = walk_map(w, r.q, turns);
+        r.k = walk_map(w, r.k, turns);
     }
-    x = out_of(w, attention(w, r.q, r.k, r.v, heads), width, false);
-    x = divides ? map(w, x, 0) : x;
-    release(w, r.q);
-    release(w, r.k);
-    release(w, r.v);
+    x = out_of(w, walk_attention(w, r.q, r.k, r.v, heads), width, false);
+    x = divides ? walk_map(w, x, 0) : x;
+    release_operation(w, r.q);
+    release_operation(w, r.k);
+    release_operation(w, r.v);
     return x;
 }
 
 /* --- UNet ------------------------------------------------------------------------------------- */
 
-static uint32_t resnet(struct walk *w, uint32_t x, uint64_t out)
+static uint32_t walk_resnet_block(struct walk *w, uint32_t x, uint64_t out)
 {
-    const uint64_t in = made(w, x)->width, places = made(w, x)->places;
+    const uint64_t in = operation_at(w, x)->width, places = operation_at(w, x)->places;
     uint32_t h, time;
     const unsigned outside = w->block;
 
     w->block = outside ? outside : ++w->layer;
-    h = norm(w, MODEL_OP_GROUP_NORM, x, in, 2);
-    h = conv(w, unary(w, h), out, 9, 1, places, true);
-    time = linear(w, input(w, 4 * w->d->width[0], 1), out);
-    h = norm(w, MODEL_OP_GROUP_NORM, same(w, MODEL_OP_SHIFT, h, time), out, 2);
-    h = conv(w, unary(w, h), out, 9, 1, places, true);
-    if (in != out) x = conv(w, x, out, 1, 1, places, true);
-    h = map(w, add(w, x, h), 0); /* divided by output_scale_factor, 1 */
+    h = walk_norm(w, MODEL_OP_GROUP_NORM, x, in, 2);
+    h = walk_conv(w, walk_unary(w, h), out, 9, 1, places, true);
+    time = walk_linear(w, walk_input(w, 4 * w->d->width[0], 1), out);
+    h = walk_norm(w, MODEL_OP_GROUP_NORM, is_same_operation(w, MODEL_OP_SHIFT, h, time), out, 2);
+    h = walk_conv(w, walk_unary(w, h), out, 9, 1, places, true);
+    if (in != out) x = walk_conv(w, x, out, 1, 1, places, true);
+    h = walk_map(w, walk_add(w, x, h), 0); /* divided by output_scale_factor, 1 */
     w->block = outside;
     return h;
 }
 
 static uint32_t feed_forward(struct walk *w, uint32_t x, uint64_t inner, bool gated)
 {
-    const uint64_t width = made(w, x)->width;
+    const uint64_t width = operation_at(w, x)->width;
     uint32_t h = linear_as(w, x, "ff_in", TENSOR_MLP, (gated ? 2 : 1) * inner, true);
 
-    h = gated
-            ? put(w, (struct model_op){.kind = MODEL_OP_GATED, .width = inner, .places = made(w, h)->places, .from = h})
-            : unary(w, h);
+    h = gated ? put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_GATED,
+                                                     .width = inner,
+                                                     .places = operation_at(w, h)->places,
+                                                     .from = h})
+              : walk_unary(w, h);
     return linear_as(w, h, "ff_out", TENSOR_MLP, width, true);
 }
 
-static void head_of(struct walk *w, uint32_t op, uint64_t heads)
+static void denoiser_head_of(struct walk *w, uint32_t op, uint64_t heads)
 {
     for (size_t i = op; i < w->n; i++)
         if (w->ops[i].kind == MODEL_OP_ATTENTION) w->ops[i].heads = heads;
 }
 
-static uint32_t transformer(struct walk *w, uint32_t x, uint64_t depth, uint64_t heads)
+static uint32_t walk_transformer(struct walk *w, uint32_t x, uint64_t depth, uint64_t heads)
 {
-    const uint64_t width = made(w, x)->width, places = made(w, x)->places;
+    const uint64_t width = operation_at(w, x)->width, places = operation_at(w, x)->places;
     const struct projections own = {.inner = width, .norm = MODEL_OP_MAP};
-    const uint32_t start = x, text = input(w, w->d->text, w->text);
+    const uint32_t start = x, text = walk_input(w, w->d->text, w->text);
 
-    x = norm(w, MODEL_OP_GROUP_NORM, x, width, 2);
+    x = walk_norm(w, MODEL_OP_GROUP_NORM, x, width, 2);
     x = w->d->linear_in ? linear_as(w, x, "proj_in", TENSOR_OTHER, width, true)
-                        : map(w, conv(w, x, width, 1, 1, places, true), 0);
+                        : walk_map(w, walk_conv(w, x, width, 1, 1, places, true), 0);
     for (uint64_t i = 0; i < depth; i++) {
         w->block = ++w->layer;
         const uint32_t before = x;
-        const uint32_t one = norm(w, MODEL_OP_LAYER_NORM, x, width, 2), a = attends(w, one, 0, &own, 0, true);
-        x = add(w, a, x);
-        const uint32_t two = norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
-        release(w, one);
-        const uint32_t b = attends(w, two, text, &own, 0, true);
-        release(w, a);
-        x = add(w, b, x);
-        const uint32_t three = norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
-        release(w, two);
-        x = add(w, feed_forward(w, three, 4 * width, true), x);
-        release(w, three);
-        release(w, b);
-        release(w, before);
+        const uint32_t one = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2), a = walk_attends(w, one, 0, &own, 0, true);
+        x = walk_add(w, a, x);
+        const uint32_t two = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
+        release_operation(w, one);
+        const uint32_t b = walk_attends(w, two, text, &own, 0, true);
+        release_operation(w, a);
+        x = walk_add(w, b, x);
+        const uint32_t three = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
+        release_operation(w, two);
+        x = walk_add(w, feed_forward(w, three, 4 * width, true), x);
+        release_operation(w, three);
+        release_operation(w, b);
+        release_operation(w, before);
         w->block = 0;
     }
-    head_of(w, start, heads);
-    x = w->d->linear_in ? map(w, linear_as(w, x, "proj_out", TENSOR_OTHER, width, true), 0)
-                        : conv(w, map(w, x, 0), width, 1, 1, places, true);
-    return add(w, x, start);
+    denoiser_head_of(w, start, heads);
+    x = w->d->linear_in ? walk_map(w, linear_as(w, x, "proj_out", TENSOR_OTHER, width, true), 0)
+                        : walk_conv(w, walk_map(w, x, 0), width, 1, 1, places, true);
+    return walk_add(w, x, start);
 }
 
-static void unet(struct walk *w)
+static void denoise_unet(struct walk *w)
 {
     enum { SKIPS = 64 };
     const struct model_denoiser *d = w->d;
@@ -347,57 +352,59 @@ static void unet(struct walk *w)
 
     mlp_of_vector(w, d->width[0], 4 * d->width[0], 4 * d->width[0]);
     if (d->pooled) mlp_of_vector(w, d->pooled, 4 * d->width[0], 4 * d->width[0]);
-    x = conv(w, input(w, d->latent, w->places), d->width[0], 9, 1, w->places, true);
+    x = walk_conv(w, walk_input(w, d->latent, w->places), d->width[0], 9, 1, w->places, true);
     skip[skips++] = x;
     w->place = TENSOR_IN_LAYER;
     for (uint64_t i = 0; i < d->levels; i++) {
         for (uint64_t k = 0; k < d->block_layers; k++) {
-            x = resnet(w, x, d->width[i]);
-            if (d->depth[i]) x = transformer(w, x, d->depth[i], d->split[i]);
+            x = walk_resnet_block(w, x, d->width[i]);
+            if (d->depth[i]) x = walk_transformer(w, x, d->depth[i], d->split[i]);
             skip[skips++] = x;
         }
-        if (i + 1 < d->levels) skip[skips++] = x = conv(w, x, d->width[i], 9, 1, made(w, x)->places / 4, true);
+        if (i + 1 < d->levels)
+            skip[skips++] = x = walk_conv(w, x, d->width[i], 9, 1, operation_at(w, x)->places / 4, true);
     }
-    x = resnet(w, x, d->width[d->levels - 1]);
+    x = walk_resnet_block(w, x, d->width[d->levels - 1]);
     uint64_t deepest = 0;
     for (uint64_t i = 0; i < d->levels; i++) deepest = d->depth[i] ? d->depth[i] : deepest;
-    x = transformer(w, x, deepest, d->split[d->levels - 1]);
-    x = resnet(w, x, d->width[d->levels - 1]);
+    x = walk_transformer(w, x, deepest, d->split[d->levels - 1]);
+    x = walk_resnet_block(w, x, d->width[d->levels - 1]);
     for (uint64_t i = d->levels; i-- > 0;) {
         const uint32_t before = x;
         for (uint64_t k = 0; k <= d->block_layers; k++) {
-            x = resnet(w, join(w, x, skip[--skips], true), d->width[i]);
-            if (d->depth[i]) x = transformer(w, x, d->depth[i], d->split[i]);
+            x = walk_resnet_block(w, walk_join(w, x, skip[--skips], true), d->width[i]);
+            if (d->depth[i]) x = walk_transformer(w, x, d->depth[i], d->split[i]);
         }
         if (i) {
-            x = put(w,
-                    (struct model_op){
-                        .kind = MODEL_OP_UPSAMPLE, .width = d->width[i], .places = 4 * made(w, x)->places, .from = x});
-            x = conv(w, x, d->width[i], 9, 1, made(w, x)->places, true);
+            x = put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_UPSAMPLE,
+                                                     .width = d->width[i],
+                                                     .places = 4 * operation_at(w, x)->places,
+                                                     .from = x});
+            x = walk_conv(w, x, d->width[i], 9, 1, operation_at(w, x)->places, true);
         }
-        release(w, before);
+        release_operation(w, before);
     }
     w->place = TENSOR_AFTER;
-    x = unary(w, norm(w, MODEL_OP_GROUP_NORM, x, d->width[0], 2));
-    conv(w, x, d->out, 9, 1, w->places, true);
+    x = walk_unary(w, walk_norm(w, MODEL_OP_GROUP_NORM, x, d->width[0], 2));
+    walk_conv(w, x, d->out, 9, 1, w->places, true);
 }
 
 /* --- transformers ----------------------------------------------------------------------------- */
 
-static uint32_t modulated(struct walk *w, uint32_t x, uint32_t by)
+static uint32_t walk_modulated(struct walk *w, uint32_t x, uint32_t by)
 {
-    return same(w, MODEL_OP_SHIFT, same(w, MODEL_OP_SCALE, x, by), by);
+    return is_same_operation(w, MODEL_OP_SHIFT, is_same_operation(w, MODEL_OP_SCALE, x, by), by);
 }
 
 static uint32_t gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
 {
-    return add(w, x, same(w, MODEL_OP_SCALE, y, by));
+    return walk_add(w, x, is_same_operation(w, MODEL_OP_SCALE, y, by));
 }
 
 /* Factors and sums for each image, made of the time step. */
-static uint32_t modulation(struct walk *w, uint64_t in, uint64_t times)
+static uint32_t walk_modulation(struct walk *w, uint64_t in, uint64_t times)
 {
-    return linear(w, unary(w, input(w, in, 1)), times * w->s->hidden);
+    return walk_linear(w, walk_unary(w, walk_input(w, in, 1)), times * w->s->hidden);
 }
 
 static void begin_layer(struct walk *w)
@@ -412,14 +419,14 @@ static void after_layers(struct walk *w)
     w->block = 0;
 }
 
-static uint32_t mlp(struct walk *w, uint32_t x)
+static uint32_t walk_mlp(struct walk *w, uint32_t x)
 {
     return feed_forward(w, x, w->s->ffn, false);
 }
 
 static uint32_t plain_norm(struct walk *w, uint32_t x)
 {
-    return norm(w, MODEL_OP_LAYER_NORM, x, w->s->hidden, 0);
+    return walk_norm(w, MODEL_OP_LAYER_NORM, x, w->s->hidden, 0);
 }
 
 /* The two streams of image and text. */
@@ -439,40 +446,40 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
 
     added.added = true;
     begin_layer(w);
-    by = modulation(w, h, dual ? 9 : 6);
-    text_by = modulation(w, h, last ? 2 : 6);
+    by = walk_modulation(w, h, dual ? 9 : 6);
+    text_by = walk_modulation(w, h, last ? 2 : 6);
     normed = plain_norm(w, x.image);
-    uint32_t second = dual ? modulated(w, normed, by) : 0;
-    normed = modulated(w, normed, by);
-    text = modulated(w, plain_norm(w, x.text), text_by);
-    i = projected(w, normed, normed, p);
-    t = projected(w, text, text, &added);
-    i = (struct qkv){join(w, i.q, t.q, false), join(w, i.k, t.k, false), join(w, i.v, t.v, false)};
+    uint32_t second = dual ? walk_modulated(w, normed, by) : 0;
+    normed = walk_modulated(w, normed, by);
+    text = walk_modulated(w, plain_norm(w, x.text), text_by);
+    i = walk_projected(w, normed, normed, p);
+    t = walk_projected(w, text, text, &added);
+    i = (struct qkv){walk_join(w, i.q, t.q, false), walk_join(w, i.k, t.k, false), walk_join(w, i.v, t.v, false)};
     if (turns) {
-        i.q = map(w, i.q, turns);
-        i.k = map(w, i.k, turns);
+        i.q = walk_map(w, i.q, turns);
+        i.k = walk_map(w, i.k, turns);
     }
-    a = attention(w, i.q, i.k, i.v, w->s->heads);
-    const uint32_t text_a = last ? 0 : part(w, a, h, w->text);
-    const uint32_t image_a = out_of(w, part(w, a, h, w->places), h, false);
+    a = walk_attention(w, i.q, i.k, i.v, w->s->heads);
+    const uint32_t text_a = last ? 0 : walk_part(w, a, h, w->text);
+    const uint32_t image_a = out_of(w, walk_part(w, a, h, w->places), h, false);
     if (!last) text = out_of(w, text_a, h, true);
-    release(w, i.q);
-    release(w, i.k);
-    release(w, i.v);
-    const uint32_t gated = same(w, MODEL_OP_SCALE, image_a, by);
-    x.image = add(w, x.image, gated);
-    if (dual) x.image = gated_add(w, x.image, attends(w, second, 0, p, 0, false), by);
-    const uint32_t again = modulated(w, plain_norm(w, x.image), by);
-    release(w, normed);
-    x.image = gated_add(w, x.image, mlp(w, again), by);
+    release_operation(w, i.q);
+    release_operation(w, i.k);
+    release_operation(w, i.v);
+    const uint32_t gated = is_same_operation(w, MODEL_OP_SCALE, image_a, by);
+    x.image = walk_add(w, x.image, gated);
+    if (dual) x.image = gated_add(w, x.image, walk_attends(w, second, 0, p, 0, false), by);
+    const uint32_t again = walk_modulated(w, plain_norm(w, x.image), by);
+    release_operation(w, normed);
+    x.image = gated_add(w, x.image, walk_mlp(w, again), by);
     if (!last) {
         x.text = gated_add(w, x.text, text, text_by);
-        x.text = gated_add(w, x.text, mlp(w, modulated(w, plain_norm(w, x.text), text_by)), text_by);
+        x.text = gated_add(w, x.text, walk_mlp(w, walk_modulated(w, plain_norm(w, x.text), text_by)), text_by);
     }
-    release(w, again);
-    release(w, gated);
-    release(w, before.image);
-    release(w, last ? a : before.text); /* the last one hands out a view of it */
+    release_operation(w, again);
+    release_operation(w, gated);
+    release_operation(w, before.image);
+    release_operation(w, last ? a : before.text); /* the last one hands out a view of it */
     return x;
 }
 
@@ -485,52 +492,52 @@ static struct streams single_layer(struct walk *w, struct streams x, const struc
 
     begin_layer(w);
     const struct streams before = x;
-    joined = join(w, x.text, x.image, false);
-    by = modulation(w, h, 3);
-    normed = modulated(w, plain_norm(w, joined), by);
-    m = unary(w, linear_as(w, normed, "proj_mlp", TENSOR_MLP, w->s->ffn, true));
-    r = projected(w, normed, normed, p);
-    a = map(w, r.q, turns);
-    k = map(w, r.k, turns);
-    a = attention(w, a, k, r.v, w->s->heads);
-    const uint32_t both = join(w, a, m, true);
-    release(w, r.v);
-    release(w, k);
+    joined = walk_join(w, x.text, x.image, false);
+    by = walk_modulation(w, h, 3);
+    normed = walk_modulated(w, plain_norm(w, joined), by);
+    m = walk_unary(w, linear_as(w, normed, "proj_mlp", TENSOR_MLP, w->s->ffn, true));
+    r = walk_projected(w, normed, normed, p);
+    a = walk_map(w, r.q, turns);
+    k = walk_map(w, r.k, turns);
+    a = walk_attention(w, a, k, r.v, w->s->heads);
+    const uint32_t both = walk_join(w, a, m, true);
+    release_operation(w, r.v);
+    release_operation(w, k);
     a = linear_as(w, both, "proj_out", TENSOR_MLP, h, true);
     joined = gated_add(w, joined, a, by);
-    release(w, normed);
-    release(w, m);
-    release(w, before.image);
-    release(w, before.text);
-    return (struct streams){.image = view(w, joined, h, w->places), .text = view(w, joined, h, w->text)};
+    release_operation(w, normed);
+    release_operation(w, m);
+    release_operation(w, before.image);
+    release_operation(w, before.text);
+    return (struct streams){.image = walk_view(w, joined, h, w->places), .text = walk_view(w, joined, h, w->text)};
 }
 
-static void final(struct walk *w, uint32_t x, bool continuous, bool scaled, uint64_t out)
+static void walk_final(struct walk *w, uint32_t x, bool continuous, bool scaled, uint64_t out)
 {
     uint32_t by;
 
     after_layers(w);
-    by = continuous ? modulation(w, w->d->time ? w->d->time : w->s->hidden, 2) : table(w, 2, w->s->hidden);
+    by = continuous ? walk_modulation(w, w->d->time ? w->d->time : w->s->hidden, 2) : walk_table(w, 2, w->s->hidden);
     x = plain_norm(w, x);
-    linear_as(w, scaled ? modulated(w, x, by) : x, "proj_out", TENSOR_HEAD, out, true);
+    linear_as(w, scaled ? walk_modulated(w, x, by) : x, "proj_out", TENSOR_HEAD, out, true);
 }
 
-static void flux(struct walk *w)
+static void denoise_flux(struct walk *w)
 {
     const uint64_t h = w->s->hidden, head = w->s->head_dim;
     const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = head, .affine = 1, .inner = h};
-    struct streams x = {.image = linear(w, input(w, w->d->latent, w->places), h),
-                        .text = linear(w, input(w, w->d->text, w->text), h)};
+    struct streams x = {.image = walk_linear(w, walk_input(w, w->d->latent, w->places), h),
+                        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, TIME, h, h);
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, &p, 3, false, false);
     for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, &p, 3);
-    final(w, x.image, true, true, w->d->out);
+    walk_final(w, x.image, true, true, w->d->out);
 }
 
-static void sd3(struct walk *w)
+static void denoise_sd3(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true,
@@ -538,21 +545,22 @@ static void sd3(struct walk *w)
                                   .norm_width = w->s->head_dim,
                                   .affine = 1,
                                   .inner = h};
-    struct streams x = {.image = map(w, conv(w, input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-                        .text = linear(w, input(w, w->d->text, w->text), h)};
+    struct streams x = {
+        .image = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
+        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     for (uint64_t i = 0; i < w->s->layers; i++) x = joint_layer(w, x, &p, 0, i < w->d->dual, i + 1 == w->s->layers);
-    final(w, x.image, true, true, 4 * w->d->out);
+    walk_final(w, x.image, true, true, 4 * w->d->out);
 }
 
 /* The text as all layers read it. */
-static uint32_t caption(struct walk *w)
+static uint32_t walk_caption(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
 
-    return linear(w, unary(w, linear(w, input(w, w->d->text, w->text), h)), h);
+    return walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, w->d->text, w->text), h)), h);
 }
 
 /* adaLN-single: one matrix for all layers, and a table in each. */
@@ -565,209 +573,215 @@ static void time_single(struct walk *w, bool sizes)
         mlp_of_vector(w, TIME, h / 3, h / 3);
         mlp_of_vector(w, TIME, h / 3, h / 3);
     }
-    modulation(w, h, 6);
+    walk_modulation(w, h, 6);
 }
 
-static void pixart(struct walk *w)
+static void denoise_pixart(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true, .norm = MODEL_OP_MAP, .inner = h};
-    uint32_t x = map(w, conv(w, input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0), text = caption(w);
+    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
+             text = walk_caption(w);
 
     time_single(w, w->d->sizes);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        const uint32_t before = x, by = table(w, 6, h), normed = modulated(w, plain_norm(w, x), by);
-        x = gated_add(w, x, attends(w, normed, 0, &p, 0, true), by);
-        const uint32_t a = attends(w, x, text, &p, 0, true);
-        release(w, normed);
-        x = add(w, a, x);
-        const uint32_t again = modulated(w, plain_norm(w, x), by);
-        x = gated_add(w, x, mlp(w, again), by);
-        release(w, again);
-        release(w, a);
-        release(w, before);
+        const uint32_t before = x, by = walk_table(w, 6, h), normed = walk_modulated(w, plain_norm(w, x), by);
+        x = gated_add(w, x, walk_attends(w, normed, 0, &p, 0, true), by);
+        const uint32_t a = walk_attends(w, x, text, &p, 0, true);
+        release_operation(w, normed);
+        x = walk_add(w, a, x);
+        const uint32_t again = walk_modulated(w, plain_norm(w, x), by);
+        x = gated_add(w, x, walk_mlp(w, again), by);
+        release_operation(w, again);
+        release_operation(w, a);
+        release_operation(w, before);
     }
-    final(w, x, false, true, 4 * w->d->out);
+    walk_final(w, x, false, true, 4 * w->d->out);
 }
 
 /* Sana's MLP: convolutions, of which one sees neighbours. */
 static uint32_t mix_ffn(struct walk *w, uint32_t x)
 {
     const uint64_t h = w->s->hidden, inner = w->s->ffn, places = w->places;
-    uint32_t y = unary(w, conv(w, x, 2 * inner, 1, 1, places, true));
+    uint32_t y = walk_unary(w, walk_conv(w, x, 2 * inner, 1, 1, places, true));
 
-    y = conv(w, y, 2 * inner, 9, 2 * inner, places, true);
-    y = put(w, (struct model_op){.kind = MODEL_OP_GATED, .width = inner, .places = places, .from = y});
-    return conv(w, y, h, 1, 1, places, false);
+    y = walk_conv(w, y, 2 * inner, 9, 2 * inner, places, true);
+    y = put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_GATED, .width = inner, .places = places, .from = y});
+    return walk_conv(w, y, h, 1, 1, places, false);
 }
 
-static void sana(struct walk *w)
+static void denoise_sana(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections own = {.norm = MODEL_OP_MAP, .inner = h},
                              cross = {.bias = true, .norm = MODEL_OP_MAP, .inner = h};
-    uint32_t x = map(w, conv(w, input(w, w->d->latent, w->places), h, 1, 1, w->places, true), 0), text = caption(w);
+    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places), h, 1, 1, w->places, true), 0),
+             text = walk_caption(w);
 
     time_single(w, false);
-    text = norm(w, MODEL_OP_RMS_NORM, text, h, 1);
+    text = walk_norm(w, MODEL_OP_RMS_NORM, text, h, 1);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        const uint32_t before = x, by = table(w, 6, h), normed = modulated(w, plain_norm(w, x), by);
-        struct qkv r = projected(w, normed, normed, &own);
-        r.q = same(w, MODEL_OP_RELU, r.q, 0);
-        r.k = same(w, MODEL_OP_RELU, r.k, 0);
-        uint32_t a = put(w, (struct model_op){.kind = MODEL_OP_MIX,
-                                              .width = h,
-                                              .places = w->places,
-                                              .from = r.q,
-                                              .others = {r.k, r.v},
-                                              .heads = w->s->heads,
-                                              .keys = w->s->head_dim});
+        const uint32_t before = x, by = walk_table(w, 6, h), normed = walk_modulated(w, plain_norm(w, x), by);
+        struct qkv r = walk_projected(w, normed, normed, &own);
+        r.q = is_same_operation(w, MODEL_OP_RELU, r.q, 0);
+        r.k = is_same_operation(w, MODEL_OP_RELU, r.k, 0);
+        uint32_t a = put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_MIX,
+                                                          .width = h,
+                                                          .places = w->places,
+                                                          .from = r.q,
+                                                          .others = {r.k, r.v},
+                                                          .heads = w->s->heads,
+                                                          .keys = w->s->head_dim});
         x = gated_add(w, x, out_of(w, a, h, false), by);
-        a = attends(w, x, text, &cross, 0, true);
-        x = add(w, a, x);
-        const uint32_t again = modulated(w, plain_norm(w, x), by);
-        release(w, normed);
+        a = walk_attends(w, x, text, &cross, 0, true);
+        x = walk_add(w, a, x);
+        const uint32_t again = walk_modulated(w, plain_norm(w, x), by);
+        release_operation(w, normed);
         x = gated_add(w, x, mix_ffn(w, again), by);
-        release(w, again);
-        release(w, a);
-        release(w, before);
+        release_operation(w, again);
+        release_operation(w, a);
+        release_operation(w, before);
     }
-    final(w, x, false, true, w->d->out);
+    walk_final(w, x, false, true, w->d->out);
 }
 
 /* A norm, its factors and the sum of a residual in float32; what is read and made has the weights' type. */
 static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
 {
-    return narrow(w, wide(w, add(w, wide(w, map(w, x, 0)), wide(w, same(w, MODEL_OP_SCALE, y, by)))));
+    return walk_narrow(w, walk_wide(w, walk_add(w, walk_wide(w, walk_map(w, x, 0)),
+                                                walk_wide(w, is_same_operation(w, MODEL_OP_SCALE, y, by)))));
 }
 
-static void wan(struct walk *w)
+static void denoise_wan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
-    uint32_t x = map(w, conv(w, input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0), text;
+    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
+             text;
 
     mlp_of_vector(w, TIME, h, h);
-    modulation(w, h, 6);
-    text = caption(w);
+    walk_modulation(w, h, 6);
+    text = walk_caption(w);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        const uint32_t before = x, by = wide(w, table(w, 6, h));
-        const uint32_t one = narrow(w, modulated(w, wide(w, plain_norm(w, x)), by)),
-                       a = attends(w, one, 0, &p, 2, false);
+        const uint32_t before = x, by = walk_wide(w, walk_table(w, 6, h));
+        const uint32_t one = walk_narrow(w, walk_modulated(w, walk_wide(w, plain_norm(w, x)), by)),
+                       a = walk_attends(w, one, 0, &p, 2, false);
         x = wide_gated_add(w, x, a, by);
-        const uint32_t two = narrow(w, wide(w, norm(w, MODEL_OP_LAYER_NORM, x, h, 2)));
-        release(w, one);
-        const uint32_t b = attends(w, two, text, &p, 0, false);
-        release(w, a);
-        x = add(w, x, b);
-        const uint32_t three = narrow(w, modulated(w, wide(w, plain_norm(w, x)), by));
-        release(w, two);
-        x = wide_gated_add(w, x, mlp(w, three), by);
-        release(w, three);
-        release(w, b);
-        release(w, before);
+        const uint32_t two = walk_narrow(w, walk_wide(w, walk_norm(w, MODEL_OP_LAYER_NORM, x, h, 2)));
+        release_operation(w, one);
+        const uint32_t b = walk_attends(w, two, text, &p, 0, false);
+        release_operation(w, a);
+        x = walk_add(w, x, b);
+        const uint32_t three = walk_narrow(w, walk_modulated(w, walk_wide(w, plain_norm(w, x)), by));
+        release_operation(w, two);
+        x = wide_gated_add(w, x, walk_mlp(w, three), by);
+        release_operation(w, three);
+        release_operation(w, b);
+        release_operation(w, before);
     }
-    final(w, x, false, true, 4 * w->d->out);
+    walk_final(w, x, false, true, 4 * w->d->out);
 }
 
-static void ltx(struct walk *w)
+static void denoise_ltx(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
-    uint32_t x = linear(w, input(w, w->d->latent, w->places), h), text = caption(w);
-    const uint32_t turns = wide(w, input(w, 2 * h, w->places)); /* cosines and sines, of each image and channel */
+    uint32_t x = walk_linear(w, walk_input(w, w->d->latent, w->places), h), text = walk_caption(w);
+    const uint32_t turns =
+        walk_wide(w, walk_input(w, 2 * h, w->places)); /* cosines and sines, of each image and channel */
 
     time_single(w, false);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
-        const uint32_t before = x, by = table(w, 6, h);
-        const uint32_t one = modulated(w, norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
-        x = gated_add(w, x, attends(w, one, 0, &p, 3, false), by);
-        const uint32_t a = attends(w, x, text, &p, 0, false);
-        x = add(w, x, a);
-        const uint32_t two = modulated(w, norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
-        release(w, one);
-        x = gated_add(w, x, mlp(w, two), by);
-        release(w, two);
-        release(w, a);
-        release(w, before);
+        const uint32_t before = x, by = walk_table(w, 6, h);
+        const uint32_t one = walk_modulated(w, walk_norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
+        x = gated_add(w, x, walk_attends(w, one, 0, &p, 3, false), by);
+        const uint32_t a = walk_attends(w, x, text, &p, 0, false);
+        x = walk_add(w, x, a);
+        const uint32_t two = walk_modulated(w, walk_norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
+        release_operation(w, one);
+        x = gated_add(w, x, walk_mlp(w, two), by);
+        release_operation(w, two);
+        release_operation(w, a);
+        release_operation(w, before);
     }
-    final(w, x, false, true, w->d->out);
-    release(w, turns);
+    walk_final(w, x, false, true, w->d->out);
+    release_operation(w, turns);
 }
 
 /* CogVideoX: one set of matrices for both streams, each with factors of its own. */
-static void cogvideox(struct walk *w)
+static void denoise_cogvideox(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {
         .bias = true, .norm = MODEL_OP_LAYER_NORM, .norm_width = w->s->head_dim, .affine = 2, .inner = h};
-    struct streams x = {.image = conv(w, input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true),
-                        .text = linear(w, input(w, w->d->text, w->text), h)};
+    struct streams x = {.image = walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true),
+                        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, h, w->d->time, w->d->time);
     for (uint64_t i = 0; i < w->s->layers; i++) {
         begin_layer(w);
         const struct streams before = x;
         for (int half = 0; half < 2; half++) {
-            uint32_t by = modulation(w, w->d->time, 6);
-            uint32_t image = modulated(w, norm(w, MODEL_OP_LAYER_NORM, x.image, h, 2), by);
+            uint32_t by = walk_modulation(w, w->d->time, 6);
+            uint32_t image = walk_modulated(w, walk_norm(w, MODEL_OP_LAYER_NORM, x.image, h, 2), by);
             uint32_t text = plain_norm(w, x.text); /* with the image's factors */
-            text = modulated(w, text, by);
-            uint32_t joined = join(w, text, image, false), y;
-            y = half ? mlp(w, joined) : attends(w, joined, 0, &p, w->d->rotary ? 3 : 0, true);
-            x.image = gated_add(w, x.image, view(w, y, h, w->places), by);
-            x.text = gated_add(w, x.text, view(w, y, h, w->text), by);
-            release(w, image);
-            release(w, text);
-            release(w, joined);
+            text = walk_modulated(w, text, by);
+            uint32_t joined = walk_join(w, text, image, false), y;
+            y = half ? walk_mlp(w, joined) : walk_attends(w, joined, 0, &p, w->d->rotary ? 3 : 0, true);
+            x.image = gated_add(w, x.image, walk_view(w, y, h, w->places), by);
+            x.text = gated_add(w, x.text, walk_view(w, y, h, w->text), by);
+            release_operation(w, image);
+            release_operation(w, text);
+            release_operation(w, joined);
         }
-        release(w, before.image);
+        release_operation(w, before.image);
     }
     after_layers(w);
-    uint32_t last = norm(w, MODEL_OP_LAYER_NORM, join(w, x.text, x.image, false), h, 2);
-    last = part(w, last, h, w->places);
-    uint32_t by = modulation(w, w->d->time, 2);
-    last = modulated(w, norm(w, MODEL_OP_LAYER_NORM, last, h, 2), by);
+    uint32_t last = walk_norm(w, MODEL_OP_LAYER_NORM, walk_join(w, x.text, x.image, false), h, 2);
+    last = walk_part(w, last, h, w->places);
+    uint32_t by = walk_modulation(w, w->d->time, 2);
+    last = walk_modulated(w, walk_norm(w, MODEL_OP_LAYER_NORM, last, h, 2), by);
     linear_as(w, last, "proj_out", TENSOR_HEAD, 4 * w->d->out, true);
 }
 
 /* Layers that the text goes through before. */
-static uint32_t refined(struct walk *w)
+static uint32_t walk_refined(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true, .norm = MODEL_OP_MAP, .inner = h};
-    uint32_t text = input(w, w->d->text, w->text);
+    uint32_t text = walk_input(w, w->d->text, w->text);
 
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->text, h, h);
-    text = linear(w, text, h);
+    text = walk_linear(w, text, h);
     for (uint64_t i = 0; i < w->d->refiner; i++) {
-        uint32_t by, y = attends(w, norm(w, MODEL_OP_LAYER_NORM, text, h, 2), 0, &p, 0, true);
-        by = modulation(w, h, 2);
+        uint32_t by, y = walk_attends(w, walk_norm(w, MODEL_OP_LAYER_NORM, text, h, 2), 0, &p, 0, true);
+        by = walk_modulation(w, h, 2);
         text = gated_add(w, text, y, by);
-        text = gated_add(w, text, mlp(w, norm(w, MODEL_OP_LAYER_NORM, text, h, 2)), by);
+        text = gated_add(w, text, walk_mlp(w, walk_norm(w, MODEL_OP_LAYER_NORM, text, h, 2)), by);
     }
     return text;
 }
 
-static void hunyuan(struct walk *w)
+static void denoise_hunyuan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {
         .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = w->s->head_dim, .affine = 1, .inner = h};
-    struct streams x = {.image = map(w, conv(w, input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0)};
+    struct streams x = {
+        .image = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0)};
 
-    x.text = refined(w);
+    x.text = walk_refined(w);
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
     for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, &p, 3, false, false);
     for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, &p, 3);
-    final(w, x.image, true, true, 4 * w->d->out);
+    walk_final(w, x.image, true, true, 4 * w->d->out);
 }
 
 /* --- what is around --------------------------------------------------------------------------- */
@@ -783,7 +797,7 @@ const struct model_pipeline *model_pipeline_of(const struct model *m)
     return &pipelines[m->shape.denoiser.pipeline];
 }
 
-static bool measure(struct walk *w)
+static bool measure_denoiser(struct walk *w)
 {
     const struct model_pipeline *p = &pipelines[w->d->pipeline];
     const uint64_t high = w->s->image ? w->s->image : p->image, across = w->d->width_pixels ? w->d->width_pixels : high;
@@ -798,15 +812,21 @@ static bool measure(struct walk *w)
     return w->height && w->width;
 }
 
-static bool walk(struct walk *w)
+static bool walk_denoiser(struct walk *w)
 {
     static void (*const walks[MODEL_DENOISERS_N])(struct walk *) = {
-        [MODEL_DENOISER_UNET] = unet,           [MODEL_DENOISER_FLUX] = flux, [MODEL_DENOISER_SD3] = sd3,
-        [MODEL_DENOISER_PIXART] = pixart,       [MODEL_DENOISER_SANA] = sana, [MODEL_DENOISER_WAN] = wan,
-        [MODEL_DENOISER_COGVIDEOX] = cogvideox, [MODEL_DENOISER_LTX] = ltx,   [MODEL_DENOISER_HUNYUAN] = hunyuan,
+        [MODEL_DENOISER_UNET] = denoise_unet,
+        [MODEL_DENOISER_FLUX] = denoise_flux,
+        [MODEL_DENOISER_SD3] = denoise_sd3,
+        [MODEL_DENOISER_PIXART] = denoise_pixart,
+        [MODEL_DENOISER_SANA] = denoise_sana,
+        [MODEL_DENOISER_WAN] = denoise_wan,
+        [MODEL_DENOISER_COGVIDEOX] = denoise_cogvideox,
+        [MODEL_DENOISER_LTX] = denoise_ltx,
+        [MODEL_DENOISER_HUNYUAN] = denoise_hunyuan,
     };
 
-    if (!measure(w)) return false;
+    if (!measure_denoiser(w)) return false;
     w->place = TENSOR_BEFORE;
     walks[w->d->kind](w);
     return !w->failed;
@@ -817,7 +837,7 @@ struct model_op *model_denoiser_ops(const struct model *m, size_t *n)
     struct walk w = {.s = &m->shape, .d = &m->shape.denoiser};
 
     *n = 0;
-    if (m->shape.family != MODEL_DENOISER || !walk(&w)) {
+    if (m->shape.family != MODEL_DENOISER || !walk_denoiser(&w)) {
         free(w.ops);
         return NULL;
     }
@@ -828,7 +848,7 @@ struct model_op *model_denoiser_ops(const struct model *m, size_t *n)
 bool model_denoiser_make(struct model *m)
 {
     struct walk w = {.m = m, .s = &m->shape, .d = &m->shape.denoiser, .lists = true};
-    bool ok = walk(&w);
+    bool ok = walk_denoiser(&w);
 
     if (m->shape.denoiser.kind == MODEL_DENOISER_UNET) m->shape.layers = w.layer;
     free(w.ops);

@@ -80,7 +80,7 @@ char *model_file_all(struct model_file *f, size_t most, size_t *n)
 }
 
 /* The length of the folder's part of a path, with its slash. */
-static size_t folder_of(const char *path)
+static size_t is_model_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
@@ -89,7 +89,7 @@ static size_t folder_of(const char *path)
 
 char *model_beside(const char *path, const char *name)
 {
-    size_t folder = folder_of(path), n = strlen(name) + 1;
+    size_t folder = is_model_folder(path), n = strlen(name) + 1;
     char *out = arena_realloc(NULL, folder + n, 1);
 
     memcpy(out, path, folder);
@@ -162,7 +162,7 @@ void model_name_of(const char *path, char *out, size_t size)
 {
     static const char *const common[] = {"config.json", "model.safetensors", "model.safetensors.index.json",
                                          "adapter_model.safetensors"};
-    size_t folder = folder_of(path), end = strlen(path);
+    size_t folder = is_model_folder(path), end = strlen(path);
     char part[256];
 
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)

@@ -16,12 +16,12 @@ struct entries {
     model_read_fn *read; /* of one file among them */
 };
 
-static int by_name(const void *a, const void *b)
+static int order_entries_by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool list(const struct model_file *f, struct entries *e)
+static bool list_entries(const struct model_file *f, struct entries *e)
 {
     DIR *dir = opendir(f->path);
 
@@ -32,18 +32,18 @@ static bool list(const struct model_file *f, struct entries *e)
     closedir(dir);
     if (e->n > ENTRIES_MAX) /* what was not seen may be the index, or a part */
         return model_file_reject(f, "has more than %d files; give the model's own files", ENTRIES_MAX);
-    if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, by_name);
+    if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, order_entries_by_name);
     return true;
 }
 
-static bool ends_with(const char *text, const char *ending)
+static bool entry_ends_with(const char *text, const char *ending)
 {
     const size_t n = strlen(text), k = strlen(ending);
 
     return n >= k && strcmp(text + n - k, ending) == 0;
 }
 
-static const char *named(const struct entries *e, const char *name)
+static const char *find_entry(const struct entries *e, const char *name)
 {
     for (size_t i = 0; i < e->n; i++)
         if (strcmp(e->names[i], name) == 0) return e->names[i];
@@ -51,13 +51,13 @@ static const char *named(const struct entries *e, const char *name)
 }
 
 /* The first that ends so; how many there are. */
-static const char *ending(const struct entries *e, const char *with, size_t *n)
+static const char *find_entry_ending(const struct entries *e, const char *with, size_t *n)
 {
     const char *first = NULL;
 
     *n = 0;
     for (size_t i = 0; i < e->n; i++)
-        if (ends_with(e->names[i], with)) {
+        if (entry_ends_with(e->names[i], with)) {
             first = first ? first : e->names[i];
             ++*n;
         }
@@ -65,7 +65,7 @@ static const char *ending(const struct entries *e, const char *with, size_t *n)
 }
 
 /* "folder/name" */
-static char *within(const struct model_file *f, const char *name)
+static char *path_in_folder(const struct model_file *f, const char *name)
 {
     const size_t n = strlen(f->path);
     char *inside = arena_realloc(NULL, n + strlen(name) + 2, 1);
@@ -74,9 +74,9 @@ static char *within(const struct model_file *f, const char *name)
     return inside;
 }
 
-static bool one(const struct model_file *f, const struct entries *e, const char *name, struct model *m)
+static bool read_one_entry(const struct model_file *f, const struct entries *e, const char *name, struct model *m)
 {
-    char *path = within(f, name);
+    char *path = path_in_folder(f, name);
     bool ok = e->read(f->command, path, m, f->exit_code);
 
     free(path);
@@ -87,13 +87,13 @@ static bool one(const struct model_file *f, const struct entries *e, const char 
 static bool all_files(const struct model_file *f, const struct entries *e, struct model *m)
 {
     struct model_stored *s = model_stored_new();
-    char *path = within(f, "model.safetensors");
+    char *path = path_in_folder(f, "model.safetensors");
     const struct model_file inside = {f->command, path, f->exit_code, -1, 0};
     bool ok = true;
 
     for (size_t i = 0; ok && i < e->n; i++) {
-        if (!ends_with(e->names[i], ".safetensors")) continue;
-        char *file = within(f, e->names[i]);
+        if (!entry_ends_with(e->names[i], ".safetensors")) continue;
+        char *file = path_in_folder(f, e->names[i]);
         ok = model_safetensors_read(f->command, file, f->exit_code, s);
         free(file);
     }
@@ -108,7 +108,7 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
 {
     enum { HASH = 40 };
     struct model_file refs;
-    char *path = within(f, "refs/main"), hash[HASH + 1] = "", inside[HASH + 16];
+    char *path = path_in_folder(f, "refs/main"), hash[HASH + 1] = "", inside[HASH + 16];
     struct stat st;
     bool named_there = false;
 
@@ -123,14 +123,14 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
     }
     free(path);
     snprintf(inside, sizeof inside, "snapshots/%s", hash);
-    return named_there ? one(f, e, inside, m)
+    return named_there ? read_one_entry(f, e, inside, m)
                        : model_file_reject(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
 /* One of diffusers', whose configuration says more than its weights: the operations, too. */
 static bool is_denoiser(const struct model_file *f)
 {
-    char *path = within(f, "config.json"), *bytes = NULL;
+    char *path = path_in_folder(f, "config.json"), *bytes = NULL;
     int ignored;
     struct model_file config;
     size_t n;
@@ -149,11 +149,11 @@ static bool is_denoiser(const struct model_file *f)
 /* Of a diffusers pipeline, the denoiser. */
 static bool of_pipeline(const struct model_file *f, const struct entries *e, struct model *m)
 {
-    const char *denoiser = named(e, "transformer") ? "transformer" : "unet";
+    const char *denoiser = find_entry(e, "transformer") ? "transformer" : "unet";
 
-    if (!named(e, denoiser))
+    if (!find_entry(e, denoiser))
         return model_file_reject(f, "is a pipeline without a unet or transformer; name one of the folders in it");
-    char *path = within(f, denoiser);
+    char *path = path_in_folder(f, denoiser);
     char *config = arena_realloc(NULL, strlen(path) + sizeof "/config.json", 1);
     sprintf(config, "%s/config.json", path);
     bool ok = e->read(f->command, config, m, f->exit_code);
@@ -163,36 +163,37 @@ static bool of_pipeline(const struct model_file *f, const struct entries *e, str
     return ok;
 }
 
-static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
+static bool choose_entry(const struct model_file *f, const struct entries *e, struct model *m)
 {
     static const char *const first[] = {"model.safetensors.index.json", "model.safetensors",
                                         "adapter_model.safetensors", "diffusion_pytorch_model.safetensors"};
     size_t n;
     const char *name;
 
-    if (named(e, "model_index.json")) return of_pipeline(f, e, m);
-    if (named(e, "config.json") && is_denoiser(f)) return one(f, e, "config.json", m);
+    if (find_entry(e, "model_index.json")) return of_pipeline(f, e, m);
+    if (find_entry(e, "config.json") && is_denoiser(f)) return read_one_entry(f, e, "config.json", m);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        if (named(e, first[i])) return one(f, e, first[i], m);
-    name = ending(e, ".safetensors.index.json", &n);
-    if (n == 1) return one(f, e, name, m);
+        if (find_entry(e, first[i])) return read_one_entry(f, e, first[i], m);
+    name = find_entry_ending(e, ".safetensors.index.json", &n);
+    if (n == 1) return read_one_entry(f, e, name, m);
     for (size_t i = 0; i < e->n; i++)
-        if (model_parts(e->names[i], ".safetensors")) return one(f, e, e->names[i], m);
-    if (ending(e, ".safetensors", &n)) return all_files(f, e, m);
-    name = ending(e, ".gguf", &n);
-    if (n == 1 || (n > 1 && strstr(name, "-00001-of-"))) return one(f, e, name, m);
+        if (model_parts(e->names[i], ".safetensors")) return read_one_entry(f, e, e->names[i], m);
+    if (find_entry_ending(e, ".safetensors", &n)) return all_files(f, e, m);
+    name = find_entry_ending(e, ".gguf", &n);
+    if (n == 1 || (n > 1 && strstr(name, "-00001-of-"))) return read_one_entry(f, e, name, m);
     if (n > 1) return model_file_reject(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
-    if (named(e, "config.json")) return one(f, e, "config.json", m);
-    if (named(e, "snapshots") && named(e, "refs")) return in_cache(f, e, m);
-    if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))
-        return one(f, e, name, m);
+    if (find_entry(e, "config.json")) return read_one_entry(f, e, "config.json", m);
+    if (find_entry(e, "snapshots") && find_entry(e, "refs")) return in_cache(f, e, m);
+    if ((name = find_entry_ending(e, ".bin", &n)) || (name = find_entry_ending(e, ".pt", &n)) ||
+        (name = find_entry_ending(e, ".pth", &n)))
+        return read_one_entry(f, e, name, m);
     return model_file_reject(f, "has no config.json, no .safetensors and no .gguf");
 }
 
 bool model_from_folder(const struct model_file *f, model_read_fn *read, struct model *m)
 {
     struct entries e = {.read = read};
-    bool ok = list(f, &e) && choose(f, &e, m);
+    bool ok = list_entries(f, &e) && choose_entry(f, &e, m);
 
     for (size_t i = 0; i < e.n; i++) free(e.names[i]);
     free(e.names);

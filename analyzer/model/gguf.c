@@ -41,21 +41,21 @@ static bool cut_off(struct reader *r)
     return model_file_reject(&r->f, "is cut off: it ends after %ju bytes, among its metadata", (uintmax_t)r->f.size);
 }
 
-static bool room(struct reader *r, uint64_t n)
+static bool has_gguf_room(struct reader *r, uint64_t n)
 {
     return n <= r->f.size - r->at || cut_off(r);
 }
 
-static bool skip(struct reader *r, uint64_t n)
+static bool skip_gguf(struct reader *r, uint64_t n)
 {
-    if (!room(r, n)) return false;
+    if (!has_gguf_room(r, n)) return false;
     r->at += n;
     return true;
 }
 
-static bool take(struct reader *r, void *to, size_t n)
+static bool take_gguf(struct reader *r, void *to, size_t n)
 {
-    if (!room(r, n)) return false;
+    if (!has_gguf_room(r, n)) return false;
     for (size_t done = 0; done < n;) {
         if (r->at < r->from || r->at >= r->from + r->have) {
             uint64_t left = r->f.size - r->at;
@@ -77,14 +77,14 @@ static bool read_uint(struct reader *r, unsigned bytes, uint64_t *n)
 {
     unsigned char raw[8];
 
-    if (!take(r, raw, bytes)) return false;
+    if (!take_gguf(r, raw, bytes)) return false;
     *n = 0;
     for (unsigned i = bytes; i-- > 0;) *n = *n << 8 | raw[i];
     return true;
 }
 
 /* A name of at most KEY_BYTES_MAX bytes, with a 0 behind. */
-static bool name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], size_t *n)
+static bool read_gguf_name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], size_t *n)
 {
     uint64_t length;
 
@@ -96,7 +96,7 @@ static bool name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], 
                                        (uintmax_t)length);
     *n = (size_t)length;
     out[*n] = 0;
-    if (!take(r, out, *n)) return false;
+    if (!take_gguf(r, out, *n)) return false;
     return !memchr(out, 0, *n) || model_file_reject(&r->f, "%s's name has a NUL in it", of);
 }
 
@@ -108,7 +108,7 @@ struct value {
     char text[64];
 };
 
-static bool whole(struct reader *r, enum value_type type, struct value *v)
+static bool read_gguf_number(struct reader *r, enum value_type type, struct value *v)
 {
     uint64_t n;
 
@@ -121,20 +121,20 @@ static bool whole(struct reader *r, enum value_type type, struct value *v)
     return true;
 }
 
-static bool text(struct reader *r, struct value *v)
+static bool read_gguf_text(struct reader *r, struct value *v)
 {
     uint64_t length;
     size_t kept;
 
-    if (!read_uint(r, 8, &length) || !room(r, length)) return false;
+    if (!read_uint(r, 8, &length) || !has_gguf_room(r, length)) return false;
     kept = length < sizeof v->text ? (size_t)length : sizeof v->text - 1;
-    if (!take(r, v->text, kept)) return false;
+    if (!take_gguf(r, v->text, kept)) return false;
     v->text[kept] = 0;
-    return skip(r, length - kept);
+    return skip_gguf(r, length - kept);
 }
 
 /* Of numbers the largest; others are passed over. */
-static bool array(struct reader *r, struct value *v)
+static bool read_gguf_array(struct reader *r, struct value *v)
 {
     uint64_t type, n, length;
     struct value one = {0};
@@ -149,13 +149,13 @@ static bool array(struct reader *r, struct value *v)
         if (r->texts > TEXTS_MAX)
             return model_file_reject(&r->f, "has more than %d strings in its metadata: it is damaged", TEXTS_MAX);
         for (uint64_t i = 0; i < n; i++)
-            if (!read_uint(r, 8, &length) || !skip(r, length)) return false;
+            if (!read_uint(r, 8, &length) || !skip_gguf(r, length)) return false;
         return true;
     }
     if (n > 100000) /* of the vocabulary */
-        return skip(r, n * value_bytes[type]);
+        return skip_gguf(r, n * value_bytes[type]);
     for (uint64_t i = 0; i < n; i++) {
-        if (!whole(r, type, &one)) return false;
+        if (!read_gguf_number(r, type, &one)) return false;
         v->varies |= i > 0 && one.number != v->number;
         v->number = one.number > v->number ? one.number : v->number;
     }
@@ -163,17 +163,19 @@ static bool array(struct reader *r, struct value *v)
     return true;
 }
 
-static bool value(struct reader *r, struct value *v)
+static bool read_gguf_value(struct reader *r, struct value *v)
 {
     uint64_t type;
 
     if (!read_uint(r, 4, &type)) return false;
     if (type >= VALUE_TYPES)
         return model_file_reject(&r->f, "has a value of unknown type %ju in its metadata", (uintmax_t)type);
-    return type == STRING ? text(r, v) : type == ARRAY ? array(r, v) : whole(r, (enum value_type)type, v);
+    return type == STRING  ? read_gguf_text(r, v)
+           : type == ARRAY ? read_gguf_array(r, v)
+                           : read_gguf_number(r, (enum value_type)type, v);
 }
 
-static void keep(struct model_gguf_metadata *d, const char *key, const struct value *v)
+static void keep_gguf_value(struct model_gguf_metadata *d, const char *key, const struct value *v)
 {
     static const char *const keys[] = {
 #define KEY(id, key) key,
@@ -198,7 +200,7 @@ static void keep(struct model_gguf_metadata *d, const char *key, const struct va
     }
 }
 
-static uint64_t hash(const char *key, size_t n)
+static uint64_t hash_gguf_key(const char *key, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
 
@@ -206,7 +208,7 @@ static uint64_t hash(const char *key, size_t n)
     return h;
 }
 
-static bool metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d)
+static bool read_gguf_metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d)
 {
     struct map known = {0};
     char key[KEY_BYTES_MAX + 1], clean[100];
@@ -215,13 +217,13 @@ static bool metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d
 
     for (uint64_t i = 0; ok && i < n; i++) {
         struct value v = {0};
-        ok = name(r, "a key", key, &length) && value(r, &v);
+        ok = read_gguf_name(r, "a key", key, &length) && read_gguf_value(r, &v);
         if (!ok) break;
-        uint32_t *at = map_at(&known, hash(key, length));
+        uint32_t *at = map_at(&known, hash_gguf_key(key, length));
         if (*at != MAP_NEW)
             ok = model_file_reject(&r->f, "has the key '%s' twice", terminal_clean(clean, sizeof clean, key, true));
         *at = 0;
-        keep(d, key, &v);
+        keep_gguf_value(d, key, &v);
     }
     map_free(&known);
     return ok;
@@ -229,53 +231,55 @@ static bool metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d
 
 /* ---------------------------------------------------------------- tensors */
 
-static bool bad_tensor(struct reader *r, const char *of, const char *what)
+static bool refuse_gguf_tensor(struct reader *r, const char *of, const char *what)
 {
     char clean[100];
 
     return model_file_reject(&r->f, "tensor '%s' %s", terminal_clean(clean, sizeof clean, of, true), what);
 }
 
-static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_t *dims, struct model_stored_tensor *t)
+static bool size_gguf_tensor(struct reader *r, const char *of, uint32_t type, const uint64_t *dims,
+                             struct model_stored_tensor *t)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].number != type) continue;
         t->type = types[i].name;
-        if (dims[0] % types[i].block) return bad_tensor(r, of, "has rows that are not whole blocks of its type");
+        if (dims[0] % types[i].block)
+            return refuse_gguf_tensor(r, of, "has rows that are not whole blocks of its type");
         if (__builtin_mul_overflow(t->elements / types[i].block, types[i].bytes, &t->bytes))
-            return bad_tensor(r, of, "has more than 2^64 bytes");
+            return refuse_gguf_tensor(r, of, "has more than 2^64 bytes");
         return true;
     }
-    return bad_tensor(r, of, "has an unknown type: ggml removed it, or the file is newer than this gpuspy");
+    return refuse_gguf_tensor(r, of, "has an unknown type: ggml removed it, or the file is newer than this gpuspy");
 }
 
 /* One row of the list; `at` is where it must begin in the data. */
-static bool tensor(struct reader *r, struct model_stored *s, uint64_t alignment, uint64_t *at, uint64_t *end)
+static bool read_gguf_tensor(struct reader *r, struct model_stored *s, uint64_t alignment, uint64_t *at, uint64_t *end)
 {
     char called[KEY_BYTES_MAX + 1];
     struct model_stored_tensor t = {.name = called, .elements = 1};
     uint64_t dims[DIMS_MAX] = {1, 1, 1, 1}, rank, type, offset;
 
-    if (!name(r, "a tensor", called, &t.length) || !read_uint(r, 4, &rank)) return false;
-    if (rank > DIMS_MAX) return bad_tensor(r, called, "has more than 4 dimensions");
+    if (!read_gguf_name(r, "a tensor", called, &t.length) || !read_uint(r, 4, &rank)) return false;
+    if (rank > DIMS_MAX) return refuse_gguf_tensor(r, called, "has more than 4 dimensions");
     for (uint64_t i = 0; i < rank; i++) {
         if (!read_uint(r, 8, &dims[i])) return false;
         if (__builtin_mul_overflow(t.elements, dims[i], &t.elements) || t.elements > INT64_MAX)
-            return bad_tensor(r, called, "has 2^63 elements or more");
+            return refuse_gguf_tensor(r, called, "has 2^63 elements or more");
     }
-    if (!read_uint(r, 4, &type) || !read_uint(r, 8, &offset) || !sized(r, called, (uint32_t)type, dims, &t))
+    if (!read_uint(r, 4, &type) || !read_uint(r, 8, &offset) || !size_gguf_tensor(r, called, (uint32_t)type, dims, &t))
         return false;
-    if (offset != *at) return bad_tensor(r, called, "does not begin where the one before it ends");
+    if (offset != *at) return refuse_gguf_tensor(r, called, "does not begin where the one before it ends");
     t.rank = (unsigned)rank;
     t.first = rank ? dims[rank - 1] : 1; /* the last one is the slowest */
     t.second = rank > 1 ? dims[rank - 2] : 1;
     if (__builtin_add_overflow(offset, t.bytes, end) || *end > INT64_MAX)
-        return bad_tensor(r, called, "ends after 2^63 bytes");
+        return refuse_gguf_tensor(r, called, "ends after 2^63 bytes");
     *at = (*end + alignment - 1) / alignment * alignment;
     return model_stored_add(s, &r->f, &t);
 }
 
-static bool tensors(struct reader *r, uint64_t n, const struct model_gguf_metadata *d, struct model_stored *s)
+static bool read_gguf_tensors(struct reader *r, uint64_t n, const struct model_gguf_metadata *d, struct model_stored *s)
 {
     uint64_t at = 0, end = 0, a = d->alignment;
 
@@ -283,7 +287,7 @@ static bool tensors(struct reader *r, uint64_t n, const struct model_gguf_metada
         return model_file_reject(&r->f, "general.alignment is not a power of two");
     if (n > (r->f.size - r->at) / 24) return cut_off(r);
     for (uint64_t i = 0; i < n; i++)
-        if (!tensor(r, s, a, &at, &end)) return false;
+        if (!read_gguf_tensor(r, s, a, &at, &end)) return false;
     uint64_t data = (r->at + a - 1) / a * a, present = data < r->f.size ? r->f.size - data : 0;
     return end <= present ||
            model_file_reject(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them", (uintmax_t)end,
@@ -292,12 +296,12 @@ static bool tensors(struct reader *r, uint64_t n, const struct model_gguf_metada
 
 /* ---------------------------------------------------------------- files */
 
-static bool head(struct reader *r, uint64_t *tensors_n, uint64_t *keys_n)
+static bool read_gguf_head(struct reader *r, uint64_t *tensors_n, uint64_t *keys_n)
 {
     char magic[4];
     uint64_t version;
 
-    if (r->f.size < 4 || !take(r, magic, 4) || memcmp(magic, "GGUF", 4) != 0)
+    if (r->f.size < 4 || !take_gguf(r, magic, 4) || memcmp(magic, "GGUF", 4) != 0)
         return model_file_reject(&r->f, "is not a GGUF file");
     if (!read_uint(r, 4, &version)) return false;
     if (version && !(version & 0xffff))
@@ -318,7 +322,8 @@ static bool read_one(const char *command, const char *path, int *exit_code, stru
     *d = (struct model_gguf_metadata){.alignment = 32};
     ok = model_file_open(&r->f, command, path, exit_code);
     if (ok) {
-        ok = head(r, &tensors_n, &keys_n) && metadata(r, keys_n, d) && tensors(r, tensors_n, d, s);
+        ok = read_gguf_head(r, &tensors_n, &keys_n) && read_gguf_metadata(r, keys_n, d) &&
+             read_gguf_tensors(r, tensors_n, d, s);
         model_file_close(&r->f);
     }
     free(r);

@@ -29,7 +29,7 @@ static bool has_tensor(const struct telling *t, const char *tensor)
 }
 
 /* The number behind a key; `absent` where it is not there. */
-static uint64_t uint_of(struct telling *t, enum model_gguf_key key, uint64_t absent)
+static uint64_t gguf_uint_of(struct telling *t, enum model_gguf_key key, uint64_t absent)
 {
     static const char *const names[] = {
 #define KEY(id, key) key,
@@ -47,7 +47,7 @@ static uint64_t uint_of(struct telling *t, enum model_gguf_key key, uint64_t abs
     return 0;
 }
 
-static uint64_t rows(const struct telling *t, const char *tensor)
+static uint64_t gguf_tensor_rows(const struct telling *t, const char *tensor)
 {
     const struct model_stored_form *form = model_stored_find(t->s, tensor);
 
@@ -75,7 +75,7 @@ static void read_biases_and_norms(struct telling *t, struct model_shape *s)
         "blk.*.post_attention_norm.weight", "blk.*.post_ffw_norm.weight", "blk.*.attn_output_norm.weight",
         "blk.*.layer_output_norm.weight",
     };
-    const uint64_t q_norm = rows(t, "blk.*.attn_q_norm.weight");
+    const uint64_t q_norm = gguf_tensor_rows(t, "blk.*.attn_q_norm.weight");
 
     s->fused_qkv = has_tensor(t, "blk.*.attn_qkv.weight");
     s->qkv_bias = has_tensor(t, "blk.*.attn_qkv.bias") || has_tensor(t, "blk.*.attn_q.bias");
@@ -91,30 +91,30 @@ static void read_biases_and_norms(struct telling *t, struct model_shape *s)
     s->sinks = has_tensor(t, "blk.*.attn_sinks.weight");
 }
 
-static void read_latent(struct telling *t, struct model_shape *s)
+static void read_gguf_latent(struct telling *t, struct model_shape *s)
 {
-    s->kv_rank = uint_of(t, GGUF_KV_RANK, 0);
+    s->kv_rank = gguf_uint_of(t, GGUF_KV_RANK, 0);
     if (!s->kv_rank) return;
-    s->q_rank = uint_of(t, GGUF_Q_RANK, 0);
-    s->rope_dim = uint_of(t, GGUF_ROPE, 0);
-    s->head_dim = uint_of(t, GGUF_KEY_LENGTH_MLA, uint_of(t, GGUF_KEY_LENGTH, 0));
-    s->v_dim = uint_of(t, GGUF_VALUE_LENGTH_MLA, uint_of(t, GGUF_VALUE_LENGTH, 0));
+    s->q_rank = gguf_uint_of(t, GGUF_Q_RANK, 0);
+    s->rope_dim = gguf_uint_of(t, GGUF_ROPE, 0);
+    s->head_dim = gguf_uint_of(t, GGUF_KEY_LENGTH_MLA, gguf_uint_of(t, GGUF_KEY_LENGTH, 0));
+    s->v_dim = gguf_uint_of(t, GGUF_VALUE_LENGTH_MLA, gguf_uint_of(t, GGUF_VALUE_LENGTH, 0));
     s->nope_dim = s->head_dim > s->rope_dim ? s->head_dim - s->rope_dim : 0;
     s->kv_heads = s->heads; /* 1 in newer files, which have the products of matrices */
 }
 
-static void read_experts(struct telling *t, struct model_shape *s)
+static void read_gguf_experts(struct telling *t, struct model_shape *s)
 {
-    s->experts = uint_of(t, GGUF_EXPERTS, 0);
+    s->experts = gguf_uint_of(t, GGUF_EXPERTS, 0);
     if (s->experts <= 1) {
         s->experts = 0;
         return;
     }
-    uint64_t dense = uint_of(t, GGUF_DENSE_LAYERS, 0);
-    s->experts_used = uint_of(t, GGUF_EXPERTS_USED, 0);
-    s->expert_ffn = uint_of(t, GGUF_EXPERT_FFN, s->ffn);
-    s->shared_ffn = rows(t, "blk.*.ffn_up_shexp.weight");
-    s->shared_experts = uint_of(t, GGUF_EXPERTS_SHARED, s->shared_ffn ? 1 : 0);
+    uint64_t dense = gguf_uint_of(t, GGUF_DENSE_LAYERS, 0);
+    s->experts_used = gguf_uint_of(t, GGUF_EXPERTS_USED, 0);
+    s->expert_ffn = gguf_uint_of(t, GGUF_EXPERT_FFN, s->ffn);
+    s->shared_ffn = gguf_tensor_rows(t, "blk.*.ffn_up_shexp.weight");
+    s->shared_experts = gguf_uint_of(t, GGUF_EXPERTS_SHARED, s->shared_ffn ? 1 : 0);
     s->shared_gate = has_tensor(t, "blk.*.ffn_gate_inp_shexp.weight");
     s->router_bias = has_tensor(t, "blk.*.ffn_gate_inp.bias");
     s->expert_bias = has_tensor(t, "blk.*.ffn_up_exps.bias");
@@ -122,40 +122,40 @@ static void read_experts(struct telling *t, struct model_shape *s)
     if (!s->ffn) s->ffn = s->expert_ffn;
 }
 
-static void read_window(struct telling *t, struct model_shape *s)
+static void read_gguf_window(struct telling *t, struct model_shape *s)
 {
     const char *a = t->d->architecture;
     const uint64_t every = strcmp(a, "gemma2") == 0 || strcmp(a, "gpt-oss") == 0 ? 2 : strcmp(a, "gemma3") == 0 ? 6 : 0;
 
-    s->window = uint_of(t, GGUF_WINDOW, 0);
+    s->window = gguf_uint_of(t, GGUF_WINDOW, 0);
     if (s->window) s->window_layers = every ? s->layers - s->layers / every : s->layers;
 }
 
 static void read_sizes(struct telling *t, struct model_shape *s)
 {
-    s->layers = uint_of(t, GGUF_LAYERS, 0);
-    s->hidden = uint_of(t, GGUF_HIDDEN, 0);
-    s->context = uint_of(t, GGUF_CONTEXT, 0);
-    s->ffn = uint_of(t, GGUF_FFN, 0);
-    s->heads = uint_of(t, GGUF_HEADS, 0);
-    s->kv_heads = uint_of(t, GGUF_KV_HEADS, s->heads);
-    s->head_dim = uint_of(t, GGUF_KEY_LENGTH, 0);
+    s->layers = gguf_uint_of(t, GGUF_LAYERS, 0);
+    s->hidden = gguf_uint_of(t, GGUF_HIDDEN, 0);
+    s->context = gguf_uint_of(t, GGUF_CONTEXT, 0);
+    s->ffn = gguf_uint_of(t, GGUF_FFN, 0);
+    s->heads = gguf_uint_of(t, GGUF_HEADS, 0);
+    s->kv_heads = gguf_uint_of(t, GGUF_KV_HEADS, s->heads);
+    s->head_dim = gguf_uint_of(t, GGUF_KEY_LENGTH, 0);
     if (!s->head_dim && s->heads && s->hidden % s->heads == 0) s->head_dim = s->hidden / s->heads;
-    s->vocab = rows(t, "token_embd.weight");
-    s->positions = rows(t, "position_embd.weight");
-    s->token_types = rows(t, "token_types.weight");
+    s->vocab = gguf_tensor_rows(t, "token_embd.weight");
+    s->positions = gguf_tensor_rows(t, "position_embd.weight");
+    s->token_types = gguf_tensor_rows(t, "token_types.weight");
     s->tied = !has_tensor(t, "output.weight");
     s->gated = s->family == MODEL_LLAMA;
     s->fused_gate = s->gated && !has_tensor(t, "blk.*.ffn_gate.weight") && has_tensor(t, "blk.*.ffn_up.weight");
 }
 
-static bool varies(const struct model_gguf_metadata *d)
+static bool do_layers_vary(const struct model_gguf_metadata *d)
 {
     return d->keys[GGUF_FFN].varies || d->keys[GGUF_HEADS].varies || d->keys[GGUF_KV_HEADS].varies;
 }
 
 /* What tensors and keys both say. */
-static bool agree(struct telling *t, const struct model_shape *s)
+static bool do_shapes_agree(struct telling *t, const struct model_shape *s)
 {
     const struct model_stored_form *table = model_stored_find(t->s, "token_embd.weight");
 
@@ -183,10 +183,10 @@ bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_st
     *shape = (struct model_shape){.family = family_of(&t)};
     read_sizes(&t, shape);
     read_biases_and_norms(&t, shape);
-    read_latent(&t, shape);
-    read_experts(&t, shape);
-    read_window(&t, shape);
-    if (t.failed || !agree(&t, shape)) return false;
+    read_gguf_latent(&t, shape);
+    read_gguf_experts(&t, shape);
+    read_gguf_window(&t, shape);
+    if (t.failed || !do_shapes_agree(&t, shape)) return false;
     terminal_clean(clean, sizeof clean, d->architecture, true);
     if (shape->family == MODEL_UNKNOWN || !shape->heads || !shape->layers || !shape->hidden || !shape->vocab) {
         shape->family = MODEL_UNKNOWN;
@@ -195,7 +195,7 @@ bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_st
                      clean);
         return true;
     }
-    if (varies(d))
+    if (do_layers_vary(d))
         snprintf(note, note_size,
                  "its layers differ in heads or MLP: activations are computed as if all were like the largest");
     ok = model_from_shape(f->command, f->path, shape, &ideal, &usage);

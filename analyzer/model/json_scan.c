@@ -5,14 +5,14 @@
 
 enum { DEPTH_MAX = 128 }; /* as serde_json */
 
-static bool fail(struct model_scan *s, const char *problem)
+static bool fail_scan(struct model_scan *s, const char *problem)
 {
     if (!s->problem) s->problem = problem;
     s->at = s->end;
     return false;
 }
 
-static void blanks(struct model_scan *s)
+static void skip_blanks(struct model_scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t')) s->at++;
 }
@@ -26,7 +26,7 @@ bool model_scan_utf8(const char *text, size_t n)
 
 bool model_scan_take(struct model_scan *s, char c)
 {
-    blanks(s);
+    skip_blanks(s);
     if (s->at == s->end || *s->at != c) return false;
     s->at++;
     return true;
@@ -35,13 +35,13 @@ bool model_scan_take(struct model_scan *s, char c)
 bool model_scan_expect(struct model_scan *s, char c)
 {
     if (model_scan_take(s, c)) return true;
-    return fail(s, s->at == s->end ? "ends in the middle"
-                   : c == '{'      ? "has another value where an object is expected"
-                   : c == '['      ? "has another value where a list is expected"
-                                   : "is not JSON");
+    return fail_scan(s, s->at == s->end ? "ends in the middle"
+                        : c == '{'      ? "has another value where an object is expected"
+                        : c == '['      ? "has another value where a list is expected"
+                                        : "is not JSON");
 }
 
-static bool hex4(struct model_scan *s, unsigned *out)
+static bool scan_hex4(struct model_scan *s, unsigned *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++) {
@@ -50,13 +50,13 @@ static bool hex4(struct model_scan *s, unsigned *out)
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
-        if (digit < 0) return fail(s, "has a bad escape in a string");
+        if (digit < 0) return fail_scan(s, "has a bad escape in a string");
         *out = *out << 4 | (unsigned)digit;
     }
     return true;
 }
 
-static char *put(char *to, unsigned c)
+static char *put_code_point(char *to, unsigned c)
 {
     if (c < 0x80) {
         *to++ = (char)c;
@@ -77,7 +77,7 @@ static char *put(char *to, unsigned c)
 }
 
 /* Behind a backslash. What is decoded is never longer than what was written. */
-static char *escape(struct model_scan *s, char *to)
+static char *scan_escape(struct model_scan *s, char *to)
 {
     static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
     const char c = s->at < s->end ? *s->at++ : 0;
@@ -89,15 +89,15 @@ static char *escape(struct model_scan *s, char *to)
         return to;
     }
     if (c != 'u')
-        fail(s, "has a bad escape in a string");
-    else if (hex4(s, &high)) {
-        if (high < 0xd800 || high > 0xdfff) return put(to, high);
+        fail_scan(s, "has a bad escape in a string");
+    else if (scan_hex4(s, &high)) {
+        if (high < 0xd800 || high > 0xdfff) return put_code_point(to, high);
         if (high < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
             s->at += 2;
-            if (hex4(s, &low) && low >= 0xdc00 && low <= 0xdfff)
-                return put(to, 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+            if (scan_hex4(s, &low) && low >= 0xdc00 && low <= 0xdfff)
+                return put_code_point(to, 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
         }
-        fail(s, "has a bad escape in a string");
+        fail_scan(s, "has a bad escape in a string");
     }
     return to;
 }
@@ -107,17 +107,17 @@ bool model_scan_string(struct model_scan *s, const char **text, size_t *n)
     char *to;
 
     if (!model_scan_take(s, '"'))
-        return fail(s, s->at == s->end ? "ends in the middle" : "has another value where a string is expected");
+        return fail_scan(s, s->at == s->end ? "ends in the middle" : "has another value where a string is expected");
     *text = to = s->at;
     while (s->at < s->end && *s->at != '"') {
         const unsigned char c = (unsigned char)*s->at++;
-        if (c < 0x20) return fail(s, "has a control character in a string");
+        if (c < 0x20) return fail_scan(s, "has a control character in a string");
         if (c == '\\')
-            to = escape(s, to);
+            to = scan_escape(s, to);
         else
             *to++ = (char)c;
     }
-    if (s->at == s->end) return fail(s, "ends in the middle");
+    if (s->at == s->end) return fail_scan(s, "ends in the middle");
     s->at++;
     *n = (size_t)(to - *text);
     return true;
@@ -125,21 +125,22 @@ bool model_scan_string(struct model_scan *s, const char **text, size_t *n)
 
 bool model_scan_uint(struct model_scan *s, uint64_t *n)
 {
-    blanks(s);
+    skip_blanks(s);
     const char *from = s->at;
     *n = 0;
     while (s->at < s->end && *s->at >= '0' && *s->at <= '9') {
         const unsigned digit = (unsigned)(*s->at++ - '0');
         if (__builtin_mul_overflow(*n, 10, n) || __builtin_add_overflow(*n, digit, n))
-            return fail(s, "has a number of 2^64 or more");
+            return fail_scan(s, "has a number of 2^64 or more");
     }
     if (s->at == from || (*from == '0' && s->at - from > 1) ||
         (s->at < s->end && (*s->at == '.' || *s->at == 'e' || *s->at == 'E')))
-        return fail(s, from == s->end ? "ends in the middle" : "has another value where a whole number is expected");
+        return fail_scan(s,
+                         from == s->end ? "ends in the middle" : "has another value where a whole number is expected");
     return true;
 }
 
-static bool digits(struct model_scan *s)
+static bool scan_digits(struct model_scan *s)
 {
     const char *from = s->at;
 
@@ -147,7 +148,7 @@ static bool digits(struct model_scan *s)
     return s->at > from;
 }
 
-static bool one_of(struct model_scan *s, const char *set)
+static bool scan_one_of(struct model_scan *s, const char *set)
 {
     if (s->at == s->end || !*s->at || !strchr(set, *s->at)) return false;
     s->at++;
@@ -156,14 +157,14 @@ static bool one_of(struct model_scan *s, const char *set)
 
 static bool skip_number(struct model_scan *s)
 {
-    one_of(s, "-");
+    scan_one_of(s, "-");
     const bool zero = s->at < s->end && *s->at == '0';
     const char *from = s->at;
-    if (!digits(s) || (zero && s->at - from > 1)) return false;
-    if (one_of(s, ".") && !digits(s)) return false;
-    if (one_of(s, "eE")) {
-        one_of(s, "+-");
-        return digits(s);
+    if (!scan_digits(s) || (zero && s->at - from > 1)) return false;
+    if (scan_one_of(s, ".") && !scan_digits(s)) return false;
+    if (scan_one_of(s, "eE")) {
+        scan_one_of(s, "+-");
+        return scan_digits(s);
     }
     return true;
 }
@@ -178,7 +179,7 @@ static bool skip_plain(struct model_scan *s)
             return true;
         }
     }
-    return skip_number(s) || fail(s, s->at == s->end ? "ends in the middle" : "is not JSON");
+    return skip_number(s) || fail_scan(s, s->at == s->end ? "ends in the middle" : "is not JSON");
 }
 
 static bool skip_at(struct model_scan *s, int depth)
@@ -187,8 +188,8 @@ static bool skip_at(struct model_scan *s, int depth)
     size_t n;
     bool first = true;
 
-    if (depth > DEPTH_MAX) return fail(s, "is nested too deeply");
-    blanks(s);
+    if (depth > DEPTH_MAX) return fail_scan(s, "is nested too deeply");
+    skip_blanks(s);
     if (s->at < s->end && *s->at == '"') return model_scan_string(s, &text, &n);
     if (model_scan_take(s, '{')) {
         while (model_scan_key(s, &first, &text, &n)) skip_at(s, depth + 1);
@@ -211,8 +212,8 @@ bool model_scan_skip(struct model_scan *s)
 
 bool model_scan_is_done(struct model_scan *s)
 {
-    blanks(s);
-    return !s->problem && (s->at == s->end || fail(s, "continues after its end"));
+    skip_blanks(s);
+    return !s->problem && (s->at == s->end || fail_scan(s, "continues after its end"));
 }
 
 bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n)

@@ -20,7 +20,7 @@ static const char *in_short(char out[16], uint64_t params)
     return out;
 }
 
-static void row(FILE *out, const char *name, const struct model *m, bool wide)
+static void print_model_row(FILE *out, const char *name, const struct model *m, bool wide)
 {
     char count[UNITS_TEXT], active[16] = "", brief[16], size[40] = "", heads[48] = "", context[UNITS_TEXT] = "";
     char line[256];
@@ -61,7 +61,7 @@ void model_list_text(FILE *out, const struct terminal *term, bool explain)
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
         if (!model_from_name("estimate", name, &m, &exit_code)) continue;
         if (strcmp(m.name, name) == 0)
-            row(out, name, &m, wide);
+            print_model_row(out, name, &m, wide);
         else
             fprintf(out, "%-29s as %s\n", name, m.name);
         model_free(&m);
@@ -73,7 +73,7 @@ void model_list_text(FILE *out, const struct terminal *term, bool explain)
           out);
 }
 
-static json_t *json_of(const char *name, const struct model *m)
+static json_t *listed_model_json(const char *name, const struct model *m)
 {
     const struct model_shape *s = &m->shape;
     bool own = strcmp(m->name, name) == 0;
@@ -100,7 +100,7 @@ struct json_t *model_list_json(void)
 
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
         if (!model_from_name("estimate", name, &m, &exit_code)) continue;
-        json_array_append_new(list, json_of(name, &m));
+        json_array_append_new(list, listed_model_json(name, &m));
         model_free(&m);
     }
     return json_pack("{s:i, s:o}", "schema", 1, "models", list);

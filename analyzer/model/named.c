@@ -12,7 +12,7 @@
 #include "analyzer/base/options.h"
 #include "analyzer/model/files.h"
 
-static bool ends_with(const char *text, const char *ending)
+static bool model_name_ends_with(const char *text, const char *ending)
 {
     const size_t n = strlen(text), k = strlen(ending);
 
@@ -25,18 +25,18 @@ bool model_is_path(const char *text)
     struct stat st;
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (strlen(text) > strlen(endings[i]) && ends_with(text, endings[i])) return true;
+        if (strlen(text) > strlen(endings[i]) && model_name_ends_with(text, endings[i])) return true;
     return strchr(text, '/') || (*text && stat(text, &st) == 0);
 }
 
 /* A repository's name such as meta-llama/Llama-2-7b is a path that is not there. */
-static bool missing(const struct model_file *f, int error)
+static bool is_file_missing(const struct model_file *f, int error)
 {
     const char *slash = strrchr(f->path, '/');
     char last[128], near[64];
 
-    if (error != ENOENT || !slash || ends_with(slash, ".json") || ends_with(slash, ".safetensors") ||
-        ends_with(slash, ".gguf"))
+    if (error != ENOENT || !slash || model_name_ends_with(slash, ".json") ||
+        model_name_ends_with(slash, ".safetensors") || model_name_ends_with(slash, ".gguf"))
         return model_file_reject(f, "cannot be read: %s", strerror(error));
     snprintf(last, sizeof last, "%s", slash + 1);
     for (char *c = last; *c; c++)
@@ -57,7 +57,7 @@ static bool read_config(struct model_file *f, struct model *m)
     return ok;
 }
 
-static bool read_file(const char *command, const char *path, struct model *m, int *exit_code)
+static bool read_model_file(const char *command, const char *path, struct model *m, int *exit_code)
 {
     struct model_file f;
     unsigned char head[9] = {0};
@@ -67,9 +67,10 @@ static bool read_file(const char *command, const char *path, struct model *m, in
     if (f.size == 0)
         model_file_reject(&f, "is empty");
     else if (model_file_read(&f, 0, head, f.size < sizeof head ? (size_t)f.size : sizeof head)) {
-        if (memcmp(head, "GGUF", 4) == 0 || ends_with(path, ".gguf"))
+        if (memcmp(head, "GGUF", 4) == 0 || model_name_ends_with(path, ".gguf"))
             ok = model_from_gguf(command, path, m, exit_code);
-        else if (ends_with(path, ".safetensors") || ends_with(path, ".index.json") || (head[8] == '{' && head[7] == 0))
+        else if (model_name_ends_with(path, ".safetensors") || model_name_ends_with(path, ".index.json") ||
+                 (head[8] == '{' && head[7] == 0))
             ok = model_from_safetensors(command, path, m, exit_code);
         else if (memcmp(head, "PK\3\4", 4) == 0 || (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5))
             model_file_reject(&f, "is a pickle of torch.save, which gpuspy does not execute; "
@@ -78,7 +79,7 @@ static bool read_file(const char *command, const char *path, struct model *m, in
             model_file_reject(&f, "is HDF5; give the model's .safetensors or its config.json");
         else if (memcmp(head, "version https", 9) == 0)
             model_file_reject(&f, "is a Git LFS pointer, not the file; type: git lfs pull");
-        else if (ends_with(path, ".json") || head[0] == '{')
+        else if (model_name_ends_with(path, ".json") || head[0] == '{')
             ok = read_config(&f, m);
         else
             model_file_reject(&f, "is not a model: give a config.json, .safetensors or .gguf");
@@ -94,6 +95,7 @@ bool model_from_path(const char *command, const char *path, struct model *m, int
 
     *m = (struct model){.source = "file"};
     *exit_code = EXIT_INPUT;
-    if (stat(path, &st) != 0) return missing(&f, errno);
-    return S_ISDIR(st.st_mode) ? model_from_folder(&f, model_from_path, m) : read_file(command, path, m, exit_code);
+    if (stat(path, &st) != 0) return is_file_missing(&f, errno);
+    return S_ISDIR(st.st_mode) ? model_from_folder(&f, model_from_path, m)
+                               : read_model_file(command, path, m, exit_code);
 }

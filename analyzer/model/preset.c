@@ -64,7 +64,7 @@ static bool says_which_edition(const char *word)
 }
 
 /* "meta-llama/Meta-Llama-3-8B-Instruct" → "llama-3-8b"; with `points` "phi-1_5" → "phi-1.5". */
-static void plain_name(char out[NAME_MAX_BYTES], const char *text, bool points)
+static void plain_preset_name(char out[NAME_MAX_BYTES], const char *text, bool points)
 {
     const char *slash = strrchr(text, '/');
     char lower[NAME_MAX_BYTES];
@@ -87,7 +87,7 @@ static void plain_name(char out[NAME_MAX_BYTES], const char *text, bool points)
     }
 }
 
-static bool is_digit(char c)
+static bool is_name_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -97,7 +97,7 @@ static const char *next_letter(const char *text, const char *at)
 {
     const char *end = at + strspn(at, "-");
 
-    return end > at && at > text && is_digit(at[-1]) && is_digit(*end) ? end - 1 : end;
+    return end > at && at > text && is_name_digit(at[-1]) && is_name_digit(*end) ? end - 1 : end;
 }
 
 /* Are two names the same but for their dashes? "vit_b_16" and "resnet50" are torchvision's. */
@@ -121,7 +121,7 @@ static const struct preset *preset_called(const char *name, bool (*same)(const c
     return NULL;
 }
 
-static bool equal(const char *a, const char *b)
+static bool are_names_equal(const char *a, const char *b)
 {
     return strcmp(a, b) == 0;
 }
@@ -130,11 +130,11 @@ static bool equal(const char *a, const char *b)
 static const struct preset *preset_of(const char *text)
 {
     char name[NAME_MAX_BYTES];
-    const struct preset *p = preset_called(text, equal);
+    const struct preset *p = preset_called(text, are_names_equal);
 
     if (p || strlen(text) >= NAME_MAX_BYTES) return p;
     for (int points = 0; !p && points < 2; points++) {
-        plain_name(name, text, points);
+        plain_preset_name(name, text, points);
         p = preset_called(name, same_name);
         for (char *word; !p && (word = strrchr(name, '-')) && says_which_edition(word + 1);) {
             *word = 0;
@@ -209,7 +209,7 @@ static bool nearest_name(const char *name, char *near, size_t size)
 
 bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code)
 {
-    const struct preset *p = preset_called(text, equal);
+    const struct preset *p = preset_called(text, are_names_equal);
     char near[64], name[NAME_MAX_BYTES] = "";
     struct stat st;
 
@@ -217,7 +217,7 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     if (!p && !(strchr(text, '/') && stat(text, &st) == 0)) p = preset_of(text);
     if (p) return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
-    if (strlen(text) < NAME_MAX_BYTES) plain_name(name, text, false);
+    if (strlen(text) < NAME_MAX_BYTES) plain_preset_name(name, text, false);
     if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 && nearest_name(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
@@ -229,8 +229,8 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
 }
 
 /* `m` anew, of another shape, under its name. */
-static bool reshape(const char *command, const char *what, const struct model_shape *shape, struct model *m,
-                    int *exit_code)
+static bool reshape_preset(const char *command, const char *what, const struct model_shape *shape, struct model *m,
+                           int *exit_code)
 {
     struct model old = *m;
     bool ok = model_from_shape(command, what, shape, m, exit_code);
@@ -256,7 +256,7 @@ bool model_set_masked_lm(const char *command, struct model *m, int *exit_code)
     }
     shape.pooler = false;
     shape.masked_lm = shape.tied = true;
-    return reshape(command, "--masked-lm", &shape, m, exit_code);
+    return reshape_preset(command, "--masked-lm", &shape, m, exit_code);
 }
 
 bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code)
@@ -287,5 +287,5 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
     }
     shape.image = side;
     shape.positions = 0;
-    return reshape(command, what, &shape, m, exit_code);
+    return reshape_preset(command, what, &shape, m, exit_code);
 }

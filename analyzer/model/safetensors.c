@@ -40,7 +40,7 @@ struct header {
 };
 
 /* A line that names the tensor. False. */
-static bool bad_tensor(const struct header *h, const struct entry *e, const char *what)
+static bool refuse_safetensors_tensor(const struct header *h, const struct entry *e, const char *what)
 {
     char name[128], clean[128];
 
@@ -48,7 +48,7 @@ static bool bad_tensor(const struct header *h, const struct entry *e, const char
     return model_file_reject(h->f, "tensor '%s' %s", terminal_clean(clean, sizeof clean, name, true), what);
 }
 
-static bool is_word(const char *text, size_t n, const char *word)
+static bool is_header_word(const char *text, size_t n, const char *word)
 {
     return strlen(word) == n && memcmp(text, word, n) == 0;
 }
@@ -60,13 +60,13 @@ static bool read_type(struct header *h, struct entry *e)
 
     if (!model_scan_string(&h->scan, &text, &n)) return false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (is_word(text, n, types[i].name)) {
+        if (is_header_word(text, n, types[i].name)) {
             e->tensor.type = types[i].name;
             e->tensor.bits = types[i].bits;
             return true;
         }
     }
-    return bad_tensor(h, e, "has an unknown dtype");
+    return refuse_safetensors_tensor(h, e, "has an unknown dtype");
 }
 
 static bool read_shape(struct header *h, struct entry *e)
@@ -79,11 +79,11 @@ static bool read_shape(struct header *h, struct entry *e)
     if (model_scan_take(&h->scan, ']')) return true;
     do {
         if (!model_scan_uint(&h->scan, &n)) return false;
-        if (t->rank == RANK_MAX) return bad_tensor(h, e, "has more than 64 dimensions");
+        if (t->rank == RANK_MAX) return refuse_safetensors_tensor(h, e, "has more than 64 dimensions");
         if (t->rank < 2) *(t->rank ? &t->second : &t->first) = n;
         t->rank++;
         if (__builtin_mul_overflow(t->elements, n, &t->elements))
-            return bad_tensor(h, e, "has a shape of 2^64 elements or more");
+            return refuse_safetensors_tensor(h, e, "has a shape of 2^64 elements or more");
     } while (model_scan_take(&h->scan, ','));
     return model_scan_expect(&h->scan, ']');
 }
@@ -100,17 +100,17 @@ static bool check_entry(struct header *h, struct entry *e)
     struct model_stored_tensor *t = &e->tensor;
     uint64_t bits;
 
-    if (e->seen != 7) return bad_tensor(h, e, "lacks its dtype, its shape or its data_offsets");
+    if (e->seen != 7) return refuse_safetensors_tensor(h, e, "lacks its dtype, its shape or its data_offsets");
     if (__builtin_mul_overflow(t->elements, t->bits, &bits))
-        return bad_tensor(h, e, "has a shape of 2^64 bits or more");
-    if (bits % 8) return bad_tensor(h, e, "does not end with a whole byte");
+        return refuse_safetensors_tensor(h, e, "has a shape of 2^64 bits or more");
+    if (bits % 8) return refuse_safetensors_tensor(h, e, "does not end with a whole byte");
     t->bytes = bits / 8;
     if (e->end < e->begin || e->end - e->begin != t->bytes)
-        return bad_tensor(h, e, "has data_offsets that are not what its dtype and shape need");
+        return refuse_safetensors_tensor(h, e, "has data_offsets that are not what its dtype and shape need");
     return true;
 }
 
-static bool read_entry(struct header *h, const char *name, size_t length)
+static bool read_header_entry(struct header *h, const char *name, size_t length)
 {
     struct entry e = {.tensor = {.name = name, .length = length}};
     const char *key;
@@ -119,11 +119,11 @@ static bool read_entry(struct header *h, const char *name, size_t length)
 
     if (!model_scan_expect(&h->scan, '{')) return false;
     while (model_scan_key(&h->scan, &first, &key, &n)) {
-        const unsigned bit = is_word(key, n, "dtype")          ? 1
-                             : is_word(key, n, "shape")        ? 2
-                             : is_word(key, n, "data_offsets") ? 4
-                                                               : 0;
-        if (e.seen & bit) return bad_tensor(h, &e, "has a key twice");
+        const unsigned bit = is_header_word(key, n, "dtype")          ? 1
+                             : is_header_word(key, n, "shape")        ? 2
+                             : is_header_word(key, n, "data_offsets") ? 4
+                                                                      : 0;
+        if (e.seen & bit) return refuse_safetensors_tensor(h, &e, "has a key twice");
         e.seen |= bit;
         if (!(bit == 1   ? read_type(h, &e)
               : bit == 2 ? read_shape(h, &e)
@@ -153,8 +153,8 @@ static bool check_layout(struct header *h, uint64_t data)
     if (h->n > 1) qsort(h->entries, h->n, sizeof *h->entries, by_begin);
     for (size_t i = 0; i < h->n; i++) {
         if (h->entries[i].begin != at)
-            return bad_tensor(h, &h->entries[i],
-                              h->entries[i].begin < at ? "overlaps the one before it" : "has a gap before it");
+            return refuse_safetensors_tensor(
+                h, &h->entries[i], h->entries[i].begin < at ? "overlaps the one before it" : "has a gap before it");
         at = h->entries[i].end;
     }
     if (at > data)
@@ -172,7 +172,7 @@ static bool read_tensors(struct header *h)
     if (model_scan_expect(&h->scan, '{'))
         while (model_scan_key(&h->scan, &first, &key, &n)) {
             const char *at = h->scan.at;
-            if (!(is_word(key, n, "__metadata__") ? model_scan_skip(&h->scan) : read_entry(h, key, n))) {
+            if (!(is_header_word(key, n, "__metadata__") ? model_scan_skip(&h->scan) : read_header_entry(h, key, n))) {
                 if (!h->scan.problem) return false; /* it was said */
                 h->scan.at = (char *)at;
                 break;

@@ -134,7 +134,7 @@ static bool is_adapter(const struct model *m)
     return n > 0 && n >= m->tensors_n / 2;
 }
 
-static void compare(const struct model_config_beside *c, struct model *m)
+static void compare_with_config(const struct model_config_beside *c, struct model *m)
 {
     if (is_adapter(m))
         snprintf(m->note, sizeof m->note, "these are the tensors of an adapter, without its base model");
@@ -151,7 +151,7 @@ static void compare(const struct model_config_beside *c, struct model *m)
 }
 
 /* A hidden size that no tensor has: the config.json is of another model. */
-static bool belongs(const struct model_config_beside *c, const struct model_file *f, const struct model *m)
+static bool belongs_to_model(const struct model_config_beside *c, const struct model_file *f, const struct model *m)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
         if (m->tensors[i].rows == c->model.shape.hidden || m->tensors[i].cols == c->model.shape.hidden ||
@@ -171,11 +171,11 @@ bool model_build_safetensors(const struct model_stored *s, const struct model_fi
     *f->exit_code = EXIT_INPUT;
     if (model_config_read_beside(f, &c)) {
         const struct model_stored_hints hints = {c.found ? &c.model.shape : NULL, c.bits};
-        ok = model_build_stored(s, f, &hints, m) && (!c.found || belongs(&c, f, m));
+        ok = model_build_stored(s, f, &hints, m) && (!c.found || belongs_to_model(&c, f, m));
     }
     if (ok) {
         model_name_of(f->path, m->name, sizeof m->name);
-        compare(&c, m);
+        compare_with_config(&c, m);
     }
     model_free(&c.model);
     return ok;

@@ -40,8 +40,8 @@ struct lister {
     bool failed;        /* too many parameters, or no memory */
 };
 
-static void add(struct lister *l, const char *name, enum model_tensor_role role, enum model_tensor_place place,
-                uint64_t rows, uint64_t cols, uint64_t count)
+static void list_tensor(struct lister *l, const char *name, enum model_tensor_role role, enum model_tensor_place place,
+                        uint64_t rows, uint64_t cols, uint64_t count)
 {
     if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count)) l->failed = true;
 }
@@ -76,8 +76,8 @@ static void add_norms(struct lister *l, unsigned kind, const char *name, uint64_
 
 static void add_norm(struct lister *l, const char *name, enum model_tensor_place place)
 {
-    add(l, name, TENSOR_NORM, place, l->s->hidden, 1, 1);
-    if (l->s->norm_bias) add(l, "norm bias", TENSOR_BIAS, place, l->s->hidden, 1, 1);
+    list_tensor(l, name, TENSOR_NORM, place, l->s->hidden, 1, 1);
+    if (l->s->norm_bias) list_tensor(l, "norm bias", TENSOR_BIAS, place, l->s->hidden, 1, 1);
 }
 
 static void add_latent_attention(struct lister *l)
@@ -189,7 +189,7 @@ static void add_experts(struct lister *l, unsigned kind)
     if (s->shared_gate) add_in(l, kind, "shared_gate", TENSOR_ROUTER, 1, s->hidden, 1);
 }
 
-static void add_layers(struct lister *l)
+static void add_layer_tensors(struct lister *l)
 {
     const struct model_shape *s = l->s;
 
@@ -217,8 +217,8 @@ static void add_layers(struct lister *l)
 
 static void add_head(struct lister *l, uint64_t rows, uint64_t cols, bool matrix)
 {
-    if (matrix) add(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
-    if (l->s->head_bias) add(l, "lm_head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
+    if (matrix) list_tensor(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
+    if (l->s->head_bias) list_tensor(l, "lm_head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
 }
 
 static void list_decoder(struct lister *l)
@@ -226,13 +226,13 @@ static void list_decoder(struct lister *l)
     const struct model_shape *s = l->s;
     uint64_t width = s->embedding ? s->embedding : s->hidden;
 
-    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, width, 1);
-    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    list_tensor(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, width, 1);
+    list_tensor(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     if (s->embedding_norm) add_norm(l, "embed_norm", TENSOR_BEFORE);
-    if (width != s->hidden) add(l, "project_in", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, width, 1);
-    add_layers(l);
+    if (width != s->hidden) list_tensor(l, "project_in", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, width, 1);
+    add_layer_tensors(l);
     if (s->final_norm) add_norm(l, "final_norm", TENSOR_AFTER);
-    if (width != s->hidden) add(l, "project_out", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
+    if (width != s->hidden) list_tensor(l, "project_out", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
     add_head(l, s->vocab, width, !s->tied);
 }
 
@@ -240,21 +240,21 @@ static void list_bert(struct lister *l)
 {
     const struct model_shape *s = l->s;
 
-    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
-    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
-    add(l, "embed_types", TENSOR_EMBEDDING, TENSOR_BEFORE, s->token_types, s->hidden, 1);
+    list_tensor(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    list_tensor(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    list_tensor(l, "embed_types", TENSOR_EMBEDDING, TENSOR_BEFORE, s->token_types, s->hidden, 1);
     if (s->embedding_norm) add_norm(l, "embed_norm", TENSOR_BEFORE);
-    add_layers(l);
+    add_layer_tensors(l);
     if (s->final_norm) add_norm(l, "final_norm", TENSOR_AFTER);
     if (s->pooler) {
-        add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
-        add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
+        list_tensor(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
+        list_tensor(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
     }
     if (s->masked_lm) {
-        add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
-        add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
+        list_tensor(l, "transform", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
+        list_tensor(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
         add_norm(l, "transform norm", TENSOR_AFTER);
-        add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->vocab, 1, 1);
+        list_tensor(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->vocab, 1, 1);
     }
 }
 
@@ -263,23 +263,23 @@ static void list_vit(struct lister *l)
     const struct model_shape *s = l->s;
     struct model_tensor *t;
 
-    add(l, "class_token", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, 1, 1);
-    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    list_tensor(l, "class_token", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, 1, 1);
+    list_tensor(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     t = model_add(l->m, "patch_proj", TENSOR_CONV, TENSOR_BEFORE, s->hidden, s->channels * s->patch * s->patch, 1);
     if (t)
         t->dims = 4;
     else
         l->failed = true;
-    add(l, "patch_proj bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
-    add_layers(l);
+    list_tensor(l, "patch_proj bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    add_layer_tensors(l);
     if (s->final_norm) add_norm(l, "final_norm", TENSOR_AFTER);
     if (s->pooler) {
-        add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
-        add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
+        list_tensor(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
+        list_tensor(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
     }
     if (s->classes) {
-        add(l, "head", TENSOR_HEAD, TENSOR_AFTER, s->classes, s->hidden, 1);
-        add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->classes, 1, 1);
+        list_tensor(l, "head", TENSOR_HEAD, TENSOR_AFTER, s->classes, s->hidden, 1);
+        list_tensor(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->classes, 1, 1);
     }
 }
 
@@ -304,15 +304,15 @@ static void list_t5(struct lister *l)
 
     l->layers[FIRST] = s->encoder_layers;
     l->layers[SECOND] = s->layers - s->encoder_layers;
-    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
-    add(l, "relative_attention_bias", TENSOR_EMBEDDING, TENSOR_BEFORE, s->buckets, s->heads, 2);
+    list_tensor(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    list_tensor(l, "relative_attention_bias", TENSOR_EMBEDDING, TENSOR_BEFORE, s->buckets, s->heads, 2);
     add_both(l);
 }
 
 /* A convolution: its inputs and the taps of its kernel are one side. */
 static void add_conv(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
 {
-    add(l, name, TENSOR_CONV, TENSOR_BEFORE, rows, cols, 1);
+    list_tensor(l, name, TENSOR_CONV, TENSOR_BEFORE, rows, cols, 1);
     if (!l->failed) l->m->tensors[l->m->tensors_n - 1].dims = 4;
 }
 
@@ -325,18 +325,18 @@ static void list_whisper(struct lister *l)
     l->layers[FIRST] = s->encoder_layers;
     l->layers[SECOND] = s->layers - s->encoder_layers;
     add_conv(l, "conv1", s->hidden, s->channels * SOUND_TAPS);
-    add(l, "conv1 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    list_tensor(l, "conv1 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
     add_conv(l, "conv2", s->hidden, s->hidden * SOUND_TAPS);
-    add(l, "conv2 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
-    add(l, "encoder embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->sound, s->hidden, 1);
+    list_tensor(l, "conv2 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    list_tensor(l, "encoder embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->sound, s->hidden, 1);
     if (!l->failed) l->m->tensors[l->m->tensors_n - 1].fixed = true; /* sinusoids: requires_grad_(False) */
-    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
-    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    list_tensor(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    list_tensor(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     add_both(l);
 }
 
 /* A vector or a table of a layer that no product reads. */
-static void add_plain(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
+static void add_plain_tensor(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
 {
     add_in(l, EVERY, name, TENSOR_OTHER, rows, cols, 1);
 }
@@ -351,7 +351,7 @@ static void list_mamba(struct lister *l)
         mixed += 2 * s->groups * s->state;
         in += 2 * s->groups * s->state + s->heads;
     }
-    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    list_tensor(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
     add_in(l, EVERY, "in_proj", TENSOR_MLP, in, s->hidden, 1);
     add_bias(l, EVERY, s->inner_bias, "in_proj bias", in, 1);
     add_in(l, EVERY, "conv1d", TENSOR_CONV, mixed, s->taps, 1);
@@ -359,15 +359,15 @@ static void list_mamba(struct lister *l)
     add_bias(l, EVERY, s->conv_bias, "conv1d bias", mixed, 1);
     if (s->heads) {
         add_bias(l, EVERY, true, "dt_bias", s->heads, 1);
-        add_plain(l, "A_log", s->heads, 1);
-        add_plain(l, "D", s->heads, 1);
+        add_plain_tensor(l, "A_log", s->heads, 1);
+        add_plain_tensor(l, "D", s->heads, 1);
         add_norms(l, EVERY, "inner norm", s->inner, 1);
     } else {
         add_in(l, EVERY, "x_proj", TENSOR_MLP, s->step_rank + 2 * s->state, s->inner, 1);
         add_in(l, EVERY, "dt_proj", TENSOR_MLP, s->inner, s->step_rank, 1);
         add_bias(l, EVERY, true, "dt_proj bias", s->inner, 1);
-        add_plain(l, "A_log", s->inner, s->state);
-        add_plain(l, "D", s->inner, 1);
+        add_plain_tensor(l, "A_log", s->inner, s->state);
+        add_plain_tensor(l, "D", s->inner, 1);
     }
     add_in(l, EVERY, "out_proj", TENSOR_MLP, s->hidden, s->inner, 1);
     add_bias(l, EVERY, s->inner_bias, "out_proj bias", s->hidden, 1);
@@ -382,15 +382,15 @@ static void list_mamba(struct lister *l)
 #define SIZE_LARGEST 1000000000u
 #define PICTURE_LARGEST 100000u
 
-static bool refused(const char *command, const char *what, int *exit_code, const char *why)
+static bool refuse_model_shape(const char *command, const char *what, int *exit_code, const char *why)
 {
     complain("%s: %s: %s", command, what, why);
     *exit_code = EXIT_USAGE;
     return false;
 }
 
-static bool needed(const char *command, const char *what, int *exit_code, enum model_family family, const char *number,
-                   const char *option)
+static bool require_shape_number(const char *command, const char *what, int *exit_code, enum model_family family,
+                                 const char *number, const char *option)
 {
     char why[160];
 
@@ -398,7 +398,7 @@ static bool needed(const char *command, const char *what, int *exit_code, enum m
         snprintf(why, sizeof why, "a shape of family '%s' needs --%s too, the %s", words[family], option, number);
     else
         snprintf(why, sizeof why, "the %s is missing or zero", number);
-    return refused(command, what, exit_code, why);
+    return refuse_model_shape(command, what, exit_code, why);
 }
 
 /* An MLP of four times the hidden size unless something else is said; as many layers in the encoder as in the decoder.
@@ -425,7 +425,7 @@ static void complete_mamba(struct model_shape *s)
 }
 
 /* Numbers that follow from the others. */
-static void complete(struct model_shape *s)
+static void complete_shape(struct model_shape *s)
 {
     bool fourfold = is_fourfold(s);
 
@@ -490,7 +490,7 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) { /* the layers, a picture's three, the others */
         if (sizes[i].size > (i == 0 ? MODEL_LAYERS_MAX : i <= 3 ? PICTURE_LARGEST : SIZE_LARGEST)) {
             snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name, (uintmax_t)sizes[i].size);
-            return refused(command, what, exit_code, why);
+            return refuse_model_shape(command, what, exit_code, why);
         }
     }
     return true;
@@ -524,11 +524,12 @@ static bool has_sizes(const char *command, const char *what, const struct model_
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].missing) return needed(command, what, exit_code, s->family, rows[i].number, rows[i].option);
+        if (rows[i].missing)
+            return require_shape_number(command, what, exit_code, s->family, rows[i].number, rows[i].option);
     return true;
 }
 
-static bool consistent(const char *command, const char *what, const struct model_shape *s, int *exit_code)
+static bool is_shape_consistent(const char *command, const char *what, const struct model_shape *s, int *exit_code)
 {
     char why[160] = "";
 
@@ -562,10 +563,10 @@ static bool consistent(const char *command, const char *what, const struct model
     else if (s->family == MODEL_VIT && (s->patch > s->image || s->image % s->patch))
         snprintf(why, sizeof why, "patches of %ju do not divide an image of %ju", (uintmax_t)s->patch,
                  (uintmax_t)s->image);
-    return !*why || refused(command, what, exit_code, why);
+    return !*why || refuse_model_shape(command, what, exit_code, why);
 }
 
-static void list(struct lister *l)
+static void list_tensors(struct lister *l)
 {
     static void (*const listed[MODEL_FAMILIES_N])(struct lister *) = {
         [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder,   [MODEL_BERT] = list_bert,   [MODEL_VIT] = list_vit,
@@ -583,20 +584,23 @@ bool model_from_shape(const char *command, const char *what, const struct model_
     *m = (struct model){.source = "options", .shape = *shape};
     *exit_code = EXIT_USAGE;
     if (shape->family == MODEL_UNKNOWN || shape->family >= MODEL_FAMILIES_N)
-        return refused(command, what, exit_code, "the family of the model must be known for a shape: gpt, llama …");
+        return refuse_model_shape(command, what, exit_code,
+                                  "the family of the model must be known for a shape: gpt, llama …");
     if (shape->family == MODEL_CONV)
-        return refused(command, what, exit_code, "convolutional networks are known by name: --model resnet-50");
+        return refuse_model_shape(command, what, exit_code,
+                                  "convolutional networks are known by name: --model resnet-50");
     if (shape->family == MODEL_DENOISER)
         return (shape->denoiser.latent && model_denoiser_make(m)) ||
-               refused(command, what, exit_code, "denoisers are known by name or by their config.json");
+               refuse_model_shape(command, what, exit_code, "denoisers are known by name or by their config.json");
     if (!sizes_in_bounds(command, what, shape, exit_code) || !has_sizes(command, what, shape, exit_code) ||
-        !consistent(command, what, shape, exit_code))
+        !is_shape_consistent(command, what, shape, exit_code))
         return false;
-    complete(&m->shape);
+    complete_shape(&m->shape);
     if (!sizes_in_bounds(command, what, &m->shape, exit_code)) return false;
     l.layers[EVERY] = m->shape.layers;
-    list(&l);
+    list_tensors(&l);
     if (!model_add_tower(m)) l.failed = true;
-    if (l.failed || !m->params) return refused(command, what, exit_code, "this shape has more than 1e15 parameters");
+    if (l.failed || !m->params)
+        return refuse_model_shape(command, what, exit_code, "this shape has more than 1e15 parameters");
     return true;
 }

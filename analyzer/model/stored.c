@@ -25,7 +25,7 @@ void model_stored_free(struct model_stored *s)
     free(s);
 }
 
-static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
+static uint64_t hash_name_bytes(const char *text, size_t n, uint64_t hash)
 {
     for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
     return map_hash(hash);
@@ -35,7 +35,7 @@ enum { SEED = 0x5bd1 };
 
 bool model_stored_has(const struct model_stored *s, const char *name, size_t length)
 {
-    return map_get(&s->names, hash_bytes(name, length, SEED)) != MAP_NEW;
+    return map_get(&s->names, hash_name_bytes(name, length, SEED)) != MAP_NEW;
 }
 
 /* What stands before the number of a layer. */
@@ -51,7 +51,7 @@ static bool before_layer(const char *name, size_t end)
 }
 
 /* Numbers between dots become "*". The number of the layer, UINT64_MAX where it is in none. */
-static uint64_t pattern_of(const char *name, size_t length, char out[NAME_BYTES_MAX + 1])
+static uint64_t name_pattern_of(const char *name, size_t length, char out[NAME_BYTES_MAX + 1])
 {
     uint64_t layer = UINT64_MAX;
     size_t n = 0;
@@ -77,8 +77,8 @@ static struct model_stored_form *form_of(struct model_stored *s, const char *pat
                                          const struct model_stored_tensor *t)
 {
     const uint64_t key[] = {t->rank, t->first, t->second, t->elements, (uint64_t)(uintptr_t)t->type};
-    const uint64_t of_pattern = hash_bytes(pattern, strlen(pattern), SEED);
-    uint32_t *at = map_at(&s->forms_by, hash_bytes((const char *)key, sizeof key, of_pattern));
+    const uint64_t of_pattern = hash_name_bytes(pattern, strlen(pattern), SEED);
+    uint32_t *at = map_at(&s->forms_by, hash_name_bytes((const char *)key, sizeof key, of_pattern));
 
     if (*at == MAP_NEW) {
         if (s->forms_n == FORMS_MAX) return NULL;
@@ -101,7 +101,7 @@ static struct model_stored_form *form_of(struct model_stored *s, const char *pat
 
 const struct model_stored_form *model_stored_find(const struct model_stored *s, const char *pattern)
 {
-    uint32_t at = map_get(&s->patterns, hash_bytes(pattern, strlen(pattern), SEED));
+    uint32_t at = map_get(&s->patterns, hash_name_bytes(pattern, strlen(pattern), SEED));
 
     return at == MAP_NEW ? NULL : &s->forms[at];
 }
@@ -131,12 +131,12 @@ bool model_stored_add(struct model_stored *s, const struct model_file *f, const 
     name[t->length] = 0;
     if (s->tensors == TENSORS_MAX)
         return model_file_reject(f, "has more than %d tensors, more than any known model", TENSORS_MAX);
-    known = map_at(&s->names, hash_bytes(t->name, t->length, SEED));
+    known = map_at(&s->names, hash_name_bytes(t->name, t->length, SEED));
     if (*known != MAP_NEW)
         return model_file_reject(f, "has the tensor '%s' twice", terminal_clean(clean, sizeof clean, name, true));
     *known = 0;
     s->tensors++;
-    layer = pattern_of(t->name, t->length, pattern);
+    layer = name_pattern_of(t->name, t->length, pattern);
     struct model_stored_form *form = form_of(s, pattern, t);
     if (!form)
         return model_file_reject(f, "has more than %d tensors of different forms, more than any known model",

@@ -9,7 +9,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/model/stored.h"
 
-static bool ends_with(const char *text, const char *ending)
+static bool pattern_ends_with(const char *text, const char *ending)
 {
     const size_t n = strlen(text), k = strlen(ending);
 
@@ -17,12 +17,12 @@ static bool ends_with(const char *text, const char *ending)
 }
 
 /* The form whose name has `other` where this one has `ending`. */
-static const struct model_stored_form *sibling(const struct model_stored *s, const struct model_stored_form *t,
-                                               const char *ending, const char *other)
+static const struct model_stored_form *sibling_form(const struct model_stored *s, const struct model_stored_form *t,
+                                                    const char *ending, const char *other)
 {
     char name[1100];
 
-    if (!ends_with(t->pattern, ending)) return NULL;
+    if (!pattern_ends_with(t->pattern, ending)) return NULL;
     snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->pattern) - strlen(ending)), t->pattern, other);
     return model_stored_find(s, name);
 }
@@ -46,8 +46,8 @@ static unsigned of_bits(unsigned word, unsigned bits)
 static unsigned of_qweight(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
                            bool *by_columns)
 {
-    const struct model_stored_form *zeros = sibling(s, t, ".qweight", ".qzeros");
-    const struct model_stored_form *scales = sibling(s, t, ".qweight", ".scales");
+    const struct model_stored_form *zeros = sibling_form(s, t, ".qweight", ".qzeros");
+    const struct model_stored_form *scales = sibling_form(s, t, ".qweight", ".scales");
 
     *by_columns = scales && scales->second != t->second;
     if (zeros && scales && scales->second && zeros->second <= scales->second)
@@ -56,17 +56,18 @@ static unsigned of_qweight(const struct model_stored *s, const struct model_stor
 }
 
 /* PLAIN where it is not packed; 0: it is, and nobody says how. */
-static unsigned unpacking(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
-                          bool *by_columns)
+static unsigned unpacking_factor(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
+                                 bool *by_columns)
 {
     *by_columns = true;
-    if (is_type(t, "I32") && ends_with(t->pattern, ".qweight")) return of_qweight(s, t, bits, by_columns);
-    if (is_type(t, "I32") && ends_with(t->pattern, ".weight_packed")) /* compressed-tensors */
+    if (is_type(t, "I32") && pattern_ends_with(t->pattern, ".qweight")) return of_qweight(s, t, bits, by_columns);
+    if (is_type(t, "I32") && pattern_ends_with(t->pattern, ".weight_packed")) /* compressed-tensors */
         return of_bits(32, bits);
-    if (is_type(t, "U32") && sibling(s, t, ".weight", ".scales")) /* MLX */
+    if (is_type(t, "U32") && sibling_form(s, t, ".weight", ".scales")) /* MLX */
         return of_bits(32, bits);
-    if (is_type(t, "U8") && (sibling(s, t, ".weight", ".weight.absmax") || sibling(s, t, "_blocks", "_scales") ||
-                             sibling(s, t, ".weight", ".weight_scale") || ends_with(t->pattern, ".weight_packed")))
+    if (is_type(t, "U8") &&
+        (sibling_form(s, t, ".weight", ".weight.absmax") || sibling_form(s, t, "_blocks", "_scales") ||
+         sibling_form(s, t, ".weight", ".weight_scale") || pattern_ends_with(t->pattern, ".weight_packed")))
         return of_bits(8, 4); /* bitsandbytes, MXFP4, NVFP4 */
     return PLAIN;
 }
@@ -108,15 +109,16 @@ static bool is_companion(const struct model_stored *s, const struct model_stored
     };
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(t->pattern, endings[i])) return true;
+        if (pattern_ends_with(t->pattern, endings[i])) return true;
     if (strstr(t->pattern, ".quant_state.")) return true;
-    if (sibling(s, t, ".qzeros", ".qweight") || sibling(s, t, ".scales", ".qweight") ||
-        sibling(s, t, ".g_idx", ".qweight"))
+    if (sibling_form(s, t, ".qzeros", ".qweight") || sibling_form(s, t, ".scales", ".qweight") ||
+        sibling_form(s, t, ".g_idx", ".qweight"))
         return true;
-    if (is_type(sibling(s, t, ".scales", ".weight"), "U32") || is_type(sibling(s, t, ".biases", ".weight"), "U32"))
+    if (is_type(sibling_form(s, t, ".scales", ".weight"), "U32") ||
+        is_type(sibling_form(s, t, ".biases", ".weight"), "U32"))
         return true;
-    if (is_type(sibling(s, t, "_scales", "_blocks"), "U8")) return true;
-    if ((ends_with(t->pattern, "attn.bias") || ends_with(t->pattern, "attention.bias")) && t->rank >= 3)
+    if (is_type(sibling_form(s, t, "_scales", "_blocks"), "U8")) return true;
+    if ((pattern_ends_with(t->pattern, "attn.bias") || pattern_ends_with(t->pattern, "attention.bias")) && t->rank >= 3)
         return true; /* the causal mask of GPT-2 and GPT-NeoX */
     return is_type(t, "I64") || is_type(t, "U64") || is_type(t, "BOOL") || is_type(t, "I16") || is_type(t, "U16") ||
            is_type(t, "F8_E8M0");
@@ -175,7 +177,7 @@ static enum model_tensor_role role_named(const char *pattern, unsigned rank, boo
     return rank == 4 ? TENSOR_CONV : TENSOR_OTHER;
 }
 
-static enum model_tensor_place place_of(const char *pattern, enum model_tensor_role role)
+static enum model_tensor_place stored_place_of(const char *pattern, enum model_tensor_role role)
 {
     if (strchr(pattern, '*')) return TENSOR_IN_LAYER;
     return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE
@@ -227,14 +229,14 @@ static bool ends_with_any(const char *text, size_t n, const char *words)
     return false;
 }
 
-static const char *plain_name(const char *pattern, enum model_tensor_role role)
+static const char *plain_pattern_name(const char *pattern, enum model_tensor_role role)
 {
     static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks",
                                         "_weight", ".bias",    "_bias"};
     size_t n = strlen(pattern);
 
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (ends_with(pattern, tails[i])) {
+        if (pattern_ends_with(pattern, tails[i])) {
             n -= strlen(tails[i]);
             break;
         }
@@ -250,14 +252,14 @@ static const char *plain_name_of_bias(const char *pattern)
     static const enum model_tensor_role of[] = {TENSOR_ATTENTION, TENSOR_MLP, TENSOR_HEAD};
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (plain_name(pattern, of[i])) return plain_name(pattern, of[i]);
+        if (plain_pattern_name(pattern, of[i])) return plain_pattern_name(pattern, of[i]);
     return role_named(pattern, 1, true) == TENSOR_NORM ? "norm" : NULL;
 }
 
 /* The end of a long name says more than its beginning. */
-static void name_of(const char *pattern, enum model_tensor_role role, char out[80])
+static void stored_name_of(const char *pattern, enum model_tensor_role role, char out[80])
 {
-    const char *plain = role == TENSOR_BIAS ? plain_name_of_bias(pattern) : plain_name(pattern, role);
+    const char *plain = role == TENSOR_BIAS ? plain_name_of_bias(pattern) : plain_pattern_name(pattern, role);
     char clean[1100];
     size_t n;
 
@@ -294,11 +296,11 @@ static void place_in_layers(struct model_tensor *row, const struct model_stored 
 /* GPT-2's matrices are stored as they are multiplied from the right: inputs are the rows (transformers' Conv1D). */
 static bool is_transposed(const struct model_stored *s, const struct model_stored_form *t)
 {
-    const struct model_stored_form *c_attn = sibling(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
+    const struct model_stored_form *c_attn = sibling_form(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
 
-    if (!c_attn) c_attn = sibling(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
-    if (!c_attn) c_attn = sibling(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
-    if (!c_attn && ends_with(t->pattern, "attn.c_attn.weight")) c_attn = t;
+    if (!c_attn) c_attn = sibling_form(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
+    if (!c_attn) c_attn = sibling_form(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
+    if (!c_attn && pattern_ends_with(t->pattern, "attn.c_attn.weight")) c_attn = t;
     return c_attn && t->rank == 2 && c_attn->rank == 2 && c_attn->second > c_attn->first;
 }
 
@@ -329,14 +331,14 @@ static bool add_form(struct model *m, const struct model_stored *s, const struct
         rows = cols;
         cols = inputs;
     }
-    name_of(t->pattern, role, name);
-    struct model_tensor *row = model_add(m, name, role, place_of(t->pattern, role), rows, cols, count);
+    stored_name_of(t->pattern, role, name);
+    struct model_tensor *row = model_add(m, name, role, stored_place_of(t->pattern, role), rows, cols, count);
     if (!row) return false;
     row->dims = cols == 1 && t->rank >= 2 ? 0 : stack || t->rank == 2 ? 2 : t->rank >= 3 ? 4 : 1;
     row->bytes = t->bytes;
     if (row->place == TENSOR_IN_LAYER) place_in_layers(row, s, t, hints->shape && hints->shape->encoder_layers);
     row->fixed = hints->shape && hints->shape->family == MODEL_WHISPER &&
-                 ends_with(t->pattern, "encoder.embed_positions.weight");
+                 pattern_ends_with(t->pattern, "encoder.embed_positions.weight");
     return true;
 }
 
@@ -346,7 +348,7 @@ struct type_bytes {
 };
 
 /* "BF16 + F32", by bytes. */
-static void types_of(struct type_bytes *types, size_t n, char *out, size_t size)
+static void stored_types_text(struct type_bytes *types, size_t n, char *out, size_t size)
 {
     size_t at = 0;
 
@@ -376,7 +378,7 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct model_
 static bool stored_twice(const struct model_stored *s, const struct model_stored_form *forms,
                          const struct model_stored_hints *hints, const struct model_stored_form *t)
 {
-    if (!hints->shape || !hints->shape->tied || !ends_with(t->pattern, "lm_head.weight")) return false;
+    if (!hints->shape || !hints->shape->tied || !pattern_ends_with(t->pattern, "lm_head.weight")) return false;
     for (size_t i = 0; i < s->forms_n; i++)
         if (&s->forms[i] != t && s->forms[i].elements == t->elements && forms[i].role == TENSOR_EMBEDDING) return true;
     return false;
@@ -390,9 +392,10 @@ static void guess_shape(const struct model_stored *s, struct model_shape *shape)
     *shape = (struct model_shape){.family = MODEL_UNKNOWN, .layers = s->layers};
     for (size_t i = 0; i < s->forms_n; i++) {
         const struct model_stored_form *t = &s->forms[i];
-        if (t->rank == 2 && (ends_with(t->pattern, "embed_tokens.weight") || ends_with(t->pattern, "wte.weight") ||
-                             ends_with(t->pattern, "word_embeddings.weight") ||
-                             ends_with(t->pattern, "embed_in.weight") || ends_with(t->pattern, "token_embd.weight"))) {
+        if (t->rank == 2 &&
+            (pattern_ends_with(t->pattern, "embed_tokens.weight") || pattern_ends_with(t->pattern, "wte.weight") ||
+             pattern_ends_with(t->pattern, "word_embeddings.weight") ||
+             pattern_ends_with(t->pattern, "embed_in.weight") || pattern_ends_with(t->pattern, "token_embd.weight"))) {
             if (table) return;
             table = t;
         }
@@ -421,7 +424,7 @@ static void note_what_is_counted(struct model *m, uint64_t packed, uint64_t unkn
 
 /* A matrix that is Q4_K in some layers and Q6_K in others is one matrix of the layer: what is said of the first
  * form holds for all. The place of the form that speaks for `i`. */
-static size_t speaker(const struct model_stored *s, size_t i)
+static size_t is_speaker_form(const struct model_stored *s, size_t i)
 {
     const struct model_stored_form *t = &s->forms[i];
     size_t first = i;
@@ -434,7 +437,7 @@ static size_t speaker(const struct model_stored *s, size_t i)
     return first;
 }
 
-static void join(struct model_stored_form *to, const struct model_stored_form *t)
+static void join_forms(struct model_stored_form *to, const struct model_stored_form *t)
 {
     to->count += t->count;
     to->bytes += t->bytes;
@@ -456,7 +459,7 @@ static bool add_forms(const struct model_stored *s, struct model_stored_form *fo
     for (size_t i = 0; i < s->forms_n; i++) {
         const struct model_stored_form *t = &s->forms[i];
         bool by_columns;
-        unsigned parts = unpacking(s, t, hints->bits, &by_columns);
+        unsigned parts = unpacking_factor(s, t, hints->bits, &by_columns);
         m->stored_bytes += t->bytes;
         if ((parts == PLAIN && is_companion(s, t)) || stored_twice(s, forms, hints, t)) {
             m->other_bytes += t->bytes;
@@ -466,9 +469,9 @@ static bool add_forms(const struct model_stored *s, struct model_stored_form *fo
         sorting->packed += parts > PLAIN;
         sorting->unknown += parts ? 0 : t->elements * t->count;
         add_type(sorting->types, &sorting->types_n, t);
-        size_t first = speaker(s, i);
+        size_t first = is_speaker_form(s, i);
         if (first != i && forms[first].count && parts == PLAIN && forms[first].packing == PLAIN) {
-            join(&forms[first], t);
+            join_forms(&forms[first], t);
             forms[i].count = 0;
         }
         forms[i].packing = parts ? parts : PLAIN;
@@ -483,7 +486,7 @@ static bool add_forms(const struct model_stored *s, struct model_stored_form *fo
 static bool is_of_mixer(const struct model_stored_form *t, const struct model_stored_hints *hints)
 {
     return hints->shape && hints->shape->family == MODEL_MAMBA && t->rank == 2 && strstr(t->pattern, ".mixer.") &&
-           ends_with(t->pattern, "_proj.weight");
+           pattern_ends_with(t->pattern, "_proj.weight");
 }
 
 bool model_build_stored(const struct model_stored *s, const struct model_file *f,
@@ -500,7 +503,7 @@ bool model_build_stored(const struct model_stored *s, const struct model_file *f
     free(forms);
     if (!ok) return model_file_reject(f, "has more than 1e15 parameters");
     if (m->params == 0) return model_file_reject(f, "holds no parameters");
-    types_of(sorting.types, sorting.types_n, m->stored_as, sizeof m->stored_as);
+    stored_types_text(sorting.types, sorting.types_n, m->stored_as, sizeof m->stored_as);
     if (hints->shape)
         m->shape = *hints->shape;
     else

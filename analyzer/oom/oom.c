@@ -89,7 +89,7 @@ struct oom_failures {
 /* Does PyTorch's failure result from CUDA's? PyTorch requests at least as much from CUDA as the program requested, but
  * piece by piece if it maps memory; both are within one call, so from one line of Python; and if CUDA's failure was
  * recovered and PyTorch's never was, they are two. */
-static bool reports(const struct run *run, const struct run_oom *tensor, const struct run_oom *device)
+static bool reports_same_failure(const struct run *run, const struct run_oom *tensor, const struct run_oom *device)
 {
     uint32_t theirs = run_stack_python(run, tensor->stack);
     uint32_t cudas = run_stack_python(run, device->stack);
@@ -103,23 +103,23 @@ static bool is_reported_next(const struct oom_failures *o, size_t index)
     const struct run_oom *row = &o->rows[index];
     for (size_t i = index + 1; i < o->rows_n; i++) {
         if (o->rows[i].process == row->process && o->rows[i].thread == row->thread) {
-            return o->rows[i].layer == GS_LAYER_TENSOR && reports(o->b->run, &o->rows[i], row);
+            return o->rows[i].layer == GS_LAYER_TENSOR && reports_same_failure(o->b->run, &o->rows[i], row);
         }
     }
     return false;
 }
 
-static bool belongs(const struct oom_failures *o, const struct group *g, size_t index)
+static bool belongs_to_group(const struct oom_failures *o, const struct group *g, size_t index)
 {
     const struct run_oom *last = &o->rows[g->last], *row = &o->rows[index];
     return !g->tensor_failed && last->process == row->process && last->device == row->device &&
            row->time_ns - last->time_ns < group_ns &&
            (row->layer == GS_LAYER_TENSOR
-                ? reports(o->b->run, row, last)
+                ? reports_same_failure(o->b->run, row, last)
                 : row->requested_bytes == last->requested_bytes && (last->fatal || is_reported_next(o, index)));
 }
 
-static void join(struct group *g, const struct run_oom *row, size_t index)
+static void join_group(struct group *g, const struct run_oom *row, size_t index)
 {
     bool tensor = row->layer != GS_LAYER_DEVICE;
     g->last = index;
@@ -145,12 +145,12 @@ static void make_groups(struct oom_failures *o)
             continue;
         }
         uint32_t *at = map_at(&open, (uint64_t)row->process << 32 | row->thread);
-        if (*at == MAP_NEW || !belongs(o, &o->groups[*at], i)) {
+        if (*at == MAP_NEW || !belongs_to_group(o, &o->groups[*at], i)) {
             *at = (uint32_t)o->groups_n;
             *ARENA_PUSH(o->groups, o->groups_n, o->groups_cap) =
                 (struct group){.first = i, .free = RUN_UNKNOWN, .total = RUN_UNKNOWN};
         }
-        join(&o->groups[*at], row, i);
+        join_group(&o->groups[*at], row, i);
     }
     map_free(&open);
 }
@@ -204,7 +204,7 @@ struct ranges {
     size_t taken_n, taken_cap;
 };
 
-static void take(struct ranges *r, const struct run_lifetime *life)
+static void take_range(struct ranges *r, const struct run_lifetime *life)
 {
     uint32_t *at = map_at(&r->index, (uint64_t)life->location << 8 | life->space);
     if (*at == MAP_NEW) {
@@ -217,7 +217,7 @@ static void take(struct ranges *r, const struct run_lifetime *life)
     t->count++;
 }
 
-static void gather(void *self, const struct run_lifetime *life)
+static void gather_ranges(void *self, const struct run_lifetime *life)
 {
     struct ranges *r = self;
     struct span *span = SITE_REACH(r->spans, life->location, r->spans_cap);
@@ -238,7 +238,7 @@ static void gather(void *self, const struct run_lifetime *life)
     }
     struct allocator_range range = {life->address, life->bytes};
     if (device) {
-        take(r, life);
+        take_range(r, life);
         if (life->space != GS_SPACE_VMM) { /* its address is a handle */
             *ARENA_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
         }
@@ -251,7 +251,7 @@ static void gather(void *self, const struct run_lifetime *life)
     }
 }
 
-static int lower(const void *a, const void *b)
+static int order_ranges_by_address(const void *a, const void *b)
 {
     const struct allocator_range *x = a, *y = b;
     return x->address < y->address ? -1 : x->address > y->address;
@@ -259,7 +259,7 @@ static int lower(const void *a, const void *b)
 
 /* Physical memory counts where it was mapped. Adjacent mappings are one segment: an expandable segment's blocks extend
  * over several pieces. */
-static void gather_mappings(const struct run *run, const struct run_oom *oom, struct ranges *r)
+static void gather_mapped_ranges(const struct run *run, const struct run_oom *oom, struct ranges *r)
 {
     size_t n, first = r->segments_n;
     const struct run_mapping *m = run_mappings(run, &n);
@@ -273,7 +273,7 @@ static void gather_mappings(const struct run *run, const struct run_oom *oom, st
     if (r->segments_n - first < 2) {
         return;
     }
-    qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, lower);
+    qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, order_ranges_by_address);
     size_t last = first;
     for (size_t i = first + 1; i < r->segments_n; i++) {
         struct allocator_range *to = &r->segments[last];
@@ -290,8 +290,8 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
 {
     struct ranges r = {
         .device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = RUN_NONE};
-    run_each_live(o->b->run, gather, &r);
-    gather_mappings(o->b->run, oom, &r);
+    run_each_live(o->b->run, gather_ranges, &r);
+    gather_mapped_ranges(o->b->run, oom, &r);
     c->largest = r.largest;
     c->largest_stack = r.largest_stack;
     if (r.blocks_n) {
@@ -423,7 +423,7 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
 }
 
 /* Not only refused and then granted, as the allocator's second attempt is. */
-static bool failed(const struct group *g)
+static bool has_group_failed(const struct group *g)
 {
     return g->fatal || g->tensor_failed;
 }
@@ -432,7 +432,7 @@ static bool failed(const struct group *g)
  * more. */
 static void begin_after(struct oom_failures *o, struct capture *c)
 {
-    if (!failed(&o->groups[c->group])) {
+    if (!has_group_failed(&o->groups[c->group])) {
         return;
     }
     oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
@@ -539,7 +539,7 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
     return RUN_UNKNOWN;
 }
 
-static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
+static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
     size_t processes;
@@ -599,7 +599,7 @@ static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, 
     return f;
 }
 
-static void holes(struct result_report *report, const struct oom_facts *f)
+static void measure_holes(struct result_report *report, const struct oom_facts *f)
 {
     for (size_t i = 0; i < report->fragmentation_n; i++) {
         struct result_fragmentation *g = &report->fragmentation[i];
@@ -618,9 +618,9 @@ static void holes(struct result_report *report, const struct oom_facts *f)
     }
 }
 
-static void answer(struct oom_failures *o, size_t group, const struct capture *c, struct result_oom_verdict *v)
+static void answer_failure(struct oom_failures *o, size_t group, const struct capture *c, struct result_oom_verdict *v)
 {
-    struct oom_facts f = facts_of(o, &o->groups[group], c), *kept;
+    struct oom_facts f = oom_facts_of(o, &o->groups[group], c), *kept;
     kept = arena_alloc(o->b->arena, sizeof *kept);
     *kept = f;
     *v = (struct result_oom_verdict){.facts = kept,
@@ -657,7 +657,7 @@ static void answer(struct oom_failures *o, size_t group, const struct capture *c
         v->live = site_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
         v->live_lines = site_list_by_line(o->b, shares, c->live_n, &v->live_lines_n, &v->live_lines_total);
         free(shares);
-        holes(o->b->report, &f);
+        measure_holes(o->b->report, &f);
     }
 }
 
@@ -710,13 +710,13 @@ static void list_ooms(struct oom_failures *o)
     for (size_t i = o->groups_n; i-- > 0 && report->ooms_n < room;) {
         if (o->groups[i].fatal) {
             uint32_t at = o->group_of[o->groups[i].last];
-            answer(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+            answer_failure(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
         }
     }
     for (size_t i = 0; i < o->groups_n && report->ooms_n < room; i++) {
         if (!o->groups[i].fatal) {
             uint32_t at = o->group_of[o->groups[i].last];
-            answer(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+            answer_failure(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
         }
     }
 }
@@ -759,14 +759,14 @@ static void find_handled(struct oom_failures *o)
     for (size_t i = 0; i < o->captures_n; i++) {
         struct capture *c = &o->captures[i];
         struct group *g = &o->groups[c->group];
-        if (failed(g)) {
+        if (has_group_failed(g)) {
             after_totals(o, c);
             g->outcome = oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
         }
     }
     for (size_t i = o->groups_n; i-- > 0;) {
         struct group *g = &o->groups[i];
-        if (failed(g)) {
+        if (has_group_failed(g)) {
             if (handled_later(o, i)) {
                 g->outcome = RESULT_OUTCOME_HANDLED;
             }

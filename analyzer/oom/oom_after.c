@@ -135,7 +135,7 @@ static bool rows_are_missing(const struct oom_words *w)
     return row->time_ns < run_processes(w->b->run, &n)[row->process].kept_from_ns;
 }
 
-static const char *followed(struct oom_words *w, const struct oom_after *a)
+static const char *what_followed(struct oom_words *w, const struct oom_after *a)
 {
     if (!a->times) {
         return "nothing was allocated after it";
@@ -158,10 +158,10 @@ const char *oom_after_text(struct oom_words *w)
                               (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program executed the failing line again"
-                                     : followed(w, a);
-    case RESULT_OUTCOME_ENDED: return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
+                                     : what_followed(w, a);
+    case RESULT_OUTCOME_ENDED: return TEXT(w, "%s; %s", what_followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:
-        return TEXT(w, "whether the program handled it is unknown: %s; %s%s", followed(w, a),
+        return TEXT(w, "whether the program handled it is unknown: %s; %s%s", what_followed(w, a),
                     a->steps != RUN_UNKNOWN ? "no further step; " : "", end_text(w, a));
     default: return NULL;
     }

@@ -163,7 +163,7 @@ enum { RULES = sizeof causes / sizeof *causes };
 
 enum { EVIDENCE_MAX = 40 };
 
-static void evidence(struct oom_words *w, const char *key, const char *what, double value)
+static void add_evidence(struct oom_words *w, const char *key, const char *what, double value)
 {
     if (w->v->evidence_n < EVIDENCE_MAX) {
         w->v->evidence[w->v->evidence_n++] = (struct result_evidence){.key = key, .what = what, .value = value};
@@ -173,13 +173,13 @@ static void evidence(struct oom_words *w, const char *key, const char *what, dou
 static void evidence_bytes(struct oom_words *w, const char *key, const char *what, int64_t value)
 {
     if (run_is_known(value)) {
-        evidence(w, key, what, (double)value);
+        add_evidence(w, key, what, (double)value);
     }
 }
 
 static void evidence_text(struct oom_words *w, const char *key, const char *what, const char *text)
 {
-    evidence(w, key, what, NAN);
+    add_evidence(w, key, what, NAN);
     w->v->evidence[w->v->evidence_n - 1].is_text = true;
     w->v->evidence[w->v->evidence_n - 1].text = text;
 }
@@ -189,37 +189,37 @@ static void collect_nvml(struct oom_words *w, const struct run_device_sample *nv
 {
     evidence_bytes(w, "other_bytes", "held by other processes (NVML)", nvml->other_bytes);
     if (nvml->other_pid) {
-        evidence(w, "other_pid", "the largest of them", nvml->other_pid);
+        add_evidence(w, "other_pid", "the largest of them", nvml->other_pid);
     }
     if (nvml->other_name) {
         evidence_text(w, "other_name", "which is", nvml->other_name);
     }
     evidence_bytes(w, "own_bytes", "held by this process (NVML)", nvml->own_bytes);
-    evidence(w, "said_s", "time of NVML's figures", site_seconds(nvml->time_ns));
+    add_evidence(w, "said_s", "time of NVML's figures", site_seconds(nvml->time_ns));
 }
 
 static void collect_after(struct oom_words *w, const struct oom_after *a)
 {
     w->v->outcome_why = oom_after_text(w);
     if (a->exit_status >= 0) {
-        evidence(w, "exit_status", "the exit status of the program", a->exit_status);
+        add_evidence(w, "exit_status", "the exit status of the program", a->exit_status);
     }
-    evidence(w, "allocations_after", "allocations that followed", (double)a->times);
-    evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
+    add_evidence(w, "allocations_after", "allocations that followed", (double)a->times);
+    add_evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
     if (run_is_known(a->steps)) {
-        evidence(w, "steps_after", "steps that ended later", (double)a->steps);
+        add_evidence(w, "steps_after", "steps that ended later", (double)a->steps);
     }
 }
 
-static void collect(struct oom_words *w)
+static void collect_evidence(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->evidence = arena_alloc(w->b->arena, EVIDENCE_MAX * sizeof *w->v->evidence);
     evidence_bytes(w, "live_bytes", "live at that moment", f->live);
     if (f->growing_sites) {
         evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
-        evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
-        evidence(w, "growing_sites", "growing lines", f->growing_sites);
+        add_evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
+        add_evidence(w, "growing_sites", "growing lines", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", oom_place_text(w, f->growing_stack));
         if (f->graph == OOM_GRAPH_INFERRED) {
             evidence_text(w, "graph_site", "what is kept with its graph",
@@ -227,8 +227,8 @@ static void collect(struct oom_words *w)
         }
         evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
         struct oom_rhythm r = oom_rhythm(f);
-        evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
-        evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
+        add_evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
+        add_evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
                       f->turnover < 0.05 ? "low: hardly any memory was ever freed"
                                          : "high: other memory was allocated and freed");
@@ -238,13 +238,13 @@ static void collect(struct oom_words *w)
                        f->failed_pass.bytes);
     }
     if (f->trials.trials) {
-        evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
+        add_evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
         evidence_bytes(w, "earlier_trials_bytes", "allocated in them and still live", f->trials.bytes);
     }
     if (w->b->report->processes[w->v->process].collector_off) {
-        evidence(w, "python_gc", "whether Python's garbage collector was on", 0);
+        add_evidence(w, "python_gc", "whether Python's garbage collector was on", 0);
     }
-    evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
+    add_evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
         evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
         evidence_text(w, "largest_holder_site", "which is", oom_place_text(w, f->holder_stack));
@@ -293,7 +293,7 @@ static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
 /* The line to name. A leak: the end of each graph, or what grows. Memory outside of PyTorch: its owner. Memory that
  * simply does not fit: the line that holds nearly all of it, if it is not the failing line. Otherwise: the line that
  * failed. */
-static void blame(struct oom_words *w)
+static void blame_cause(struct oom_words *w)
 {
     const facts *f = w->f;
     const struct result_oom_verdict *v = w->v;
@@ -332,13 +332,13 @@ static void blame(struct oom_words *w)
 void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct result_oom_verdict *v)
 {
     struct oom_words w = {b, f, v};
-    collect(&w);
+    collect_evidence(&w);
     for (size_t i = 0; i < RULES; i++) {
         if (!causes[i].holds || causes[i].holds(f)) {
             v->cause = causes[i].cause;
             v->certainty = causes[i].certainty;
             v->refuted_by = causes[i].refuted_by;
-            blame(&w);
+            blame_cause(&w);
             causes[i].explain(&w);
             return;
         }

@@ -11,7 +11,7 @@ static void explain_cap(struct site_builder *b, struct result_oom_verdict *v)
                                   site_bytes_text(b, (double)v->total_bytes));
 }
 
-static void show_source(struct site_builder *b, struct result_oom_verdict *v)
+static void show_failure_source(struct site_builder *b, struct result_oom_verdict *v)
 {
     struct site_excerpts source = {0};
     site_add_excerpt(b, &source, &v->blame, v->blame_role);
@@ -27,7 +27,7 @@ void oom_explain_all(struct site_builder *b)
         oom_waterfall_build(b, &b->report->ooms[i]);
         oom_find_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
         explain_cap(b, &b->report->ooms[i]);
-        show_source(b, &b->report->ooms[i]);
+        show_failure_source(b, &b->report->ooms[i]);
     }
     oom_add_advice(b);
 }

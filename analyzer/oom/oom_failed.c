@@ -14,7 +14,7 @@ struct windows {
     struct oom_failed_pass failed;
 };
 
-static void take(void *self, const struct run_lifetime *life)
+static void take_failed_lifetime(void *self, const struct run_lifetime *life)
 {
     struct windows *w = self;
     if (life->layer != GS_LAYER_TENSOR || life->device != w->device || life->stack == RUN_NONE) {
@@ -43,7 +43,7 @@ struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_w
                         .device = device,
                         .failed = {.first_ns = RUN_NEVER, .from_ns = RUN_NEVER, .stack = RUN_NONE}};
     if (list) {
-        run_each_live(run, take, &w);
+        run_each_live(run, take_failed_lifetime, &w);
     }
     return w.failed;
 }

@@ -43,7 +43,7 @@ bool oom_enters_device(struct run *run, uint32_t stack)
 }
 
 /* A loop inside of a pass, such as over layers, makes no steps. */
-static const struct step_list *steps_of(const struct site_builder *b, const struct oom_facts *f)
+static const struct step_list *oom_steps_of(const struct site_builder *b, const struct oom_facts *f)
 {
     const struct step_list *steps = step_list_of(b, f->row->process);
     return steps && steps->source == STEP_SOURCE_PERIOD && oom_is_in_pass(b->run, steps->stack) ? NULL : steps;
@@ -63,7 +63,7 @@ static bool one_pass(const struct site_builder *b, const struct oom_live *l, con
     if (!oom_is_in_pass(b->run, run_location(b->run, l->location)->stack)) {
         return false;
     }
-    const struct step_list *steps = steps_of(b, f);
+    const struct step_list *steps = oom_steps_of(b, f);
     bool sure = steps && (steps->source != STEP_SOURCE_PERIOD || steps->n >= LAYERS);
     if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) {
         return false;
@@ -89,7 +89,7 @@ static bool one_script_pass(const struct site_builder *b, const struct oom_live 
 static bool remain_of_steps(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { STEPS = 3 }; /* the graph of the last pass stays during the next; the step that fails may count as two */
-    const struct step_list *steps = steps_of(b, f);
+    const struct step_list *steps = oom_steps_of(b, f);
     size_t spans = steps ? step_count_done(steps, l->last_ns) - step_count_done(steps, l->first_ns) : 0;
     return spans >= STEPS && l->count >= spans && f->entered_ns > l->first_ns;
 }
@@ -125,7 +125,7 @@ static bool is_appended(const struct site_builder *b, const struct oom_live *l)
 
 /* A handful of blocks is no rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
-static bool counts(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+static bool does_growth_count(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { TIMES = 8, APPENDED = 4 };
     const struct step_list *steps = step_list_of(b, f->row->process);
@@ -136,7 +136,7 @@ static bool counts(const struct site_builder *b, const struct oom_live *l, const
 }
 
 /* The largest entry of what grows. */
-static const struct result_growth *foremost(const struct site_builder *b, const struct oom_facts *f)
+static const struct result_growth *foremost_growth(const struct site_builder *b, const struct oom_facts *f)
 {
     for (size_t i = 0; i < b->report->growth_n; i++) { /* heaviest first */
         const struct result_growth *g = &b->report->growth[i];
@@ -159,7 +159,7 @@ struct line {
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
-static void add_path(struct line *line, const struct oom_live *l, uint32_t stack)
+static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack)
 {
     line->bytes = arena_add_capped(line->bytes, l->bytes);
     if (l->bytes > line->heaviest || !line->count) {
@@ -173,7 +173,7 @@ static void add_path(struct line *line, const struct oom_live *l, uint32_t stack
     }
 }
 
-static int order_stacks(const void *x, const void *y)
+static int order_growth_stacks(const void *x, const void *y)
 {
     const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
     return a < b ? -1 : a > b;
@@ -194,7 +194,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->holder_stack = stack;
         }
         bool kept = is_kept(b, l, f);
-        if (!kept && !counts(b, l, f)) {
+        if (!kept && !does_growth_count(b, l, f)) {
             continue;
         }
         stacks[f->growing_stacks_n++] = stack;
@@ -204,7 +204,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             *at = (uint32_t)lines_n;
             *ARENA_PUSH(lines, lines_n, lines_cap) = (struct line){0};
         }
-        add_path(&lines[*at], l, stack);
+        add_growth_path(&lines[*at], l, stack);
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = arena_add_capped(f->growing, l->bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
@@ -223,13 +223,13 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->growing_varies = lines[i].varies;
         }
     }
-    if (f->growing_stacks_n) qsort(stacks, f->growing_stacks_n, sizeof *stacks, order_stacks);
+    if (f->growing_stacks_n) qsort(stacks, f->growing_stacks_n, sizeof *stacks, order_growth_stacks);
     f->growing_stacks = stacks;
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the blocks of the current pass do */
     f->growing_sites = (unsigned)lines_n;
     free(lines);
     map_free(&index);
-    f->growth = f->growing_sites ? foremost(b, f) : NULL;
+    f->growth = f->growing_sites ? foremost_growth(b, f) : NULL;
 }
 
 /* What was live in total when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last
@@ -237,7 +237,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
 static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {
     enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
-    const struct step_list *steps = steps_of(b, f);
+    const struct step_list *steps = oom_steps_of(b, f);
     int64_t before = 0, first = f->heaviest_first_ns;
     double end = site_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
     bool recent = steps && f->row->time_ns <= step_start_ns(steps, steps->n) + 2 * steps->median_ns &&
@@ -279,7 +279,7 @@ static double grown_by(const struct oom_facts *f, double time_s)
  * growth is one step. */
 static int64_t earlier_until(const struct site_builder *b, const struct oom_facts *f)
 {
-    const struct step_list *steps = steps_of(b, f);
+    const struct step_list *steps = oom_steps_of(b, f);
     int64_t at = f->row->time_ns;
     if (steps) {
         size_t done = step_count_done(steps, at);

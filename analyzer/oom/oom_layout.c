@@ -34,7 +34,7 @@ struct taking {
     uint64_t stream;
 };
 
-static void take(void *self, const struct run_lifetime *life)
+static void take_layout_lifetime(void *self, const struct run_lifetime *life)
 {
     struct taking *t = self;
     const bool block = life->layer == GS_LAYER_TENSOR;
@@ -52,7 +52,7 @@ static void take(void *self, const struct run_lifetime *life)
                                                         life->alloc_ns};
 }
 
-static int order_by_address(const void *x, const void *y)
+static int order_layout_by_address(const void *x, const void *y)
 {
     const struct piece *a = x, *b = y;
     if (a->at.address != b->at.address) return a->at.address < b->at.address ? -1 : 1;
@@ -83,14 +83,14 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     struct caching_rules rules;
     char error[256];
     if (row->layer != GS_LAYER_TENSOR || row->device < 0) return NULL;
-    run_each_live(b->run, take, &t);
+    run_each_live(b->run, take_layout_lifetime, &t);
     size_t n;
     const char *version = run_processes(b->run, &n)[row->process].torch_version;
     const bool replays =
         whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
     rules.allowed_bytes = INT64_MAX; /* a limit of PyTorch's own: the callers know how the request failed */
     if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
-        if (t.n) qsort(t.list, t.n, sizeof *t.list, order_by_address);
+        if (t.n) qsort(t.list, t.n, sizeof *t.list, order_layout_by_address);
         const size_t kept = keep_segments(t.list, t.n);
         if (kept) {
             layout = arena_alloc(b->arena, sizeof *layout);

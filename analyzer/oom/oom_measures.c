@@ -26,13 +26,13 @@ enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
  */
 
 /* The value of an amount: of two similar ones the easier is preferred. */
-static double worth(const struct result_measure *m)
+static double measure_worth(const struct result_measure *m)
 {
     static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5, 0.5}; /* by enum oom_effort */
     return (double)m->frees_bytes * of_effort[m->effort];
 }
 
-static bool better(const struct result_measure *x, const struct result_measure *y)
+static bool is_measure_better(const struct result_measure *x, const struct result_measure *y)
 {
     if (x->first != y->first) {
         return x->first;
@@ -46,7 +46,7 @@ static bool better(const struct result_measure *x, const struct result_measure *
     if ((x->enough > 0) != (y->enough > 0)) {
         return x->enough > 0;
     }
-    return run_is_known(x->frees_bytes) && worth(x) > worth(y);
+    return run_is_known(x->frees_bytes) && measure_worth(x) > measure_worth(y);
 }
 
 /* Drops measures that free hardly anything compared with another. */
@@ -77,7 +77,7 @@ static void keep_device(struct result_oom_verdict *v)
 }
 
 /* Of the measures that the cause requires only the first must lead; the others are ordered by their value. */
-static void choose(struct site_builder *b, struct result_oom_verdict *v)
+static void choose_measures(struct site_builder *b, struct result_oom_verdict *v)
 {
     bool first = false;
     for (size_t i = 0; i < v->measures_n; i++) {
@@ -86,7 +86,7 @@ static void choose(struct site_builder *b, struct result_oom_verdict *v)
     }
     drop_small(v);
     for (size_t i = 1; i < v->measures_n; i++) { /* few, and equal ones keep their order */
-        for (size_t j = i; j > 0 && better(&v->measures[j], &v->measures[j - 1]); j--) {
+        for (size_t j = i; j > 0 && is_measure_better(&v->measures[j], &v->measures[j - 1]); j--) {
             struct result_measure m = v->measures[j];
             v->measures[j] = v->measures[j - 1];
             v->measures[j - 1] = m;
@@ -108,7 +108,7 @@ static void choose(struct site_builder *b, struct result_oom_verdict *v)
 #define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
 
 /* A guess is never said to be enough: its amount is an upper bound. */
-static int8_t guess(const struct oom_sight *s, int8_t enough)
+static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
 {
     if (s->certainty != RESULT_CERTAINTY_GUESSED) {
         return enough;
@@ -117,14 +117,14 @@ static int8_t guess(const struct oom_sight *s, int8_t enough)
                                                                                 : OOM_MEASURE_AT_MOST;
 }
 
-static void add(struct oom_sight *s, enum oom_effort effort, int64_t frees, int8_t enough, const char *text)
+static void add_measure(struct oom_sight *s, enum oom_effort effort, int64_t frees, int8_t enough, const char *text)
 {
     struct result_measure m = s->measure;
     s->measure = (struct result_measure){0};
     if (frees >= s->least) {
         m.text = text;
         m.frees_bytes = frees;
-        m.enough = guess(s, enough);
+        m.enough = guess_enough(s, enough);
         m.effort = (uint8_t)effort;
         m.certainty = s->certainty;
         m.refuted_by = s->refuted_by;
@@ -132,7 +132,7 @@ static void add(struct oom_sight *s, enum oom_effort effort, int64_t frees, int8
     }
 }
 
-static int order_stacks(const void *x, const void *y)
+static int order_measured_stacks(const void *x, const void *y)
 {
     const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
     return a < b ? -1 : a > b;
@@ -154,7 +154,7 @@ static size_t stacks_of(const struct oom_sight *s,
         *at = yes;
     }
     map_free(&kind);
-    qsort(stacks, n, sizeof *stacks, order_stacks);
+    qsort(stacks, n, sizeof *stacks, order_measured_stacks);
     return shared ? 0 : n;
 }
 
@@ -169,12 +169,12 @@ static bool add_drop(struct oom_sight *s, enum oom_effort effort,
     struct result_measure m = {.frees_bytes = frees};
     if (drop.stacks_n) oom_layout_decide(s->b, s->f, &drop, name, &m);
     s->measure = m;
-    add(s, effort, m.frees_bytes, 0, text);
+    add_measure(s, effort, m.frees_bytes, 0, text);
     return !m.replayed || m.fits;
 }
 
 /* Moves what was added since to the front. */
-static void lead(struct oom_sight *s, size_t before)
+static void lead_measure(struct oom_sight *s, size_t before)
 {
     if (s->v->measures_n > before) {
         struct result_measure m = s->v->measures[before];
@@ -184,18 +184,18 @@ static void lead(struct oom_sight *s, size_t before)
     }
 }
 
-static int64_t share(double of, int64_t bytes)
+static int64_t share_of_bytes(double of, int64_t bytes)
 {
     return of > 0 ? (int64_t)(of * (double)bytes) : 0;
 }
 
-static int64_t activations(const struct oom_sight *s)
+static int64_t category_bytes_of_activations(const struct oom_sight *s)
 {
     return s->of[RESULT_CATEGORY_ACTIVATIONS].bytes;
 }
 
 /* A setting with which the replay serves the request. */
-static void add_replayed(struct oom_sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
+static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     int64_t asked = oom_segment_bytes(s->f->requested, setting == OOM_REPLAY_EXPANDABLE);
@@ -213,12 +213,13 @@ static void add_replayed(struct oom_sight *s, enum oom_replay_setting setting, c
         .replayed = TEXT(s, "with %s", oom_replay_conf(setting)), .fits = true, .spare_bytes = r->spare_bytes};
     /* the pass that does not fit goes on to request more */
     const bool leads = s->v->cause != RESULT_CAUSE_CAPACITY;
-    add(s, leads ? OOM_EFFORT_SETTING : OOM_EFFORT_TRAINING, frees > s->need ? frees : s->need, OOM_MEASURE_FITS,
-        TEXT(s, "%s%s%s%s%s", s->set.text ? "add " : "set ", s->set.text ? oom_replay_conf(setting) : variable,
-             s->set.text ? " to " : "=", s->set.text ? variable : oom_replay_conf(setting),
-             s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
+    add_measure(s, leads ? OOM_EFFORT_SETTING : OOM_EFFORT_TRAINING, frees > s->need ? frees : s->need,
+                OOM_MEASURE_FITS,
+                TEXT(s, "%s%s%s%s%s", s->set.text ? "add " : "set ", s->set.text ? oom_replay_conf(setting) : variable,
+                     s->set.text ? " to " : "=", s->set.text ? variable : oom_replay_conf(setting),
+                     s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION) {
-        lead(s, before);
+        lead_measure(s, before);
     }
 }
 
@@ -241,11 +242,11 @@ static void other_settings(struct oom_sight *s)
         }
     }
     if (has_settings(s) && best && !(grown && grown->fits)) {
-        add_replayed(s, of, best);
+        add_replayed_measure(s, of, best);
     }
 }
 
-static void expandable(struct oom_sight *s)
+static void measure_expandable(struct oom_sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     const struct whatif_request *replayed = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE);
@@ -254,7 +255,7 @@ static void expandable(struct oom_sight *s)
     }
     if (replayed) {
         if (replayed->fits) {
-            add_replayed(s, OOM_REPLAY_EXPANDABLE, replayed);
+            add_replayed_measure(s, OOM_REPLAY_EXPANDABLE, replayed);
         }
         return;
     }
@@ -271,50 +272,51 @@ static void expandable(struct oom_sight *s)
     if (s->v->cause == RESULT_CAUSE_CAPACITY && (!fits || frees < s->f->total / CRUMBS)) {
         return; /* the next request of the same pass would fail */
     }
-    add(s, OOM_EFFORT_SETTING, frees,
-        most   ? OOM_MEASURE_AT_MOST
-        : fits ? OOM_MEASURE_FITS
-               : OOM_MEASURE_FITS_NOT,
-        TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s", variable,
-             s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
+    add_measure(s, OOM_EFFORT_SETTING, frees,
+                most   ? OOM_MEASURE_AT_MOST
+                : fits ? OOM_MEASURE_FITS
+                       : OOM_MEASURE_FITS_NOT,
+                TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s",
+                     variable, s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) {
-        lead(s, before);
+        lead_measure(s, before);
     }
 }
 
 /* Requests in forward or backward halve with the batch. */
-static void batch(struct oom_sight *s)
+static void measure_batch(struct oom_sight *s)
 {
-    int64_t grows = arena_add_capped(arena_add_capped(activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
+    int64_t grows = arena_add_capped(
+        arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
-    add(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-        TEXT(s, "halve the batch%s",
-             s->trains && !s->evaluates ? " and accumulate gradients over two"
-                                        : ", or the length or resolution of its samples"));
+    add_measure(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
+                TEXT(s, "halve the batch%s",
+                     s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                                : ", or the length or resolution of its samples"));
 }
 
-static void checkpoint(struct oom_sight *s)
+static void measure_checkpoint(struct oom_sight *s)
 {
     const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
     if (s->checkpointed || !s->trains || s->evaluates) {
         return;
     }
     double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
-    add(s, OOM_EFFORT_TRAINING, share(1 - kept, a->bytes), 0,
-        TEXT(s,
-             "checkpoint activations (torch.utils.checkpoint, a third more computation), of which "
-             "%s are held",
-             SIZE(s, a->bytes)));
+    add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
+                TEXT(s,
+                     "checkpoint activations (torch.utils.checkpoint, a third more computation), of which "
+                     "%s are held",
+                     SIZE(s, a->bytes)));
 }
 
-static void precision(struct oom_sight *s)
+static void measure_precision(struct oom_sight *s)
 {
     if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) {
         return;
     }
-    add(s, OOM_EFFORT_TRAINING, activations(s) / 2, OOM_MEASURE_AT_MOST,
-        "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
+    add_measure(s, OOM_EFFORT_TRAINING, category_bytes_of_activations(s) / 2, OOM_MEASURE_AT_MOST,
+                "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
 }
 
 static void eight_bit(struct oom_sight *s)
@@ -334,21 +336,21 @@ static void eight_bit(struct oom_sight *s)
             : 0;
     bool begun = s->phase == OOM_STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
     int64_t room = arena_add_capped(o->bytes, run_is_known(s->f->free) ? s->f->free : 0);
-    bool fits = share(1 - saved, whole) <= room;
-    add(s, OOM_EFFORT_TRAINING, share(saved, o->bytes),
-        begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
-        begun ? TEXT(s,
-                     "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
-                     "sets up "
-                     "the optimizer's state, %s so far and in the end about twice the parameters' %s",
-                     SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
-              : TEXT(s,
-                     "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
-                     "state, if it is fp32",
-                     SIZE(s, o->bytes)));
+    bool fits = share_of_bytes(1 - saved, whole) <= room;
+    add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
+                begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
+                begun ? TEXT(s,
+                             "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
+                             "sets up "
+                             "the optimizer's state, %s so far and in the end about twice the parameters' %s",
+                             SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
+                      : TEXT(s,
+                             "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                             "state, if it is fp32",
+                             SIZE(s, o->bytes)));
 }
 
-static int64_t ranks_of(const struct run *run)
+static int64_t count_ranks(const struct run *run)
 {
     size_t n, ranks = 0;
     const struct run_process *p = run_processes(run, &n);
@@ -358,20 +360,20 @@ static int64_t ranks_of(const struct run *run)
     return (int64_t)ranks;
 }
 
-static void zero(struct oom_sight *s)
+static void measure_zero(struct oom_sight *s)
 {
     const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
-    int64_t ranks = ranks_of(run);
+    int64_t ranks = count_ranks(run);
     if (ranks < 2 || !o->bytes || oom_stack_passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
         oom_stack_passes(run, o->heaviest, "deepspeed", NULL) || oom_stack_passes(run, o->heaviest, "fsdp", NULL)) {
         return;
     }
-    add(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
-        TEXT(s,
-             "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
-             "optimizer state",
-             (long long)ranks, SIZE(s, o->bytes)));
+    add_measure(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
+                TEXT(s,
+                     "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
+                     "optimizer state",
+                     (long long)ranks, SIZE(s, o->bytes)));
 }
 
 static bool is_gradient(const struct oom_sight *s, const struct result_category_line *l)
@@ -380,7 +382,7 @@ static bool is_gradient(const struct oom_sight *s, const struct result_category_
            !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
-static void gradients(struct oom_sight *s)
+static void measure_gradients(struct oom_sight *s)
 {
     const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
     if (s->phase == OOM_FORWARD) {
@@ -392,18 +394,18 @@ static void gradients(struct oom_sight *s)
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
-        add(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
-            "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
+        add_measure(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
+                    "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
     }
 }
 
-static void foreach (struct oom_sight *s)
+static void measure_foreach(struct oom_sight *s)
 {
     if (s->phase == OOM_STEP || s->foreach.bytes) {
-        add(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
-            "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
-            "a "
-            "time");
+        add_measure(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
+                    "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
+                    "a "
+                    "time");
     }
 }
 
@@ -438,14 +440,14 @@ static void no_grad(struct oom_sight *s)
         s->refuted_by = NULL;
     }
     size_t before = s->v->measures_n;
-    add(s, OOM_EFFORT_LINE, s->kept, 0,
-        s->evaluates ? TEXT(s,
-                            "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
-                            "backward pass follows%s",
-                            sure ? "" : ", unless it is already there")
-                     : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
+    add_measure(s, OOM_EFFORT_LINE, s->kept, 0,
+                s->evaluates ? TEXT(s,
+                                    "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
+                                    "backward pass follows%s",
+                                    sure ? "" : ", unless it is already there")
+                             : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) {
-        lead(s, before);
+        lead_measure(s, before);
     }
 }
 
@@ -457,7 +459,7 @@ static bool in_loss(const struct run *run, uint32_t stack)
 
 /* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces only one is
  * live at a time. */
-static void chunked_loss(struct oom_sight *s)
+static void measure_chunked_loss(struct oom_sight *s)
 {
     enum { CHUNKS = 8 };
     const struct run *run = s->b->run;
@@ -480,13 +482,14 @@ static void chunked_loss(struct oom_sight *s)
         return;
     }
     size_t before = s->v->measures_n;
-    add(s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
+    add_measure(
+        s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
         TEXT(s,
              "compute the cross entropy in chunks of tokens, %d here, each with its backward pass (or a fused loss: "
              "Liger, "
              "cut-cross-entropy): logits and their copies hold %s",
              CHUNKS, SIZE(s, held)));
-    lead(s, before);
+    lead_measure(s, before);
 }
 
 /* Of the largest kind of copies. */
@@ -496,7 +499,7 @@ static bool is_copy(const struct oom_sight *s, const struct result_category_line
 }
 
 /* A checkpoint or a copy that is still live: the largest kind of them. */
-static void copies(struct oom_sight *s)
+static void measure_model_copies(struct oom_sight *s)
 {
     const struct oom_holder *most = NULL;
     struct oom_held held = {.heaviest = RUN_NONE};
@@ -522,16 +525,16 @@ static void copies(struct oom_sight *s)
     const char *place = oom_place_text(&words, held.heaviest);
     const bool fits = add_drop(s, OOM_EFFORT_LINE, is_copy, TEXT(s, "without what %s copied", place), held.bytes,
                                TEXT(s, "%s, %s: %s", place, most->what, most->advice));
-    if (fits) lead(s, before);
+    if (fits) lead_measure(s, before);
 }
 
 static void key_value_cache(struct oom_sight *s)
 {
-    add(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
-        TEXT(s,
-             "half as many sequences at once, or half as long ones: the cache of keys and values "
-             "holds %s",
-             SIZE(s, s->cache.bytes)));
+    add_measure(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
+                TEXT(s,
+                     "half as many sequences at once, or half as long ones: the cache of keys and values "
+                     "holds %s",
+                     SIZE(s, s->cache.bytes)));
 }
 
 /* The request, if the GPU had that much more free. */
@@ -543,26 +546,27 @@ static void decide_free(struct oom_sight *s, int64_t more, const char *name)
 }
 
 /* GPUSPY_LIMIT's cap, raised by what the request needs. */
-static void limit(struct oom_sight *s)
+static void measure_limit(struct oom_sight *s)
 {
     if (!s->v->capped || !run_is_known(s->f->total)) return;
     decide_free(s, s->need, TEXT(s, "with a cap of %s", SIZE(s, arena_add_capped(s->f->total, s->need))));
     if (s->measure.replayed && !s->measure.fits) return;
-    add(s, OOM_EFFORT_DEVICE, s->need, 0,
+    add_measure(
+        s, OOM_EFFORT_DEVICE, s->need, 0,
         TEXT(s, "raise GPUSPY_LIMIT, %s here, by at least %s, or drop it", SIZE(s, s->f->total), SIZE(s, s->need)));
 }
 
 /* Not if they are the cause: the cause already has this advice. */
-static void others(struct oom_sight *s)
+static void measure_others(struct oom_sight *s)
 {
     const struct run_device_sample *nvml = s->f->nvml;
     if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !nvml || !run_is_known(nvml->other_bytes) || !nvml->other_pid) {
         return;
     }
     decide_free(s, nvml->other_bytes, TEXT(s, "without process %u", nvml->other_pid));
-    add(s, OOM_EFFORT_SETTING, nvml->other_bytes, 0,
-        TEXT(s, "end process %u%s%s%s, or choose another GPU", nvml->other_pid, nvml->other_name ? " (" : "",
-             nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : ""));
+    add_measure(s, OOM_EFFORT_SETTING, nvml->other_bytes, 0,
+                TEXT(s, "end process %u%s%s%s, or choose another GPU", nvml->other_pid, nvml->other_name ? " (" : "",
+                     nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : ""));
 }
 
 #define OF(cause) (1u << RESULT_CAUSE_##cause)
@@ -581,29 +585,29 @@ static const struct {
 #define GUESSED RESULT_CERTAINTY_GUESSED
 #define INFERRED RESULT_CERTAINTY_INFERRED
 #define RECORDED RESULT_CERTAINTY_RECORDED
-    {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable, INFERRED,
+    {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), measure_expandable, INFERRED,
      "if expandable segments place the blocks less well"},
     {OF(FRAGMENTATION), other_settings, INFERRED, NULL},
-    {SPACE, batch, INFERRED, "if these tensors do not grow with the batch"},
-    {SPACE, checkpoint, GUESSED, NULL},
-    {SPACE, precision, GUESSED, NULL},
+    {SPACE, measure_batch, INFERRED, "if these tensors do not grow with the batch"},
+    {SPACE, measure_checkpoint, GUESSED, NULL},
+    {SPACE, measure_precision, GUESSED, NULL},
     {SPACE, eight_bit, GUESSED, NULL},
-    {SPACE, zero, INFERRED, "if the optimizer is sharded already"},
-    {SPACE | OF(LEAK), gradients, INFERRED, "if the gradients are accumulated on purpose"},
-    {SPACE, foreach, INFERRED, "if the optimizer has no such argument"},
+    {SPACE, measure_zero, INFERRED, "if the optimizer is sharded already"},
+    {SPACE | OF(LEAK), measure_gradients, INFERRED, "if the gradients are accumulated on purpose"},
+    {SPACE, measure_foreach, INFERRED, "if the optimizer has no such argument"},
     {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow"},
-    {SPACE, chunked_loss, INFERRED, "if the loss runs in chunks already"},
-    {SPACE, copies, INFERRED, "if the program still reads it"},
+    {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
+    {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
     {SPACE, key_value_cache, INFERRED, "if the cache has a fixed length"},
-    {SPACE | OF(PREALLOCATION), others, RECORDED, NULL},
-    {SPACE | OF(LEAK) | OF(OVERSIZED_REQUEST), limit, RECORDED, NULL},
+    {SPACE | OF(PREALLOCATION), measure_others, RECORDED, NULL},
+    {SPACE | OF(LEAK) | OF(OVERSIZED_REQUEST), measure_limit, RECORDED, NULL},
 #undef GUESSED
 #undef INFERRED
 #undef RECORDED
 };
 
-static void advise(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c, bool training,
-                   const struct oom_replays *replays)
+static void advise_measures(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
+                            bool training, const struct oom_replays *replays)
 {
     struct oom_sight s = oom_sight_of(b, v, c, training);
     s.replays = replays;
@@ -632,7 +636,7 @@ static void advise(struct site_builder *b, struct result_oom_verdict *v, struct 
                                     .frees_bytes = RUN_UNKNOWN,
                                     .effort = OOM_EFFORT_TRAINING});
     }
-    choose(b, v);
+    choose_measures(b, v);
 }
 
 void oom_add_advice(struct site_builder *b)
@@ -642,7 +646,7 @@ void oom_add_advice(struct site_builder *b)
     struct oom_replays *replays = oom_replay_start(b);
     bool training = r->ooms_n && oom_trains(b->run);
     for (size_t i = 0; i < r->ooms_n; i++) {
-        advise(b, &r->ooms[i], c, training, replays);
+        advise_measures(b, &r->ooms[i], c, training, replays);
     }
     oom_replay_free(replays);
     category_finder_free(c);

@@ -35,26 +35,28 @@ static const struct row finders[] = {
 #undef FINDER
 };
 
-static bool has(const char *text, const char *part)
+static bool text_has(const char *text, const char *part)
 {
     return !part || (text && strstr(text, part));
 }
 
-static bool matches(const struct run *run, uint32_t stack, const struct row *row)
+static bool pattern_matches(const struct run *run, uint32_t stack, const struct row *row)
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && has(frame->file, row->file) && has(frame->function, row->function)) {
+        if (frame->kind == GS_FRAME_PYTHON && text_has(frame->file, row->file) &&
+            text_has(frame->function, row->function)) {
             return true;
         }
     }
     return false;
 }
 
-static const struct oom_holder *first_of(const struct row *rows, size_t n, const struct run *run, uint32_t stack)
+static const struct oom_holder *first_matching_row(const struct row *rows, size_t n, const struct run *run,
+                                                   uint32_t stack)
 {
     for (size_t i = 0; stack != RUN_NONE && i < n; i++) {
-        if (matches(run, stack, &rows[i])) {
+        if (pattern_matches(run, stack, &rows[i])) {
             return &rows[i].holder;
         }
     }
@@ -63,18 +65,18 @@ static const struct oom_holder *first_of(const struct row *rows, size_t n, const
 
 const struct oom_holder *oom_holder_of(const struct run *run, uint32_t stack)
 {
-    return first_of(holders, sizeof holders / sizeof *holders, run, stack);
+    return first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
 }
 
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack)
 {
-    return first_of(copies, sizeof copies / sizeof *copies, run, stack);
+    return first_matching_row(copies, sizeof copies / sizeof *copies, run, stack);
 }
 
 bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v)
 {
     for (size_t i = 0; v->handled && v->facts->stack != RUN_NONE && i < sizeof finders / sizeof *finders; i++) {
-        if (matches(b->run, v->facts->stack, &finders[i])) {
+        if (pattern_matches(b->run, v->facts->stack, &finders[i])) {
             return true;
         }
     }

@@ -30,7 +30,7 @@ static bool is_candidate(const struct result_oom_verdict *v)
             v->cause == RESULT_CAUSE_OTHER_PROCESS || v->cause == RESULT_CAUSE_OUTSIDE_ALLOCATOR);
 }
 
-static bool replay(struct oom_replays *r, struct whatif *w)
+static bool replay_measure(struct oom_replays *r, struct whatif *w)
 {
     char error[256];
     const struct whatif_proof *proof = whatif_proof(w);
@@ -59,7 +59,7 @@ struct oom_replays *oom_replay_start(struct site_builder *b)
     struct oom_replays *r = arena_realloc(NULL, 1, sizeof *r);
     *r = (struct oom_replays){.scenarios_n = needed};
     r->rows = run_ooms(b->run, &r->rows_n);
-    const bool ok = replay(r, w);
+    const bool ok = replay_measure(r, w);
     for (size_t i = 0; i < r->scenarios_n; i++) {
         if (r->scenarios[i].error) { /* its text belongs to `w` */
             free(r->scenarios[i].requests);

@@ -12,13 +12,13 @@ static void add_retries(void *into, const void *from)
     to->last_s = r->last_s > to->last_s ? r->last_s : to->last_s;
 }
 
-static struct result_line_path path_of(const void *row)
+static struct result_line_path retry_path_of(const void *row)
 {
     const struct result_retry_line *r = row;
     return (struct result_line_path){.count = r->count, .site = r->site};
 }
 
-static int more_often(const void *a, const void *b)
+static int order_retries_by_count(const void *a, const void *b)
 {
     const struct result_retry_line *x = a, *y = b;
     if (x->count != y->count) {
@@ -33,8 +33,8 @@ void oom_retry_lines(struct site_builder *b, const struct result_retry_line *ret
                                                .site = offsetof(struct result_retry_line, site),
                                                .paths = offsetof(struct result_retry_line, paths),
                                                .add = add_retries,
-                                               .path = path_of,
-                                               .order = more_often};
+                                               .path = retry_path_of,
+                                               .order = order_retries_by_count};
     b->report->retry_lines =
         site_lines_of(b, retries, n, &form, &b->report->retry_lines_n, &b->report->retry_lines_total);
 }

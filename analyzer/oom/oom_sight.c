@@ -20,7 +20,7 @@ bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, c
     return false;
 }
 
-static void hold(struct oom_held *h, const struct result_category_line *l)
+static void hold_category(struct oom_held *h, const struct result_category_line *l)
 {
     h->bytes = arena_add_capped(h->bytes, l->bytes);
     h->squares += l->count ? (double)l->bytes * (double)l->bytes / (double)l->count : 0;
@@ -42,7 +42,7 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
     struct run *run = s->b->run;
     if (l->category == RESULT_CATEGORY_ACTIVATIONS) {
         if (is_cache(run, l->stack)) {
-            hold(&s->cache, l);
+            hold_category(&s->cache, l);
             return;
         }
         s->checkpointed = s->checkpointed || oom_stack_passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
@@ -58,20 +58,20 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
         }
     } else if (l->category == RESULT_CATEGORY_GRADIENTS &&
                oom_stack_passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
-        hold(&s->buckets, l);
+        hold_category(&s->buckets, l);
         return;
     } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
                oom_stack_passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
         s->forward = arena_add_capped(s->forward, l->bytes);
     } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
                oom_stack_passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
-        hold(&s->foreach, l);
+        hold_category(&s->foreach, l);
     }
-    hold(&s->of[l->category], l);
+    hold_category(&s->of[l->category], l);
 }
 
 /* The phase for which the request was made, by the category of a block that stayed. */
-static enum oom_phase phase_of(struct category_finder *c, uint32_t stack)
+static enum oom_phase oom_phase_of(struct category_finder *c, uint32_t stack)
 {
     static const enum oom_phase phases[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_ACTIVATIONS] = OOM_FORWARD,
                                                                [RESULT_CATEGORY_GRADIENTS] = OOM_BACKWARD,
@@ -204,7 +204,7 @@ struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict 
     s.least = run_is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
-    s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : phase_of(c, f->stack);
+    s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : oom_phase_of(c, f->stack);
     for (size_t i = 0; i < v->by_category.lines_n; i++) {
         consider_line(&s, &v->by_category.lines[i]);
     }

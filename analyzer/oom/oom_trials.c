@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool builds(struct oom_trials *t, const struct run *run, uint32_t stack)
+static bool is_building_engine(struct oom_trials *t, const struct run *run, uint32_t stack)
 {
     uint32_t *at = map_at(&t->stacks, stack);
     if (*at == MAP_NEW) {
@@ -37,7 +37,7 @@ void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const str
     }
     if (backward) {
         t->trained = true;
-    } else if (t->trained && builds(t, run, life->stack)) {
+    } else if (t->trained && is_building_engine(t, run, life->stack)) {
         t->trained = false;
         *ARENA_PUSH(t->start_ns, t->n, t->cap) = life->alloc_ns;
     }
@@ -64,14 +64,14 @@ static size_t trial_at(const struct oom_trials *t, int64_t ns)
     return low;
 }
 
-static void take(void *self, const struct run_lifetime *life)
+static void take_trial_lifetime(void *self, const struct run_lifetime *life)
 {
     struct oom_held *h = self;
     size_t trial = trial_at(h->trials, life->alloc_ns);
     if (life->layer != GS_LAYER_TENSOR || life->device != h->device || !trial) {
         return;
     }
-    bool model = life->stack != RUN_NONE && builds(h->trials, h->run, life->stack);
+    bool model = life->stack != RUN_NONE && is_building_engine(h->trials, h->run, life->stack);
     if (model) {
         uint32_t *first = map_at(&h->models, life->location);
         h->held[trial - 1].bytes = arena_add_capped(h->held[trial - 1].bytes, life->bytes);
@@ -102,7 +102,7 @@ static bool same_model(const struct oom_trial *a, const struct oom_trial *b)
 }
 
 /* The notebook cell of a stack. */
-static const struct run_frame *cell_of(const struct run *run, uint32_t stack)
+static const struct run_frame *notebook_cell_of(const struct run *run, uint32_t stack)
 {
     const struct run_frame *f, *cell = NULL;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
@@ -117,8 +117,8 @@ static const struct run_frame *cell_of(const struct run *run, uint32_t stack)
 /* The same line of a cell that was run again, under the name that a notebook then gives it: models of other sizes. */
 static bool same_cell(const struct run *run, const struct oom_trial *a, const struct oom_trial *b)
 {
-    const struct run_frame *x = a->count && b->count ? cell_of(run, a->stack) : NULL,
-                           *y = x ? cell_of(run, b->stack) : NULL;
+    const struct run_frame *x = a->count && b->count ? notebook_cell_of(run, a->stack) : NULL,
+                           *y = x ? notebook_cell_of(run, b->stack) : NULL;
     return x && y && x->line == y->line && strcmp(x->file, y->file) != 0;
 }
 
@@ -130,7 +130,7 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     }
     h.held = arena_realloc(NULL, t->n, sizeof *h.held);
     memset(h.held, 0, t->n * sizeof *h.held);
-    run_each_live(run, take, &h);
+    run_each_live(run, take_trial_lifetime, &h);
     for (size_t i = 0; i + 1 < t->n; i++) {
         h.earlier.trials += h.held[i].count > 0;
         h.earlier.repeated =

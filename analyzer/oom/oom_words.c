@@ -28,7 +28,7 @@ static void advise_replayed(struct oom_words *w, int effort, int64_t frees, cons
 }
 
 /* `frees`: RUN_UNKNOWN if the advice has no amount. */
-static void advise(struct oom_words *w, int effort, int64_t frees, const char *text)
+static void advise_in_words(struct oom_words *w, int effort, int64_t frees, const char *text)
 {
     advise_replayed(w, effort, frees, NULL, &(struct oom_replayed){0}, text);
 }
@@ -45,9 +45,9 @@ void oom_explain_pinned(struct oom_words *w)
     w->v->verdict = w->f->live > 0
                         ? TEXT(w, "pinned host memory ran out, not GPU memory: %s are pinned", SIZE(w, w->f->live))
                         : "pinned host memory was refused, not GPU memory; none was pinned before";
-    advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
-           "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
-           "the limit (ulimit -l, the container's memory)");
+    advise_in_words(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
+                    "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
+                    "the limit (ulimit -l, the container's memory)");
 }
 
 void oom_explain_oversized(struct oom_words *w)
@@ -62,20 +62,22 @@ void oom_explain_oversized(struct oom_words *w)
                              whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
                              whole ? "" : SIZE(w, oom_context_bytes(w->f)), whole ? "" : " of it for the CUDA context");
     }
-    advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-           TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
-                w->f->stack != RUN_NONE ? " at " : "", w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
-    advise(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN, "if the size is right: smaller batches, chunks, or several GPUs");
+    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                    TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
+                         w->f->stack != RUN_NONE ? " at " : "",
+                         w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
+    advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
+                    "if the size is right: smaller batches, chunks, or several GPUs");
 }
 
 void oom_explain_driver_fragmentation(struct oom_words *w)
 {
     w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free", SIZE(w, w->f->free));
-    advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-           "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
-    advise(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
-           "check for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
-           "GPUSPY_LIMIT");
+    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                    "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
+    advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
+                    "check for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
+                    "GPUSPY_LIMIT");
 }
 
 void oom_explain_cap(struct oom_words *w)
@@ -98,7 +100,7 @@ void oom_explain_cap(struct oom_words *w)
 }
 
 /* The process of this run, on the same machine, that has this pid; NULL: none. */
-static const struct run_process *rank_of(struct oom_words *w, uint32_t pid)
+static const struct run_process *rank_of_process(struct oom_words *w, uint32_t pid)
 {
     size_t n;
     const struct run_process *p = run_processes(w->b->run, &n), *own = &p[w->v->process];
@@ -126,7 +128,7 @@ static void explain_other_rank(struct oom_words *w, const struct run_process *ot
 void oom_explain_other_process(struct oom_words *w)
 {
     const struct run_device_sample *nvml = w->f->nvml;
-    const struct run_process *rank = nvml && nvml->other_pid ? rank_of(w, nvml->other_pid) : NULL;
+    const struct run_process *rank = nvml && nvml->other_pid ? rank_of_process(w, nvml->other_pid) : NULL;
     if (rank) {
         explain_other_rank(w, rank);
         return;
@@ -150,8 +152,8 @@ void oom_explain_other_process(struct oom_words *w)
                         "find it with nvidia-smi and end it, or choose another GPU with "
                         "CUDA_VISIBLE_DEVICES");
     }
-    advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-           "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
+    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                    "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
 }
 
 void oom_explain_cache_fragmentation(struct oom_words *w)
@@ -190,7 +192,7 @@ void oom_explain_preallocation(struct oom_words *w)
 {
     w->v->verdict = w->f->preallocated->sentence;
     if (w->f->preallocated->advice) {
-        advise(w, OOM_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
+        advise_in_words(w, OOM_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
     }
 }
 
@@ -219,33 +221,35 @@ void oom_explain_outside(struct oom_words *w)
             w,
             "most of the GPU is in use outside the recorded calls: %s of %s, by this process's contexts and libraries",
             SIZE(w, w->f->outside - oom_other_bytes(w->f)), SIZE(w, w->f->total));
-        advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-               "one context per device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA runtime); "
-               "library handles and modules take memory in each context");
+        advise_in_words(
+            w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+            "one context per device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA runtime); "
+            "library handles and modules take memory in each context");
         return;
     }
     w->v->verdict = TEXT(w, "most of the GPU is in use outside PyTorch's allocator, which holds %s of %s%s",
                          SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
     const struct result_growth *grows = direct ? growth_at(w, &direct->site) : NULL;
     if (grows) {
-        advise(w, OOM_EFFORT_LINE, grows->bytes,
-               TEXT(w, "%s: its CUDA allocations grow by %s %s: free each block after its last use",
-                    site_short_text(w->b, &direct->site), SIZE(w, grows->bytes_per_step),
-                    grows->by_steps ? "per step" : "each time"));
+        advise_in_words(w, OOM_EFFORT_LINE, grows->bytes,
+                        TEXT(w, "%s: its CUDA allocations grow by %s %s: free each block after its last use",
+                             site_short_text(w->b, &direct->site), SIZE(w, grows->bytes_per_step),
+                             grows->by_steps ? "per step" : "each time"));
     } else if (direct) {
-        advise(w, OOM_EFFORT_LINE, direct->bytes,
-               TEXT(w,
-                    "%s: its cudaMalloc calls leave that much less for PyTorch: use a smaller pool or "
-                    "fewer buffers there, or give it its own process or GPU",
-                    site_short_text(w->b, &direct->site)));
+        advise_in_words(w, OOM_EFFORT_LINE, direct->bytes,
+                        TEXT(w,
+                             "%s: its cudaMalloc calls leave that much less for PyTorch: use a smaller pool or "
+                             "fewer buffers there, or give it its own process or GPU",
+                             site_short_text(w->b, &direct->site)));
     }
-    advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
-           "NCCL buffers, cuBLAS workspaces and contexts count here: use fewer communicators, CUBLAS_WORKSPACE_CONFIG, "
-           "one process per GPU");
+    advise_in_words(
+        w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
+        "NCCL buffers, cuBLAS workspaces and contexts count here: use fewer communicators, CUBLAS_WORKSPACE_CONFIG, "
+        "one process per GPU");
 }
 
 /* Describes a part of the device's memory besides the live memory; NULL: the part is live memory. */
-static const char *beside(const facts *f, enum result_held what)
+static const char *bytes_beside(const facts *f, enum result_held what)
 {
     static const char *const words[RESULT_HELD_N] = {
         [RESULT_HELD_CACHED] = "that PyTorch caches",
@@ -285,7 +289,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     int64_t live = run_is_known(f->free) ? f->total - f->free : 0;
     for (size_t i = 0; i < w->v->waterfall_n; i++) {
         const struct result_held_part *part = &w->v->waterfall[i];
-        if (beside(f, part->what) && n < RESULT_HELD_N) {
+        if (bytes_beside(f, part->what) && n < RESULT_HELD_N) {
             parts[n++] = part;
             live -= part->bytes;
         }
@@ -305,7 +309,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
                     i == 0           ? ""
                     : i + 1 == named ? " and"
                                      : ",",
-                    SIZE(w, parts[i]->bytes), beside(f, parts[i]->what));
+                    SIZE(w, parts[i]->bytes), bytes_beside(f, parts[i]->what));
     }
     return text;
 }
@@ -366,7 +370,7 @@ void oom_explain_capacity(struct oom_words *w)
     }
     bool others_known = f->nvml && run_is_known(f->nvml->other_bytes); /* whose it is */
     if (!others_known && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {
-        advise(
+        advise_in_words(
             w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));
     }

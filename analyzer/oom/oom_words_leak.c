@@ -43,8 +43,8 @@ static int64_t earlier_steps(const facts *f)
     return f->growing - f->growing / (int64_t)(times ? times : 1);
 }
 
-static void measure(struct oom_words *w, int64_t frees, int enough, enum result_certainty certainty,
-                    const char *refuted_by, const char *text)
+static void add_leak_measure(struct oom_words *w, int64_t frees, int enough, enum result_certainty certainty,
+                             const char *refuted_by, const char *text)
 {
     oom_add_measure(w->b, w->v,
                     (struct result_measure){.text = text,
@@ -56,7 +56,7 @@ static void measure(struct oom_words *w, int64_t frees, int enough, enum result_
                                             .refuted_by = refuted_by});
 }
 
-static const char *line_of(struct oom_words *w)
+static const char *leak_line_of(struct oom_words *w)
 {
     return site_short_text(w->b, &w->v->growing);
 }
@@ -91,7 +91,7 @@ static void measure_drop(struct oom_words *w, const struct result_site *line, in
     oom_add_measure(w->b, w->v, m);
 }
 
-static const char *share_text(struct oom_words *w, int64_t bytes)
+static const char *leak_share_text(struct oom_words *w, int64_t bytes)
 {
     return TEXT(w, "%s of the %s live (%.0f %%)", SIZE(w, bytes), SIZE(w, w->f->live),
                 100 * (double)bytes / (double)w->f->live);
@@ -101,8 +101,8 @@ static const char *share_text(struct oom_words *w, int64_t bytes)
 static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
     const struct result_oom_verdict *v = w->v;
-    if (!v->holders_n) return TEXT(w, "%s: %s", line_of(w), otherwise);
-    return TEXT(w, "%s: kept by %s (guess)", line_of(w), site_holders_text(w->b, v->holders, v->holders_n));
+    if (!v->holders_n) return TEXT(w, "%s: %s", leak_line_of(w), otherwise);
+    return TEXT(w, "%s: kept by %s (guess)", leak_line_of(w), site_holders_text(w->b, v->holders, v->holders_n));
 }
 
 /* The graph of each pass is kept by its newest tensor. */
@@ -115,18 +115,18 @@ static void explain_graph(struct oom_words *w)
              "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward "
              "pass, about %s: %s. "
              "Evidence: %s",
-             site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), share_text(w, f->growing),
+             site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), leak_share_text(w, f->growing),
              f->graph_freed ? "backward passes freed earlier blocks of these call paths"
                             : "the inputs of these passes stay alive with the tensors that the modules created");
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
-        measure_drop(
-            w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
-            TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed", line_of(w)));
+        measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
+                     TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed",
+                          leak_line_of(w)));
     }
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
                  TEXT(w, "%s store .item(), or .detach() if backward() does not need it, instead of the tensor",
-                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", line_of(w))));
+                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
 }
 
 /* The outputs of several modules stay live, and nothing shows that a graph keeps them. */
@@ -137,13 +137,14 @@ static void explain_outputs(struct oom_words *w)
                          "a leak: %u line%s inside modules, most at %s, keep%s about %s: %s. Whether an autograd graph "
                          "keeps it is unknown: no backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
-                         f->growing_sites == 1 ? "s" : "", rhythm_text(w), share_text(w, f->growing));
+                         f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; drop the reference after each step, or store a copy on the host (.detach().cpu())",
                       holder_text(w, "the line that keeps what the modules return is not recorded")));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
-        measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-                "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is already there");
+        add_leak_measure(
+            w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
+            "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is already there");
     }
 }
 
@@ -153,23 +154,23 @@ static void explain_replaced(struct oom_words *w)
     const facts *f = w->f;
     w->v->verdict =
         TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %llu block%s",
-             oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest),
+             oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
              (unsigned long long)f->growing_count, f->growing_count == 1 ? "" : "s");
-    measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
-            TEXT(w, "%s: bound its length (a window, a maximum); half as long", line_of(w)));
+    add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
+                     TEXT(w, "%s: bound its length (a window, a maximum); half as long", leak_line_of(w)));
 }
 
 static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 {
     const facts *f = w->f;
     w->v->verdict =
-        TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), share_text(w, f->growing));
+        TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing));
     if (holder->share >= 1) {
         measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
                      "if something else also keeps it", holder->advice);
     } else {
-        measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
-                "if something else also keeps it", holder->advice);
+        add_leak_measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST,
+                         RESULT_CERTAINTY_INFERRED, "if something else also keeps it", holder->advice);
     }
 }
 
@@ -190,9 +191,10 @@ static void explain_buffers(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(w, "a leak: CUDA allocations at %s are never freed, %s: %s",
-                         oom_place_text(w, f->growing_stack), rhythm_text(w), share_text(w, f->growing_heaviest));
-    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s: free each block after its last use, also where a function returns early", line_of(w)));
+                         oom_place_text(w, f->growing_stack), rhythm_text(w), leak_share_text(w, f->growing_heaviest));
+    measure_drop(
+        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+        TEXT(w, "%s: free each block after its last use, also where a function returns early", leak_line_of(w)));
 }
 
 /* Allocations of many sizes that do not occur in every step. */
@@ -242,12 +244,12 @@ void oom_explain_leak(struct oom_words *w)
         w->v->verdict = TEXT(w,
                              "a leak: tensors of different sizes created at %s stay referenced, and not every step "
                              "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
-                             oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest),
+                             oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
                              (unsigned long long)f->growing_count);
         measure_drop(
             w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
             TEXT(w, "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
-                 line_of(w)));
+                 leak_line_of(w)));
         return;
     }
     const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,
@@ -255,7 +257,7 @@ void oom_explain_leak(struct oom_words *w)
                                               : "";
     w->v->verdict =
         TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
-             rhythm_text(w), share_text(w, f->growing_heaviest), others);
+             rhythm_text(w), leak_share_text(w, f->growing_heaviest), others);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; drop the reference after each step, or store .item() or .detach().cpu() instead",
                       holder_text(w, "the line that keeps them is not recorded")));
@@ -270,7 +272,7 @@ void oom_explain_pending(struct oom_words *w)
     w->v->verdict =
         TEXT(w, "%s: %llu forward passes are held at once, %s each: %s",
              f->backward_ns == RUN_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
-             (unsigned long long)r.times, SIZE(w, r.each), share_text(w, f->growing));
+             (unsigned long long)r.times, SIZE(w, r.each), leak_share_text(w, f->growing));
     w->v->refuted_by = "if no backward() is to follow";
     measure_drop(
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,

@@ -27,7 +27,7 @@ static int64_t or_zero(int64_t value)
 }
 
 /* At most `at_most` of what is left. */
-static int64_t take(int64_t *left, int64_t at_most)
+static int64_t take_at_most(int64_t *left, int64_t at_most)
 {
     int64_t taken = at_most < 0 ? 0 : at_most < *left ? at_most : *left;
     *left -= taken;
@@ -35,12 +35,12 @@ static int64_t take(int64_t *left, int64_t at_most)
 }
 
 /* The process's recorded allocations: `own` is all of it. */
-static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t *parts)
+static void split_own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t *parts)
 {
     int64_t reserved = or_zero(f->reserved);
-    parts[RESULT_HELD_TENSORS] = take(&own, or_zero(f->tensors));
-    parts[RESULT_HELD_CACHED] = take(&own, reserved - parts[RESULT_HELD_TENSORS]);
-    parts[RESULT_HELD_POOLS] = take(&own, or_zero(f->pools));
+    parts[RESULT_HELD_TENSORS] = take_at_most(&own, or_zero(f->tensors));
+    parts[RESULT_HELD_CACHED] = take_at_most(&own, reserved - parts[RESULT_HELD_TENSORS]);
+    parts[RESULT_HELD_POOLS] = take_at_most(&own, or_zero(f->pools));
     parts[RESULT_HELD_DIRECT] = own;
 }
 
@@ -49,15 +49,15 @@ static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t 
  * allocations are known exactly. NVML's total includes memory that CUDA's does not, which the driver keeps. */
 static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64_t *parts)
 {
-    parts[RESULT_HELD_IDLE] = take(&left, or_zero(f->idle));
+    parts[RESULT_HELD_IDLE] = take_at_most(&left, or_zero(f->idle));
     if (!run_is_known(f->nvml_others)) {
-        parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first));
+        parts[RESULT_HELD_FIRST] = take_at_most(&left, or_zero(f->first));
         parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
-    parts[RESULT_HELD_OTHERS] = take(&left, f->nvml_others);
+    parts[RESULT_HELD_OTHERS] = take_at_most(&left, f->nvml_others);
     if (!run_is_known(f->nvml_own)) {
-        parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first) - parts[RESULT_HELD_OTHERS]);
+        parts[RESULT_HELD_FIRST] = take_at_most(&left, or_zero(f->first) - parts[RESULT_HELD_OTHERS]);
         parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
@@ -67,8 +67,8 @@ static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64
         int64_t kept = f->nvml_total > f->total ? f->nvml_total - f->total : 0;
         nobodys = used - arena_add_capped(arena_add_capped(or_zero(f->nvml_own), or_zero(f->nvml_others)), kept);
     }
-    nobodys = take(&left, nobodys);
-    parts[RESULT_HELD_CONTEXT] = take(&left, f->nvml_own);
+    nobodys = take_at_most(&left, nobodys);
+    parts[RESULT_HELD_CONTEXT] = take_at_most(&left, f->nvml_own);
     parts[RESULT_HELD_UNACCOUNTED] = nobodys + left;
 }
 
@@ -81,7 +81,7 @@ bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESU
     int64_t left = f->total - f->free, own = or_zero(f->live);
     own = or_zero(f->tensors) > own ? f->tensors : own;
     own = or_zero(f->reserved) > own ? f->reserved : own;
-    parts[RESULT_HELD_GRAPHS] = take(&left, or_zero(f->graphs));
+    parts[RESULT_HELD_GRAPHS] = take_at_most(&left, or_zero(f->graphs));
     int64_t over = own - left;
     if (over > 0) { /* managed memory may be on the host */
         if (over > or_zero(f->managed)) {
@@ -90,7 +90,7 @@ bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESU
         own -= over;
     }
     left -= own;
-    own_parts(f, own, parts);
+    split_own_parts(f, own, parts);
     other_parts(f, left, parts);
     parts[RESULT_HELD_FREE] = f->free;
     return true;
@@ -117,7 +117,7 @@ static int64_t tensor_bytes(const struct result_oom_verdict *v)
 }
 
 /* PyTorch's segments: their tensors are shown instead. */
-static bool is_segment(struct site_builder *b, const struct result_oom_verdict *v, const struct oom_taken *t)
+static bool is_waterfall_segment(struct site_builder *b, const struct result_oom_verdict *v, const struct oom_taken *t)
 {
     return v->live_layer == RUN_SERIES_TENSOR &&
            site_owner_kind(b, site_owner_of_location(b, t->location)) == RESULT_OWNER_TORCH;
@@ -144,7 +144,7 @@ static int64_t pools_held(const struct run *run, const struct run_oom *row)
     return held;
 }
 
-static struct oom_waterfall_facts facts_of(struct site_builder *b, const struct result_oom_verdict *v)
+static struct oom_waterfall_facts waterfall_facts_of(struct site_builder *b, const struct result_oom_verdict *v)
 {
     const struct oom_facts *f = v->facts;
     struct oom_waterfall_facts w = {.total = f->total,
@@ -161,7 +161,7 @@ static struct oom_waterfall_facts facts_of(struct site_builder *b, const struct 
     for (size_t i = 0; i < f->taken_n; i++) {
         const struct oom_taken *t = &f->taken[i];
         w.managed = arena_add_capped(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
-        w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_segment(b, v, t) ? t->bytes : 0);
+        w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_waterfall_segment(b, v, t) ? t->bytes : 0);
     }
     w.idle = pools_held(b->run, f->row) - w.pools;
     if (w.tensors && v->live_layer != RUN_SERIES_TENSOR && w.pools) { /* its tensors are in the pool */
@@ -182,7 +182,7 @@ struct lines {
     int64_t sum;
 };
 
-static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t bytes, uint64_t count)
+static void add_stack_line(struct lines *l, const char *text, uint32_t stack, int64_t bytes, uint64_t count)
 {
     const struct result_site *site = &l->b->sites[site_index(l->b, stack)];
     const uint64_t kind = map_hash((uintptr_t)text);
@@ -204,7 +204,7 @@ static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t 
     l->sum = arena_add_capped(l->sum, bytes);
 }
 
-static void line_text(struct lines *l, const char *text, int64_t bytes, uint64_t count)
+static void add_text_line(struct lines *l, const char *text, int64_t bytes, uint64_t count)
 {
     *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_held_line){.text = text, .bytes = bytes, .count = count};
     l->sum = arena_add_capped(l->sum, or_zero(bytes));
@@ -248,7 +248,7 @@ static struct result_held_part *part_add(struct result_oom_verdict *v, enum resu
 }
 
 /* Largest first; `all` is the sum of the parts of TENSORS. */
-static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_t all)
+static void list_tensor_lines(struct site_builder *b, struct result_oom_verdict *v, int64_t all)
 {
     const struct result_by_category *c = &v->by_category;
     int64_t bytes[RESULT_CATEGORIES_N], sum = 0;
@@ -263,7 +263,7 @@ static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_
             most = bytes[i] > bytes[most] ? i : most;
         }
         struct lines lines = {.b = b};
-        int64_t taken = take(&all, bytes[most]);
+        int64_t taken = take_at_most(&all, bytes[most]);
         bytes[most] = -1;
         if (taken <= 0) {
             continue;
@@ -275,7 +275,7 @@ static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_
                                                              : result_category_word(part->category);
         for (size_t i = 0; i < c->lines_n; i++) {
             if (c->lines[i].category == part->category) {
-                line_add(&lines, NULL, c->lines[i].stack, c->lines[i].bytes, c->lines[i].count);
+                add_stack_line(&lines, NULL, c->lines[i].stack, c->lines[i].bytes, c->lines[i].count);
             }
         }
         lines_close(&lines, part);
@@ -302,25 +302,25 @@ struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_
     return idle;
 }
 
-static void cached(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
+static void list_cached_lines(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
     const struct allocator_heap_map *m = &v->facts->map;
     struct oom_idle idle = oom_idle(b->report, v);
     struct lines lines = {.b = b};
     int64_t rest = part->bytes;
-    int64_t pending = take(&rest, idle.pending), private = take(&rest, idle.private);
+    int64_t pending = take_at_most(&rest, idle.pending), private = take_at_most(&rest, idle.private);
     if (pending) {
-        line_text(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
+        add_text_line(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
     }
     if (private) {
-        line_text(&lines, "in private pools, which only CUDA graphs or torch.cuda.MemPool can use", private, 0);
+        add_text_line(&lines, "in private pools, which only CUDA graphs or torch.cuda.MemPool can use", private, 0);
     }
     if (m->segments && m->free_bytes > 0 && rest > 0) {
-        line_text(&lines,
-                  arena_printf(b->arena, "in %llu hole%s%s, the largest %s", (unsigned long long)m->holes,
-                               m->holes == 1 ? "" : "s", pending || private ? ", counting all" : "",
-                               site_bytes_text(b, (double)m->largest_free_bytes)),
-                  rest, m->holes);
+        add_text_line(&lines,
+                      arena_printf(b->arena, "in %llu hole%s%s, the largest %s", (unsigned long long)m->holes,
+                                   m->holes == 1 ? "" : "s", pending || private ? ", counting all" : "",
+                                   site_bytes_text(b, (double)m->largest_free_bytes)),
+                      rest, m->holes);
     }
     lines_close(&lines, part);
 }
@@ -333,7 +333,7 @@ static const char *owner_of(struct site_builder *b, uint32_t location)
 }
 
 /* By library and line. */
-static void direct(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
+static void list_direct_lines(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
     if (part->what == RESULT_HELD_DIRECT && v->live_layer != RUN_SERIES_TENSOR) {
         part->text = "CUDA allocations";
@@ -351,8 +351,8 @@ static void direct(struct site_builder *b, const struct result_oom_verdict *v, s
         const struct oom_taken *t = &f->taken[i];
         bool pool = t->space == GS_SPACE_POOL;
         if (pool == (part->what == RESULT_HELD_POOLS) && map_get(&tensors, t->stack) == MAP_NEW &&
-            !is_segment(b, v, t)) {
-            line_add(&lines, owner_of(b, t->location), t->stack, t->bytes, t->count);
+            !is_waterfall_segment(b, v, t)) {
+            add_stack_line(&lines, owner_of(b, t->location), t->stack, t->bytes, t->count);
         }
     }
     map_free(&tensors);
@@ -363,7 +363,7 @@ static void direct(struct site_builder *b, const struct result_oom_verdict *v, s
  * ------------------------------------------------------------------------------ */
 
 /* What a process of this run had allocated on a GPU of its host by then, according to its timeline. */
-static int64_t taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
+static int64_t bytes_taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
     const struct result_report *r = b->report;
     int64_t bytes = 0;
@@ -393,7 +393,8 @@ static const char *process_name(struct site_builder *b, const struct run_process
 }
 
 /* This run's own processes by what they recorded; of the others NVML names the largest. */
-static void others(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
+static void list_other_processes(struct site_builder *b, const struct result_oom_verdict *v,
+                                 struct result_held_part *part)
 {
     const struct run_device_sample *nvml = v->facts->nvml;
     size_t n;
@@ -406,9 +407,9 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
             continue;
         }
         int64_t at = arena_add_capped(v->facts->row->time_ns, own->start_real_ns - p[i].start_real_ns);
-        int64_t bytes = at < 0 || at > p[i].end_ns ? 0 : taken_by(b, i, gpu, at);
+        int64_t bytes = at < 0 || at > p[i].end_ns ? 0 : bytes_taken_by(b, i, gpu, at);
         if (bytes > 0) {
-            line_text(&lines, process_name(b, &p[i]), bytes, 0);
+            add_text_line(&lines, process_name(b, &p[i]), bytes, 0);
             lines.list[lines.n - 1].pid = p[i].pid;
             foremost_named = foremost_named || (nvml && nvml->other_pid == p[i].pid);
         }
@@ -422,7 +423,7 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
         const char *who = arena_printf(b->arena, "process %u%s%s%s", nvml->other_pid, nvml->other_name ? " (" : "",
                                        nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : "");
         part->text = arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "most of it ", who);
-        line_text(&lines, who, RUN_UNKNOWN, 0);
+        add_text_line(&lines, who, RUN_UNKNOWN, 0);
         lines.list[lines.n - 1].pid = nvml->other_pid;
     }
     lines_close(&lines, part);
@@ -432,7 +433,7 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
  * ------------------------------------------------------------------------------------ */
 
 /* Up to 1 MiB, PyTorch rounds up to 512 bytes; larger blocks keep up to 1 MiB that is not worth a separate block. */
-static int64_t rounding(const struct result_oom_verdict *v)
+static int64_t rounding_bytes(const struct result_oom_verdict *v)
 {
     enum { SMALL = 1 << 20, GRAIN = 512 };
     int64_t most = 0;
@@ -450,19 +451,20 @@ static int64_t rounding(const struct result_oom_verdict *v)
 void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
 {
     static void (*const lines_of[RESULT_HELD_N])(struct site_builder *, const struct result_oom_verdict *,
-                                                 struct result_held_part *) = {[RESULT_HELD_CACHED] = cached,
-                                                                               [RESULT_HELD_POOLS] = direct,
-                                                                               [RESULT_HELD_DIRECT] = direct,
-                                                                               [RESULT_HELD_OTHERS] = others};
+                                                 struct result_held_part *) = {[RESULT_HELD_CACHED] = list_cached_lines,
+                                                                               [RESULT_HELD_POOLS] = list_direct_lines,
+                                                                               [RESULT_HELD_DIRECT] = list_direct_lines,
+                                                                               [RESULT_HELD_OTHERS] =
+                                                                                   list_other_processes};
     int64_t parts[RESULT_HELD_N];
-    struct oom_waterfall_facts f = facts_of(b, v);
+    struct oom_waterfall_facts f = waterfall_facts_of(b, v);
     /* live_sum: what was live then was not kept, for one failure among very many */
     if (v->space == GS_SPACE_PINNED || v->device_live == RUN_UNKNOWN || v->total_bytes <= 0 ||
         !oom_waterfall_parts(&f, parts)) {
         return;
     }
     v->waterfall = arena_alloc(b->arena, (RESULT_HELD_N + RESULT_CATEGORIES_N) * sizeof *v->waterfall);
-    tensors(b, v, parts[RESULT_HELD_TENSORS]);
+    list_tensor_lines(b, v, parts[RESULT_HELD_TENSORS]);
     for (unsigned i = RESULT_HELD_TENSORS + 1; i < RESULT_HELD_N; i++) {
         if (parts[i] > 0) {
             struct result_held_part *part = part_add(v, (enum result_held)i, parts[i]);
@@ -471,5 +473,5 @@ void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
             }
         }
     }
-    v->rounding_most = rounding(v);
+    v->rounding_most = rounding_bytes(v);
 }

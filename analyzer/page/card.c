@@ -40,8 +40,8 @@ static void put_escaped(FILE *out, const char *text, size_t n)
     }
 }
 
-static void text_at(struct card *c, int x, int y, int size, const char *colour, const char *weight, const char *text,
-                    size_t n)
+static void put_text_at(struct card *c, int x, int y, int size, const char *colour, const char *weight,
+                        const char *text, size_t n)
 {
     fprintf(c->out, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" fill=\"%s\" font-weight=\"%s\" xml:space=\"preserve\">",
             x, y, size, colour, weight);
@@ -50,7 +50,7 @@ static void text_at(struct card *c, int x, int y, int size, const char *colour, 
 }
 
 /* At most `lines` lines of words; the last one ends with an ellipsis if there are more. */
-static void paragraph(struct card *c, const char *colour, const char *raw, int lines)
+static void put_paragraph(struct card *c, const char *colour, const char *raw, int lines)
 {
     char clean[2048];
     const char *p = terminal_clean(clean, sizeof clean, raw, true);
@@ -62,22 +62,22 @@ static void paragraph(struct card *c, const char *colour, const char *raw, int l
         if (!n) n = fits;
         bool cut = p[n] && i + 1 == lines;
         text_put(line, sizeof line, "%.*s%s", (int)n, p, cut ? "…" : "");
-        text_at(c, MARGIN, c->y, 23, colour, "400", line, strlen(line));
+        put_text_at(c, MARGIN, c->y, 23, colour, "400", line, strlen(line));
         c->y += LINE;
         p += n;
         p += strspn(p, " ");
     }
 }
 
-static const struct run_device *device_of(const struct result_report *r, int device)
+static const struct run_device *card_device_of(const struct result_report *r, int device)
 {
     for (size_t i = 0; i < r->devices_n; i++)
         if (r->devices[i].device == device) return &r->devices[i];
     return NULL;
 }
 
-static const struct result_timeline *timeline_of(const struct result_report *r, uint32_t process, int device,
-                                                 enum run_series_layer layer)
+static const struct result_timeline *card_timeline_of(const struct result_report *r, uint32_t process, int device,
+                                                      enum run_series_layer layer)
 {
     for (size_t i = 0; i < r->timelines_n; i++)
         if (r->timelines[i].process == process && r->timelines[i].device == device && r->timelines[i].layer == layer)
@@ -86,7 +86,7 @@ static const struct result_timeline *timeline_of(const struct result_report *r, 
 }
 
 /* The maximum of each of SAMPLES intervals. */
-static void sample(const struct result_timeline *t, double end, int64_t most[SAMPLES])
+static void sample_card_columns(const struct result_timeline *t, double end, int64_t most[SAMPLES])
 {
     size_t i = 0;
     int64_t now = 0;
@@ -106,7 +106,7 @@ static double height_of(int64_t bytes, int64_t top)
     return CHART_BOTTOM - (double)bytes / (double)top * (CHART_BOTTOM - CHART_TOP);
 }
 
-static void area(struct card *c, const int64_t most[SAMPLES], int64_t top, const char *colour)
+static void put_area(struct card *c, const int64_t most[SAMPLES], int64_t top, const char *colour)
 {
     const double step = (double)(WIDTH - 2 * MARGIN) / SAMPLES;
 
@@ -117,19 +117,19 @@ static void area(struct card *c, const int64_t most[SAMPLES], int64_t top, const
 }
 
 /* Memory over time below the dashed line of the device's size. */
-static void chart(struct card *c, uint32_t process, int device, double failed_s)
+static void put_chart(struct card *c, uint32_t process, int device, double failed_s)
 {
     const struct result_report *r = c->report;
-    const struct result_timeline *tensors = timeline_of(r, process, device, RUN_SERIES_TENSOR),
-                                 *held = timeline_of(r, process, device, RUN_SERIES_DEVICE);
-    const struct run_device *d = device_of(r, device);
+    const struct result_timeline *tensors = card_timeline_of(r, process, device, RUN_SERIES_TENSOR),
+                                 *held = card_timeline_of(r, process, device, RUN_SERIES_DEVICE);
+    const struct run_device *d = card_device_of(r, device);
     int64_t back[SAMPLES] = {0}, front[SAMPLES] = {0}, limit = d && d->total_bytes > 0 ? d->total_bytes : 0, top = 0;
     const double end = process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
     char label[64], size[UNITS_TEXT];
 
     if (!(end > 0) || (!tensors && !held) || r->no_history) return;
-    if (held) sample(held, end, back);
-    if (tensors) sample(tensors, end, front);
+    if (held) sample_card_columns(held, end, back);
+    if (tensors) sample_card_columns(tensors, end, front);
     for (int s = 0; s < SAMPLES; s++) {
         top = back[s] > top ? back[s] : top;
         top = front[s] > top ? front[s] : top;
@@ -137,8 +137,8 @@ static void chart(struct card *c, uint32_t process, int device, double failed_s)
     if (top <= 0) return;
     if (limit > top * LIMIT_FAR) limit = 0;
     top = limit > top ? limit : top;
-    area(c, back, top, "#2b3a55");
-    area(c, front, top, "#099d76");
+    put_area(c, back, top, "#2b3a55");
+    put_area(c, front, top, "#099d76");
     if (limit) {
         double y = height_of(limit, top);
         fprintf(c->out,
@@ -146,7 +146,7 @@ static void chart(struct card *c, uint32_t process, int device, double failed_s)
                 "stroke-dasharray=\"9 7\"/>\n",
                 MARGIN, WIDTH - MARGIN, y, y, bad);
         text_put(label, sizeof label, "%s", units_format_bytes(size, (uint64_t)limit));
-        text_at(c, MARGIN, (int)y - 8, 18, soft, "400", label, strlen(label));
+        put_text_at(c, MARGIN, (int)y - 8, 18, soft, "400", label, strlen(label));
     }
     if (failed_s >= 0 && failed_s <= end) {
         double x = MARGIN + failed_s / end * (WIDTH - 2 * MARGIN);
@@ -155,21 +155,21 @@ static void chart(struct card *c, uint32_t process, int device, double failed_s)
     }
 }
 
-static void failure(struct card *c, const struct result_oom_verdict *o)
+static void put_failure(struct card *c, const struct result_oom_verdict *o)
 {
     char title[128], asked[UNITS_TEXT], at[UNITS_TEXT], line[256], free_[UNITS_TEXT] = "?";
 
     text_put(title, sizeof title, "%s on GPU %d at %s", o->fatal ? "OUT OF MEMORY" : "Ran out of memory, and went on",
              o->device, units_format_seconds(at, o->time_s));
-    text_at(c, MARGIN, c->y, 38, bad, "700", title, strlen(title));
+    put_text_at(c, MARGIN, c->y, 38, bad, "700", title, strlen(title));
     c->y += LINE + 10;
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
     text_put(line, sizeof line, "%s requested, %s free", units_format_bytes(asked, (uint64_t)o->requested_bytes),
              free_);
-    paragraph(c, soft, line, 1);
-    if (o->verdict) paragraph(c, ink, o->verdict, 3);
-    if (o->advice_n) paragraph(c, good, o->advice[0], 3);
-    chart(c, o->process, o->device, o->time_s);
+    put_paragraph(c, soft, line, 1);
+    if (o->verdict) put_paragraph(c, ink, o->verdict, 3);
+    if (o->advice_n) put_paragraph(c, good, o->advice[0], 3);
+    put_chart(c, o->process, o->device, o->time_s);
 }
 
 static void no_failure(struct card *c)
@@ -182,19 +182,19 @@ static void no_failure(struct card *c)
         if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED &&
             (!peak || r->peaks[i].bytes > peak->bytes))
             peak = &r->peaks[i];
-    const struct run_device *d = peak ? device_of(r, peak->device) : NULL;
+    const struct run_device *d = peak ? card_device_of(r, peak->device) : NULL;
     if (!peak)
         text_put(title, sizeof title, "No GPU memory");
     else
         text_put(title, sizeof title, "%s %s", r->no_history ? "Live" : "Peak",
                  units_format_bytes(bytes, (uint64_t)peak->bytes));
-    text_at(c, MARGIN, c->y, 38, accent, "700", title, strlen(title));
+    put_text_at(c, MARGIN, c->y, 38, accent, "700", title, strlen(title));
     c->y += LINE + 10;
     if (d && d->total_bytes > 0) {
         text_put(line, sizeof line, "%s of GPU %d's %s",
                  units_format_share(share, (double)peak->bytes / (double)d->total_bytes), peak->device,
                  units_format_bytes(total, (uint64_t)d->total_bytes));
-        paragraph(c, soft, line, 1);
+        put_paragraph(c, soft, line, 1);
     }
     for (size_t i = 0; peak && i < peak->by_line_n && i < 3; i++) {
         const struct result_site *s = &peak->by_line[i].site;
@@ -204,10 +204,10 @@ static void no_failure(struct card *c)
                  : s->file ? s->file
                            : "(no stack)",
                  s->line, s->function ? s->function : "");
-        paragraph(c, ink, line, 1);
+        put_paragraph(c, ink, line, 1);
     }
-    for (size_t i = 0; i < r->advice_n && i < 1; i++) paragraph(c, good, r->advice[i].text, 2);
-    if (peak) chart(c, peak->process, peak->device, -1);
+    for (size_t i = 0; i < r->advice_n && i < 1; i++) put_paragraph(c, good, r->advice[i].text, 2);
+    if (peak) put_chart(c, peak->process, peak->device, -1);
 }
 
 void page_card(const struct result_report *report, FILE *out)
@@ -221,12 +221,12 @@ void page_card(const struct result_report *report, FILE *out)
             "<rect width=\"%d\" height=\"%d\" fill=\"#111316\"/>\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
     if (report->ooms_n)
-        failure(&c, &report->ooms[0]);
+        put_failure(&c, &report->ooms[0]);
     else
         no_failure(&c);
     terminal_clean(command, sizeof command, report->command ? report->command : "", true);
     text_elide(shown, sizeof shown, command, COLUMNS, true);
-    text_at(&c, MARGIN, HEIGHT - 28, 18, soft, "400", shown, strlen(shown));
+    put_text_at(&c, MARGIN, HEIGHT - 28, 18, soft, "400", shown, strlen(shown));
     fprintf(out, "<text x=\"%d\" y=\"%d\" font-size=\"18\" fill=\"%s\" text-anchor=\"end\">gpuspy</text>\n</svg>\n",
             WIDTH - MARGIN, HEIGHT - 28, accent);
 }

@@ -41,7 +41,7 @@ struct page_calls {
     size_t bins_n, bins_cap;
 };
 
-static struct place *place_at(struct page_calls *c, const struct place *key)
+static struct place *calls_place_at(struct page_calls *c, const struct place *key)
 {
     uint64_t k = map_hash((uint64_t)key->stack << 32 | key->process);
     k ^= map_hash((uint64_t)key->what << 32 | (uint32_t)key->device << 16 | (unsigned)key->kind << 8 |
@@ -68,9 +68,10 @@ static unsigned bin_index(const struct page_calls *c, uint32_t process, int64_t 
     return at < 0 ? 0 : at >= BINS ? BINS - 1 : (unsigned)at;
 }
 
-static void add(struct page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns, int64_t bytes)
+static void add_page_call(struct page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns,
+                          int64_t bytes)
 {
-    struct place *p = place_at(c, key);
+    struct place *p = calls_place_at(c, key);
     unsigned number = bin_index(c, key->process, start_ns);
     if (!p->last || (c->bins[p->last - 1].number < number && c->bins_n < BINS_KEPT)) {
         *ARENA_PUSH(c->bins, c->bins_n, c->bins_cap) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
@@ -93,13 +94,13 @@ static void calls_on_wait(void *self, const struct question_wait *w)
     if (!run_is_known(w->start_ns)) { /* the page needs times */
         return;
     }
-    add(c,
-        &(struct place){.process = w->process,
-                        .stack = w->stack,
-                        .what = question_sign(c->signer, w->stack, w->shape),
-                        .kind = (uint8_t)w->kind,
-                        .device = (int16_t)w->device},
-        w->start_ns, w->blocked_ns > 0 ? w->blocked_ns : 0, w->bytes);
+    add_page_call(c,
+                  &(struct place){.process = w->process,
+                                  .stack = w->stack,
+                                  .what = question_sign(c->signer, w->stack, w->shape),
+                                  .kind = (uint8_t)w->kind,
+                                  .device = (int16_t)w->device},
+                  w->start_ns, w->blocked_ns > 0 ? w->blocked_ns : 0, w->bytes);
 }
 
 void page_calls_add(void *self, const struct run_copy *copy, const struct run_sync *sync)
@@ -107,14 +108,14 @@ void page_calls_add(void *self, const struct run_copy *copy, const struct run_sy
     struct page_calls *c = self;
     question_waits_add(c->waits, copy, sync);
     if (copy) {
-        add(c,
-            &(struct place){.process = copy->process,
-                            .stack = copy->stack,
-                            .what = copy->direction,
-                            .host_memory = copy->host_memory & 3,
-                            .device = copy->device,
-                            .copy = true},
-            copy->start_ns, copy->blocked_ns > 0 ? copy->blocked_ns : 0, copy->bytes);
+        add_page_call(c,
+                      &(struct place){.process = copy->process,
+                                      .stack = copy->stack,
+                                      .what = copy->direction,
+                                      .host_memory = copy->host_memory & 3,
+                                      .device = copy->device,
+                                      .copy = true},
+                      copy->start_ns, copy->blocked_ns > 0 ? copy->blocked_ns : 0, copy->bytes);
     }
 }
 
@@ -154,7 +155,7 @@ static uint64_t key_of_place(const struct place *p)
                     (unsigned)p->host_memory << 2 | (unsigned)p->copy << 1 | p->others);
 }
 
-static void join(const struct page_calls *c, struct written *into, const struct place *p)
+static void join_places(const struct page_calls *c, struct written *into, const struct place *p)
 {
     struct place *to = &into->place;
     to->count += p->count;
@@ -233,7 +234,7 @@ static size_t bins_of(const struct page_calls *c, const struct place *p)
 }
 
 /* The largest waits and copies have their own sites, each half of the room. */
-static size_t choose(struct page_calls *c, struct place **order, struct page_stacks *stacks)
+static size_t choose_places(struct page_calls *c, struct place **order, struct page_stacks *stacks)
 {
     size_t points[2] = {0}, places[2] = {0}, merged = 0;
     for (size_t i = 0; i < c->places_n; i++) {
@@ -267,7 +268,7 @@ size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct p
     question_waits_free(c->waits); /* reports the last ones */
     c->waits = NULL;
     struct place **order = arena_realloc(NULL, c->places_n + 1, sizeof *order);
-    size_t merged = choose(c, order, stacks);
+    size_t merged = choose_places(c, order, stacks);
     for (size_t i = 0; i < c->places_n; i++) {
         uint32_t *at = map_at(&of, key_of_place(order[i]));
         if (*at == MAP_NEW) {
@@ -279,7 +280,7 @@ size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct p
             g->place.ns = g->place.bytes = 0;
             *ARENA_PUSH(groups, n, cap) = g;
         }
-        join(c, groups[*at], order[i]);
+        join_places(c, groups[*at], order[i]);
     }
     page_put_open(w, "calls", '[');
     for (size_t i = 0; i < n; i++) {

@@ -98,7 +98,7 @@ struct marks {
     uint64_t left_out;
 };
 
-static void thin(struct name *name)
+static void thin_marks(struct name *name)
 {
     for (size_t i = 0; i < name->n; i += 2) {
         name->marks[i / 2] = name->marks[i];
@@ -125,18 +125,18 @@ static void events_on_mark(void *self, const struct run_mark *m)
     }
     *ARENA_PUSH(name->marks, name->n, name->cap) = (struct mark){m->start_ns, m->end_ns, m->thread, number};
     if (name->n >= MARKS_OF_NAME) {
-        thin(name);
+        thin_marks(name);
     }
 }
 
 /* The rarest names first: a name with all of its marks is the most useful. */
-static int seldom(const void *a, const void *b)
+static int order_marks_by_rarity(const void *a, const void *b)
 {
     const struct name *x = a, *y = b;
     return x->seen != y->seen ? (x->seen < y->seen ? -1 : 1) : (x->process > y->process) - (x->process < y->process);
 }
 
-static int earlier(const void *a, const void *b)
+static int order_marks_by_time(const void *a, const void *b)
 {
     const struct mark *x = a, *y = b;
     return x->start_ns != y->start_ns ? (x->start_ns < y->start_ns ? -1 : 1)
@@ -145,19 +145,19 @@ static int earlier(const void *a, const void *b)
 }
 
 /* As many as there is room for, in order of time. */
-static struct mark *gather(struct marks *all, size_t *n)
+static struct mark *gather_marks(struct marks *all, size_t *n)
 {
     size_t cap = 0;
     struct mark *list = NULL;
     *n = 0;
     if (all->names_n > 1) {
-        qsort(all->names, all->names_n, sizeof *all->names, seldom);
+        qsort(all->names, all->names_n, sizeof *all->names, order_marks_by_rarity);
     }
     for (size_t i = 0; i < all->names_n; i++) {
         struct name *name = &all->names[i];
         size_t names_left = all->names_n - i, room = *n < MARKS ? (MARKS - *n) / names_left : 0;
         while (name->n > room + 1 && i < NAMES) {
-            thin(name);
+            thin_marks(name);
         }
         if (i >= NAMES) {
             name->n = 0;
@@ -169,7 +169,7 @@ static struct mark *gather(struct marks *all, size_t *n)
         }
     }
     if (*n > 1) {
-        qsort(list, *n, sizeof *list, earlier);
+        qsort(list, *n, sizeof *list, order_marks_by_time);
     }
     return list;
 }
@@ -217,7 +217,7 @@ bool page_marks_put(struct run *run, struct page_stacks *stacks, struct page_wri
     for (all.process = 0; ok && all.process < processes; all.process++) {
         ok = run_each_mark(run, all.process, events_on_mark, &all, error, error_size);
     }
-    struct mark *list = gather(&all, &n);
+    struct mark *list = gather_marks(&all, &n);
     put_marks(&all, list, n, stacks, w);
     *left_out = all.left_out;
     for (size_t i = 0; i < all.names_n; i++) {

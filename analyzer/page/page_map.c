@@ -76,7 +76,7 @@ static void map_add(struct page_maps *m, uint32_t process, int device, bool oom,
     }
 }
 
-static bool has_tensors(const struct result_report *r, uint32_t process, int device)
+static bool map_has_tensors(const struct result_report *r, uint32_t process, int device)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
@@ -105,12 +105,12 @@ static void list_maps(struct page_maps *m)
         failures = i && r->ooms[i - 1].process == v->process ? failures : 0;
         if (v->fatal && v->device >= 0 && v->space != GS_SPACE_PINNED && failures < FAILURES) {
             failures++;
-            map_add(m, v->process, v->device, true, i, v->time_ns, has_tensors(r, v->process, v->device));
+            map_add(m, v->process, v->device, true, i, v->time_ns, map_has_tensors(r, v->process, v->device));
         }
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
-        bool tensors = has_tensors(r, p->process, p->device);
+        bool tensors = map_has_tensors(r, p->process, p->device);
         if (p->device >= 0 && p->bytes > 0 && p->layer == (tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE)) {
             map_add(m, p->process, p->device, false, i, p->time_ns, tensors);
         }
@@ -122,7 +122,7 @@ static void list_maps(struct page_maps *m)
 
 /* --- what is live ------------------------------------------------------------------------------- */
 
-static bool in_device(const struct run_lifetime *life)
+static bool is_in_device(const struct run_lifetime *life)
 {
     return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
            life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
@@ -134,7 +134,7 @@ static void blocks_on_live(void *self, const struct run_lifetime *life)
     struct address_map *map = m->filling;
     bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device != map->device || life->alloc_ns > map->time_ns || life->free_ns <= map->time_ns || !life->bytes ||
-        (!tensor && !in_device(life))) {
+        (!tensor && !is_in_device(life))) {
         return;
     }
     uint8_t category =
@@ -194,28 +194,28 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
 
 /* --- placing ------------------------------------------------------------------------------------ */
 
-static int segment_order(const void *a, const void *b)
+static int order_map_segments(const void *a, const void *b)
 {
     const struct segment *x = a, *y = b;
     return x->address != y->address ? (x->address < y->address ? -1 : 1)
                                     : (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-static int block_order(const void *a, const void *b)
+static int order_segment_blocks(const void *a, const void *b)
 {
     const struct block *x = a, *y = b;
     return x->address != y->address ? (x->address < y->address ? -1 : 1) : (int)x->pending - (int)y->pending;
 }
 
 /* Does [address, address + bytes) end at or before `end`? */
-static bool within(uint64_t address, int64_t bytes, uint64_t end)
+static bool is_range_within(uint64_t address, int64_t bytes, uint64_t end)
 {
     return address <= end && (uint64_t)bytes <= end - address;
 }
 
-static uint64_t end_of(uint64_t address, int64_t bytes)
+static uint64_t range_end(uint64_t address, int64_t bytes)
 {
-    return within(address, bytes, UINT64_MAX) ? address + (uint64_t)bytes : UINT64_MAX;
+    return is_range_within(address, bytes, UINT64_MAX) ? address + (uint64_t)bytes : UINT64_MAX;
 }
 
 /* Adjacent mappings are one segment; those that overlap another (a damaged file) are left out. */
@@ -224,7 +224,7 @@ static void join_segments(struct address_map *map)
     size_t kept = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
         struct segment *s = &map->segments[i], *last = kept ? &map->segments[kept - 1] : NULL;
-        uint64_t end = last ? end_of(last->address, last->bytes) : 0;
+        uint64_t end = last ? range_end(last->address, last->bytes) : 0;
         if (last && s->address < end) {
             map->refused++;
         } else if (last && s->mapped && last->mapped && s->address == end && last->bytes <= INT64_MAX - s->bytes) {
@@ -243,22 +243,22 @@ static void add_strays(struct address_map *map)
     uint64_t taken = 0;
     for (size_t i = 0; i < map->blocks_n; i++) {
         const struct block *b = &map->blocks[i];
-        while (at < known && end_of(map->segments[at].address, map->segments[at].bytes) <= b->address) {
+        while (at < known && range_end(map->segments[at].address, map->segments[at].bytes) <= b->address) {
             at++;
         }
-        bool free_room = at == known || within(b->address, b->bytes, map->segments[at].address);
+        bool free_room = at == known || is_range_within(b->address, b->bytes, map->segments[at].address);
         if (free_room && b->address >= taken) {
             *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) =
                 (struct segment){.address = b->address, .bytes = b->bytes, .stack = RUN_NONE};
-            taken = end_of(b->address, b->bytes);
+            taken = range_end(b->address, b->bytes);
         }
     }
     if (map->segments_n > known) {
-        qsort(map->segments, map->segments_n, sizeof *map->segments, segment_order);
+        qsort(map->segments, map->segments_n, sizeof *map->segments, order_map_segments);
     }
 }
 
-static void own(struct segment *s, const struct block *b)
+static void own_block(struct segment *s, const struct block *b)
 {
     bool known = b->stream != UINT64_MAX;
     if (s->owner != TORCH) {
@@ -272,18 +272,18 @@ static void own(struct segment *s, const struct block *b)
 }
 
 /* Assigns the blocks to their segments. Of blocks that overlap, or extend beyond the segment, the first stays. */
-static void share_out(struct address_map *map)
+static void share_out_blocks(struct address_map *map)
 {
     size_t at = 0, kept = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
         struct segment *s = &map->segments[i];
-        uint64_t from = s->address, end = end_of(s->address, s->bytes);
+        uint64_t from = s->address, end = range_end(s->address, s->bytes);
         s->first = kept;
         for (; at < map->blocks_n && map->blocks[at].address < end; at++) {
             struct block b = map->blocks[at];
-            if (b.address >= from && within(b.address, b.bytes, end)) {
+            if (b.address >= from && is_range_within(b.address, b.bytes, end)) {
                 from = b.address + (uint64_t)b.bytes;
-                own(s, &b);
+                own_block(s, &b);
                 map->blocks[kept++] = b;
             }
         }
@@ -316,7 +316,7 @@ static void classify_empty(struct page_maps *m, const struct address_map *map, s
 
 /* --- making it fit ------------------------------------------------------------------------------ */
 
-static bool touches(const struct block *a, const struct block *b)
+static bool do_blocks_touch(const struct block *a, const struct block *b)
 {
     return a->address + (uint64_t)a->bytes == b->address && a->pending == b->pending;
 }
@@ -331,7 +331,7 @@ static void merge_small(struct address_map *map, int64_t size)
         size_t first = kept;
         for (size_t k = s->first; k < s->first + s->n; k++) {
             struct block *b = &map->blocks[k], *last = kept > first ? &map->blocks[kept - 1] : NULL;
-            if (last && touches(last, b) && (b->bytes < size || last->bytes < size)) {
+            if (last && do_blocks_touch(last, b) && (b->bytes < size || last->bytes < size)) {
                 struct block larger = b->bytes > last->bytes ? *b : *last;
                 last->stack = larger.stack;
                 last->category = larger.category;
@@ -374,7 +374,7 @@ static void keep_large(struct address_map *map, size_t room)
     }
     map->segments_n = kept;
     if (kept > 1) {
-        qsort(map->segments, kept, sizeof *map->segments, segment_order);
+        qsort(map->segments, kept, sizeof *map->segments, order_map_segments);
     }
 }
 
@@ -391,21 +391,21 @@ static void make_fit(const struct page_maps *m, struct address_map *map)
 
 /* --- in the replay ------------------------------------------------------------------------------ */
 
-static void fill(struct page_maps *m, struct address_map *map)
+static void fill_map(struct page_maps *m, struct address_map *map)
 {
     m->filling = map;
     run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
     allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);
     if (map->blocks_n > 1) {
-        qsort(map->blocks, map->blocks_n, sizeof *map->blocks, block_order);
+        qsort(map->blocks, map->blocks_n, sizeof *map->blocks, order_segment_blocks);
     }
     if (map->segments_n > 1) {
-        qsort(map->segments, map->segments_n, sizeof *map->segments, segment_order);
+        qsort(map->segments, map->segments_n, sizeof *map->segments, order_map_segments);
     }
     join_segments(map);
     add_strays(map);
-    share_out(map);
+    share_out_blocks(map);
     for (size_t i = 0; i < map->segments_n; i++) {
         classify_empty(m, map, &map->segments[i]);
     }
@@ -413,30 +413,30 @@ static void fill(struct page_maps *m, struct address_map *map)
     map->done = true;
 }
 
-static void next(struct page_maps *m)
+static void next_map(struct page_maps *m)
 {
     const struct address_map *map = m->at < m->n ? &m->maps[m->at] : NULL;
     m->next_ns = map && map->process == m->process ? map->time_ns : RUN_NEVER;
 }
 
-static inline void reach(struct page_maps *m, int64_t ns)
+static inline void reach_moment(struct page_maps *m, int64_t ns)
 {
     while (m->next_ns < ns) {
-        fill(m, &m->maps[m->at++]);
-        next(m);
+        fill_map(m, &m->maps[m->at++]);
+        next_map(m);
     }
 }
 
 static void blocks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     (void)series;
-    reach(self, life->alloc_ns);
+    reach_moment(self, life->alloc_ns);
 }
 
 static void blocks_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     (void)series;
-    reach(self, life->free_ns);
+    reach_moment(self, life->free_ns);
 }
 
 static void blocks_on_process_start(void *self, uint32_t process)
@@ -446,14 +446,14 @@ static void blocks_on_process_start(void *self, uint32_t process)
     while (m->at < m->n && m->maps[m->at].process < process) {
         m->at++;
     }
-    next(m);
+    next_map(m);
 }
 
 static void blocks_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     (void)process;
     (void)end_ns;
-    reach(self, RUN_NEVER);
+    reach_moment(self, RUN_NEVER);
 }
 
 struct run_observer page_maps_observer(struct page_maps *m)
@@ -488,7 +488,7 @@ void page_maps_free(struct page_maps *m)
 
 /* --- writing ------------------------------------------------------------------------------------ */
 
-static uint32_t pool_of(const struct segment *s, struct page_stacks *stacks)
+static uint32_t segment_pool_of(const struct segment *s, struct page_stacks *stacks)
 {
     const char *pool = s->owner != TORCH           ? NULL
                        : s->mapped                 ? "expandable"
@@ -512,7 +512,7 @@ static void put_segments(const struct address_map *map, struct page_stacks *stac
         page_column_step(&address, (int64_t)s->address);
         page_column_add(&bytes, s->bytes);
         page_column_add(&flags, (int64_t)s->owner | s->private << 2 | s->mapped << 3 | streamed << 4);
-        page_column_add(&pool, pool_of(s, stacks));
+        page_column_add(&pool, segment_pool_of(s, stacks));
         page_column_add(&stream, streamed ? (int64_t)s->stream : 0);
         page_column_add(&stack, page_stack(stacks, s->stack));
         page_column_add(&blocks, is_own_block(s) ? 1 : (int64_t)s->n);
@@ -554,7 +554,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     free(text);
 }
 
-static int larger(const void *a, const void *b)
+static int order_blocks_by_size(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x < y) - (x > y);
@@ -571,7 +571,7 @@ static int64_t timed_from(const struct address_map *map)
         if (is_own_block(s)) sizes[n++] = s->bytes;
     }
     if (n > TIMED) {
-        qsort(sizes, n, sizeof *sizes, larger);
+        qsort(sizes, n, sizeof *sizes, order_blocks_by_size);
         from = sizes[TIMED - 1];
     }
     free(sizes);
@@ -638,7 +638,7 @@ static void put_blocks(const struct address_map *map, int64_t unit, struct page_
     page_put_column(w, "blocks", &c);
 }
 
-static uint64_t common(uint64_t a, uint64_t b)
+static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
     while (b) {
         uint64_t rest = a % b;
@@ -648,16 +648,16 @@ static uint64_t common(uint64_t a, uint64_t b)
     return a;
 }
 
-static int64_t unit_of(const struct address_map *map)
+static int64_t map_unit_of(const struct address_map *map)
 {
     uint64_t unit = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
         const struct segment *s = &map->segments[i];
         for (size_t k = s->first; k < s->first + s->n; k++) {
-            unit = common(unit, (uint64_t)map->blocks[k].bytes);
-            unit = common(unit, map->blocks[k].address - s->address);
+            unit = common_divisor(unit, (uint64_t)map->blocks[k].bytes);
+            unit = common_divisor(unit, map->blocks[k].address - s->address);
         }
-        unit = s->n ? unit : common(unit, (uint64_t)s->bytes);
+        unit = s->n ? unit : common_divisor(unit, (uint64_t)s->bytes);
     }
     return unit ? (int64_t)unit : 1;
 }
@@ -667,7 +667,7 @@ void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_
     page_put_open(w, "maps", '[');
     for (size_t i = 0; i < m->n; i++) {
         const struct address_map *map = &m->maps[i];
-        int64_t unit = unit_of(map);
+        int64_t unit = map_unit_of(map);
         if (!map->done || !map->segments_n) {
             continue;
         }

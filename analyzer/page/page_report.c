@@ -9,10 +9,10 @@ struct shared {
     size_t n, cap;
 };
 
-static void put_value(struct shared *s, struct page_writer *w, const char *key, json_t *value);
+static void put_shared_value(struct shared *s, struct page_writer *w, const char *key, json_t *value);
 
 /* A frame, a site, or a list of frames. */
-static bool is_shared(const char *key, const json_t *value)
+static bool is_shared_value(const char *key, const json_t *value)
 {
     if (json_is_object(value)) {
         return json_object_get(value, "function") && json_object_get(value, "line");
@@ -28,19 +28,19 @@ static void put_members(struct shared *s, struct page_writer *w, const char *key
         page_put_open(w, key, '{');
         json_object_foreach(value, name, member)
         {
-            put_value(s, w, name, member);
+            put_shared_value(s, w, name, member);
         }
         page_put_close(w, '}');
     } else {
         page_put_open(w, key, '[');
         for (size_t i = 0; i < json_array_size(value); i++) {
-            put_value(s, w, NULL, json_array_get(value, i));
+            put_shared_value(s, w, NULL, json_array_get(value, i));
         }
         page_put_close(w, ']');
     }
 }
 
-static uint64_t hash(const char *text, size_t n)
+static uint64_t hash_shared_text(const char *text, size_t n)
 {
     uint64_t key = n;
     for (size_t i = 0; i < n; i += 8) {
@@ -52,9 +52,9 @@ static uint64_t hash(const char *text, size_t n)
 }
 
 /* The text's number; takes ownership of `text`, or frees it if it exists already. */
-static uint32_t share(struct shared *s, char *text, size_t n)
+static uint32_t share_text_value(struct shared *s, char *text, size_t n)
 {
-    for (uint64_t key = hash(text, n);; key++) {
+    for (uint64_t key = hash_shared_text(text, n);; key++) {
         uint32_t *at = map_at(&s->of, key);
         if (*at == MAP_NEW) {
             *at = (uint32_t)s->n;
@@ -83,7 +83,7 @@ static void put_shared(struct shared *s, struct page_writer *w, const char *key,
     fclose(inner.out);
     size_t before = s->n;
     page_put_open(w, key, '{');
-    page_put_int(w, "$", share(s, text, n));
+    page_put_int(w, "$", share_text_value(s, text, n));
     page_put_close(w, '}');
     if (s->n > before) { /* written once, and counted once */
         w->text_bytes = inner.text_bytes;
@@ -91,12 +91,12 @@ static void put_shared(struct shared *s, struct page_writer *w, const char *key,
     }
 }
 
-static void put_value(struct shared *s, struct page_writer *w, const char *key, json_t *value)
+static void put_shared_value(struct shared *s, struct page_writer *w, const char *key, json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
     case JSON_ARRAY:
-        if (is_shared(key, value)) {
+        if (is_shared_value(key, value)) {
             put_shared(s, w, key, value);
         } else {
             put_members(s, w, key, value);
@@ -111,7 +111,7 @@ static void put_value(struct shared *s, struct page_writer *w, const char *key, 
     }
 }
 
-static char *rendered(json_t *report, struct page_writer *w, size_t *n)
+static char *render_report(json_t *report, struct page_writer *w, size_t *n)
 {
     struct shared s = {0};
     char *text = NULL;
@@ -120,7 +120,7 @@ static char *rendered(json_t *report, struct page_writer *w, size_t *n)
         return NULL;
     }
     w->out = out;
-    put_value(&s, w, "report", report);
+    put_shared_value(&s, w, "report", report);
     page_put_open(w, "shared", '[');
     for (size_t i = 0; i < s.n; i++) {
         page_put_key(w, NULL);
@@ -158,7 +158,7 @@ static bool is_whole(const char *key)
 }
 
 /* Every n-th of them, and the last. */
-static void thin(json_t *points, size_t most)
+static void thin_points(json_t *points, size_t most)
 {
     size_t n = json_array_size(points), stride = n / most + 1, kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -171,49 +171,50 @@ static void thin(json_t *points, size_t most)
     }
 }
 
-static void shorten(const char *key, json_t *value, size_t most)
+static void shorten_lists(const char *key, json_t *value, size_t most)
 {
     if (json_is_object(value)) {
         const char *name;
         json_t *member;
         json_object_foreach(value, name, member)
         {
-            shorten(name, member, most);
+            shorten_lists(name, member, most);
         }
     } else if (json_is_array(value) && key && strcmp(key, "points") == 0) {
-        thin(value, most);
+        thin_points(value, most);
     } else if (json_is_array(value)) {
         while (!is_whole(key) && json_array_size(value) > most) {
             json_array_remove(value, json_array_size(value) - 1);
         }
         for (size_t i = 0; i < json_array_size(value); i++) {
-            shorten(NULL, json_array_get(value, i), most);
+            shorten_lists(NULL, json_array_get(value, i), most);
         }
     }
 }
 
 /* Another attempt if the last result was too large. */
-static char *again(char *text, json_t *report, const struct page_writer *before, struct page_writer *w, size_t *n)
+static char *render_again(char *text, json_t *report, const struct page_writer *before, struct page_writer *w,
+                          size_t *n)
 {
     size_t most = w->text_most;
     free(text);
     *w = *before;
     w->text_most = most;
-    return rendered(report, w, n);
+    return render_report(report, w, n);
 }
 
 size_t page_report_put(json_t *report, struct page_writer *w)
 {
     size_t n = 0, most = MOST, cut = 0;
     const struct page_writer before = *w;
-    char *text = rendered(report, w, &n);
+    char *text = render_report(report, w, &n);
     for (; text && n > ROOM && most >= LEAST; most /= 2) {
-        shorten(NULL, report, cut = most);
-        text = again(text, report, &before, w, &n);
+        shorten_lists(NULL, report, cut = most);
+        text = render_again(text, report, &before, w, &n);
     }
     for (most = PAGE_TEXT / 4; text && n > ROOM && most >= TEXT_LEAST; most /= 2) {
         w->text_most = most;
-        text = again(text, report, &before, w, &n);
+        text = render_again(text, report, &before, w, &n);
     }
     if (text) {
         fwrite(text, 1, n, w->out);

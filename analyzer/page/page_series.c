@@ -31,7 +31,7 @@ void page_series_free(struct page_series *p)
 }
 
 /* Zeroed room for element `index`. */
-static void *reach(void *list, size_t index, size_t *cap, size_t size)
+static void *grow_zeroed(void *list, size_t index, size_t *cap, size_t size)
 {
     if (index >= *cap) {
         size_t more = index * 2 + 64;
@@ -50,7 +50,7 @@ static void series_on_first_alloc(void *self, const struct run_lifetime *life, c
     (void)series;
     int64_t live = run_location(p->run, life->location)->live_bytes;
     if (life->location >= p->most_cap) {
-        p->most = reach(p->most, life->location, &p->most_cap, sizeof *p->most);
+        p->most = grow_zeroed(p->most, life->location, &p->most_cap, sizeof *p->most);
     }
     if (live > p->most[life->location]) {
         p->most[life->location] = live;
@@ -121,7 +121,7 @@ static void choose_lines(struct page_series *p)
 
 /* --- where buckets are cut ---------------------------------------------------------------------- */
 
-static int earlier(const void *a, const void *b)
+static int order_cuts(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -148,7 +148,7 @@ static void add_cut(struct page_level *l, size_t *cap, double ns, int64_t end_ns
     }
 }
 
-static const struct step_list *steps_of(const struct page_series *p, uint32_t process)
+static const struct step_list *series_steps_of(const struct page_series *p, uint32_t process)
 {
     const struct step_list *found = NULL;
     for (size_t i = 0; i < p->report->steps_n; i++) {
@@ -189,7 +189,7 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
     size_t cap = 0, third = l->buckets_room / 3 + 1;
     int64_t focus[FOCUS_MOST], end_ns = p->report->processes[l->process].end_ns;
     size_t focus_n = list_focus(p, l, focus), side = third / 2 / focus_n;
-    const struct step_list *steps = steps_of(p, l->process);
+    const struct step_list *steps = series_steps_of(p, l->process);
     l->every = l->events <= l->buckets_room ? 1 : l->events / third + 1;
     l->next = l->every;
     if (l->every == 1) {
@@ -211,7 +211,7 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
         }
     }
     if (l->cuts_n > 1) {
-        qsort(l->cuts, l->cuts_n, sizeof *l->cuts, earlier);
+        qsort(l->cuts, l->cuts_n, sizeof *l->cuts, order_cuts);
     }
 }
 
@@ -239,7 +239,7 @@ static void list_levels(struct page_series *p)
 
 /* --- buckets ------------------------------------------------------------------------------------ */
 
-static int by_line(const void *a, const void *b)
+static int order_queue_by_line(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
@@ -256,7 +256,7 @@ static void close_bucket(struct page_series *p, struct page_level *l)
     l->now.changes = l->changes_n;
     *ARENA_PUSH(l->buckets, l->buckets_n, l->buckets_cap) = l->now;
     if (l->queue_n > 1) {
-        qsort(l->queue, l->queue_n, sizeof *l->queue, by_line);
+        qsort(l->queue, l->queue_n, sizeof *l->queue, order_queue_by_line);
     }
     for (size_t i = 0; i < l->queue_n; i++) {
         struct page_line *line = &p->lines[l->queue[i]];
@@ -279,7 +279,7 @@ static void close_bucket(struct page_series *p, struct page_level *l)
 }
 
 /* Before an event at that time. */
-static inline void cut(struct page_series *p, struct page_level *l, int64_t ns)
+static inline void cut_bucket(struct page_series *p, struct page_level *l, int64_t ns)
 {
     bool over = l->seen++ >= l->next;
     if (over) {
@@ -315,11 +315,11 @@ static inline void total_is(struct page_level *l, int64_t total, int64_t ns, boo
 
 /* --- the second pass ---------------------------------------------------------------------------- */
 
-static struct page_level *level_of(struct page_series *p, const struct run_lifetime *life,
-                                   const struct run_series *series)
+static struct page_level *page_level_of(struct page_series *p, const struct run_lifetime *life,
+                                        const struct run_series *series)
 {
     if (life->series >= p->level_of_cap) {
-        p->level_of = reach(p->level_of, life->series, &p->level_of_cap, sizeof *p->level_of);
+        p->level_of = grow_zeroed(p->level_of, life->series, &p->level_of_cap, sizeof *p->level_of);
     }
     if (!p->level_of[life->series]) {
         p->level_of[life->series] = level_at(p, series->process, series->device, series->layer) + 1;
@@ -327,7 +327,7 @@ static struct page_level *level_of(struct page_series *p, const struct run_lifet
     return p->level_of[life->series] ? &p->levels[p->level_of[life->series] - 1] : NULL;
 }
 
-static uint32_t line_add(struct page_series *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
+static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
 {
     *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) =
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
@@ -353,7 +353,7 @@ static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t 
     uint32_t *at = map_at(&l->site_lines, page_site_key(p->stacks, stack) << 4 | category);
     if (*at == MAP_NEW && l->sites_n < l->lines_room / SITES) {
         l->sites_n++;
-        *at = line_add(p, (uint32_t)(l - p->levels), stack, category, true);
+        *at = add_page_line(p, (uint32_t)(l - p->levels), stack, category, true);
         p->lines[*at].site = page_site(p->stacks, stack);
     } else if (*at != MAP_NEW) {
         p->lines[*at].stack = page_series_shared(p->run, p->lines[*at].stack, stack);
@@ -362,45 +362,45 @@ static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t 
 }
 
 /* The line of a call path's blocks of a category that has not occurred before. */
-static uint32_t line_new(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
+static uint32_t choose_page_line(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
     uint32_t level = (uint32_t)(l - p->levels);
     if (map_get(&p->worth, (uint64_t)level << 32 | stack) != MAP_NEW) {
-        return line_add(p, level, stack, category, false);
+        return add_page_line(p, level, stack, category, false);
     }
     uint32_t line = site_line(p, l, stack, category);
     if (line == MAP_NEW && !l->merged[category]) {
-        l->merged[category] = line_add(p, level, RUN_NONE, category, true) + 1;
+        l->merged[category] = add_page_line(p, level, RUN_NONE, category, true) + 1;
     }
     line = line == MAP_NEW ? l->merged[category] - 1 : line;
     p->lines[line].paths++;
     return line;
 }
 
-static inline struct page_line *line_at(struct page_series *p, struct page_level *l, const struct run_lifetime *life,
-                                        unsigned category)
+static inline struct page_line *page_line_at(struct page_series *p, struct page_level *l,
+                                             const struct run_lifetime *life, unsigned category)
 {
     size_t index = (size_t)life->location * RESULT_CATEGORIES_N + category;
     if (index >= p->line_of_n) {
-        p->line_of = reach(p->line_of, index, &p->line_of_n, sizeof *p->line_of);
+        p->line_of = grow_zeroed(p->line_of, index, &p->line_of_n, sizeof *p->line_of);
     }
     if (!p->line_of[index]) {
-        p->line_of[index] = line_new(p, l, life->stack, category) + 1;
+        p->line_of[index] = choose_page_line(p, l, life->stack, category) + 1;
     }
     return &p->lines[p->line_of[index] - 1];
 }
 
-static inline void change(struct page_series *p, const struct run_lifetime *life, const struct run_series *series,
-                          int sign)
+static inline void change_page_line(struct page_series *p, const struct run_lifetime *life,
+                                    const struct run_series *series, int sign)
 {
-    struct page_level *l = level_of(p, life, series);
+    struct page_level *l = page_level_of(p, life, series);
     if (!l) {
         return;
     }
     int64_t ns = sign > 0 ? life->alloc_ns : life->free_ns;
     unsigned category = page_kind(p->kinds, life, series, run_free_stack(p->run, life));
-    cut(p, l, ns);
-    struct page_line *line = line_at(p, l, life, category);
+    cut_bucket(p, l, ns);
+    struct page_line *line = page_line_at(p, l, life, category);
     if (line->epoch != l->epoch) {
         line->at = line->now;
         line->at_n = line->now_n;
@@ -422,12 +422,12 @@ static inline void change(struct page_series *p, const struct run_lifetime *life
 
 static void series_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change(self, life, series, 1);
+    change_page_line(self, life, series, 1);
 }
 
 static void series_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change(self, life, series, -1);
+    change_page_line(self, life, series, -1);
 }
 
 static void series_on_process_start(void *self, uint32_t process)
@@ -437,7 +437,7 @@ static void series_on_process_start(void *self, uint32_t process)
 }
 
 /* A bucket of only that moment. */
-static void moment(struct page_series *p, struct page_level *l, int64_t ns)
+static void series_moment(struct page_series *p, struct page_level *l, int64_t ns)
 {
     close_bucket(p, l);
     total_is(l, l->total, ns, false);
@@ -452,7 +452,7 @@ static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
         struct page_level *l = &p->levels[i];
         if (l->process == oom->process && (l->device == oom->device || l->device < 0) && l->seen &&
             l->buckets_n < 2 * l->buckets_room) {
-            moment(p, l, oom->time_ns);
+            series_moment(p, l, oom->time_ns);
         }
     }
 }
@@ -462,7 +462,7 @@ static void series_on_process_end(void *self, uint32_t process, int64_t end_ns)
     struct page_series *p = self;
     for (size_t i = 0; i < p->levels_n; i++) {
         if (p->levels[i].process == process && p->levels[i].seen) {
-            moment(p, &p->levels[i], end_ns);
+            series_moment(p, &p->levels[i], end_ns);
         }
     }
 }

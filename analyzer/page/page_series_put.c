@@ -36,7 +36,7 @@ struct putting { /* one series */
     uint64_t unit;
 };
 
-static uint64_t common(uint64_t a, int64_t value)
+static uint64_t common_factor(uint64_t a, int64_t value)
 {
     uint64_t b = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     while (b) {
@@ -47,7 +47,7 @@ static uint64_t common(uint64_t a, int64_t value)
     return a;
 }
 
-static unsigned digits(int64_t value)
+static unsigned count_digits(int64_t value)
 {
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     return size ? (70 - (unsigned)__builtin_clzll(size)) / 5 : 1; /* one bit is the sign */
@@ -58,25 +58,25 @@ static void find_unit(struct putting *t)
     const struct page_level *l = t->l;
     t->unit = 0;
     for (size_t i = 0; i < l->buckets_n; i++) {
-        t->unit = common(t->unit, l->buckets[i].high);
-        t->unit = common(t->unit, l->buckets[i].low);
+        t->unit = common_factor(t->unit, l->buckets[i].high);
+        t->unit = common_factor(t->unit, l->buckets[i].low);
     }
     for (size_t i = 0; i < l->changes_n; i++) {
-        t->unit = common(t->unit, l->changes[i].bytes);
+        t->unit = common_factor(t->unit, l->changes[i].bytes);
     }
     for (size_t i = 0; i < t->exact_n; i++) {
-        t->unit = common(t->unit, t->exact[i].bytes);
+        t->unit = common_factor(t->unit, t->exact[i].bytes);
     }
     t->unit = t->unit ? t->unit : 1;
 }
 
 /* The size of each line's changes. */
-static void weigh(struct putting *t)
+static void weigh_lines(struct putting *t)
 {
     find_unit(t);
     for (size_t i = 0; i < t->l->changes_n; i++) {
         const struct page_change *c = &t->l->changes[i];
-        t->p->lines[c->line].put += 1 + digits(c->bytes / (int64_t)t->unit) + digits(c->blocks);
+        t->p->lines[c->line].put += 1 + count_digits(c->bytes / (int64_t)t->unit) + count_digits(c->blocks);
     }
 }
 
@@ -105,7 +105,7 @@ static uint64_t line_key(uint32_t stack, unsigned category)
 }
 
 /* MAP_NEW: there is no room for another line of code. */
-static uint32_t site_index(struct putting *t, const struct page_line *line)
+static uint32_t put_site_index(struct putting *t, const struct page_line *line)
 {
     const uint32_t site = line->site ? line->site : page_site(t->stacks, line->stack);
     uint32_t *at = map_at(&t->site_of, (uint64_t)site << 4 | line->category);
@@ -124,7 +124,7 @@ static uint32_t site_index(struct putting *t, const struct page_line *line)
 static void merge_line(struct putting *t, struct page_line *line, struct page_resolution *r)
 {
     const uint64_t paths = line->merged ? line->paths : 1;
-    line->number = line->merged && !line->site ? MAP_NEW : site_index(t, line);
+    line->number = line->merged && !line->site ? MAP_NEW : put_site_index(t, line);
     const bool by_line = line->number != MAP_NEW;
     int64_t *most = by_line ? &r->by_line_bytes : &r->merged_bytes;
     *most = !line->merged && line->most > *most ? line->most : *most;
@@ -318,7 +318,7 @@ static void put_changes(struct putting *t, struct page_writer *w)
 
 /* --- a series ----------------------------------------------------------------------------------- */
 
-static void put_label(const struct result_report *r, const struct page_level *l, struct page_writer *w)
+static void put_level_label(const struct result_report *r, const struct page_level *l, struct page_writer *w)
 {
     static const char *const words[RUN_SERIES_LAYERS] = {
         [RUN_SERIES_DEVICE] = "CUDA allocations",     [RUN_SERIES_TENSOR] = "tensors",
@@ -398,14 +398,14 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     struct putting t = {.p = p, .l = l, .stacks = stacks, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
-    weigh(&t);
+    weigh_lines(&t);
     number_lines(&t, order, n, room[0], r);
     if (peak >= 0) {
         list_exact(&t);
     }
     find_unit(&t);
     page_put_open(w, NULL, '{');
-    put_label(p->report, l, w);
+    put_level_label(p->report, l, w);
     page_put_int(w, "unit", (int64_t)t.unit);
     page_put_int(w, "peak", peak);
     put_buckets(&t, w);

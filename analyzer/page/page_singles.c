@@ -33,7 +33,7 @@ void page_singles_free(struct page_singles *s)
 
 /* --- candidates --------------------------------------------------------------------------------- */
 
-static void enqueue(struct page_singles *s, uint32_t path)
+static void enqueue_single(struct page_singles *s, uint32_t path)
 {
     if (!s->paths[path].queued) {
         s->paths[path].queued = true;
@@ -41,7 +41,7 @@ static void enqueue(struct page_singles *s, uint32_t path)
     }
 }
 
-static bool is_live(const struct page_single *b, int64_t ns)
+static bool is_single_live(const struct page_single *b, int64_t ns)
 {
     return b->alloc_ns <= ns && b->free_ns > ns;
 }
@@ -54,7 +54,7 @@ static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t
     p->unlisted = 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct page_candidate *c = &p->candidates[i];
-        if (c->single.free_ns > now_ns || is_live(&c->single, moment_ns)) {
+        if (c->single.free_ns > now_ns || is_single_live(&c->single, moment_ns)) {
             p->least = c->single.bytes < p->least ? c->single.bytes : p->least;
             p->unlisted += !c->listed;
             p->candidates[kept++] = *c;
@@ -63,7 +63,7 @@ static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t
     p->n = kept;
 }
 
-static struct page_candidate *smallest(const struct page_singles_path *p)
+static struct page_candidate *smallest_single(const struct page_singles_path *p)
 {
     struct page_candidate *least = p->candidates;
     for (size_t i = 1; i < p->n; i++) {
@@ -85,7 +85,7 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     }
     if (p->n < CANDIDATES) {
         to = ARENA_PUSH(p->candidates, p->n, p->cap);
-    } else if ((to = smallest(p))->single.bytes >= life->bytes) {
+    } else if ((to = smallest_single(p))->single.bytes >= life->bytes) {
         return;
     }
     *to = (struct page_candidate){
@@ -93,12 +93,12 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     };
     p->unlisted++;
     p->least = p->n == 1 || life->bytes < p->least ? life->bytes : p->least;
-    enqueue(s, path);
+    enqueue_single(s, path);
 }
 
 void page_singles_on_free(struct page_singles *s, uint32_t path)
 {
-    if (s->paths[path].unlisted) enqueue(s, path); /* one that was too small may be listed now */
+    if (s->paths[path].unlisted) enqueue_single(s, path); /* one that was too small may be listed now */
 }
 
 /* --- moments ------------------------------------------------------------------------------------ */
@@ -117,13 +117,13 @@ static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
 }
 
 /* The largest at that moment. Returns their number. */
-static size_t largest(const struct page_singles_path *p, int64_t moment_ns, struct page_candidate **out)
+static size_t largest_single(const struct page_singles_path *p, int64_t moment_ns, struct page_candidate **out)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++) {
         struct page_candidate *c = &p->candidates[i];
         size_t at = n;
-        if (!is_live(&c->single, moment_ns)) continue;
+        if (!is_single_live(&c->single, moment_ns)) continue;
         while (at && comes_first(c, out[at - 1])) at--;
         if (at == PAGE_SINGLES_SHOWN) continue;
         n += n < PAGE_SINGLES_SHOWN;
@@ -153,7 +153,7 @@ static struct page_singles_path **in_order(struct page_singles *s)
     return order;
 }
 
-static void drop(struct page_singles_path *p)
+static void drop_single(struct page_singles_path *p)
 {
     free(p->candidates);
     p->candidates = NULL;
@@ -163,13 +163,13 @@ static void drop(struct page_singles_path *p)
 }
 
 /* Half of the list is kept: the paths that held most so far. */
-static void drop_small(struct page_singles *s)
+static void drop_small_singles(struct page_singles *s)
 {
     struct page_singles_path **order = in_order(s);
     size_t sum = 0, kept = 0;
     for (size_t i = 0; i < s->paths_n; i++) {
         sum += order[i]->listed;
-        if (i && sum > s->most / 2) drop(order[i]);
+        if (i && sum > s->most / 2) drop_single(order[i]);
     }
     free(order);
     for (size_t i = 0; i < s->n; i++) {
@@ -184,7 +184,7 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
     for (size_t i = 0; i < s->queue_n; i++) {
         struct page_singles_path *p = &s->paths[s->queue[i]];
         struct page_candidate *shown[PAGE_SINGLES_SHOWN + 1];
-        const size_t n = largest(p, moment_ns, shown);
+        const size_t n = largest_single(p, moment_ns, shown);
         for (size_t k = 0; k < n; k++) {
             if (shown[k]->listed) continue;
             shown[k]->listed = true;
@@ -196,7 +196,7 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
         if (p->queued) s->queue[kept++] = s->queue[i];
     }
     s->queue_n = kept;
-    if (s->n > s->most) drop_small(s);
+    if (s->n > s->most) drop_small_singles(s);
 }
 
 /* --- writing ------------------------------------------------------------------------------------ */
@@ -210,7 +210,7 @@ static int by_path(const void *a, const void *b)
                                         : (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns);
 }
 
-static int64_t common(int64_t a, int64_t b)
+static int64_t single_common(int64_t a, int64_t b)
 {
     while (b > 0) {
         const int64_t rest = a % b;
@@ -254,16 +254,16 @@ static size_t bytes_of(const struct columns *c)
 static void find_units(const struct page_singles *s, struct columns *c)
 {
     for (size_t i = 0; i < s->n; i++) {
-        c->unit = common(c->unit, s->list[i].bytes);
-        c->ns = common(c->ns, s->list[i].alloc_ns > 0 ? s->list[i].alloc_ns : 0);
-        c->ns = common(c->ns, s->list[i].free_ns != RUN_NEVER ? s->list[i].free_ns : 0);
+        c->unit = single_common(c->unit, s->list[i].bytes);
+        c->ns = single_common(c->ns, s->list[i].alloc_ns > 0 ? s->list[i].alloc_ns : 0);
+        c->ns = single_common(c->ns, s->list[i].free_ns != RUN_NEVER ? s->list[i].free_ns : 0);
     }
     c->unit = c->unit ? c->unit : 1;
     c->ns = c->ns ? c->ns : 1;
 }
 
 /* Restores the columns as they were before the last path. */
-static void take_back(struct columns *c, const struct columns *before)
+static void take_back_single(struct columns *c, const struct columns *before)
 {
     c->line.n = before->line.n;
     c->at.n = before->at.n;
@@ -293,7 +293,7 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
         if (p->number != MAP_NEW && p->listed && (p->whole || stacks->stacks_n < STACKS_MOST)) {
             put_path(p, s->list + first[p - s->paths], stacks, &c);
         }
-        if (bytes_of(&c) > room) take_back(&c, &before);
+        if (bytes_of(&c) > room) take_back_single(&c, &before);
         all = all && !p->dropped && (!p->listed || c.line.n > before.line.n);
     }
     page_put_open(w, "singles", '{');

@@ -37,7 +37,7 @@ void page_stacks_free(struct page_stacks *s)
 
 /* --- texts -------------------------------------------------------------------------------------- */
 
-static uint64_t text_key(const char *text)
+static uint64_t page_text_key(const char *text)
 {
     uint64_t key = 0x9e3779b97f4a7c15u;
     for (size_t n = strlen(text); n; n -= n < 8 ? n : 8, text += 8) {
@@ -53,7 +53,7 @@ uint32_t page_string(struct page_stacks *s, const char *text)
     if (!text) {
         return 0;
     }
-    for (uint64_t key = text_key(text);; key++) { /* another text may have the key */
+    for (uint64_t key = page_text_key(text);; key++) { /* another text may have the key */
         uint32_t *at = map_at(&s->string_of, key);
         if (*at == MAP_NEW) {
             s->texts += strnlen(text, PAGE_TEXT_LESS);
@@ -68,7 +68,7 @@ uint32_t page_string(struct page_stacks *s, const char *text)
 
 /* --- stacks ------------------------------------------------------------------------------------- */
 
-static uint32_t frame_index(struct page_stacks *s, const struct run_frame *f)
+static uint32_t page_frame_index(struct page_stacks *s, const struct run_frame *f)
 {
     uint32_t *at = map_at(&s->frame_of, (uintptr_t)f);
     if (*at != MAP_NEW) {
@@ -83,7 +83,7 @@ static uint32_t frame_index(struct page_stacks *s, const struct run_frame *f)
     return s->frames_n++;
 }
 
-static bool is_full(const struct page_stacks *s)
+static bool are_stacks_full(const struct page_stacks *s)
 {
     size_t columns = s->native.n + s->function.n + s->file.n + s->line.n + s->module.n + s->parent.n + s->frame.n;
     return s->stacks_n >= STACKS || columns >= COLUMNS || s->texts >= TEXTS;
@@ -93,7 +93,7 @@ static bool is_full(const struct page_stacks *s)
 static uint32_t stack_index(struct page_stacks *s, uint32_t stack)
 {
     uint32_t way[RUN_DEPTH_MAX], parent = RUN_NONE;
-    size_t n = 0, most = is_full(s) ? 1 : RUN_DEPTH_MAX;
+    size_t n = 0, most = are_stacks_full(s) ? 1 : RUN_DEPTH_MAX;
     for (; stack != RUN_NONE && n < most; stack = run_stack_parent(s->run, stack)) {
         uint32_t known = map_get(&s->stack_of, stack);
         if (known != MAP_NEW) {
@@ -107,7 +107,7 @@ static uint32_t stack_index(struct page_stacks *s, uint32_t stack)
         size_t places;
         const struct run_frame *f = run_frame_places(s->run, way[--n], &places);
         while (places--) { /* what was inlined there, outermost first */
-            uint32_t frame = frame_index(s, &f[places]);
+            uint32_t frame = page_frame_index(s, &f[places]);
             page_column_add(&s->parent, parent == RUN_NONE ? 0 : (int64_t)s->stacks_n - parent);
             page_column_add(&s->frame, frame);
             parent = s->stacks_n++;
@@ -126,7 +126,7 @@ static const char *site_label(const struct page_stacks *s, uint32_t stack, char 
 uint64_t page_site_key(const struct page_stacks *s, uint32_t stack)
 {
     char text[1024];
-    return text_key(site_label(s, stack, text, sizeof text));
+    return page_text_key(site_label(s, stack, text, sizeof text));
 }
 
 uint32_t page_site(struct page_stacks *s, uint32_t stack)

@@ -51,7 +51,7 @@ void page_put_bytes(struct page_writer *w, const char *bytes, size_t n)
     w->bytes += n;
 }
 
-static void put(struct page_writer *w, const char *text)
+static void put_page_text(struct page_writer *w, const char *text)
 {
     page_put_bytes(w, text, strlen(text));
 }
@@ -59,12 +59,12 @@ static void put(struct page_writer *w, const char *text)
 void page_put_key(struct page_writer *w, const char *key)
 {
     if (w->follows) {
-        put(w, ",");
+        put_page_text(w, ",");
     }
     w->follows = true;
     if (key) {
         page_put_string(w, key);
-        put(w, ":");
+        put_page_text(w, ":");
     }
 }
 
@@ -85,11 +85,11 @@ void page_put_int(struct page_writer *w, const char *key, int64_t value)
 {
     page_put_key(w, key);
     if (value == INT64_MIN) {
-        put(w, "null");
+        put_page_text(w, "null");
     } else {
         char text[32];
         snprintf(text, sizeof text, "%lld", (long long)value);
-        put(w, text);
+        put_page_text(w, text);
     }
 }
 
@@ -99,16 +99,16 @@ void page_put_real(struct page_writer *w, const char *key, double value)
     if (isfinite(value)) {
         char text[40];
         snprintf(text, sizeof text, "%.15g", value);
-        put(w, text);
+        put_page_text(w, text);
     } else {
-        put(w, "null");
+        put_page_text(w, "null");
     }
 }
 
 void page_put_bool(struct page_writer *w, const char *key, bool value)
 {
     page_put_key(w, key);
-    put(w, value ? "true" : "false");
+    put_page_text(w, value ? "true" : "false");
 }
 
 void page_put_text(struct page_writer *w, const char *key, const char *text)
@@ -117,20 +117,20 @@ void page_put_text(struct page_writer *w, const char *key, const char *text)
     if (text) {
         page_put_string(w, text);
     } else {
-        put(w, "null");
+        put_page_text(w, "null");
     }
 }
 
 void page_put_column(struct page_writer *w, const char *key, struct page_column *c)
 {
     page_put_key(w, key);
-    put(w, "\"");
+    put_page_text(w, "\"");
     page_put_bytes(w, c->text, c->n);
-    put(w, "\"");
+    put_page_text(w, "\"");
     page_column_free(c);
 }
 
-static size_t copied(const void *from, size_t n, char *out)
+static size_t copy_safe_bytes(const void *from, size_t n, char *out)
 {
     memcpy(out, from, n);
     return n;
@@ -138,17 +138,17 @@ static size_t copied(const void *from, size_t n, char *out)
 
 /* Writes it as JSON; returns how many bytes that is, at most CHARACTER. */
 enum { CHARACTER = 6 };
-static size_t written(const unsigned char *s, size_t n, char *out)
+static size_t write_safe_text(const unsigned char *s, size_t n, char *out)
 {
     static const char hex[] = "0123456789abcdef";
     if (n == 0) {
-        return copied("\xef\xbf\xbd", 3, out); /* U+FFFD */
+        return copy_safe_bytes("\xef\xbf\xbd", 3, out); /* U+FFFD */
     }
     if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) { /* line ends for some readers */
-        return copied(s[2] == 0xa8 ? "\\u2028" : "\\u2029", 6, out);
+        return copy_safe_bytes(s[2] == 0xa8 ? "\\u2028" : "\\u2029", 6, out);
     }
     if (n == 1 && (s[0] < 0x20 || s[0] == '<' || s[0] == '>' || s[0] == '&' || s[0] == 0x7f)) {
-        copied("\\u00", 4, out);
+        copy_safe_bytes("\\u00", 4, out);
         out[4] = hex[s[0] >> 4];
         out[5] = hex[s[0] & 15];
         return 6;
@@ -158,7 +158,7 @@ static size_t written(const unsigned char *s, size_t n, char *out)
         *out = (char)s[0];
         return 2;
     }
-    return copied(s, n, out);
+    return copy_safe_bytes(s, n, out);
 }
 
 size_t page_text_bytes(const char *text)
@@ -167,7 +167,7 @@ size_t page_text_bytes(const char *text)
     size_t bytes = 0, n;
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
         n = gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
-        bytes += written(s, n, out);
+        bytes += write_safe_text(s, n, out);
     }
     return bytes;
 }
@@ -180,12 +180,12 @@ void page_put_string(struct page_writer *w, const char *text)
     char out[PAGE_TEXT + CHARACTER + 8] = "\"";
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
         n = gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
-        size_t size = written(s, n, out + kept);
+        size_t size = write_safe_text(s, n, out + kept);
         if (!cut || at + size <= most / 2 || bytes - at <= most / 2) {
             kept += size;
         } else if (!left_out) {
             left_out = true;
-            kept += copied("\xe2\x80\xa6", 3, out + kept);
+            kept += copy_safe_bytes("\xe2\x80\xa6", 3, out + kept);
         }
         at += size;
     }

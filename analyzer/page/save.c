@@ -58,7 +58,7 @@ int page_save(const struct page_target *t, struct page *page, const struct resul
 }
 
 /* rsvg-convert reads SVG from `in` and writes PNG to `out`, both from their current positions. */
-static bool convert(int in, int out)
+static bool run_converter(int in, int out)
 {
     char *command[] = {"rsvg-convert", "--format=png", NULL};
     posix_spawn_file_actions_t files;
@@ -82,7 +82,7 @@ static bool write_png(const struct result_report *report, FILE *out)
     bool ok = svg && png;
 
     if (ok) page_card(report, svg);
-    ok = ok && fflush(svg) == 0 && lseek(fileno(svg), 0, SEEK_SET) == 0 && convert(fileno(svg), fileno(png));
+    ok = ok && fflush(svg) == 0 && lseek(fileno(svg), 0, SEEK_SET) == 0 && run_converter(fileno(svg), fileno(png));
     if (ok) rewind(png);
     for (size_t n; ok && (n = fread(block, 1, sizeof block, png)) > 0;) fwrite(block, 1, n, out);
     if (svg) fclose(svg);

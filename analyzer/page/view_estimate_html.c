@@ -7,7 +7,7 @@
 
 extern const char page_html_estimate_page[]; /* build/gen/estimate_page.html */
 
-static const char *put_up_to(const char *from, const char *mark, FILE *out)
+static const char *put_estimate_up_to(const char *from, const char *mark, FILE *out)
 {
     const char *at = strstr(from, mark);
 
@@ -16,7 +16,7 @@ static const char *put_up_to(const char *from, const char *mark, FILE *out)
 }
 
 /* As text of HTML. */
-static void put_title(const struct model *m, FILE *out)
+static void put_estimate_title(const struct model *m, FILE *out)
 {
     char clean[128];
 
@@ -27,7 +27,7 @@ static void put_title(const struct model *m, FILE *out)
 }
 
 /* Nothing in a text can end the element: < occurs only in strings. */
-static void put_data(const char *json, bool explain, FILE *out)
+static void put_estimate_data(const char *json, bool explain, FILE *out)
 {
     fprintf(out, "<script type=\"application/json\" id=\"gpuspy-data\"%s>", explain ? " data-explain" : "");
     for (const char *p = json; *p; p++)
@@ -46,10 +46,10 @@ bool page_estimate(const struct estimate_answer *a, bool explain, FILE *out)
 
     json_decref(root);
     if (!json) return false;
-    rest = put_up_to(page_html_estimate_page, "<!--gpuspy:title-->", out);
-    put_title(a->plan.model, out);
-    rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-    put_data(json, explain, out);
+    rest = put_estimate_up_to(page_html_estimate_page, "<!--gpuspy:title-->", out);
+    put_estimate_title(a->plan.model, out);
+    rest = put_estimate_up_to(rest, "<!--gpuspy:data-->\n", out);
+    put_estimate_data(json, explain, out);
     fputs(rest, out);
     free(json);
     return true;

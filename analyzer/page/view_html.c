@@ -93,7 +93,7 @@ static size_t put_report(const struct result_report *report, struct page_writer 
 }
 
 /* "10,000,000" */
-static const char *grouped(char *out, size_t size, uint64_t n)
+static const char *group_digits(char *out, size_t size, uint64_t n)
 {
     char digits[24];
     size_t at = 0, length = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
@@ -114,14 +114,14 @@ static void put_left_out(FILE *f, uint64_t n, const char *one, const char *befor
     if (n == 1) {
         fprintf(f, " %s", one);
     } else if (n) {
-        fprintf(f, " %s%s%s", before, grouped(number, sizeof number, n), more);
+        fprintf(f, " %s%s%s", before, group_digits(number, sizeof number, n), more);
     }
 }
 
 static void put_moments(FILE *f, const struct page_resolution *r)
 {
     char number[32];
-    fputs(grouped(number, sizeof number, r->events), f);
+    fputs(group_digits(number, sizeof number, r->events), f);
     fputs(r->events == 1 ? " allocation" : " allocations and frees", f);
     if (r->all) {
         fputs(", each drawn as a separate moment.", f);
@@ -129,7 +129,7 @@ static void put_moments(FILE *f, const struct page_resolution *r)
         fprintf(f,
                 ", drawn as %s moments in the longest series: each shows the maximum around it, so peaks "
                 "are exact; the moments are closer together near the peak and near failures.",
-                grouped(number, sizeof number, r->buckets));
+                group_digits(number, sizeof number, r->buckets));
     }
 }
 
@@ -214,8 +214,8 @@ static void put_whatif(const struct page *page, struct page_writer *w)
     page_put_close(w, '}');
 }
 
-static bool put_data(struct page *page, const struct result_report *report, struct page_maps *maps,
-                     struct page_stacks *stacks, const char *source, FILE *out, char *error, size_t error_size)
+static bool put_page_data(struct page *page, const struct result_report *report, struct page_maps *maps,
+                          struct page_stacks *stacks, const char *source, FILE *out, char *error, size_t error_size)
 {
     struct page_writer w = {.out = out, .bytes = (size_t)(page_html_page_end - page_html_page)};
     struct left_out left = {0};
@@ -243,7 +243,7 @@ static bool put_data(struct page *page, const struct result_report *report, stru
 /* --- the page ----------------------------------------------------------------------------------- */
 
 /* As text of HTML. */
-static void put_title(const char *text, FILE *out)
+static void put_page_title(const char *text, FILE *out)
 {
     char clean[256];
     terminal_clean(clean, sizeof clean, text, true);
@@ -253,7 +253,7 @@ static void put_title(const char *text, FILE *out)
     }
 }
 
-static const char *put_up_to(const char *from, const char *mark, FILE *out)
+static const char *put_page_up_to(const char *from, const char *mark, FILE *out)
 {
     const char *at = strstr(from, mark);
     fwrite(from, 1, (size_t)(at - from), out);
@@ -272,10 +272,10 @@ bool page_write(struct page *page, const struct result_report *report, const cha
     page_stacks_start(&stacks, page->run);
     bool ok = page_series_replay(page->serieses, report, kinds, &stacks, &maps_watch, error, error_size);
     if (ok) {
-        rest = put_up_to(page_html_page, "<!--gpuspy:title-->", out);
-        put_title(name, out);
-        rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-        ok = put_data(page, report, maps, &stacks, name, out, error, error_size);
+        rest = put_page_up_to(page_html_page, "<!--gpuspy:title-->", out);
+        put_page_title(name, out);
+        rest = put_page_up_to(rest, "<!--gpuspy:data-->\n", out);
+        ok = put_page_data(page, report, maps, &stacks, name, out, error, error_size);
         fwrite(rest, 1, strlen(rest), out);
     }
     page_stacks_free(&stacks);

@@ -28,7 +28,7 @@ struct tree {
 
 /* --- frames that say the same -------------------------------------------------------------------- */
 
-static uint64_t hash_of(const struct run_frame *f)
+static uint64_t hash_frame(const struct run_frame *f)
 {
     bool named = f->function != NULL;
     uint64_t parts[] = {(uintptr_t)f->function, (uintptr_t)f->file, (uint64_t)f->line << 8 | f->kind,
@@ -41,7 +41,7 @@ static uint64_t hash_of(const struct run_frame *f)
 }
 
 /* Equal texts of a run are the same pointer. */
-static bool same(const struct run_frame *a, const struct run_frame *b)
+static bool are_frames_same(const struct run_frame *a, const struct run_frame *b)
 {
     return a->function == b->function && a->file == b->file && a->line == b->line && a->kind == b->kind &&
            a->module == b->module && (a->function || a->offset == b->offset);
@@ -53,9 +53,9 @@ static uint32_t frame_id(struct tree *t, const struct run_frame *f)
     if (*known != MAP_NEW) {
         return *known;
     }
-    uint32_t *head = map_at(&t->names, hash_of(f));
+    uint32_t *head = map_at(&t->names, hash_frame(f));
     for (uint32_t i = *head; i != MAP_NEW; i = t->frame_next[i]) {
-        if (same(t->frames[i], f)) {
+        if (are_frames_same(t->frames[i], f)) {
             return *known = i;
         }
     }
@@ -86,28 +86,28 @@ static uint32_t node_new(struct tree *t, uint32_t parent, const struct run_frame
     return number;
 }
 
-static uint32_t child(struct tree *t, uint32_t parent, const struct run_frame *frame)
+static uint32_t tree_child_of(struct tree *t, uint32_t parent, const struct run_frame *frame)
 {
     uint32_t id = frame_id(t, frame);
     uint32_t *at = map_at(&t->children, (uint64_t)parent << 32 | id);
     return *at != MAP_NEW ? *at : (*at = node_new(t, parent, t->frames[id]));
 }
 
-static uint32_t node_of(struct tree *t, struct run *run, uint32_t stack, bool native)
+static uint32_t tree_node_of(struct tree *t, struct run *run, uint32_t stack, bool native)
 {
     const struct run_frame *frames[RUN_DEPTH_MAX];
     size_t n = profile_frames(run, stack, native, frames, RUN_DEPTH_MAX);
     uint32_t node = 0;
     if (n == 0) {
-        return child(t, 0, &profile_call_unknown);
+        return tree_child_of(t, 0, &profile_call_unknown);
     }
     for (size_t i = 0; i < n; i++) {
-        node = child(t, node, frames[i]);
+        node = tree_child_of(t, node, frames[i]);
     }
     return node;
 }
 
-static int text_order(const char *a, const char *b)
+static int order_frame_texts(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
@@ -120,15 +120,15 @@ static int compare_nodes(const void *a, const void *b)
     if (x->total != y->total) {
         return x->total > y->total ? -1 : 1;
     }
-    int by = text_order(x->frame->file, y->frame->file);
+    int by = order_frame_texts(x->frame->file, y->frame->file);
     by = by ? by : (x->frame->line > y->frame->line) - (x->frame->line < y->frame->line);
-    by = by ? by : text_order(x->frame->function, y->frame->function);
-    by = by ? by : text_order(x->frame->module, y->frame->module);
+    by = by ? by : order_frame_texts(x->frame->function, y->frame->function);
+    by = by ? by : order_frame_texts(x->frame->module, y->frame->module);
     return by ? by : (x->frame->offset > y->frame->offset) - (x->frame->offset < y->frame->offset);
 }
 
 /* Children have higher numbers than their parents. */
-static void sum_up(struct tree *t)
+static void sum_up_tree(struct tree *t)
 {
     for (size_t i = t->nodes_n; i-- > 0;) {
         struct profile_call_node *n = &t->nodes[i]->public;
@@ -169,12 +169,12 @@ struct profile_call_tree *profile_call_tree_build(struct run *run, const struct 
         }
         uint32_t *at = map_at(&node_of_stack, e->stack);
         if (*at == MAP_NEW) {
-            *at = node_of(t, run, e->stack, native);
+            *at = tree_node_of(t, run, e->stack, native);
         }
         t->nodes[*at]->public.self = arena_add_capped(t->nodes[*at]->public.self, e->weight);
         t->nodes[*at]->public.self_count += e->count;
     }
-    sum_up(t);
+    sum_up_tree(t);
     t->public.root = &t->nodes[0]->public;
     t->public.nodes = t->nodes_n;
     map_free(&node_of_stack);

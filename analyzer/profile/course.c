@@ -51,7 +51,7 @@ static size_t column_at(struct building *w, int64_t ns)
 }
 
 /* Adds what was live up to and in `column`, before the next event. */
-static void carry(struct building *w, struct line *l, size_t column)
+static void carry_level(struct building *w, struct line *l, size_t column)
 {
     for (; l->next <= column && l->next < w->c->columns_n; l->next++)
         l->course.columns[l->next] =
@@ -69,7 +69,7 @@ static void course_on_event(struct building *w, const struct run_series *s, uint
     }
     if (ns >= c->from_ns) {
         size_t column = ns > c->to_ns ? c->columns_n - 1 : column_at(w, ns);
-        carry(w, l, column);
+        carry_level(w, l, column);
         if (ns <= c->to_ns) {
             struct profile_course_column *k = &l->course.columns[column];
             if (s->live_bytes >= k->high) {
@@ -99,7 +99,7 @@ static void course_on_free(void *self, const struct run_lifetime *life, const st
 
 /* Uses the levels of a bounded recording for a column that ends before it has all events: the remaining rows are
  * incomplete. */
-static void put_levels(const struct building *w, struct line *l, size_t column)
+static void put_course_levels(const struct building *w, struct line *l, size_t column)
 {
     const struct profile_courses *c = w->c;
     const double width = (double)(c->to_ns - c->from_ns) / (double)c->columns_n;
@@ -130,17 +130,17 @@ static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
         struct line *l = &w->lines[i];
         if (!l->course.columns || l->course.process != process) continue;
         size_t last = end_ns < w->c->from_ns ? 0 : profile_courses_column(w->c, end_ns);
-        if (end_ns >= w->c->from_ns) carry(w, l, last < w->c->columns_n ? last : w->c->columns_n - 1);
+        if (end_ns >= w->c->from_ns) carry_level(w, l, last < w->c->columns_n ? last : w->c->columns_n - 1);
         l->course.end = l->live;
         const int64_t kept = run_processes(w->run, &processes)[process].kept_from_ns;
         for (size_t x = 0; x < w->c->columns_n && kept && x < profile_courses_column(w->c, kept); x++)
-            put_levels(w, l, x);
+            put_course_levels(w, l, x);
     }
 }
 
 /* ---------------------------------------------------------------- lists */
 
-static int in_order(const void *a, const void *b)
+static int order_courses(const void *a, const void *b)
 {
     const struct profile_course *x = a, *y = b;
 
@@ -149,7 +149,7 @@ static int in_order(const void *a, const void *b)
     return (x->layer == RUN_SERIES_DEVICE) - (y->layer == RUN_SERIES_DEVICE);
 }
 
-static bool is_chosen(const struct profile_course_request *w, const struct profile_course *c)
+static bool is_course_chosen(const struct profile_course_request *w, const struct profile_course *c)
 {
     return c->columns && c->peak > 0 && c->layer != RUN_SERIES_SHARED && (w->host || c->device >= 0);
 }
@@ -159,13 +159,13 @@ static void list_courses(struct building *w)
     w->c->list = arena_realloc(NULL, w->lines_cap + 1, sizeof *w->c->list);
     for (size_t i = 0; i < w->lines_cap; i++) {
         struct profile_course *c = &w->lines[i].course;
-        if (!is_chosen(w->wish, c)) continue;
+        if (!is_course_chosen(w->wish, c)) continue;
         struct profile_course_column *columns = arena_realloc(NULL, w->c->columns_n, sizeof *columns);
         memcpy(columns, c->columns, w->c->columns_n * sizeof *columns);
         w->c->list[w->c->n] = *c;
         w->c->list[w->c->n++].columns = columns;
     }
-    if (w->c->n > 1) qsort(w->c->list, w->c->n, sizeof *w->c->list, in_order);
+    if (w->c->n > 1) qsort(w->c->list, w->c->n, sizeof *w->c->list, order_courses);
 }
 
 static void list_steps(struct building *w)
@@ -192,7 +192,7 @@ static void list_steps(struct building *w)
 
 /* ---------------------------------------------------------------- NVTX ranges */
 
-static void cover(void *self, const struct run_mark *mark)
+static void cover_columns(void *self, const struct run_mark *mark)
 {
     struct building *w = self;
     const struct profile_courses *c = w->c;
@@ -226,13 +226,13 @@ static bool list_scopes(struct building *w, char *error, size_t error_size)
     }
     run_processes(w->run, &processes);
     for (w->process = 0; ok && w->c->scopes_n && w->process < processes; w->process++)
-        ok = run_each_mark(w->run, w->process, cover, w, error, error_size);
+        ok = run_each_mark(w->run, w->process, cover_columns, w, error, error_size);
     return ok;
 }
 
 /* ---------------------------------------------------------------- categories */
 
-static void fill_column(struct profile_course_column *k, const struct category_moment *m)
+static void fill_course_column(struct profile_course_column *k, const struct category_moment *m)
 {
     int64_t sum = 0;
 
@@ -251,7 +251,7 @@ static bool is_worth_showing(const struct profile_courses *c, const struct profi
     return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
 }
 
-static bool categorise(struct building *w, uint32_t process, char *error, size_t error_size)
+static bool categorise_course(struct building *w, uint32_t process, char *error, size_t error_size)
 {
     struct profile_courses *c = w->c;
     struct category_moment *moments = arena_realloc(NULL, c->n * c->columns_n, sizeof *moments);
@@ -269,7 +269,7 @@ static bool categorise(struct building *w, uint32_t process, char *error, size_t
         }
     }
     bool ok = category_at(&w->b, process, moments, n, error, error_size);
-    for (size_t i = 0; ok && i < n; i++) fill_column(of[i], &moments[i]);
+    for (size_t i = 0; ok && i < n; i++) fill_course_column(of[i], &moments[i]);
     free(moments);
     free(of);
     return ok;
@@ -306,7 +306,7 @@ struct profile_courses *profile_courses_build(struct run *run, const struct prof
         ok = list_scopes(w, error, error_size);
     }
     run_processes(run, &processes);
-    for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise(w, i, error, error_size);
+    for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise_course(w, i, error, error_size);
     category_uses_free(w->report.uses);
     step_finder_free(w->b.steps);
     map_free(&w->b.helpers);

@@ -55,7 +55,7 @@ enum profile_what profile_of_word(const char *word)
 
 /* --- entries ------------------------------------------------------------------------------------- */
 
-static void add(struct build *b, const struct profile_entry *e)
+static void add_profile_entry(struct build *b, const struct profile_entry *e)
 {
     struct profile *p = b->p;
     if (b->process != e->process) {
@@ -74,16 +74,16 @@ static void add(struct build *b, const struct profile_entry *e)
     }
 }
 
-static void add_live(struct build *b, const struct run_series *s, uint32_t stack, enum result_category category,
-                     int64_t bytes, uint64_t count)
+static void add_live_entry(struct build *b, const struct run_series *s, uint32_t stack, enum result_category category,
+                           int64_t bytes, uint64_t count)
 {
-    add(b, &(struct profile_entry){.process = s->process,
-                                   .stack = stack,
-                                   .device = s->device,
-                                   .layer = s->layer,
-                                   .category = category,
-                                   .weight = bytes,
-                                   .count = count});
+    add_profile_entry(b, &(struct profile_entry){.process = s->process,
+                                                 .stack = stack,
+                                                 .device = s->device,
+                                                 .layer = s->layer,
+                                                 .category = category,
+                                                 .weight = bytes,
+                                                 .count = count});
 }
 
 /* --- the replay: moments and sums ---------------------------------------------------------------- */
@@ -98,7 +98,8 @@ static int64_t moment_of(const struct build *b, uint32_t process)
     return b->wish->what == PROFILE_OOM ? (b->ooms[process] ? b->ooms[process]->time_ns : RUN_UNKNOWN) : b->wish->at_ns;
 }
 
-static void watch(struct build *b, const struct run_lifetime *life, const struct run_series *series, int64_t now)
+static void watch_lifetime(struct build *b, const struct run_lifetime *life, const struct run_series *series,
+                           int64_t now)
 {
     struct level *l = SITE_REACH(b->levels, life->series, b->levels_cap);
     if (now <= moment_of(b, series->process)) {
@@ -109,12 +110,12 @@ static void watch(struct build *b, const struct run_lifetime *life, const struct
 
 static void watch_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    watch(self, life, series, life->alloc_ns);
+    watch_lifetime(self, life, series, life->alloc_ns);
 }
 
 static void watch_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    watch(self, life, series, life->free_ns);
+    watch_lifetime(self, life, series, life->free_ns);
 }
 
 static void sum_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -160,7 +161,7 @@ static void take_levels(struct build *b)
     }
 }
 
-static bool replay(struct build *b, char *error, size_t error_size)
+static bool replay_profile(struct build *b, char *error, size_t error_size)
 {
     const struct profile_request *w = b->wish;
     const bool at_moment = w->what == PROFILE_OOM || w->what == PROFILE_AT;
@@ -193,7 +194,7 @@ static bool replay(struct build *b, char *error, size_t error_size)
 
 /* --- which series -------------------------------------------------------------------------------- */
 
-static bool has_tensors(const struct run *run, uint32_t process, int device)
+static bool device_has_tensors(const struct run *run, uint32_t process, int device)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *s = run_series(run, (uint32_t)i);
@@ -216,7 +217,7 @@ static bool no_device_memory(const struct run *run)
     return true;
 }
 
-static bool ran_out(const struct run_oom *o, const struct run_series *s)
+static bool did_series_run_out(const struct run_oom *o, const struct run_series *s)
 {
     bool pinned = o->layer == GS_LAYER_DEVICE && o->space == GS_SPACE_PINNED;
     return pinned ? s->layer == RUN_SERIES_PINNED : s->device == o->device;
@@ -226,7 +227,8 @@ bool profile_layer(const struct run *run, int layer, const struct run_series *s)
 {
     switch (s->layer) {
     case RUN_SERIES_TENSOR: return layer < 0 || layer == RUN_SERIES_TENSOR;
-    case RUN_SERIES_DEVICE: return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == RUN_SERIES_DEVICE;
+    case RUN_SERIES_DEVICE:
+        return layer < 0 ? !device_has_tensors(run, s->process, s->device) : layer == RUN_SERIES_DEVICE;
     case RUN_SERIES_PINNED:
     case RUN_SERIES_HOST: return layer == PROFILE_ALL || layer == (int)s->layer || (layer < 0 && no_device_memory(run));
     default: return layer == (int)s->layer;
@@ -242,7 +244,7 @@ static bool series_is_chosen(const struct build *b, const struct run_series *s)
     }
     if (w->what == PROFILE_OOM && w->layer == PROFILE_USUAL && oom) {
         bool pinned = s->layer == RUN_SERIES_PINNED && s->device < 0;
-        return ran_out(oom, s) && (pinned || profile_layer(b->run, w->layer, s));
+        return did_series_run_out(oom, s) && (pinned || profile_layer(b->run, w->layer, s));
     }
     return profile_layer(b->run, w->layer, s);
 }
@@ -272,7 +274,7 @@ static bool has_moment(const struct build *b, uint32_t series)
 }
 
 /* Few: a process has a handful of series. */
-static void list_moments(struct build *b, uint32_t process)
+static void list_profile_moments(struct build *b, uint32_t process)
 {
     b->moments_n = 0;
     for (uint32_t i = 0; i < run_series_count(b->run); i++) {
@@ -293,7 +295,7 @@ static void profile_on_live_at(void *self, size_t moment, const struct run_lifet
 {
     struct build *b = self;
     if (life->series == b->series_at[moment]) {
-        add_live(b, run_series(b->run, life->series), life->stack, RESULT_CATEGORY_UNKNOWN, life->bytes, 1);
+        add_live_entry(b, run_series(b->run, life->series), life->stack, RESULT_CATEGORY_UNKNOWN, life->bytes, 1);
         struct level *l = &b->levels[life->series];
         l->bytes = arena_add_capped(l->bytes, -life->bytes);
     }
@@ -303,11 +305,11 @@ static void profile_on_live_at(void *self, size_t moment, const struct run_lifet
 static void add_missing(struct build *b, uint32_t series, int64_t bytes)
 {
     if (bytes > 0) {
-        add_live(b, run_series(b->run, series), RUN_NONE, RESULT_CATEGORY_UNKNOWN, bytes, 0);
+        add_live_entry(b, run_series(b->run, series), RUN_NONE, RESULT_CATEGORY_UNKNOWN, bytes, 0);
     }
 }
 
-static bool add_plain(struct build *b, uint32_t process, char *error, size_t error_size)
+static bool add_plain_entries(struct build *b, uint32_t process, char *error, size_t error_size)
 {
     if (!run_each_live_at(b->run, process, b->moments, b->moments_n, profile_on_live_at, b, error, error_size)) {
         return false;
@@ -333,7 +335,8 @@ static bool add_by_category(struct build *b, uint32_t process, char *error, size
         int64_t left = m[i].bytes;
         for (size_t k = 0; k < m[i].by.lines_n; k++) {
             const struct result_category_line *line = &m[i].by.lines[k];
-            add_live(b, run_series(b->run, b->series_at[i]), line->stack, line->category, line->bytes, line->count);
+            add_live_entry(b, run_series(b->run, b->series_at[i]), line->stack, line->category, line->bytes,
+                           line->count);
             left = arena_add_capped(left, -line->bytes);
         }
         add_missing(b, b->series_at[i], left);
@@ -363,10 +366,11 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
         SITE_REACH(b->levels, i, b->levels_cap)->chosen = series_is_chosen(b, run_series(b->run, i));
     }
     for (uint32_t i = 0; ok && i < b->p->moments_n; i++) {
-        list_moments(b, i);
+        list_profile_moments(b, i);
         note_moments(b, i);
         if (b->moments_n) {
-            ok = b->wish->categories ? add_by_category(b, i, error, error_size) : add_plain(b, i, error, error_size);
+            ok = b->wish->categories ? add_by_category(b, i, error, error_size)
+                                     : add_plain_entries(b, i, error, error_size);
         }
     }
     return ok;
@@ -387,7 +391,7 @@ static void add_locations(struct build *b)
                 sum = profile_sums_of(sums, i, (enum result_category)c);
             }
             if (sum.count && sum.bytes > 0 && series_is_chosen(b, s)) {
-                add_live(b, s, l->stack, (enum result_category)c, sum.bytes, sum.count);
+                add_live_entry(b, s, l->stack, (enum result_category)c, sum.bytes, sum.count);
             }
         }
     }
@@ -404,7 +408,7 @@ static void add_removed_allocations(struct build *b)
         const bool host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
         const struct run_series s = {.process = r->process, .device = host ? -1 : r->device, .layer = layer};
         if (r->what == GS_REMOVED_ALLOCATION && r->bytes > 0 && series_is_chosen(b, &s)) {
-            add_live(b, &s, r->stack, RESULT_CATEGORY_UNKNOWN, r->bytes, r->count);
+            add_live_entry(b, &s, r->stack, RESULT_CATEGORY_UNKNOWN, r->bytes, r->count);
         }
     }
 }
@@ -424,7 +428,7 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
     if (what == PROFILE_OOM) {
         find_ooms(b);
     }
-    if (!replay(b, error, error_size)) {
+    if (!replay_profile(b, error, error_size)) {
         return false;
     }
     if (what == PROFILE_ALLOCATED) {
@@ -447,12 +451,12 @@ static void add_calls_of(struct build *b, uint32_t process, uint32_t stack, int 
 {
     const struct profile_request *w = b->wish;
     if (process_is_chosen(b, process) && (w->device < 0 || device < 0 || device == w->device)) {
-        add(b, &(struct profile_entry){.process = process,
-                                       .stack = stack,
-                                       .device = device,
-                                       .category = RESULT_CATEGORY_UNKNOWN,
-                                       .weight = weight,
-                                       .count = count});
+        add_profile_entry(b, &(struct profile_entry){.process = process,
+                                                     .stack = stack,
+                                                     .device = device,
+                                                     .category = RESULT_CATEGORY_UNKNOWN,
+                                                     .weight = weight,
+                                                     .count = count});
     }
 }
 
@@ -516,7 +520,7 @@ static int compare_entries(const void *a, const void *b)
     return x->device != y->device ? x->device - y->device : (int)x->category - (int)y->category;
 }
 
-static void finish(struct profile *p)
+static void finish_profile(struct profile *p)
 {
     if (p->n > 1) {
         qsort(p->entries, p->n, sizeof *p->entries, compare_entries);
@@ -549,7 +553,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     b.b = (struct site_builder){.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
     site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
-    finish(p);
+    finish_profile(p);
     if (wish->what == PROFILE_PEAK && run_why_unknown(run, RUN_FACT_HISTORY)) {
         p->title = "live"; /* at the only moment that is known */
         for (size_t i = 0; i < p->moments_n; i++) p->moments[i] = RUN_UNKNOWN;

@@ -15,7 +15,7 @@ unsigned profile_statistics_life_class(int64_t ns)
     return i;
 }
 
-static void tally(struct profile_statistics_tally *t, int64_t bytes)
+static void tally_bytes(struct profile_statistics_tally *t, int64_t bytes)
 {
     t->count++;
     t->bytes = arena_add_capped(t->bytes, bytes);
@@ -39,22 +39,22 @@ static void statistics_on_alloc(void *self, const struct run_lifetime *life, con
     l->allocations++;
     l->allocated = arena_add_capped(l->allocated, life->bytes);
     l->largest = life->bytes > l->largest ? life->bytes : l->largest;
-    tally(&l->sizes[profile_statistics_size_class(life->bytes)], life->bytes);
-    tally(&l->spaces[life->space & 7], life->bytes);
+    tally_bytes(&l->sizes[profile_statistics_size_class(life->bytes)], life->bytes);
+    tally_bytes(&l->spaces[life->space & 7], life->bytes);
     if (life->free_ns == RUN_NEVER) {
-        tally(&l->kept, life->bytes);
+        tally_bytes(&l->kept, life->bytes);
     } else {
         l->frees++;
         l->freed = arena_add_capped(l->freed, life->bytes);
         l->life_ns += (double)ns;
-        tally(&l->lives[profile_statistics_life_class(ns)], life->bytes);
+        tally_bytes(&l->lives[profile_statistics_life_class(ns)], life->bytes);
     }
     if (s->sums.finder) profile_sums_add(&s->sums, life, run_free_stack(s->run, life), 0);
 }
 
 /* Rows that a recording of bounded size lost count in the totals; of their sizes and lifetimes only the sums are known.
  * */
-static void add_removed(struct profile_statistics *s, uint32_t process)
+static void add_removed_statistics(struct profile_statistics *s, uint32_t process)
 {
     size_t n;
     const struct run_removed *removed = run_removed(s->run, &n);
@@ -73,7 +73,7 @@ static void add_removed(struct profile_statistics *s, uint32_t process)
 static void statistics_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     (void)end_ns;
-    add_removed(self, process);
+    add_removed_statistics(self, process);
 }
 
 struct run_observer profile_statistics_observer(struct profile_statistics *s, struct run *run)

@@ -68,7 +68,7 @@ void profile_tally_module(const struct run_frame *f, const char *cwd, char *out,
 
 /* ---------------------------------------------------------------- rows */
 
-static struct profile_tally_row *row_of(struct tallying *w, uint64_t key)
+static struct profile_tally_row *tally_row_of(struct tallying *w, uint64_t key)
 {
     struct tally_private *p = w->t->private;
     uint32_t *at = map_at(&p->index, key);
@@ -91,7 +91,7 @@ static uint64_t text_hash(const char *text)
 
 static struct profile_tally_row *named_row(struct tallying *w, const char *name)
 {
-    struct profile_tally_row *row = row_of(w, text_hash(name));
+    struct profile_tally_row *row = tally_row_of(w, text_hash(name));
 
     if (!row->name) row->name = arena_printf(&w->t->private->arena, "%s", name);
     return row;
@@ -102,12 +102,12 @@ static struct profile_tally_row *frame_row(struct tallying *w, const struct run_
 {
     bool function = w->by != TALLY_FILE, line = w->by == TALLY_LINE, file = f && (f->file || f->module);
 
-    if (!f) return row_of(w, 0);
+    if (!f) return tally_row_of(w, 0);
     uint64_t h = map_hash((uintptr_t)(f->file ? f->file : f->module) ^ 1);
     h = map_hash(h + (function || !file ? (uintptr_t)f->function : 0));
     h = map_hash(h + (line ? (uint64_t)f->line : 0));
     h = !f->function && !f->line && function ? map_hash(h + f->offset) : h;
-    struct profile_tally_row *row = row_of(w, h | 1);
+    struct profile_tally_row *row = tally_row_of(w, h | 1);
     if (!row->frame) {
         struct run_frame *own = arena_alloc(&w->t->private->arena, sizeof *own);
         *own = *f;
@@ -147,7 +147,8 @@ static void add_own(struct profile_tally_row *row, const struct profile_entry *e
     row->own_count += e->count;
 }
 
-static void add_total(struct tallying *w, struct profile_tally_row *row, const struct profile_entry *e, uint64_t number)
+static void add_row_total(struct tallying *w, struct profile_tally_row *row, const struct profile_entry *e,
+                          uint64_t number)
 {
     uint64_t *last = &w->t->private->last[row - w->t->rows];
 
@@ -183,8 +184,8 @@ static void add_by_frames(struct tallying *w, const struct profile_entry *e, uin
     struct profile_tally_row *row = of(w, own);
 
     add_own(row, e);
-    add_total(w, row, e, number);
-    for (size_t i = 0; i < n; i++) add_total(w, of(w, w->frames[i]), e, number);
+    add_row_total(w, row, e, number);
+    for (size_t i = 0; i < n; i++) add_row_total(w, of(w, w->frames[i]), e, number);
 }
 
 static void add_by_word(struct tallying *w, const struct profile_entry *e, uint64_t number)
@@ -194,7 +195,7 @@ static void add_by_word(struct tallying *w, const struct profile_entry *e, uint6
     struct profile_tally_row *row = named_row(w, word);
 
     add_own(row, e);
-    add_total(w, row, e, number);
+    add_row_total(w, row, e, number);
 }
 
 struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
@@ -239,7 +240,7 @@ void profile_tally_free(struct profile_tally *t)
 
 /* ---------------------------------------------------------------- order */
 
-static int names(const struct profile_tally_row *x, const struct profile_tally_row *y)
+static int are_row_names_same(const struct profile_tally_row *x, const struct profile_tally_row *y)
 {
     if (x->name && y->name) return strcmp(x->name, y->name);
     const struct run_frame *f = x->frame, *g = y->frame;
@@ -249,7 +250,7 @@ static int names(const struct profile_tally_row *x, const struct profile_tally_r
     return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
 
-static double each(const struct profile_tally_row *r)
+static double bytes_for_each(const struct profile_tally_row *r)
 {
     return r->own_count ? (double)r->own / (double)r->own_count : 0;
 }
@@ -262,19 +263,19 @@ static double each(const struct profile_tally_row *r)
         const int steps[] = {__VA_ARGS__, LARGER_FIRST(x->own, y->own), LARGER_FIRST(x->total, y->total)}; \
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)                                          \
             if (steps[i]) return steps[i];                                                                 \
-        return names(x, y);                                                                                \
+        return are_row_names_same(x, y);                                                                   \
     }
 ORDER(by_own, LARGER_FIRST(x->own, y->own))
 ORDER(by_total, LARGER_FIRST(x->total, y->total))
 ORDER(by_count, LARGER_FIRST(x->own_count, y->own_count))
-ORDER(by_each, LARGER_FIRST(each(x), each(y)))
-ORDER(by_name, LARGER_FIRST(x->own > 0, y->own > 0), names(x, y))
+ORDER(by_each, LARGER_FIRST(bytes_for_each(x), bytes_for_each(y)))
+ORDER(order_rows_by_name, LARGER_FIRST(x->own > 0, y->own > 0), are_row_names_same(x, y))
 
 void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort)
 {
     static int (*const orders[])(const void *, const void *) = {
-        [TALLY_BY_OWN] = by_own,   [TALLY_BY_TOTAL] = by_total, [TALLY_BY_COUNT] = by_count,
-        [TALLY_BY_EACH] = by_each, [TALLY_BY_NAME] = by_name,
+        [TALLY_BY_OWN] = by_own,   [TALLY_BY_TOTAL] = by_total,          [TALLY_BY_COUNT] = by_count,
+        [TALLY_BY_EACH] = by_each, [TALLY_BY_NAME] = order_rows_by_name,
     };
 
     if (t->n > 1) qsort(t->rows, t->n, sizeof *t->rows, orders[sort]);

@@ -15,7 +15,7 @@ struct advices {
     size_t n, cap;
 };
 
-static void add(struct advices *a, const char *topic, double impact, const char *text)
+static void add_advice(struct advices *a, const char *topic, double impact, const char *text)
 {
     for (size_t i = 0; i < a->n; i++) {
         if (strcmp(a->list[i].text, text) == 0) {
@@ -25,7 +25,7 @@ static void add(struct advices *a, const char *topic, double impact, const char 
     *ARENA_PUSH(a->list, a->n, a->cap) = (struct result_advice){.impact = impact, .topic = topic, .text = text};
 }
 
-static const char *at(struct advices *a, const struct result_site *site, const char *text)
+static const char *advice_at_site(struct advices *a, const struct result_site *site, const char *text)
 {
     return arena_printf(a->b->arena, "%s: %s", site_short_text(a->b, site), text);
 }
@@ -36,12 +36,12 @@ static void of_ooms(struct advices *a)
     for (size_t i = 0; i < r->ooms_n && i < 3; i++) {
         for (size_t j = 0; j < r->ooms[i].advice_n; j++) {
             double impact = (r->ooms[i].fatal ? 20.0 : 2.0) - (double)i - 0.1 * (double)j;
-            add(a, "oom", impact, r->ooms[i].advice[j]);
+            add_advice(a, "oom", impact, r->ooms[i].advice[j]);
         }
     }
 }
 
-static int64_t peak_of(const struct result_report *r, const struct result_growth *g)
+static int64_t peak_of_growth(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
@@ -90,20 +90,22 @@ static void of_growth(struct advices *a)
     for (size_t i = 0; i < r->growth_n && i < 5; i++) {
         const struct result_growth *g = &r->growth[i];
         const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
-        int64_t peak = peak_of(r, g);
+        int64_t peak = peak_of_growth(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) {
             continue;
         }
-        add(a, "leak", share,
-            at(a, &g->stack.site,
-               arena_printf(a->b->arena, "%s more %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
-                            g->by_steps ? "per step" : "each time", site_bytes_text(a->b, (double)g->bytes),
-                            g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
-                                       "store .item(), or .detach() if backward() does not need them; or use "
-                                       "torch.no_grad() if no backward() follows"
-                            : native ? "free each block after its last use, also where a function returns early"
-                                     : "drop the reference, or store .item() or .detach().cpu()")));
+        add_advice(
+            a, "leak", share,
+            advice_at_site(
+                a, &g->stack.site,
+                arena_printf(a->b->arena, "%s more %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
+                             g->by_steps ? "per step" : "each time", site_bytes_text(a->b, (double)g->bytes),
+                             g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
+                                        "store .item(), or .detach() if backward() does not need them; or use "
+                                        "torch.no_grad() if no backward() follows"
+                             : native ? "free each block after its last use, also where a function returns early"
+                                      : "drop the reference, or store .item() or .detach().cpu()")));
     }
 }
 
@@ -114,7 +116,7 @@ static void of_syncs(struct advices *a)
     for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice && !done[i]) {
             struct result_advice advice = question_advice_of_waits(a->b, i, done);
-            add(a, advice.topic, advice.impact, advice.text);
+            add_advice(a, advice.topic, advice.impact, advice.text);
         }
     }
 }
@@ -140,7 +142,7 @@ static bool frees_wait(const struct result_report *r)
     return false;
 }
 
-static bool advised(const struct result_report *r, const char *text)
+static bool is_advised(const struct result_report *r, const char *text)
 {
     for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice == text) {
@@ -160,15 +162,15 @@ static void of_time(struct advices *a)
         double share = t->blocked_s / wall;
         bool counted = r->simulated && t->pace.phase;
         if (t->advice && (counted || share >= 0.01) && !has_wait_at(r, &t->site)) {
-            add(a, "transfer", counted ? 0.02 : share, at(a, &t->site, t->advice));
+            add_advice(a, "transfer", counted ? 0.02 : share, advice_at_site(a, &t->site, t->advice));
         }
     }
     /* If frees are what waits, the advice is the same. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
-        if (c->advice && !again && !advised(r, c->advice)) {
-            add(a, "churn", 0.02, at(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
+        if (c->advice && !again && !is_advised(r, c->advice)) {
+            add_advice(a, "churn", 0.02, advice_at_site(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
         }
     }
 }
@@ -183,7 +185,8 @@ static void of_polling(struct advices *a)
         const struct result_call *c = &r->calls[i];
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
-            add(a, "sync", 0.02,
+            add_advice(
+                a, "sync", 0.02,
                 arena_printf(
                     a->b->arena,
                     "%s returned not ready %.0f times per second (gpuspy only counts these calls, so the line is "
@@ -213,7 +216,7 @@ static void of_flushes(struct advices *a)
             continue;
         }
         double share = f->blocked_s / site_wall_seconds(a->b);
-        add(a, "churn", share > 0.02 ? share : 0.02, at(a, &f->site, f->advice));
+        add_advice(a, "churn", share > 0.02 ? share : 0.02, advice_at_site(a, &f->site, f->advice));
     }
 }
 
@@ -235,15 +238,17 @@ static void of_retries(struct advices *a)
     }
     const struct run_torch_settings s = run_torch_settings(a->b->run, worst->process);
     char took[UNITS_TEXT];
-    add(a, "fragmentation", r->simulated ? 0.02 : share,
-        at(a, &worst->stack.site,
-           arena_printf(a->b->arena,
-                        "%zu allocations failed first and succeeded after PyTorch had freed its cached segments (%s in "
-                        "total): the GPU is almost full%s",
-                        r->retries_total, units_format_seconds(took, blocked),
-                        s.expandable == RUN_NO && s.backend == RUN_BACKEND_NATIVE
-                            ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF leaves less of it unused"
-                            : "")));
+    add_advice(a, "fragmentation", r->simulated ? 0.02 : share,
+               advice_at_site(
+                   a, &worst->stack.site,
+                   arena_printf(
+                       a->b->arena,
+                       "%zu allocations failed first and succeeded after PyTorch had freed its cached segments (%s in "
+                       "total): the GPU is almost full%s",
+                       r->retries_total, units_format_seconds(took, blocked),
+                       s.expandable == RUN_NO && s.backend == RUN_BACKEND_NATIVE
+                           ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF leaves less of it unused"
+                           : "")));
 }
 
 static bool is_wasted(const struct advices *a, const struct result_fragmentation *f)
@@ -286,7 +291,8 @@ static void of_fragmentation(struct advices *a)
         const bool about = replayed && was.process == f->process && was.device == f->device;
         const int64_t less = was.peak_reserved_bytes - is.peak_reserved_bytes;
         if (about && less < was.peak_reserved_bytes / 20) continue; /* the replay refutes it */
-        add(a, "fragmentation", 1 - f->utilisation,
+        add_advice(
+            a, "fragmentation", 1 - f->utilisation,
             about
                 ? arena_printf(a->b->arena,
                                "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Set %s: replayed, it "
@@ -306,7 +312,8 @@ static void of_recording(struct advices *a)
     const struct result_report *r = a->b->report;
     char count[UNITS_TEXT], from[UNITS_TEXT];
     if (r->lost_events) {
-        add(a, "recording", 30,
+        add_advice(
+            a, "recording", 30,
             arena_printf(a->b->arena,
                          "%s lost because there was no space: sums are too low from %s on; record on a faster or "
                          "emptier disk (GPUSPY_DB)",
@@ -315,7 +322,7 @@ static void of_recording(struct advices *a)
     }
 }
 
-static int weightier(const void *x, const void *y)
+static int order_advice_by_impact(const void *x, const void *y)
 {
     const struct result_advice *a = x, *b = y;
     if (a->impact != b->impact) {
@@ -336,6 +343,6 @@ void question_advice_build(struct site_builder *b)
     of_flushes(&a);
     of_retries(&a);
     of_fragmentation(&a);
-    b->report->advice = site_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
+    b->report->advice = site_list(b, a.list, a.n, sizeof *a.list, order_advice_by_impact, &b->report->advice_n, &total);
     free(a.list);
 }

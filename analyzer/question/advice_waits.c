@@ -24,12 +24,12 @@ static struct alike alike_of(struct site_builder *b, size_t from, bool *done)
     return a;
 }
 
-static const char *place_of(const struct alike *a, size_t i)
+static const char *wait_place_of(const struct alike *a, size_t i)
 {
     return site_short_text(a->b, &a->list[i]->site);
 }
 
-static const char *name_of(const struct alike *a, size_t i)
+static const char *wait_function_of(const struct alike *a, size_t i)
 {
     return a->list[i]->pattern ? a->list[i]->pattern : a->list[i]->api;
 }
@@ -55,7 +55,7 @@ static const char *list_of(const struct alike *a, const char *comma, const char 
 }
 
 /* ", 1 a step", ", up to 5 a step", "". */
-static const char *pace_of(const struct alike *a)
+static const char *wait_pace_of(const struct alike *a)
 {
     const struct result_pace *most = &a->list[0]->pace;
     bool differ = false;
@@ -81,7 +81,8 @@ struct result_advice question_advice_of_waits(struct site_builder *b, size_t fro
         share += a.list[i]->share;
         calls += a.list[i]->pace.phase == RESULT_PHASE_STEP ? a.list[i]->pace.calls_per_step : 0;
     }
-    const char *where = list_of(&a, ", ", place_of), *what = list_of(&a, " / ", name_of), *pace = pace_of(&a);
+    const char *where = list_of(&a, ", ", wait_place_of), *what = list_of(&a, " / ", wait_function_of),
+               *pace = wait_pace_of(&a);
     const char *advice = a.list[0]->advice;
     char waited[UNITS_TEXT], of_run[UNITS_TEXT];
     if (b->report->simulated && a.list[0]->pace.phase != RESULT_PHASE_UNKNOWN) {

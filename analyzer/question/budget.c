@@ -33,7 +33,7 @@ static void budget_on_process_start(void *self, uint32_t process)
     g->last_alloc_ns = run_processes(g->b->run, &n)[process].last_alloc_ns;
 }
 
-static unsigned rule_of(struct question_budgets *g, const struct run_lifetime *life)
+static unsigned budget_rule_of(struct question_budgets *g, const struct run_lifetime *life)
 {
     return category_rule_of(
         g->categorizer, true, life->stack, run_free_stack(g->b->run, life), life->free_ns > g->last_alloc_ns,
@@ -41,7 +41,7 @@ static unsigned rule_of(struct question_budgets *g, const struct run_lifetime *l
 }
 
 /* Activations, and temporaries except the optimizer's. */
-static bool of_pass(unsigned rule)
+static bool is_rule_of_pass(unsigned rule)
 {
     enum result_category c = category_of_rule(rule);
     return c == RESULT_CATEGORY_ACTIVATIONS ||
@@ -52,14 +52,14 @@ static void budget_on_alloc(void *self, const struct run_lifetime *life, const s
 {
     struct question_budgets *g = self;
     if (series->layer == RUN_SERIES_TENSOR) {
-        unsigned rule = rule_of(g, life);
+        unsigned rule = budget_rule_of(g, life);
         enum result_category c = category_of_rule(rule);
         struct most *m = SITE_REACH(g->by_series, life->series, g->cap);
         if (series->live_bytes > m->top) {
             m->top = series->live_bytes;
             m->top_rule = rule;
         }
-        m->pass += of_pass(rule) ? life->bytes : 0;
+        m->pass += is_rule_of_pass(rule) ? life->bytes : 0;
         m->pass_most = m->pass > m->pass_most ? m->pass : m->pass_most;
         m->now[c] += life->bytes;
         if (m->now[c] > m->most[c]) {
@@ -73,10 +73,10 @@ static void budget_on_free(void *self, const struct run_lifetime *life, const st
 {
     struct question_budgets *g = self;
     if (series->layer == RUN_SERIES_TENSOR) {
-        unsigned rule = rule_of(g, life);
+        unsigned rule = budget_rule_of(g, life);
         struct most *m = SITE_REACH(g->by_series, life->series, g->cap);
         m->now[category_of_rule(rule)] -= life->bytes;
-        m->pass -= of_pass(rule) ? life->bytes : 0;
+        m->pass -= is_rule_of_pass(rule) ? life->bytes : 0;
     }
 }
 
@@ -110,7 +110,7 @@ void question_budgets_free(struct question_budgets *g)
 /* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors. */
 static const enum run_series_layer preferred[] = {RUN_SERIES_TENSOR, RUN_SERIES_DEVICE, RUN_SERIES_HOST};
 
-static const struct result_peak *largest(const struct result_report *r)
+static const struct result_peak *largest_peak(const struct result_report *r)
 {
     const struct result_peak *best = NULL;
     for (size_t p = 0; p < sizeof preferred / sizeof *preferred && !best; p++) {
@@ -124,7 +124,7 @@ static const struct result_peak *largest(const struct result_report *r)
     return best;
 }
 
-static const struct most *most_of(const struct question_budgets *g, const struct result_peak *peak)
+static const struct most *budget_most_of(const struct question_budgets *g, const struct result_peak *peak)
 {
     for (size_t i = 0; i < run_series_count(g->b->run) && i < g->cap; i++) {
         const struct run_series *s = run_series(g->b->run, (uint32_t)i);
@@ -188,8 +188,8 @@ static void collect_run(struct question_budget_facts *f)
 /* The phase of the peak. Weights that FSDP gathers in forward are freed in backward, as activations are: if most of the
  * gradients exist, and the estimate has the peak at backward's end, live gathered weights are not a sign of its
  * beginning. */
-static int phase_of(const struct estimate_result *e, const struct most *most,
-                    const struct result_budget_row all[RESULT_CATEGORIES_N])
+static int budget_phase_of(const struct estimate_result *e, const struct most *most,
+                           const struct result_budget_row all[RESULT_CATEGORIES_N])
 {
     const struct result_budget_row *kept = &all[RESULT_CATEGORY_ACTIVATIONS], *made = &all[RESULT_CATEGORY_GRADIENTS];
     const char *during = category_while_word(most->top_rule);
@@ -210,7 +210,7 @@ static void plan_rows(struct site_builder *b, struct result_budget *budget, cons
     budget->planned = true;
     budget->expected_peak = e->peak;
     budget->expected_phase = e->peak_phase;
-    budget->measured_phase = most ? phase_of(e, most, all) : -1;
+    budget->measured_phase = most ? budget_phase_of(e, most, all) : -1;
     int phase = budget->measured_phase >= 0 ? budget->measured_phase : budget->expected_phase;
     for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
         bool floor = c < RESULT_CATEGORY_ACTIVATIONS && c != RESULT_CATEGORY_GRADIENTS;
@@ -229,7 +229,7 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
 {
     struct result_budget_row all[RESULT_CATEGORIES_N];
     struct question_budget_facts f = {.b = g->b, .budget = budget, .process = peak->process};
-    const struct most *most = most_of(g, peak);
+    const struct most *most = budget_most_of(g, peak);
     budget->pass_most_bytes = most ? most->pass_most : RUN_UNKNOWN;
     bool recognised = false;
     for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
@@ -264,7 +264,8 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
 }
 
 /* Compares everything with one peak. */
-static void hold_against(struct question_budgets *g, const struct result_peak *peak, struct result_budget *budget)
+static void compare_with_budget(struct question_budgets *g, const struct result_peak *peak,
+                                struct result_budget *budget)
 {
     const struct run_options *o = g->b->options;
     budget->present = true;
@@ -306,7 +307,7 @@ static void ranks_build(struct question_budgets *g, struct result_budget *all)
         const struct result_peak *peak = peak_of_rank(r, rank);
         if (peak && !rank->again && !rank->child) {
             ranks[all->ranks_n] = (struct result_budget){.rank = rank};
-            hold_against(g, peak, &ranks[all->ranks_n++]);
+            compare_with_budget(g, peak, &ranks[all->ranks_n++]);
         }
         if (rank->process == all->process && rank->device == all->device) {
             all->rank = rank;
@@ -329,10 +330,10 @@ static int64_t parameter_bytes(const struct result_report *r)
 void question_budgets_build(struct site_builder *b)
 {
     struct result_budget *budget = &b->report->budget;
-    const struct result_peak *peak = largest(b->report);
+    const struct result_peak *peak = largest_peak(b->report);
     budget->parameter_bytes = parameter_bytes(b->report);
     if (b->options->estimate) {
-        hold_against(b->budgets, peak, budget);
+        compare_with_budget(b->budgets, peak, budget);
         if (budget->gpus > 1) {
             ranks_build(b->budgets, budget);
         }

@@ -26,7 +26,7 @@ static const int8_t categories[ESTIMATE_PARTS_N] = {
 };
 
 /* DDP's buckets hold gradients all the time; what is gathered and reduced is temporary. */
-static int category_of(const struct estimate_line *l)
+static int category_of_line(const struct estimate_line *l)
 {
     return l->part == ESTIMATE_BUCKETS && l->phases != IN_TRAINING ? RESULT_CATEGORY_TEMPORARIES : categories[l->part];
 }
@@ -34,7 +34,7 @@ static int category_of(const struct estimate_line *l)
 bool question_plan_gathers(const struct estimate_result *e)
 {
     for (size_t i = 0; i < e->lines_n; i++) {
-        if (category_of(&e->lines[i]) == RESULT_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS) {
+        if (category_of_line(&e->lines[i]) == RESULT_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS) {
             return true;
         }
     }
@@ -52,8 +52,8 @@ bool question_plan_has_activations(const struct estimate_result *e)
 }
 
 /* The lines for which `keep` is true, in one phase. */
-static struct estimate_interval sum(const struct estimate_result *e, int phase,
-                                    bool (*keep)(const struct estimate_line *, int), int which)
+static struct estimate_interval sum_lines(const struct estimate_result *e, int phase,
+                                          bool (*keep)(const struct estimate_line *, int), int which)
 {
     struct estimate_interval all = {0};
     for (size_t i = 0; i < e->lines_n; i++) {
@@ -67,7 +67,7 @@ static struct estimate_interval sum(const struct estimate_result *e, int phase,
 
 static bool of_category(const struct estimate_line *l, int category)
 {
-    return category_of(l) == category;
+    return category_of_line(l) == category;
 }
 
 /* Low, expected and high, each of the phase with the highest value. */
@@ -75,7 +75,7 @@ struct estimate_interval question_plan_category(const struct estimate_result *e,
 {
     struct estimate_interval most = {0};
     for (int p = 0; p < ESTIMATE_PHASES_N; p++) {
-        struct estimate_interval x = sum(e, p, of_category, c);
+        struct estimate_interval x = sum_lines(e, p, of_category, c);
         if (phase < 0 || p == phase) {
             most.low = fmax(most.low, x.low);
             most.likely = fmax(most.likely, x.likely);
@@ -85,16 +85,16 @@ struct estimate_interval question_plan_category(const struct estimate_result *e,
     return most;
 }
 
-static bool of_pass(const struct estimate_line *l, int gradients)
+static bool is_line_of_pass(const struct estimate_line *l, int gradients)
 {
-    int c = category_of(l);
+    int c = category_of_line(l);
     return c == RESULT_CATEGORY_ACTIVATIONS || c == RESULT_CATEGORY_TEMPORARIES ||
            (gradients && c == RESULT_CATEGORY_GRADIENTS);
 }
 
 struct estimate_interval question_plan_pass(const struct estimate_result *e)
 {
-    return sum(e, PHASE_FORWARD, of_pass, false);
+    return sum_lines(e, PHASE_FORWARD, is_line_of_pass, false);
 }
 
 /* Blocks are rounded up. */
@@ -110,7 +110,7 @@ int8_t question_plan_level_of(const struct estimate_interval *expected, double m
 static bool of_level(const struct estimate_line *l, int level)
 {
     switch (level) {
-    case RESULT_LEVEL_PASS: return of_pass(l, true);
+    case RESULT_LEVEL_PASS: return is_line_of_pass(l, true);
     case RESULT_LEVEL_TENSORS: return categories[l->part] != NO_CATEGORY;
     case RESULT_LEVEL_ALLOCATOR: return l->part == ESTIMATE_ALLOCATOR;
     case RESULT_LEVEL_CUDA: return l->part != ESTIMATE_CONTEXT;
@@ -119,7 +119,7 @@ static bool of_level(const struct estimate_line *l, int level)
     }
 }
 
-static const struct result_device_memory *memory_of(const struct result_report *r, const struct result_peak *peak)
+static const struct result_device_memory *memory_of_peak(const struct result_report *r, const struct result_peak *peak)
 {
     for (size_t i = 0; i < r->memory_n; i++) {
         if (r->memory[i].process == peak->process && r->memory[i].device == peak->device) {
@@ -129,7 +129,7 @@ static const struct result_device_memory *memory_of(const struct result_report *
     return NULL;
 }
 
-static double bytes_or_nan(int64_t bytes)
+static double plan_bytes_or_nan(int64_t bytes)
 {
     return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }
@@ -137,13 +137,15 @@ static double bytes_or_nan(int64_t bytes)
 /* The context of a simulated GPU is a configured value. */
 static double context_of(const struct result_report *r, const struct result_device_memory *m)
 {
-    return r->simulated ? (double)NAN : m->context_bytes != RUN_UNKNOWN ? bytes_or_nan(m->context_bytes) : (double)NAN;
+    return r->simulated                      ? (double)NAN
+           : m->context_bytes != RUN_UNKNOWN ? plan_bytes_or_nan(m->context_bytes)
+                                             : (double)NAN;
 }
 
 void question_plan_levels(const struct result_report *r, const struct result_peak *peak, struct result_budget *b,
                           const struct estimate_result *e, int phase)
 {
-    const struct result_device_memory *m = memory_of(r, peak);
+    const struct result_device_memory *m = memory_of_peak(r, peak);
     const int64_t *of = peak->by_category.bytes;
     double measured[RESULT_LEVELS_N];
     for (int l = 0; l < RESULT_LEVELS_N; l++) {
@@ -151,10 +153,11 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
     }
     measured[RESULT_LEVEL_PASS] = (double)of[RESULT_CATEGORY_ACTIVATIONS] + (double)of[RESULT_CATEGORY_GRADIENTS] +
                                   (double)of[RESULT_CATEGORY_TEMPORARIES];
-    measured[RESULT_LEVEL_TENSORS] = bytes_or_nan(peak->bytes);
+    measured[RESULT_LEVEL_TENSORS] = plan_bytes_or_nan(peak->bytes);
     if (m) {
-        measured[RESULT_LEVEL_CUDA] = bytes_or_nan(m->live_bytes);
-        measured[RESULT_LEVEL_ALLOCATOR] = bytes_or_nan(m->reserved_peak_bytes) - bytes_or_nan(m->tensor_peak_bytes);
+        measured[RESULT_LEVEL_CUDA] = plan_bytes_or_nan(m->live_bytes);
+        measured[RESULT_LEVEL_ALLOCATOR] =
+            plan_bytes_or_nan(m->reserved_peak_bytes) - plan_bytes_or_nan(m->tensor_peak_bytes);
         measured[RESULT_LEVEL_CONTEXT] = context_of(r, m);
         measured[RESULT_LEVEL_DEVICE] = measured[RESULT_LEVEL_CUDA] + measured[RESULT_LEVEL_CONTEXT];
     }
@@ -162,7 +165,7 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
     for (int l = 0; l < RESULT_LEVELS_N; l++) {
         struct result_budget_level *level = &b->levels[b->levels_n];
         *level = (struct result_budget_level){
-            .level = (enum result_level)l, .expected = sum(e, phase, of_level, l), .measured_bytes = measured[l]};
+            .level = (enum result_level)l, .expected = sum_lines(e, phase, of_level, l), .measured_bytes = measured[l]};
         level->inside = question_plan_level_of(&level->expected, measured[l]);
         b->levels_n += !isnan(measured[l]) && level->expected.high > 0;
     }

@@ -11,7 +11,7 @@
 typedef const char *rule_fn(const struct question_budget_facts *f, const struct result_budget_row *row);
 
 /* Blocks are rounded up, and small models have many small ones. */
-static bool near(double x, double estimated)
+static bool is_near_estimate(double x, double estimated)
 {
     return fabs(x - estimated) <= 0.02 * estimated;
 }
@@ -24,7 +24,7 @@ static double most_of_row(const struct result_budget_row *row)
 static const char *as_estimated(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)f;
-    return near((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
+    return is_near_estimate((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
 }
 
 /* For rows whose estimate is an interval. */
@@ -114,7 +114,7 @@ static const char *not_explained(const struct question_budget_facts *f, const st
 static bool is_part(const struct question_budget_facts *f, enum result_category category)
 {
     const struct result_budget_row *row = f->of[category];
-    return f->ranks > 1 && near((double)row->peak_bytes * (double)f->ranks, row->estimate_bytes);
+    return f->ranks > 1 && is_near_estimate((double)row->peak_bytes * (double)f->ranks, row->estimate_bytes);
 }
 
 /* If parameters are a part of their estimate, they are sharded. Gradients or states that are a part may instead belong
@@ -122,9 +122,9 @@ static bool is_part(const struct question_budget_facts *f, enum result_category 
 static const char *sharded_over_ranks(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     const struct result_budget_row *gradients = f->of[RESULT_CATEGORY_GRADIENTS];
-    bool sharded =
-        is_part(f, RESULT_CATEGORY_PARAMETERS) || (row->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
-                                                   near((double)gradients->peak_bytes, gradients->estimate_bytes));
+    bool sharded = is_part(f, RESULT_CATEGORY_PARAMETERS) ||
+                   (row->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
+                    is_near_estimate((double)gradients->peak_bytes, gradients->estimate_bytes));
     return sharded && is_part(f, row->category)
                ? TEXT(f, "one of %zu parts: sharded over the run's %zu processes", f->ranks, f->ranks)
                : NULL;
@@ -158,7 +158,7 @@ static const char *none_recognised(const struct question_budget_facts *f, const 
 }
 
 /* Bytes per parameter, if the model has as many parameters as stated. */
-static const char *element(const struct question_budget_facts *f, const struct result_budget_row *row)
+static const char *budget_element_name(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     static const struct {
         double estimated, measured;
@@ -174,7 +174,8 @@ static const char *element(const struct question_budget_facts *f, const struct r
     };
     double n = f->budget->estimate.params;
     for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++) {
-        if (near(row->estimate_bytes / n, known[i].estimated) && near(most_of_row(row) / n, known[i].measured)) {
+        if (is_near_estimate(row->estimate_bytes / n, known[i].estimated) &&
+            is_near_estimate(most_of_row(row) / n, known[i].measured)) {
             return known[i].reason;
         }
     }
@@ -182,7 +183,7 @@ static const char *element(const struct question_budget_facts *f, const struct r
 }
 
 /* "124M" */
-static const char *count(const struct question_budget_facts *f, double n)
+static const char *budget_count_text(const struct question_budget_facts *f, double n)
 {
     return n >= 1e9   ? TEXT(f, "%.4gB", n / 1e9)
            : n >= 1e6 ? TEXT(f, "%.4gM", n / 1e6)
@@ -208,8 +209,8 @@ static const char *rounded_up(const struct question_budget_facts *f, const struc
 
 static const char *other_count(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included", count(f, most_of_row(row) / 4),
-                count(f, most_of_row(row) / 2));
+    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included",
+                budget_count_text(f, most_of_row(row) / 4), budget_count_text(f, most_of_row(row) / 2));
 }
 
 /* --- gradients ------------------------------------------------------------------------------------ */
@@ -234,15 +235,15 @@ static const char *ddp_buckets(const struct question_budget_facts *f, const stru
 static const char *gradient_share(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     double share = ratio_to(f, row->category, RESULT_CATEGORY_PARAMETERS);
-    if (near(share, 1)) {
+    if (is_near_estimate(share, 1)) {
         return "as large as the parameters: one gradient per parameter";
     }
-    return share > 0 && share < 1 ? TEXT(f,
-                                         "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
-                                         "not reached)",
-                                         100 * share)
-           : near(share, 2)       ? "twice the parameters' bytes"
-                                  : NULL;
+    return share > 0 && share < 1       ? TEXT(f,
+                                               "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
+                                                     "not reached)",
+                                               100 * share)
+           : is_near_estimate(share, 2) ? "twice the parameters' bytes"
+                                        : NULL;
 }
 
 /* --- optimizer ------------------------------------------------------------------------------------ */
@@ -273,7 +274,7 @@ static const char *state_ratio(const struct question_budget_facts *f, const stru
     bool gradients = most_of_row(f->of[RESULT_CATEGORY_GRADIENTS]) > 0;
     double times = ratio_to(f, row->category, gradients ? RESULT_CATEGORY_GRADIENTS : RESULT_CATEGORY_PARAMETERS);
     for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
-        if (near(times, known[i].times)) {
+        if (is_near_estimate(times, known[i].times)) {
             return known[i].reason;
         }
     }
@@ -311,8 +312,8 @@ static const char *autocast_copies(const struct question_budget_facts *f, const 
 
 enum { RULES = 10 };
 static rule_fn *const rules[RESULT_CATEGORIES_N][RULES] = {
-    [RESULT_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, sharded_over_ranks, live_at_other_times, element,
-                                    rounded_up, other_count},
+    [RESULT_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, sharded_over_ranks, live_at_other_times,
+                                    budget_element_name, rounded_up, other_count},
     [RESULT_CATEGORY_GRADIENTS] = {none_yet, left_from_last_step, as_estimated, no_gradients, within_pass_sum,
                                    sharded_over_ranks, ddp_buckets, live_at_other_times, gradient_share, not_explained},
     [RESULT_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, sharded_over_ranks, live_at_other_times, rounded_up,

@@ -43,7 +43,7 @@ static void churn_on_process_start(void *self, uint32_t process)
     c->warm_ns = run_processes(c->b->run, &n)[process].end_ns / 10;
 }
 
-static void keep(struct place *p, int64_t ns)
+static void keep_lifetime(struct place *p, int64_t ns)
 {
     p->stride = p->stride ? p->stride : 1;
     if (++p->skipped < p->stride) {
@@ -71,7 +71,7 @@ static void churn_on_free(void *self, const struct run_lifetime *life, const str
     p->frees++;
     p->bytes = arena_add_capped(p->bytes, life->bytes);
     p->life_ns = arena_add_capped(p->life_ns, life->free_ns - life->alloc_ns);
-    keep(p, life->free_ns);
+    keep_lifetime(p, life->free_ns);
 }
 
 struct question_churns *question_churns_start(struct site_builder *b, struct run_observer *observer)
@@ -83,7 +83,7 @@ struct question_churns *question_churns_start(struct site_builder *b, struct run
     return c;
 }
 
-static int busier(const void *a, const void *b)
+static int order_churn_by_count(const void *a, const void *b)
 {
     const struct result_churn *x = a, *y = b;
     if (x->count != y->count) {
@@ -92,7 +92,7 @@ static int busier(const void *a, const void *b)
     return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
-static struct result_pace pace_of(const struct question_churns *c, const struct place *p, uint32_t process)
+static struct result_pace churn_pace_of(const struct question_churns *c, const struct place *p, uint32_t process)
 {
     struct step_clock clock = {0};
     struct step_cadence cadence = {0};
@@ -127,18 +127,18 @@ static void churn_on_live(void *self, size_t moment, const struct run_lifetime *
     }
 }
 
-static int earlier(const void *a, const void *b)
+static int order_churn_events(const void *a, const void *b)
 {
     const struct asked *x = a, *y = b;
     return (x->moment > y->moment) - (x->moment < y->moment);
 }
 
-static void recognise(struct question_churns *c, struct question_signer *signer, struct asking *q,
-                      struct result_churn *work)
+static void recognise_churn(struct question_churns *c, struct question_signer *signer, struct asking *q,
+                            struct result_churn *work)
 {
     int64_t moments[ASKED];
     char error[256];
-    qsort(q->list, q->n, sizeof *q->list, earlier);
+    qsort(q->list, q->n, sizeof *q->list, order_churn_events);
     for (size_t i = 0; i < q->n; i++) {
         moments[i] = q->list[i].moment;
     }
@@ -169,14 +169,14 @@ static void recognise_all(struct question_churns *c, struct result_churn *work, 
         }
         work[i].pattern = of_allocator;
         if (q.n && work[q.list[0].churn].process != work[i].process) {
-            recognise(c, signer, &q, work);
+            recognise_churn(c, signer, &q, work);
             q.n = 0;
         }
         if (q.n < ASKED) {
             q.list[q.n++] = of[i];
         }
     }
-    recognise(c, signer, &q, work);
+    recognise_churn(c, signer, &q, work);
     question_signer_free(signer);
 }
 
@@ -189,7 +189,7 @@ static bool is_worth_reporting(const struct question_churns *c, const struct res
     return x->pace.phase == RESULT_PHASE_STEP && x->pace.calls_per_step >= 0.9 && (often || simulated);
 }
 
-static void advise(const struct question_churns *c, struct result_churn *x, enum run_series_layer layer)
+static void advise_churn(const struct question_churns *c, struct result_churn *x, enum run_series_layer layer)
 {
     if (!is_worth_reporting(c, x) || x->pattern == of_allocator) {
         x->advice = NULL;
@@ -200,7 +200,7 @@ static void advise(const struct question_churns *c, struct result_churn *x, enum
     }
 }
 
-static uint64_t kind_of(const void *row)
+static uint64_t churn_kind_of(const void *row)
 {
     return (uintptr_t)((const struct result_churn *)row)->pattern;
 }
@@ -218,22 +218,22 @@ static void add_churn(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path path_of(const void *row)
+static struct result_line_path churn_path_of(const void *row)
 {
     const struct result_churn *x = row;
     return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
 }
 
 /* `work` is sorted. */
-static void list_lines(struct site_builder *b, struct result_churn *work, size_t n)
+static void list_churn_lines(struct site_builder *b, struct result_churn *work, size_t n)
 {
     static const struct site_line_form form = {.size = sizeof(struct result_churn),
                                                .site = offsetof(struct result_churn, stack.site),
                                                .paths = offsetof(struct result_churn, paths),
-                                               .kind = kind_of,
+                                               .kind = churn_kind_of,
                                                .add = add_churn,
-                                               .path = path_of,
-                                               .order = busier};
+                                               .path = churn_path_of,
+                                               .order = order_churn_by_count};
     for (size_t i = 0; i < n; i++) {
         const uint32_t site = site_index(b, work[i].stack.number);
         work[i].stack = (struct result_trace){.number = RUN_NONE, .site = b->sites[site]};
@@ -264,7 +264,7 @@ void question_churns_finish(struct question_churns *c)
                                   .bytes = p->bytes,
                                   .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
                                   .mean_life_s = mean / 1e9,
-                                  .pace = pace_of(c, p, s->process),
+                                  .pace = churn_pace_of(c, p, s->process),
                                   .stack = {.number = l->stack}};
         *ARENA_PUSH(asked, asked_n, asked_cap) =
             (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = RUN_NONE, .churn = n - 1};
@@ -272,13 +272,14 @@ void question_churns_finish(struct question_churns *c)
     recognise_all(c, work, asked, n);
     for (size_t i = 0; i < n; i++) {
         const struct run_location *l = run_location(c->b->run, asked[i].location);
-        advise(c, &work[i], run_series(c->b->run, l->series)->layer);
+        advise_churn(c, &work[i], run_series(c->b->run, l->series)->layer);
     }
-    report->churn = site_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
+    report->churn =
+        site_list(c->b, work, n, sizeof *work, order_churn_by_count, &report->churn_n, &report->churn_total);
     for (size_t i = 0; i < report->churn_n; i++) {
         report->churn[i].stack = site_trace(c->b, report->churn[i].stack.number);
     }
-    list_lines(c->b, work, n);
+    list_churn_lines(c->b, work, n);
     for (size_t i = 0; i < c->cap; i++) {
         times_free(&c->places[i].times);
     }

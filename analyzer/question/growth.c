@@ -88,7 +88,7 @@ static void keep_least(struct site_growth *s)
 }
 
 /* Closes the pieces that ended since the location was last touched. */
-static inline void reach(struct site_growth *s, uint32_t piece)
+static inline void reach_growth_piece(struct site_growth *s, uint32_t piece)
 {
     while (s->piece < piece) {
         keep_least(s);
@@ -121,7 +121,7 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
         s->piece = g->piece;
     }
     if (s->piece < g->piece) {
-        reach(s, g->piece);
+        reach_growth_piece(s, g->piece);
     }
     s->live += life->bytes;
     if (life->free_ns > g->span->end_ns) {
@@ -150,13 +150,13 @@ static void growth_on_free(void *self, const struct run_lifetime *life, const st
         return;
     }
     if (s->piece < g->piece) {
-        reach(s, g->piece);
+        reach_growth_piece(s, g->piece);
     }
     s->live = arena_add_capped(s->live, -life->bytes);
     s->least = s->live < s->least ? s->live : s->least;
 }
 
-static int64_t end_of(const struct run *run, uint32_t process, bool *oom)
+static int64_t growth_end_of(const struct run *run, uint32_t process, bool *oom)
 {
     size_t n, ooms_n;
     int64_t end = run_processes(run, &n)[process].last_alloc_ns;
@@ -177,7 +177,7 @@ static void growth_on_process_start(void *self, uint32_t process)
     uint64_t allocations = run_processes(g->b->run, &n)[process].allocations;
     g->kept_from_ns = run_processes(g->b->run, &n)[process].kept_from_ns;
     g->span = SITE_REACH(g->spans, process, g->spans_cap);
-    g->span->end_ns = end_of(g->b->run, process, &g->span->oom);
+    g->span->end_ns = growth_end_of(g->b->run, process, &g->span->oom);
     g->from = run_location_count(g->b->run);
     g->events = 0;
     g->per_piece = g->next = allocations / PIECES + 1;
@@ -244,7 +244,7 @@ static uint32_t piece_at(const struct span *span, int64_t ns)
 }
 
 /* How many pieces make one sample: at least two steps. */
-static uint32_t width_of(const struct step_list *steps, uint32_t from, uint32_t to)
+static uint32_t samples_width(const struct step_list *steps, uint32_t from, uint32_t to)
 {
     uint32_t pieces = to - from + 1, most = pieces / MIN_SAMPLES;
     size_t n = steps ? steps->n : 2 * PIECES;
@@ -256,7 +256,7 @@ static uint32_t width_of(const struct step_list *steps, uint32_t from, uint32_t 
 static void take_samples(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                          uint32_t from, uint32_t to, struct samples *out)
 {
-    uint32_t width = width_of(steps, from, to);
+    uint32_t width = samples_width(steps, from, to);
     *out = (struct samples){0};
     for (uint32_t p = from; p <= to; p += width) {
         uint32_t end = p + width - 1 < to ? p + width - 1 : to;
@@ -280,7 +280,7 @@ static void take_samples(const struct site_growth *s, const struct span *span, c
 }
 
 /* r² of the straight line through the samples; 0 if there is none. */
-static double estimate_fit(const struct samples *a)
+static double fit_growth(const struct samples *a)
 {
     double n = a->n, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -295,7 +295,7 @@ static double estimate_fit(const struct samples *a)
     return sxx > 0 && syy > 0 && sxy > 0 ? sxy * sxy / (sxx * syy) : 0;
 }
 
-static bool rises(const struct samples *a)
+static bool samples_rise(const struct samples *a)
 {
     int64_t gain = a->n ? a->y[a->n - 1] - a->y[0] : 0;
     if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) {
@@ -306,22 +306,22 @@ static bool rises(const struct samples *a)
 }
 
 /* Compared with a line over the steps or, if it grows between them (not in an evaluation), over the pieces. */
-static bool straight(struct samples *a, double *fit)
+static bool is_fit_straight(struct samples *a, double *fit)
 {
-    *fit = estimate_fit(a);
+    *fit = fit_growth(a);
     if (*fit < min_fit) {
         for (uint32_t i = 0; i < a->n; i++) {
             a->x[i] = i;
         }
-        double even = estimate_fit(a);
+        double even = fit_growth(a);
         *fit = even > *fit ? even : *fit;
     }
     return *fit >= min_fit;
 }
 
 /* After the last step nothing needs to grow any more; it may, in an evaluation. */
-static bool grows(const struct site_growth *s, const struct span *span, const struct step_list *steps,
-                  struct samples *a, double *fit)
+static bool is_growing(const struct site_growth *s, const struct span *span, const struct step_list *steps,
+                       struct samples *a, double *fit)
 {
     uint32_t from = steps ? piece_at(span, step_start_ns(steps, steps->steady)) : WARM;
     from = from < s->first - 1 ? s->first - 1 : from;
@@ -334,7 +334,7 @@ static bool grows(const struct site_growth *s, const struct span *span, const st
             continue;
         }
         take_samples(s, span, steps, from, to, a);
-        if (rises(a) && straight(a, fit)) {
+        if (samples_rise(a) && is_fit_straight(a, fit)) {
             return true;
         }
     }
@@ -342,7 +342,7 @@ static bool grows(const struct site_growth *s, const struct span *span, const st
 }
 
 /* From the step of the first one that stayed to the end; a step that ran out of memory counts as begun. */
-static uint64_t steps_of(const struct step_list *steps, const struct site_growth *s, const struct span *span)
+static uint64_t growth_steps_of(const struct step_list *steps, const struct site_growth *s, const struct span *span)
 {
     size_t first = step_count_done(steps, s->first_ns), end = step_count_done(steps, span->end_ns) + 1;
     end = end < steps->n || span->oom ? end : steps->n;
@@ -357,7 +357,7 @@ static bool at_each_step(const struct step_list *steps, const struct site_growth
     /* or every so many, as evenly */
     const bool even = a->longest_pause <= 2 || (a->rises >= MANY_STEPS && a->rises * a->longest_pause <= 2 * a->n);
     return steps && steps->source == STEP_SOURCE_OPTIMIZER && even && fit >= even_fit &&
-           steps_of(steps, s, span) >= MANY_STEPS;
+           growth_steps_of(steps, s, span) >= MANY_STEPS;
 }
 
 /* --- the verdict ----------------------------------------------------------------------------------- */
@@ -418,7 +418,7 @@ static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t step
 }
 
 /* torch.cat([all, new]) in a loop: one block, allocated again and larger each time. */
-static bool appends(struct run *run, uint32_t stack)
+static bool appends_to_list(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
@@ -436,7 +436,7 @@ static bool appends(struct run *run, uint32_t stack)
     return false;
 }
 
-static void judge(struct question_growths *g, uint32_t location)
+static void judge_location_growth(struct question_growths *g, uint32_t location)
 {
     struct run *run = g->b->run;
     const struct run_location *l = run_location(run, location);
@@ -445,16 +445,16 @@ static void judge(struct question_growths *g, uint32_t location)
     const struct step_list *steps = step_list_of(g->b, series->process);
     struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
-    if (s->stayed < MIN_STAYED && (!s->least_of || !appends(run, l->stack))) {
+    if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) {
         return;
     }
     double fit;
-    if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) ||
+    if (!s->least_of || s->once || !is_growing(s, span, steps, &a, &fit) ||
         (is_loading(run, l->stack) && !at_each_step(steps, s, span, &a, fit)) || is_segments(run, l) ||
         series->layer == RUN_SERIES_SHARED) {
         return;
     }
-    const bool appended = appends(run, l->stack);
+    const bool appended = appends_to_list(run, l->stack);
     if (appended) { /* its earlier, smaller versions are freed */
         s->first_ns = span->piece_ends[s->first - 1];
     }
@@ -468,7 +468,7 @@ static void judge(struct question_growths *g, uint32_t location)
         count = count ? count : 1;
         bytes = a.y[a.n - 1];
     }
-    uint64_t n = steps ? steps_of(steps, s, span) : 0;
+    uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
     /* Whether a loop's last round, which ran out, was over is told by its length alone: where one
      * came each round, they tell. */
     if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) {
@@ -527,8 +527,8 @@ void question_growths_finish(struct question_growths *g)
     }
     for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
         if (g->sites[i].stayed) {
-            reach(&g->sites[i], PIECES);
-            judge(g, (uint32_t)i);
+            reach_growth_piece(&g->sites[i], PIECES);
+            judge_location_growth(g, (uint32_t)i);
         }
         free(g->sites[i].least_of);
     }

@@ -35,7 +35,7 @@ static bool in_proportion(uint64_t a, uint64_t b)
     return false;
 }
 
-static bool near(const struct step_list *steps, const struct question_grown *g, int64_t a, int64_t b)
+static bool are_steps_near(const struct step_list *steps, const struct question_grown *g, int64_t a, int64_t b)
 {
     if (steps) {
         size_t x = step_count_done(steps, a), y = step_count_done(steps, b);
@@ -45,16 +45,16 @@ static bool near(const struct step_list *steps, const struct question_grown *g, 
     return apart <= span / (int64_t)g->entry.count + span / 64;
 }
 
-static bool together(const struct site_builder *b, const struct question_grown *x, const struct question_grown *y)
+static bool grow_together(const struct site_builder *b, const struct question_grown *x, const struct question_grown *y)
 {
     const struct step_list *steps = step_list_of(b, x->entry.process);
     return x->entry.process == y->entry.process && x->entry.device == y->entry.device &&
            x->entry.layer == y->entry.layer && in_proportion(x->entry.count, y->entry.count) &&
-           near(steps, x, x->first_ns, y->first_ns) && near(steps, x, x->last_ns, y->last_ns);
+           are_steps_near(steps, x, x->first_ns, y->first_ns) && are_steps_near(steps, x, x->last_ns, y->last_ns);
 }
 
 /* The innermost call that two stacks share, RUN_NONE: none. */
-static uint32_t common(const struct run *run, uint32_t a, uint32_t b)
+static uint32_t common_stack(const struct run *run, uint32_t a, uint32_t b)
 {
     while (a != b && a != RUN_NONE && b != RUN_NONE) {
         uint32_t x = run_stack_depth(run, a), y = run_stack_depth(run, b);
@@ -99,8 +99,8 @@ static void measure_group(struct site_builder *b, const struct question_grown *g
 }
 
 /* Combines the lines of those that belong together into the entry of the first. */
-static struct result_growth merge(struct site_builder *b, const struct question_grown *grown, const size_t *members,
-                                  size_t n)
+static struct result_growth merge_grown(struct site_builder *b, const struct question_grown *grown,
+                                        const size_t *members, size_t n)
 {
     struct result_growth e = grown[members[0]].entry;
     struct result_growth_line *lines = arena_realloc(NULL, n, sizeof *lines);
@@ -118,7 +118,7 @@ static struct result_growth merge(struct site_builder *b, const struct question_
         lines[*at].bytes = arena_add_capped(lines[*at].bytes, g->entry.bytes);
         lines[*at].count += g->entry.count;
         e.bytes = arena_add_capped(e.bytes, g->entry.bytes);
-        under = common(b->run, under, g->stack);
+        under = common_stack(b->run, under, g->stack);
         newest = g->first_ns > grown[newest].first_ns ? members[i] : newest; /* the last may be incomplete */
     }
     map_free(&index);
@@ -144,7 +144,7 @@ static struct result_growth merge(struct site_builder *b, const struct question_
     return e;
 }
 
-static int faster(const void *a, const void *b)
+static int order_growth_by_rate(const void *a, const void *b)
 {
     const struct result_growth *x = a, *y = b;
     if (x->bytes != y->bytes) {
@@ -158,7 +158,7 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
                       struct result_growth **list, size_t *n, size_t *cap)
 {
     if (g->modules >= MODULES || g->sites >= ANY) {
-        struct result_growth e = merge(b, grown, g->members, g->n);
+        struct result_growth e = merge_grown(b, grown, g->members, g->n);
         e.graph = true;
         *ARENA_PUSH(*list, *n, *cap) = e;
         return;
@@ -177,7 +177,7 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
             }
         }
         if (same_n) {
-            struct result_growth e = merge(b, grown, same, same_n);
+            struct result_growth e = merge_grown(b, grown, same, same_n);
             e.graph = modules >= MODULES;
             *ARENA_PUSH(*list, *n, *cap) = e;
         }
@@ -186,7 +186,7 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
     free(same);
 }
 
-static void show_source(struct site_builder *b, struct result_growth *g)
+static void show_growth_source(struct site_builder *b, struct result_growth *g)
 {
     struct site_excerpts source = {0};
     g->holders_n = site_find_holders(b, g->stack.number, g->graph, &g->holders);
@@ -211,7 +211,7 @@ void question_growth_list(struct site_builder *b, struct question_grown *grown, 
     for (size_t i = 0; i < n; i++) {
         group.n = group.sites = group.modules = 0;
         for (size_t k = i; k < n; k++) {
-            if (!done[k] && !done[i] && (k == i || together(b, &grown[i], &grown[k]))) {
+            if (!done[k] && !done[i] && (k == i || grow_together(b, &grown[i], &grown[k]))) {
                 *ARENA_PUSH(group.members, group.n, group.cap) = k;
             }
         }
@@ -223,11 +223,12 @@ void question_growth_list(struct site_builder *b, struct question_grown *grown, 
             add_group(b, grown, &group, &list, &list_n, &cap);
         }
     }
-    report->growth = site_list(b, list, list_n, sizeof *list, faster, &report->growth_n, &report->growth_total);
+    report->growth =
+        site_list(b, list, list_n, sizeof *list, order_growth_by_rate, &report->growth_n, &report->growth_total);
     for (size_t i = 0; i < report->growth_n; i++) {
         report->growth[i].certainty = RESULT_CERTAINTY_INFERRED;
         report->growth[i].refuted_by = "if a later step reads this memory again";
-        show_source(b, &report->growth[i]);
+        show_growth_source(b, &report->growth[i]);
     }
     free(group.members);
     free(done);

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static bool has_tensors(const struct run *run, const struct run_series *s)
+static bool process_has_tensors(const struct run *run, const struct run_series *s)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *t = run_series(run, (uint32_t)i);
@@ -24,7 +24,7 @@ static int compare_leaks(const void *a, const void *b)
     return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
-static uint64_t kind_of(const void *row)
+static uint64_t leak_kind_of(const void *row)
 {
     const struct result_leak *x = row;
     return (uint64_t)x->process << 32 | (uint64_t)(x->device + 1) << 8 | (uint64_t)x->layer << 1 | x->growing;
@@ -38,21 +38,21 @@ static void add_leak(void *into, const void *from)
     to->count += x->count;
 }
 
-static struct result_line_path path_of(const void *row)
+static struct result_line_path leak_path_of(const void *row)
 {
     const struct result_leak *x = row;
     return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
 }
 
 /* `work` is sorted. */
-static void list_lines(struct site_builder *b, struct result_leak *work, size_t n)
+static void list_leak_lines(struct site_builder *b, struct result_leak *work, size_t n)
 {
     static const struct site_line_form form = {.size = sizeof(struct result_leak),
                                                .site = offsetof(struct result_leak, stack.site),
                                                .paths = offsetof(struct result_leak, paths),
-                                               .kind = kind_of,
+                                               .kind = leak_kind_of,
                                                .add = add_leak,
-                                               .path = path_of,
+                                               .path = leak_path_of,
                                                .order = compare_leaks};
     for (size_t i = 0; i < n; i++) {
         const uint32_t site = site_index(b, work[i].stack.number);
@@ -72,7 +72,7 @@ void question_leaks_build(struct site_builder *b)
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);
         skip[i] = s->layer == RUN_SERIES_SHARED || /* its owner frees it */
-                  (s->layer == RUN_SERIES_DEVICE && has_tensors(b->run, s));
+                  (s->layer == RUN_SERIES_DEVICE && process_has_tensors(b->run, s));
     }
     for (size_t i = 0; i < run_location_count(b->run); i++) {
         const struct run_location *l = run_location(b->run, (uint32_t)i);
@@ -92,7 +92,7 @@ void question_leaks_build(struct site_builder *b)
     for (size_t i = 0; i < report->leaks_n; i++) {
         report->leaks[i].stack = site_trace(b, report->leaks[i].stack.number);
     }
-    list_lines(b, work, n);
+    list_leak_lines(b, work, n);
     report->leaks_at_end = !run_is_imported(b->run); /* another tool's recording ends before the program does */
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;

@@ -11,12 +11,12 @@
 /* Smaller runs are not representative: their segments of 2 and 20 MiB are mostly empty. */
 #define TENSORS_LEAST (64 << 20)
 
-static double bytes_or_nan(int64_t bytes)
+static double learned_bytes_or_nan(int64_t bytes)
 {
     return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }
 
-static const char *gpu_of(const struct result_report *r, const struct result_device_memory *m)
+static const char *learned_gpu_name(const struct result_report *r, const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->devices_n; i++)
         if (r->devices[i].process == m->process && r->devices[i].device == m->device) return r->devices[i].name;
@@ -25,7 +25,7 @@ static const char *gpu_of(const struct result_report *r, const struct result_dev
     return NULL;
 }
 
-static const struct result_peak *peak_of(const struct result_report *r, const struct result_device_memory *m)
+static const struct result_peak *learned_peak_of(const struct result_report *r, const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->peaks_n; i++)
         if (r->peaks[i].layer == RUN_SERIES_TENSOR && r->peaks[i].process == m->process &&
@@ -34,7 +34,8 @@ static const struct result_peak *peak_of(const struct result_report *r, const st
     return NULL;
 }
 
-static void context(const struct result_report *r, const struct result_device_memory *m, struct question_learned_row *l)
+static void learn_context(const struct result_report *r, const struct result_device_memory *m,
+                          struct question_learned_row *l)
 {
     l->row.context = NAN;
     if (r->simulated)
@@ -42,10 +43,11 @@ static void context(const struct result_report *r, const struct result_device_me
     else if (m->context_bytes == RUN_UNKNOWN)
         l->why[LEARN_CONTEXT] = "NVML did not state this process's memory";
     else
-        l->row.context = bytes_or_nan(m->context_bytes);
+        l->row.context = learned_bytes_or_nan(m->context_bytes);
 }
 
-static const struct allocator_state *allocator_of(const struct result_report *r, const struct result_device_memory *m)
+static const struct allocator_state *learned_allocator_of(const struct result_report *r,
+                                                          const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->allocator_n; i++)
         if (r->allocator[i].moment == ALLOCATOR_MOMENT_PEAK && r->allocator[i].process == m->process &&
@@ -55,10 +57,10 @@ static const struct allocator_state *allocator_of(const struct result_report *r,
 }
 
 /* Holes between blocks. Whole cached segments are freed before memory runs out. */
-static void fragmentation(const struct result_report *r, const struct result_device_memory *m,
-                          struct question_learned_row *l)
+static void learn_fragmentation(const struct result_report *r, const struct result_device_memory *m,
+                                struct question_learned_row *l)
 {
-    const struct allocator_state *a = allocator_of(r, m);
+    const struct allocator_state *a = learned_allocator_of(r, m);
 
     l->row.fragmentation = NAN;
     if (!a || a->strays || a->inactive_split == RUN_UNKNOWN || a->active == RUN_UNKNOWN)
@@ -69,7 +71,7 @@ static void fragmentation(const struct result_report *r, const struct result_dev
         l->row.fragmentation = (double)a->inactive_split / (double)a->active;
 }
 
-static void workspace(const struct result_peak *peak, struct question_learned_row *l)
+static void learn_workspace(const struct result_peak *peak, struct question_learned_row *l)
 {
     int64_t bytes = peak ? peak->by_category.bytes[RESULT_CATEGORY_WORKSPACES] : 0;
 
@@ -77,15 +79,16 @@ static void workspace(const struct result_peak *peak, struct question_learned_ro
     if (bytes <= 0) l->why[LEARN_WORKSPACE] = "none existed at the peak";
 }
 
-static bool ran_out(const struct result_report *r, uint32_t process)
+static bool process_ran_out(const struct result_report *r, uint32_t process)
 {
     for (size_t i = 0; i < r->ooms_n; i++)
         if (r->ooms[i].process == process && r->ooms[i].fatal) return true;
     return false;
 }
 
-static void activations(const struct result_report *r, const struct result_device_memory *m, const struct plan *plan,
-                        const struct estimate_result *result, struct question_learned_row *l)
+static void learn_activations(const struct result_report *r, const struct result_device_memory *m,
+                              const struct plan *plan, const struct estimate_result *result,
+                              struct question_learned_row *l)
 {
     const struct result_budget *b = &r->budget;
     struct estimate_interval predicted;
@@ -98,7 +101,7 @@ static void activations(const struct result_report *r, const struct result_devic
         l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
         return;
     }
-    if (ran_out(r, m->process)) {
+    if (process_ran_out(r, m->process)) {
         l->why[LEARN_ACTIVATIONS] = "memory ran out, perhaps before all of them existed";
         return;
     }
@@ -116,7 +119,7 @@ static void activations(const struct result_report *r, const struct result_devic
     l->row.formulas = CALIBRATION_FORMULAS;
 }
 
-static bool any(const struct estimate_calibration_row *row)
+static bool has_learned_figure(const struct estimate_calibration_row *row)
 {
     return !isnan(row->context) || !isnan(row->fragmentation) || !isnan(row->workspace) ||
            !isnan(row->activations_predicted);
@@ -128,7 +131,7 @@ void question_learn(const struct result_report *r, const char *path, const struc
     for (size_t i = 0; i < r->memory_n; i++) {
         const struct result_device_memory *m = &r->memory[i];
         const struct run_process *process = &r->processes[m->process];
-        const char *gpu = gpu_of(r, m);
+        const char *gpu = learned_gpu_name(r, m);
         struct question_learned_row *l = ARENA_PUSH(out->rows, out->n, out->cap);
         *l = (struct question_learned_row){.pid = process->pid, .device = m->device};
         char id[80];
@@ -137,11 +140,11 @@ void question_learn(const struct result_report *r, const char *path, const struc
                  process->start_real_ns == RUN_UNKNOWN ? 0ull : (unsigned long long)process->start_real_ns, m->device);
         terminal_clean(l->row.run, sizeof l->row.run, id, true);
         terminal_clean(l->row.gpu, sizeof l->row.gpu, gpu, true);
-        context(r, m, l);
-        fragmentation(r, m, l);
-        workspace(peak_of(r, m), l);
-        activations(r, m, out->plan, result, l);
-        l->any = any(&l->row);
+        learn_context(r, m, l);
+        learn_fragmentation(r, m, l);
+        learn_workspace(learned_peak_of(r, m), l);
+        learn_activations(r, m, out->plan, result, l);
+        l->any = has_learned_figure(&l->row);
     }
 }
 

@@ -13,7 +13,7 @@ static const struct {
 #undef COPY
 };
 
-static const char *last_part(const char *function)
+static const char *last_name_part(const char *function)
 {
     const char *dot = function ? strrchr(function, '.') : NULL;
     return dot ? dot + 1 : function;
@@ -22,7 +22,7 @@ static const char *last_part(const char *function)
 const char *question_library_advice(const struct result_site *site, const char *advice, bool up)
 {
     const struct run_frame *frame = site->inner;
-    const char *name = frame ? last_part(frame->function) : NULL;
+    const char *name = frame ? last_name_part(frame->function) : NULL;
     if (!advice || !frame || !frame->file) {
         return advice;
     }

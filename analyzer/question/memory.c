@@ -47,7 +47,7 @@ struct question_memory {
 static const struct nvml no_nvml = {RUN_UNKNOWN, RUN_UNKNOWN, RUN_UNKNOWN};
 static const struct reply no_reply = {.outside = RUN_UNKNOWN, .ns = RUN_UNKNOWN};
 
-static struct card *card(struct question_memory *m, int device)
+static struct card *card_of_device(struct question_memory *m, int device)
 {
     if (device < 0 || device >= CARDS) {
         return NULL;
@@ -76,7 +76,7 @@ static int64_t graphs_at(const struct question_memory *m, const struct card *c, 
     return run_graph_memory_at(m->b->run, m->process, (int)(c - m->cards), ns);
 }
 
-static void add_sample(struct question_memory *m, struct card *c, int64_t total, int64_t free, int64_t ns)
+static void add_card_sample(struct question_memory *m, struct card *c, int64_t total, int64_t free, int64_t ns)
 {
     if (total == RUN_UNKNOWN || free == RUN_UNKNOWN || free > total) {
         return;
@@ -106,7 +106,7 @@ static void add_first_sample(struct question_memory *m, struct card *c)
     const struct run_device *d = c->first;
     c->first = NULL;
     if (d) {
-        add_sample(m, c, d->total_bytes, d->free_bytes, seen_at(d));
+        add_card_sample(m, c, d->total_bytes, d->free_bytes, seen_at(d));
         c->total = d->total_bytes;
     }
 }
@@ -124,7 +124,7 @@ static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
         if (s->time_ns > until_ns) {
             return;
         }
-        struct card *c = s->own_bytes > 0 ? card(m, s->device) : NULL;
+        struct card *c = s->own_bytes > 0 ? card_of_device(m, s->device) : NULL;
         int64_t held = c ? arena_add_capped(c->live, graphs_at(m, c, s->time_ns)) : 0;
         if (c && s->own_bytes >= held) {
             c->nvml_last = (struct nvml){s->own_bytes - held, s->other_bytes, s->time_ns};
@@ -137,7 +137,8 @@ static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
 
 static inline void memory_on_event(struct question_memory *m, const struct run_series *s, int64_t alloc_ns)
 {
-    struct card *c = s->layer == RUN_SERIES_DEVICE || s->layer == RUN_SERIES_TENSOR ? card(m, s->device) : NULL;
+    struct card *c =
+        s->layer == RUN_SERIES_DEVICE || s->layer == RUN_SERIES_TENSOR ? card_of_device(m, s->device) : NULL;
     if (!c) {
         return;
     }
@@ -189,7 +190,7 @@ static void memory_on_free(void *self, const struct run_lifetime *life, const st
 
 static void memory_on_reserved(void *self, const struct run_reserved *reserved)
 {
-    struct card *c = card(self, reserved->device);
+    struct card *c = card_of_device(self, reserved->device);
     if (c) {
         c->reserved = reserved->bytes;
         c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
@@ -203,10 +204,10 @@ static void memory_on_reserved(void *self, const struct run_reserved *reserved)
 static void memory_on_sample(void *self, const struct run_sample *sample)
 {
     struct question_memory *m = self;
-    struct card *c = card(m, sample->device);
+    struct card *c = card_of_device(m, sample->device);
     if (c) {
         add_first_sample(m, c);
-        add_sample(m, c, sample->total_bytes, sample->free_bytes, sample->time_ns);
+        add_card_sample(m, c, sample->total_bytes, sample->free_bytes, sample->time_ns);
     }
 }
 
@@ -214,10 +215,10 @@ static void memory_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     (void)index;
     struct question_memory *m = self;
-    struct card *c = card(m, oom->device);
+    struct card *c = card_of_device(m, oom->device);
     if (c && oom->space != GS_SPACE_PINNED) {
         add_first_sample(m, c);
-        add_sample(m, c, oom->total_bytes, oom->free_bytes, oom->time_ns);
+        add_card_sample(m, c, oom->total_bytes, oom->free_bytes, oom->time_ns);
     }
 }
 
@@ -231,20 +232,20 @@ static void memory_on_process_start(void *self, uint32_t process)
     m->process = process;
     m->nvml_at = 0;
     for (size_t i = 0; i < n; i++) {
-        struct card *c = devices[i].process == process ? card(m, devices[i].device) : NULL;
+        struct card *c = devices[i].process == process ? card_of_device(m, devices[i].device) : NULL;
         if (c) {
             c->first = &devices[i];
         }
     }
 }
 
-static int64_t difference(int64_t a, int64_t b)
+static int64_t subtract_capped(int64_t a, int64_t b)
 {
     return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
 }
 
 /* The device's report nearest to its peak. */
-static struct reply nearest(const struct card *c)
+static struct reply nearest_reply(const struct card *c)
 {
     const struct reply *b = &c->before, *a = &c->after;
     if (a->outside == RUN_UNKNOWN || b->outside == RUN_UNKNOWN) {
@@ -263,12 +264,12 @@ static struct nvml nearest_nvml(const struct card *c)
     return (double)a->ns - (double)c->peak_ns < (double)c->peak_ns - (double)b->ns ? *a : *b;
 }
 
-static void describe(struct question_memory *m, uint32_t process, int device, const struct card *c)
+static void describe_card(struct question_memory *m, uint32_t process, int device, const struct card *c)
 {
     bool torch = c->has_tensors;
-    struct reply outside = nearest(c);
+    struct reply outside = nearest_reply(c);
     int64_t graphs = graphs_at(m, c, c->peak_ns);
-    int64_t rest = difference(difference(c->total, c->peak_live), graphs);
+    int64_t rest = subtract_capped(subtract_capped(c->total, c->peak_live), graphs);
     if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest) {
         outside = (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
     }
@@ -280,14 +281,14 @@ static void describe(struct question_memory *m, uint32_t process, int device, co
         .total_bytes = c->total,
         .live_bytes = c->peak_live,
         .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
-        .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
-        .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
+        .cached_bytes = torch ? subtract_capped(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
+        .direct_bytes = torch ? subtract_capped(c->peak_live, c->peak_reserved) : c->peak_live,
         .graph_bytes = graphs,
         .outside_bytes = outside.outside,
         .context_bytes = given.context,
         .other_bytes = given.other,
         .about = !outside.at_peak,
-        .free_bytes = difference(rest, outside.outside),
+        .free_bytes = subtract_capped(rest, outside.outside),
         .outside_first_bytes = c->outside_first,
         .least_free_bytes = c->least_free,
         .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
@@ -303,7 +304,7 @@ static void describe(struct question_memory *m, uint32_t process, int device, co
         .time_s = site_seconds(c->peak_ns),
         .reserved_bytes = reserved,
         .active_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
-        .free_bytes = totals ? difference(reserved, c->peak_tensor) : RUN_UNKNOWN,
+        .free_bytes = totals ? subtract_capped(reserved, c->peak_tensor) : RUN_UNKNOWN,
         .largest_free_bytes = RUN_UNKNOWN,
         .external = __builtin_nan(""),
         .utilisation =
@@ -318,7 +319,7 @@ static void memory_on_process_end(void *self, uint32_t process, int64_t end_ns)
     for (int device = 0; device < CARDS; device++) {
         const struct card *c = &m->cards[device];
         if (c->used && (c->peak_live > 0 || c->has_tensors)) {
-            describe(m, process, device, c);
+            describe_card(m, process, device, c);
         }
     }
 }

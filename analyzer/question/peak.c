@@ -32,7 +32,8 @@ struct question_peaks {
     size_t levels_cap;
 };
 
-static inline void change(struct question_peaks *p, const struct run_lifetime *life, int64_t bytes, int64_t count)
+static inline void change_peak_level(struct question_peaks *p, const struct run_lifetime *life, int64_t bytes,
+                                     int64_t count)
 {
     struct level *level = SITE_REACH(p->levels, life->series, p->levels_cap);
     struct place *place = SITE_REACH(p->places, life->location, p->places_cap);
@@ -61,12 +62,12 @@ static inline void change(struct question_peaks *p, const struct run_lifetime *l
 
 static void peak_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change(self, life, life->bytes, 1);
+    change_peak_level(self, life, life->bytes, 1);
 }
 
 static void peak_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change(self, life, -life->bytes, -1);
+    change_peak_level(self, life, -life->bytes, -1);
 }
 
 struct question_peaks *question_peaks_start(struct site_builder *b, struct run_observer *observer)
@@ -77,7 +78,7 @@ struct question_peaks *question_peaks_start(struct site_builder *b, struct run_o
     return p;
 }
 
-static int64_t at_peak(const struct place *place, uint32_t final, int64_t at, int64_t since)
+static int64_t place_bytes_at_peak(const struct place *place, uint32_t final, int64_t at, int64_t since)
 {
     return at + (place->last_peak != final ? since : 0);
 }
@@ -95,9 +96,10 @@ static struct site_share *shares_of(const struct question_peaks *p, uint32_t ser
         const struct run_location *l = run_location(p->b->run, (uint32_t)i);
         const struct place *place = &p->places[i];
         if (l->series == series) {
-            struct site_share share = {.stack = l->stack,
-                                       .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
-                                       .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
+            struct site_share share = {
+                .stack = l->stack,
+                .bytes = place_bytes_at_peak(place, final, place->at_bytes, place->since_bytes),
+                .count = (uint64_t)place_bytes_at_peak(place, final, place->at_count, place->since_count)};
             *ARENA_PUSH(shares, *n, cap) = share;
             if (owned) {
                 site_owned_add(owned, (uint32_t)i, share.bytes, share.count);
@@ -107,7 +109,7 @@ static struct site_share *shares_of(const struct question_peaks *p, uint32_t ser
     return shares;
 }
 
-static void describe(struct question_peaks *p, uint32_t series, struct result_peak *peak)
+static void describe_peak(struct question_peaks *p, uint32_t series, struct result_peak *peak)
 {
     const struct run_series *s = run_series(p->b->run, series);
     size_t n;
@@ -137,7 +139,7 @@ static void describe(struct question_peaks *p, uint32_t series, struct result_pe
     free(shares);
 }
 
-static int order(const void *a, const void *b)
+static int order_peak_sites(const void *a, const void *b)
 {
     const struct result_peak *x = a, *y = b;
     if (x->process != y->process) {
@@ -155,10 +157,10 @@ void question_peaks_finish(struct question_peaks *p)
     report->peaks_n = run_series_count(p->b->run);
     report->peaks = arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
     for (size_t i = 0; i < report->peaks_n; i++) {
-        describe(p, (uint32_t)i, &report->peaks[i]);
+        describe_peak(p, (uint32_t)i, &report->peaks[i]);
     }
     if (report->peaks_n > 1) {
-        qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order);
+        qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order_peak_sites);
     }
     free(p->places);
     free(p->levels);

@@ -66,7 +66,7 @@ struct question_preallocations {
     size_t found_n, found_cap;
 };
 
-static struct holder *holder_of(struct question_preallocations *p, const struct run_lifetime *life)
+static struct holder *preallocation_holder_of(struct question_preallocations *p, const struct run_lifetime *life)
 {
     uint32_t owner = site_owner_of_location(p->b, life->location);
     enum result_owner_kind kind = site_owner_kind(p->b, owner);
@@ -95,7 +95,7 @@ static void preallocation_on_process_start(void *self, uint32_t process)
 static void preallocation_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_preallocations *p = self;
-    struct holder *h = series->layer == RUN_SERIES_DEVICE ? holder_of(p, life) : NULL;
+    struct holder *h = series->layer == RUN_SERIES_DEVICE ? preallocation_holder_of(p, life) : NULL;
     if (!h) {
         return;
     }
@@ -111,7 +111,7 @@ static void preallocation_on_alloc(void *self, const struct run_lifetime *life, 
 static void preallocation_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_preallocations *p = self;
-    struct holder *h = series->layer == RUN_SERIES_DEVICE ? holder_of(p, life) : NULL;
+    struct holder *h = series->layer == RUN_SERIES_DEVICE ? preallocation_holder_of(p, life) : NULL;
     if (h) {
         h->live = arena_add_capped(h->live, -life->bytes);
     }
@@ -151,7 +151,7 @@ static int64_t question_device_total(const struct site_builder *b, uint32_t proc
 }
 
 /* Was "NAME=value" set? A number or a word, in any case. */
-static bool is_set(const struct site_builder *b, uint32_t process, const char *pair)
+static bool is_environment_pair_set(const struct site_builder *b, uint32_t process, const char *pair)
 {
     const char *equals = pair ? strchr(pair, '=') : NULL;
     if (!equals) {
@@ -179,8 +179,8 @@ static const char *share_set(const struct site_builder *b, uint32_t process, con
     return value && *value ? arena_printf(b->arena, "%s=%.40s", name, value) : NULL;
 }
 
-static struct result_preallocation *found(struct question_preallocations *p, uint32_t process, int device,
-                                          int64_t bytes, uint32_t stack)
+static struct result_preallocation *find_preallocation(struct question_preallocations *p, uint32_t process, int device,
+                                                       int64_t bytes, uint32_t stack)
 {
     struct result_preallocation *f = ARENA_PUSH(p->found, p->found_n, p->found_cap);
     int64_t total = question_device_total(p->b, process, device);
@@ -205,7 +205,8 @@ static bool goes_through(const struct site_builder *b, uint32_t stack, const cha
 }
 
 /* The least that counts as preallocation: slightly less than was requested, because the device is not empty. */
-static double least_of(const struct question_preallocations *p, const struct holder *h, const struct ahead *row)
+static double preallocation_least_of(const struct question_preallocations *p, const struct holder *h,
+                                     const struct ahead *row)
 {
     const char *set = share_set(p->b, h->process, row->share), *equals = set ? strchr(set, '=') : NULL;
     double share = equals ? strtod(equals + 1, NULL) : 0;
@@ -217,8 +218,9 @@ static const struct ahead *ahead_row(const struct question_preallocations *p, co
     const char *owner = site_owner_word(p->b, h->owner);
     for (size_t i = 0; i < COUNT(ahead_rows); i++) {
         const struct ahead *row = &ahead_rows[i];
-        if (strcmp(row->owner, owner) == 0 && share >= least_of(p, h, row) && share <= 1 &&
-            (double)h->before <= first_piece * (double)h->largest && !is_set(p->b, h->process, row->off) &&
+        if (strcmp(row->owner, owner) == 0 && share >= preallocation_least_of(p, h, row) && share <= 1 &&
+            (double)h->before <= first_piece * (double)h->largest &&
+            !is_environment_pair_set(p->b, h->process, row->off) &&
             goes_through(p->b, h->largest_stack, row->through)) {
             return row;
         }
@@ -228,7 +230,7 @@ static const struct ahead *ahead_row(const struct question_preallocations *p, co
 
 static void describe_preallocation(struct question_preallocations *p, const struct holder *h, const struct ahead *row)
 {
-    struct result_preallocation *f = found(p, h->process, h->device, h->largest, h->largest_stack);
+    struct result_preallocation *f = find_preallocation(p, h->process, h->device, h->largest, h->largest_stack);
     const char *set = share_set(p->b, h->process, row->share);
     f->owner = row->owner;
     f->in_advance = true;
@@ -246,9 +248,9 @@ static void describe_cache(struct question_preallocations *p, const struct holde
     const char *owner = site_owner_word(p->b, h->owner);
     for (size_t i = 0; i < COUNT(keeps_rows); i++) {
         const struct keeps *row = &keeps_rows[i];
-        if (strcmp(row->owner, owner) == 0 && !is_set(p->b, h->process, row->off) &&
+        if (strcmp(row->owner, owner) == 0 && !is_environment_pair_set(p->b, h->process, row->off) &&
             goes_through(p->b, h->largest_stack, row->through)) {
-            struct result_preallocation *f = found(p, h->process, h->device, h->highest, h->largest_stack);
+            struct result_preallocation *f = find_preallocation(p, h->process, h->device, h->highest, h->largest_stack);
             f->owner = row->owner;
             f->sentence =
                 arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): gpuspy cannot see how much of it is used",
@@ -276,7 +278,7 @@ static void describe_pool(struct question_preallocations *p, const struct result
         if (bytes <= 0 || total <= 0 || (double)bytes < within_least * (double)total) {
             continue;
         }
-        struct result_preallocation *f = found(p, peak->process, peak->device, bytes, stack);
+        struct result_preallocation *f = find_preallocation(p, peak->process, peak->device, bytes, stack);
         f->owner = row->word;
         f->in_advance = f->within = true;
         f->sentence = arena_printf(

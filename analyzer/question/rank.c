@@ -78,8 +78,8 @@ static uint64_t peak_key(uint32_t process, int device, enum run_series_layer lay
     return (uint64_t)process << 32 | (uint64_t)(uint16_t)device << 8 | layer;
 }
 
-static const struct result_peak *peak_of(const struct question_ranks *r, uint32_t process, int device,
-                                         enum run_series_layer layer)
+static const struct result_peak *rank_peak_of(const struct question_ranks *r, uint32_t process, int device,
+                                              enum run_series_layer layer)
 {
     uint32_t at = map_get(&r->peaks, peak_key(process, device, layer));
     const struct result_peak *p = at != MAP_NEW ? &r->b->report->peaks[at] : NULL;
@@ -104,7 +104,7 @@ static int *homes_of(struct question_ranks *r, size_t n)
     for (size_t i = 0; i < report->peaks_n; i++) {
         const struct result_peak *p = &report->peaks[i];
         if (p->process < n && p->layer == RUN_SERIES_DEVICE && p->bytes > 0) {
-            const struct result_peak *t = peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
+            const struct result_peak *t = rank_peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
             uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
             homes[p->process] = weight > most[p->process] ? p->device : homes[p->process];
             most[p->process] = weight > most[p->process] ? weight : most[p->process];
@@ -114,7 +114,7 @@ static int *homes_of(struct question_ranks *r, size_t n)
     return homes;
 }
 
-static int by_rank(const void *a, const void *b)
+static int order_processes_by_rank(const void *a, const void *b)
 {
     const struct result_rank *x = a, *y = b;
     if (x->rank != y->rank) {
@@ -150,8 +150,8 @@ static void list_ranks(struct question_ranks *r)
         if (home < 0) {
             continue;
         }
-        const struct result_peak *t = peak_of(r, i, home, RUN_SERIES_TENSOR),
-                                 *d = peak_of(r, i, home, RUN_SERIES_DEVICE);
+        const struct result_peak *t = rank_peak_of(r, i, home, RUN_SERIES_TENSOR),
+                                 *d = rank_peak_of(r, i, home, RUN_SERIES_DEVICE);
         const struct question_rank_calls *c = SITE_REACH(r->calls, i, r->calls_cap);
         double start = site_seconds(all[i].start_real_ns) - site_seconds(earliest);
         list[kept++] = (struct result_rank){.process = i,
@@ -174,12 +174,12 @@ static void list_ranks(struct question_ranks *r)
     if (kept < 2) {
         return;
     }
-    qsort(list, kept, sizeof *list, by_rank);
+    qsort(list, kept, sizeof *list, order_processes_by_rank);
     report->ranks = list;
     report->ranks_n = kept;
 }
 
-static bool beside(const struct question_ranks *r, const struct result_rank *x, const struct result_rank *y)
+static bool are_ranks_beside(const struct question_ranks *r, const struct result_rank *x, const struct result_rank *y)
 {
     size_t n;
     const struct run_process *p = run_processes(r->b->run, &n);
@@ -194,7 +194,7 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
     const struct result_report *report = r->b->report;
     for (size_t i = 0; i < report->ranks_n; i++) {
         const struct result_rank *rank = &report->ranks[i];
-        if (beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) {
+        if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) {
             return rank;
         }
     }
@@ -257,7 +257,7 @@ static size_t list_strays(const struct question_ranks *r, struct stray *list)
                 continue;
             }
             const char *gpu = question_gpu_word(r->b, rank->process, d[j].device);
-            const struct result_peak *p = peak_of(r, rank->process, d[j].device, RUN_SERIES_DEVICE);
+            const struct result_peak *p = rank_peak_of(r, rank->process, d[j].device, RUN_SERIES_DEVICE);
             const struct result_rank *host = at_home(r, rank, gpu);
             if (host && (p || has_context(r->b->run, &d[j]))) {
                 list[kept++] = (struct stray){
@@ -268,7 +268,7 @@ static size_t list_strays(const struct question_ranks *r, struct stray *list)
     return kept;
 }
 
-static bool loads(const struct run *run, uint32_t stack)
+static bool is_loading_stack(const struct run *run, uint32_t stack)
 {
     const struct run_frame *f;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
@@ -293,7 +293,7 @@ static int64_t context_bytes(const struct question_ranks *r, uint32_t process, i
 }
 
 /* "has up to 2.00 MiB and a context (512.00 MiB)" */
-static const char *holds(struct site_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
+static const char *rank_holds_text(struct site_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
 {
     const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "one context each" : "a context";
     if (contexts > 0) {
@@ -335,9 +335,9 @@ static void report_strays(struct question_ranks *r, struct stray *list, size_t n
         f->ranks = ranks;
         f->text = arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
                                question_rank_labels(r->b, report->ranks, marked, report->ranks_n),
-                               holds(r->b, bytes, contexts, ranks), list[i].gpu,
+                               rank_holds_text(r->b, bytes, contexts, ranks), list[i].gpu,
                                question_rank_label(r->b, list[i].host), where);
-        f->advice = loads(r->b->run, list[i].stack)
+        f->advice = is_loading_stack(r->b->run, list[i].stack)
                         ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
                         : "call torch.cuda.set_device(local_rank) before anything else touches CUDA: \"cuda\" is "
                           "GPU 0 until then";
@@ -361,8 +361,8 @@ static void report_shared(struct question_ranks *r)
         marked[i] = true;
         for (size_t j = i + 1; j < n && !reported[i]; j++) {
             const struct result_rank *other = &report->ranks[j];
-            if (other->rank >= 0 && first->rank >= 0 && !first->child && !other->child && beside(r, first, other) &&
-                strcmp(first->gpu, other->gpu) == 0) {
+            if (other->rank >= 0 && first->rank >= 0 && !first->child && !other->child &&
+                are_ranks_beside(r, first, other) && strcmp(first->gpu, other->gpu) == 0) {
                 marked[j] = reported[j] = true;
                 bytes = arena_add_capped(bytes, other->device_peak_bytes);
                 ranks++;
@@ -384,14 +384,14 @@ static void report_shared(struct question_ranks *r)
     free(marked);
 }
 
-static int64_t weight(const struct result_rank *r, bool tensors)
+static int64_t rank_weight(const struct result_rank *r, bool tensors)
 {
     return tensors ? r->tensor_peak_bytes : r->device_peak_bytes;
 }
 
 /* The call site at which `more` holds most beyond what `other` holds there; NULL none. */
-static const struct result_by_site *excess(const struct result_peak *more, const struct result_peak *other,
-                                           int64_t *bytes)
+static const struct result_by_site *rank_excess(const struct result_peak *more, const struct result_peak *other,
+                                                int64_t *bytes)
 {
     const struct result_by_site *best = NULL;
     for (size_t i = 0; i < more->by_site_n && i < SITES; i++) {
@@ -431,23 +431,23 @@ static void report_imbalance(struct question_ranks *r)
     }
     int64_t *sorted = arena_realloc(NULL, n, sizeof *sorted);
     for (size_t i = 0; i < n; i++) {
-        sorted[i] = weight(list[i], tensors);
-        most = !most || sorted[i] > weight(most, tensors) ? list[i] : most;
+        sorted[i] = rank_weight(list[i], tensors);
+        most = !most || sorted[i] > rank_weight(most, tensors) ? list[i] : most;
     }
     qsort(sorted, n, sizeof *sorted, by_weight);
     int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
     for (size_t i = 0; i < n && !middle; i++) {
-        middle = weight(list[i], tensors) == usual ? list[i] : NULL;
+        middle = rank_weight(list[i], tensors) == usual ? list[i] : NULL;
     }
     free(sorted);
     free(list);
-    int64_t more = weight(most, tensors) - usual, beyond = 0;
+    int64_t more = rank_weight(most, tensors) - usual, beyond = 0;
     if (more < more_bytes || (double)more < more_share * (double)usual) {
         return;
     }
     enum run_series_layer layer = tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
-    const struct result_by_site *at = excess(peak_of(r, most->process, most->device, layer),
-                                             peak_of(r, middle->process, middle->device, layer), &beyond);
+    const struct result_by_site *at = rank_excess(rank_peak_of(r, most->process, most->device, layer),
+                                                  rank_peak_of(r, middle->process, middle->device, layer), &beyond);
     struct result_rank_finding *f =
         question_rank_add_finding(r, RESULT_RANK_IMBALANCE, most, most->device, more, RUN_NONE);
     f->ranks = 1;

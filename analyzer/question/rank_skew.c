@@ -17,14 +17,14 @@ enum { RANKS = 1 << 16, NAMED = 8 };
 /* --- started again, children -----------------------------------------------------------------------
  */
 
-static const struct run_process *process_of(const struct site_builder *b, const struct result_rank *k)
+static const struct run_process *process_of_rank(const struct site_builder *b, const struct result_rank *k)
 {
     return &b->report->processes[k->process];
 }
 
 static bool is_child(const struct site_builder *b, const struct result_rank *k, const struct result_rank *other)
 {
-    const struct run_process *p = process_of(b, k), *q = process_of(b, other);
+    const struct run_process *p = process_of_rank(b, k), *q = process_of_rank(b, other);
     return p->ppid == (int64_t)q->pid && p->host == q->host;
 }
 
@@ -62,7 +62,7 @@ static void report_restart(struct question_ranks *r, struct site_builder *b)
         for (size_t j = 0; j < report->ranks_n && marked[i] && report->ranks_n <= 1024; j++) {
             const struct result_rank *o = &report->ranks[j];
             at_once += o->rank == k->rank && !o->again && !o->child &&
-                       question_rank_overlaps(process_of(b, o), process_of(b, k));
+                       question_rank_overlaps(process_of_rank(b, o), process_of_rank(b, k));
         }
     }
     if (n) {
@@ -156,13 +156,13 @@ static double figure_of(const struct result_rank *k, enum result_rank_figure fig
     }
 }
 
-static int by_value(const void *x, const void *y)
+static int order_ranks_by_value(const void *x, const void *y)
 {
     const double *a = x, *b = y;
     return (*a > *b) - (*a < *b);
 }
 
-static void spread(struct result_report *report, const struct result_rank *const *list, size_t n)
+static void measure_rank_spread(struct result_report *report, const struct result_rank *const *list, size_t n)
 {
     double *values = arena_realloc(NULL, n, sizeof *values);
     for (int figure = 0; figure < RESULT_RANK_FIGURES_N; figure++) {
@@ -185,7 +185,7 @@ static void spread(struct result_report *report, const struct result_rank *const
             *s = (struct result_rank_spread){.least = NAN, .median = NAN, .most = NAN};
             continue;
         }
-        qsort(values, n, sizeof *values, by_value);
+        qsort(values, n, sizeof *values, order_ranks_by_value);
         s->median = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
     }
     free(values);
@@ -224,7 +224,7 @@ static int by_share(const void *x, const void *y)
 static bool all_overlap(const struct site_builder *b, const struct waiting *list, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
-        if (!question_rank_overlaps(process_of(b, list[0].rank), process_of(b, list[i].rank))) {
+        if (!question_rank_overlaps(process_of_rank(b, list[0].rank), process_of_rank(b, list[i].rank))) {
             return false;
         }
     }
@@ -246,13 +246,14 @@ static bool waits_alike(const struct waiting *list, size_t n)
 /* How many ranks at the beginning of the list are of one host that has no later ones: its ranks wait least. */
 static size_t of_one_host(const struct site_builder *b, const struct waiting *list, size_t n)
 {
-    const char *host = process_of(b, list[0].rank)->host;
+    const char *host = process_of_rank(b, list[0].rank)->host;
     size_t k = 1;
-    while (k < n && host && process_of(b, list[k].rank)->host && strcmp(process_of(b, list[k].rank)->host, host) == 0) {
+    while (k < n && host && process_of_rank(b, list[k].rank)->host &&
+           strcmp(process_of_rank(b, list[k].rank)->host, host) == 0) {
         k++;
     }
     for (size_t i = k; i < n; i++) {
-        const char *other = process_of(b, list[i].rank)->host;
+        const char *other = process_of_rank(b, list[i].rank)->host;
         if (!host || !other || strcmp(other, host) == 0) {
             return 1;
         }
@@ -260,7 +261,7 @@ static size_t of_one_host(const struct site_builder *b, const struct waiting *li
     return k < n ? k : 1;
 }
 
-static const char *share_text(struct site_builder *b, double share)
+static const char *skew_share_text(struct site_builder *b, double share)
 {
     char text[UNITS_TEXT];
     return arena_printf(b->arena, "%s", units_format_share(text, share));
@@ -272,7 +273,7 @@ static void report_straggler(struct question_ranks *r, struct site_builder *b, c
     struct waiting *list = arena_realloc(NULL, n, sizeof *list);
     double collective = 0;
     for (size_t i = 0; i < n; i++) {
-        double time = site_seconds(process_of(b, all[i])->end_ns);
+        double time = site_seconds(process_of_rank(b, all[i])->end_ns);
         list[i] = (struct waiting){all[i], time > 0 ? all[i]->waited_s / time : 0};
         collective = fmax(collective, all[i]->collective_s);
     }
@@ -288,18 +289,19 @@ static void report_straggler(struct question_ranks *r, struct site_builder *b, c
     }
     if (named) {
         const struct result_rank *k = list[0].rank;
-        const char *host = process_of(b, k)->host;
+        const char *host = process_of_rank(b, k)->host;
         const char *who =
             late > 1 ? arena_printf(b->arena, "the ranks of host %.64s", host) : question_rank_label(b, k);
-        const char *range = n - late > 1 && others != most
-                                ? arena_printf(b->arena, "%s to %s", share_text(b, others), share_text(b, most))
-                                : share_text(b, most);
+        const char *range =
+            n - late > 1 && others != most
+                ? arena_printf(b->arena, "%s to %s", skew_share_text(b, others), skew_share_text(b, most))
+                : skew_share_text(b, most);
         struct result_rank_finding *f = question_rank_add_finding(r, RESULT_RANK_STRAGGLER, k, k->device, 0, RUN_NONE);
         f->ranks = late;
         f->text = arena_printf(b->arena,
                                "the others seem to wait for %s: %s for the GPU %s of the time, %s %s, with "
                                "about as many waits each%s. That is inferred: in a collective, all wait for the last",
-                               who, late > 1 ? "they wait" : "it waits", share_text(b, own),
+                               who, late > 1 ? "they wait" : "it waits", skew_share_text(b, own),
                                n - late > 1 ? "the others" : "the other", range,
                                collective > 0 ? ", some of them in torch.distributed" : "");
         f->advice = late > 1 ? "compare that host with the others: its GPUs' clocks, its network, its disks"
@@ -319,7 +321,7 @@ void question_rank_skew(struct question_ranks *r, struct site_builder *b)
     report_restart(r, b);
     count_hosts(report);
     const struct result_rank **list = question_rank_last(report, &n);
-    spread(report, list, n);
+    measure_rank_spread(report, list, n);
     if (n > 1 && !report->simulated) {
         report_straggler(r, b, list, n);
     }

@@ -35,7 +35,7 @@ void question_marks_build(struct site_builder *b)
  */
 
 /* Of each interval the fullest moment; the first and the last are kept unchanged. */
-static void thin(struct site_builder *b, struct result_sample_line *line, const struct run_device_sample *all)
+static void thin_samples(struct site_builder *b, struct result_sample_line *line, const struct run_device_sample *all)
 {
     line->points = arena_alloc(b->arena, RESULT_SAMPLE_POINTS * sizeof(const struct run_device_sample *));
     size_t room = RESULT_SAMPLE_POINTS, stretch = line->total <= room ? 1 : (line->total + room - 3) / (room - 2);
@@ -56,7 +56,7 @@ static void thin(struct site_builder *b, struct result_sample_line *line, const 
     }
 }
 
-static struct result_sample_line *line_of(struct result_report *r, const struct run_device_sample *s)
+static struct result_sample_line *sample_line_of(struct result_report *r, const struct run_device_sample *s)
 {
     for (size_t i = 0; i < r->samples_n; i++) {
         if (r->samples[i].process == s->process && r->samples[i].device == s->device) {
@@ -74,7 +74,7 @@ void question_samples_build(struct site_builder *b)
     const struct run_device_sample *all = run_device_samples(b->run, &n);
     r->samples = arena_alloc(b->arena, (n < LINES ? n : LINES) * sizeof *r->samples);
     for (size_t i = 0; i < n; i++) {
-        struct result_sample_line *line = line_of(r, &all[i]);
+        struct result_sample_line *line = sample_line_of(r, &all[i]);
         if (!line && r->samples_n < LINES && (!b->options->by_device || all[i].device == b->options->device)) {
             line = &r->samples[r->samples_n++];
             *line = (struct result_sample_line){.process = all[i].process, .device = all[i].device};
@@ -84,7 +84,7 @@ void question_samples_build(struct site_builder *b)
         }
     }
     for (size_t i = 0; i < r->samples_n; i++) {
-        thin(b, &r->samples[i], all);
+        thin_samples(b, &r->samples[i], all);
     }
 }
 

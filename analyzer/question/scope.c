@@ -96,15 +96,15 @@ static struct end ends_pop(struct question_scopes *s)
 /* ---------------------------------------------------------------- scopes */
 
 /* The name unchanged, except that many names like "step 1", "step 2" become "step #". */
-static const char *name_of(struct question_scopes *s, const char *full, const char *pattern)
+static const char *scope_name_of(struct question_scopes *s, const char *full, const char *pattern)
 {
     uint32_t alike = map_get(&s->alike, (uintptr_t)pattern);
     return alike != MAP_NEW && alike > ALIKE ? pattern : run_text(s->b->run, full, strlen(full));
 }
 
-static uint32_t scope_of(struct question_scopes *s, const char *full, const char *pattern, const char *full_domain)
+static uint32_t scope_of_mark(struct question_scopes *s, const char *full, const char *pattern, const char *full_domain)
 {
-    const char *name = name_of(s, full, pattern);
+    const char *name = scope_name_of(s, full, pattern);
     const char *domain = full_domain ? run_text(s->b->run, full_domain, strlen(full_domain)) : NULL;
     uint64_t key = map_hash((uintptr_t)name) ^ map_hash((uintptr_t)domain + 1);
     uint32_t *at = map_at(&s->index, key);
@@ -120,7 +120,7 @@ static uint32_t scope_of(struct question_scopes *s, const char *full, const char
 
 static uint32_t scope_of_removed(struct question_scopes *s, const struct run_removed_scope *r)
 {
-    return scope_of(s, r->name, run_mark_pattern(s->b->run, r->name), r->domain);
+    return scope_of_mark(s, r->name, run_mark_pattern(s->b->run, r->name), r->domain);
 }
 
 /* What was live as the visit began that was open at the last removal. */
@@ -140,9 +140,9 @@ static void correct_entries(struct question_scopes *s, uint32_t number)
     }
 }
 
-static void open_range(struct question_scopes *s, const struct run_mark *m)
+static void open_scope_range(struct question_scopes *s, const struct run_mark *m)
 {
-    uint32_t number = scope_of(s, m->full, m->name, m->full_domain);
+    uint32_t number = scope_of_mark(s, m->full, m->name, m->full_domain);
     if (number == NOBODY) {
         return;
     }
@@ -256,7 +256,7 @@ static void pass_time(struct question_scopes *s, int64_t until)
                 s->scopes[number].depth--;
             }
         } else if (start <= until && start != RUN_NEVER) {
-            open_range(s, &s->next);
+            open_scope_range(s, &s->next);
             read_next(s);
         } else {
             return;
@@ -264,7 +264,7 @@ static void pass_time(struct question_scopes *s, int64_t until)
     }
 }
 
-static size_t series_of(struct question_scopes *s, uint32_t number)
+static size_t scope_series_of(struct question_scopes *s, uint32_t number)
 {
     for (size_t i = 0; i < s->series_n; i++) {
         if (s->series[i].number == number) {
@@ -285,7 +285,7 @@ static void scope_on_event(struct question_scopes *s, const struct run_lifetime 
         return;
     }
     pass_time(s, time_ns);
-    size_t i = series_of(s, life->series);
+    size_t i = scope_series_of(s, life->series);
     if (i == SERIES) {
         return;
     }

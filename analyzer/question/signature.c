@@ -105,7 +105,7 @@ void question_signer_free(struct question_signer *s)
     free(s);
 }
 
-static bool fits(const struct frame_row *row, const struct run_frame *f)
+static bool signature_row_fits(const struct frame_row *row, const struct run_frame *f)
 {
     if (row->symbol) {
         return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
@@ -124,7 +124,7 @@ static uint64_t frame_bits(struct question_signer *s, const struct run_frame *f)
     if (*at == MAP_NEW) {
         uint64_t bits = 0;
         for (size_t i = 0; i < FRAME_ROWS; i++) {
-            bits |= fits(&frame_rows[i], f) ? F(frame_rows[i].fact) : 0;
+            bits |= signature_row_fits(&frame_rows[i], f) ? F(frame_rows[i].fact) : 0;
         }
         *at = (uint32_t)s->bits_n;
         *ARENA_PUSH(s->bits, s->bits_n, s->bits_cap) = bits;
@@ -159,7 +159,7 @@ static uint32_t operator_of(struct question_signer *s, const struct run_frame *f
     return (uint32_t)s->operators_n;
 }
 
-static struct facts collect_facts(struct question_signer *s, uint32_t stack)
+static struct facts collect_signature_facts(struct question_signer *s, uint32_t stack)
 {
     struct facts facts = {.line = RUN_NONE};
     const struct run_frame *f;
@@ -181,11 +181,11 @@ static struct facts collect_facts(struct question_signer *s, uint32_t stack)
     return facts;
 }
 
-static const struct facts *facts_of(struct question_signer *s, uint32_t stack)
+static const struct facts *signature_facts_of(struct question_signer *s, uint32_t stack)
 {
     struct facts *facts = SITE_REACH(s->facts, (uint32_t)(stack + 1), s->facts_cap);
     if (!facts->known) {
-        *facts = collect_facts(s, stack);
+        *facts = collect_signature_facts(s, stack);
         facts->known = true;
     }
     return facts;
@@ -193,7 +193,7 @@ static const struct facts *facts_of(struct question_signer *s, uint32_t stack)
 
 uint32_t question_sign(struct question_signer *s, uint32_t stack, enum question_shape shape)
 {
-    const struct facts *facts = facts_of(s, stack);
+    const struct facts *facts = signature_facts_of(s, stack);
     uint32_t i = 0;
     while (i + 1 < RULES && (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) {
         i++;
@@ -214,7 +214,7 @@ struct question_signature question_signature(const struct question_signer *s, ui
 
 uint32_t question_sign_line(struct question_signer *s, uint32_t stack)
 {
-    return facts_of(s, stack)->line;
+    return signature_facts_of(s, stack)->line;
 }
 
 const char *question_advice_small_copies(void)
@@ -234,5 +234,5 @@ const char *question_advice_one_item(void)
 
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack)
 {
-    return facts_of(s, stack)->bits & F(ALLOCATOR);
+    return signature_facts_of(s, stack)->bits & F(ALLOCATOR);
 }

@@ -84,7 +84,7 @@ struct question_syncs *question_syncs_start(struct site_builder *b)
 }
 
 /* What matters first: for the others, the duration says little. */
-static int longer(const void *a, const void *b)
+static int order_waits_by_time(const void *a, const void *b)
 {
     const struct result_sync_site *x = a, *y = b;
     if (x->matters != y->matters) {
@@ -109,7 +109,8 @@ static bool long_enough(const struct site_builder *b, const struct wait *w, doub
 }
 
 /* Advice for each single call may become one piece of advice for all of a step. */
-static const char *advise(const struct wait *w, const struct result_pace *pace, struct question_signature signature)
+static const char *advise_wait(const struct wait *w, const struct result_pace *pace,
+                               struct question_signature signature)
 {
     bool many = pace->calls_per_step >= MANY && pace->bunched;
     bool mass = many || pace->calls_per_step >= MASS;
@@ -119,7 +120,7 @@ static const char *advise(const struct wait *w, const struct result_pace *pace, 
                                                                   : signature.advice;
 }
 
-static struct result_sync_site describe(struct question_syncs *s, const struct wait *w, double wall)
+static struct result_sync_site describe_wait(struct question_syncs *s, const struct wait *w, double wall)
 {
     const struct site_builder *b = s->b;
     struct question_signature signature = question_signature(s->signer, w->signature);
@@ -135,7 +136,7 @@ static struct result_sync_site describe(struct question_syncs *s, const struct w
         step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
     const bool few = site.pace.phase == RESULT_PHASE_UNKNOWN && w->count < FEW;
     if (site.matters && !site.site.exit && !few) { /* the end of a program needs no advice */
-        site.advice = question_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
+        site.advice = question_library_advice(&site.site, advise_wait(w, &site.pace, signature), signature.up);
     }
     return site;
 }
@@ -156,7 +157,7 @@ static void spare_loading(struct question_syncs *s, struct result_sync_site *sit
     }
 }
 
-static uint64_t kind_of(const void *row)
+static uint64_t wait_kind_of(const void *row)
 {
     const struct result_sync_site *x = row;
     return (uintptr_t)(x->pattern ? x->pattern : x->api) ^ x->kind;
@@ -174,7 +175,7 @@ static void add_wait(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path path_of(const void *row)
+static struct result_line_path wait_path_of(const void *row)
 {
     const struct result_sync_site *x = row;
     return (struct result_line_path){.count = x->count, .blocked_s = x->blocked_s, .site = x->site};
@@ -183,10 +184,10 @@ static struct result_line_path path_of(const void *row)
 static const struct site_line_form line_form = {.size = sizeof(struct result_sync_site),
                                                 .site = offsetof(struct result_sync_site, site),
                                                 .paths = offsetof(struct result_sync_site, paths),
-                                                .kind = kind_of,
+                                                .kind = wait_kind_of,
                                                 .add = add_wait,
-                                                .path = path_of,
-                                                .order = longer};
+                                                .path = wait_path_of,
+                                                .order = order_waits_by_time};
 
 void question_syncs_finish(struct question_syncs *s)
 {
@@ -195,12 +196,13 @@ void question_syncs_finish(struct question_syncs *s)
     struct result_sync_site *work = arena_realloc(NULL, s->waits_n, sizeof *work);
     double wall = site_wall_seconds(s->b);
     for (size_t i = 0; i < s->waits_n; i++) {
-        work[i] = describe(s, &s->waits[i], wall);
+        work[i] = describe_wait(s, &s->waits[i], wall);
         report->sync_blocked_s += work[i].blocked_s;
     }
     report->sync_share = report->sync_blocked_s / wall;
     spare_loading(s, work);
-    report->syncs = site_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
+    report->syncs =
+        site_list(s->b, work, s->waits_n, sizeof *work, order_waits_by_time, &report->syncs_n, &report->syncs_total);
     report->sync_lines =
         site_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n, &report->sync_lines_total);
     free(work);

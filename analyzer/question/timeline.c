@@ -29,7 +29,7 @@ struct question_timelines {
     size_t lines_cap;
 };
 
-static void merge(struct bucket *into, const struct bucket *later)
+static void merge_buckets(struct bucket *into, const struct bucket *later)
 {
     if (!later->used) {
         return;
@@ -43,11 +43,11 @@ static void merge(struct bucket *into, const struct bucket *later)
     into->used = true;
 }
 
-static void halve(struct line *line)
+static void halve_timeline(struct line *line)
 {
     for (size_t i = 0; i < BUCKETS / 2; i++) {
         struct bucket pair = line->buckets[2 * i];
-        merge(&pair, &line->buckets[2 * i + 1]);
+        merge_buckets(&pair, &line->buckets[2 * i + 1]);
         line->buckets[i] = pair;
     }
     memset(line->buckets + BUCKETS / 2, 0, BUCKETS / 2 * sizeof *line->buckets);
@@ -55,19 +55,19 @@ static void halve(struct line *line)
     line->shift++;
 }
 
-static void put(struct line *line, int64_t live, int64_t ns)
+static void put_timeline_point(struct line *line, int64_t live, int64_t ns)
 {
     while (ns >> line->shift >= BUCKETS) {
-        halve(line);
+        halve_timeline(line);
     }
     size_t index = (size_t)(ns >> line->shift);
     struct bucket now = {.used = true, .high = live, .high_ns = ns, .last = live, .last_ns = ns};
-    merge(&line->buckets[index], &now);
+    merge_buckets(&line->buckets[index], &now);
     line->used = index + 1 > line->used ? index + 1 : line->used;
 }
 
 /* Totals of the time before a recording of bounded size has all events. */
-static void put_levels(struct question_timelines *t, struct line *line, uint32_t series)
+static void put_timeline_levels(struct question_timelines *t, struct line *line, uint32_t series)
 {
     size_t n, processes_n;
     const struct run_level *levels = run_levels(t->b->run, &n);
@@ -80,8 +80,9 @@ static void put_levels(struct question_timelines *t, struct line *line, uint32_t
         const struct run_level *l = &levels[i];
         if (l->process == s->process && l->layer == s->layer && l->device == s->device &&
             l->start_ns < line->kept_from_ns) {
-            put(line, l->high_bytes, l->start_ns);
-            put(line, l->low_bytes, l->end_ns - 1 < line->kept_from_ns ? l->end_ns - 1 : line->kept_from_ns - 1);
+            put_timeline_point(line, l->high_bytes, l->start_ns);
+            put_timeline_point(line, l->low_bytes,
+                               l->end_ns - 1 < line->kept_from_ns ? l->end_ns - 1 : line->kept_from_ns - 1);
         }
     }
 }
@@ -95,17 +96,17 @@ static void put_old(struct line *line, int64_t live, int64_t ns)
     }
 }
 
-static inline void at(struct question_timelines *t, uint32_t series, int64_t live, int64_t ns)
+static inline void timeline_level_at(struct question_timelines *t, uint32_t series, int64_t live, int64_t ns)
 {
     struct line *line = SITE_REACH(t->lines, series, t->lines_cap);
     if (!line->buckets) {
         line->buckets = arena_realloc(NULL, BUCKETS, sizeof *line->buckets);
         memset(line->buckets, 0, BUCKETS * sizeof *line->buckets);
         line->shift = 10;
-        put_levels(t, line, series);
+        put_timeline_levels(t, line, series);
     }
     if (ns >= line->kept_from_ns) {
-        put(line, live, ns);
+        put_timeline_point(line, live, ns);
     } else if (ns >> line->shift < BUCKETS) {
         put_old(line, live, ns);
     }
@@ -113,12 +114,12 @@ static inline void at(struct question_timelines *t, uint32_t series, int64_t liv
 
 static void timeline_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    at(self, life->series, series->live_bytes, life->alloc_ns);
+    timeline_level_at(self, life->series, series->live_bytes, life->alloc_ns);
 }
 
 static void timeline_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    at(self, life->series, series->live_bytes, life->free_ns);
+    timeline_level_at(self, life->series, series->live_bytes, life->free_ns);
 }
 
 struct question_timelines *question_timelines_start(struct site_builder *b, struct run_observer *observer)
@@ -129,7 +130,7 @@ struct question_timelines *question_timelines_start(struct site_builder *b, stru
     return t;
 }
 
-static void draw(struct question_timelines *t, const struct line *line, struct result_timeline *out)
+static void draw_timeline(struct question_timelines *t, const struct line *line, struct result_timeline *out)
 {
     out->points = arena_alloc(t->b->arena, 2 * line->used * sizeof *out->points);
     for (size_t i = 0; i < line->used; i++) {
@@ -161,10 +162,10 @@ static size_t draw_graphs(struct question_timelines *t, struct result_timeline *
             out[lines++] =
                 (struct result_timeline){.process = g[i].process, .device = g[i].device, .layer = RUN_SERIES_GRAPH};
         }
-        at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
+        timeline_level_at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
     }
     for (size_t i = 0; i < lines; i++) {
-        draw(t, &t->lines[first + i], &out[i]);
+        draw_timeline(t, &t->lines[first + i], &out[i]);
     }
     return lines;
 }
@@ -182,7 +183,7 @@ void question_timelines_finish(struct question_timelines *t)
         for (size_t s = 0; s < run_series_count(t->b->run); s++) {
             const struct run_series *series = run_series(t->b->run, (uint32_t)s);
             if (series->process == peak->process && series->device == peak->device && series->layer == peak->layer) {
-                draw(t, &t->lines[s], &report->timelines[i]);
+                draw_timeline(t, &t->lines[s], &report->timelines[i]);
             }
         }
     }

@@ -52,7 +52,7 @@ static struct flow *flow_at(struct question_transfers *t, const struct run_copy 
 }
 
 /* The sums of rows that a recording of bounded size lost. */
-static void add_removed(struct question_transfers *t)
+static void add_removed_flows(struct question_transfers *t)
 {
     size_t n;
     const struct run_removed *removed = run_removed(t->b->run, &n);
@@ -98,7 +98,7 @@ struct question_transfers *question_transfers_start(struct site_builder *b)
 }
 
 /* Known if the host stays in the call until the data has moved. */
-static double bandwidth(const struct flow *f)
+static double flow_bandwidth(const struct flow *f)
 {
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H;
     bool held = !f->async || f->host_memory == GS_HOSTMEM_PAGEABLE;
@@ -118,8 +118,8 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
     return pace->phase == RESULT_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
 }
 
-static const char *advise(const struct question_transfers *t, const struct flow *f, const struct result_pace *pace,
-                          double speed, double link)
+static const char *advise_transfer(const struct question_transfers *t, const struct flow *f,
+                                   const struct result_pace *pace, double speed, double link)
 {
     const struct site_builder *b = t->b;
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H, known = pace->phase;
@@ -151,7 +151,7 @@ static const char *advise(const struct question_transfers *t, const struct flow 
     return NULL;
 }
 
-static int more(const void *a, const void *b)
+static int order_flows_by_bytes(const void *a, const void *b)
 {
     const struct result_transfer *x = a, *y = b;
     if (x->bytes != y->bytes) {
@@ -163,31 +163,31 @@ static int more(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-static struct result_transfer describe(const struct question_transfers *t, const struct flow *f, double link)
+static struct result_transfer describe_transfer(const struct question_transfers *t, const struct flow *f, double link)
 {
     const struct site_builder *b = t->b;
-    double speed = bandwidth(f);
+    double speed = flow_bandwidth(f);
     struct result_pace pace = step_pace(&f->cadence, &b->sites[f->site]);
-    return (struct result_transfer){
-        .direction = f->direction,
-        .host_memory = f->host_memory,
-        .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
-                  : f->host_memory == GS_HOSTMEM_PAGEABLE ? 0
-                                                          : -1,
-        .async = f->async,
-        .count = f->count,
-        .bytes = f->bytes,
-        .blocked_s = (double)f->blocked_ns / 1e9,
-        .bytes_per_s = speed,
-        .first_s = site_seconds(f->cadence.first_ns),
-        .last_s = site_seconds(f->cadence.last_ns),
-        .pace = pace,
-        .site = b->sites[f->site],
-        .advice =
-            question_library_advice(&b->sites[f->site], advise(t, f, &pace, speed, link), f->direction == GS_DIR_H2D)};
+    return (struct result_transfer){.direction = f->direction,
+                                    .host_memory = f->host_memory,
+                                    .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
+                                              : f->host_memory == GS_HOSTMEM_PAGEABLE ? 0
+                                                                                      : -1,
+                                    .async = f->async,
+                                    .count = f->count,
+                                    .bytes = f->bytes,
+                                    .blocked_s = (double)f->blocked_ns / 1e9,
+                                    .bytes_per_s = speed,
+                                    .first_s = site_seconds(f->cadence.first_ns),
+                                    .last_s = site_seconds(f->cadence.last_ns),
+                                    .pace = pace,
+                                    .site = b->sites[f->site],
+                                    .advice = question_library_advice(&b->sites[f->site],
+                                                                      advise_transfer(t, f, &pace, speed, link),
+                                                                      f->direction == GS_DIR_H2D)};
 }
 
-static uint64_t kind_of(const void *row)
+static uint64_t transfer_kind_of(const void *row)
 {
     const struct result_transfer *x = row;
     return (uint64_t)x->direction << 8 | x->host_memory;
@@ -209,7 +209,7 @@ static void add_copies(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path path_of(const void *row)
+static struct result_line_path transfer_path_of(const void *row)
 {
     const struct result_transfer *x = row;
     return (struct result_line_path){.bytes = x->bytes, .count = x->count, .blocked_s = x->blocked_s, .site = x->site};
@@ -218,27 +218,28 @@ static struct result_line_path path_of(const void *row)
 static const struct site_line_form line_form = {.size = sizeof(struct result_transfer),
                                                 .site = offsetof(struct result_transfer, site),
                                                 .paths = offsetof(struct result_transfer, paths),
-                                                .kind = kind_of,
+                                                .kind = transfer_kind_of,
                                                 .add = add_copies,
-                                                .path = path_of,
-                                                .order = more};
+                                                .path = transfer_path_of,
+                                                .order = order_flows_by_bytes};
 
 void question_transfers_finish(struct question_transfers *t)
 {
     struct result_report *report = t->b->report;
     double link = modest_link;
-    add_removed(t);
+    add_removed_flows(t);
     for (size_t i = 0; i < t->n; i++) {
-        double speed = t->flows[i].bytes >= BULK_BYTES ? bandwidth(&t->flows[i]) : NAN;
+        double speed = t->flows[i].bytes >= BULK_BYTES ? flow_bandwidth(&t->flows[i]) : NAN;
         link = speed > link ? speed : link;
         t->reads = t->reads || (t->flows[i].direction == GS_DIR_D2H &&
                                 step_pace(&t->flows[i].cadence, NULL).phase == RESULT_PHASE_STEP);
     }
     struct result_transfer *work = arena_realloc(NULL, t->n, sizeof *work);
     for (size_t i = 0; i < t->n; i++) {
-        work[i] = describe(t, &t->flows[i], link);
+        work[i] = describe_transfer(t, &t->flows[i], link);
     }
-    report->transfers = site_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n, &report->transfers_total);
+    report->transfers =
+        site_list(t->b, work, t->n, sizeof *work, order_flows_by_bytes, &report->transfers_n, &report->transfers_total);
     report->transfer_lines =
         site_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n, &report->transfer_lines_total);
     free(work);

@@ -34,7 +34,7 @@ struct question_waits {
 };
 
 /* Does the copy itself block the host? */
-static bool holds(const struct run_copy *c)
+static bool copy_holds_host(const struct run_copy *c)
 {
     bool in = c->direction == GS_DIR_H2D, out = c->direction == GS_DIR_D2H;
     bool staged = in && c->bytes <= QUESTION_WAIT_STAGED_BYTES;
@@ -45,7 +45,7 @@ static void report_copies(struct question_waits *w, const struct run_copy *c, ui
                           int64_t bytes)
 {
     bool in = c->direction == GS_DIR_H2D;
-    if (holds(c)) {
+    if (copy_holds_host(c)) {
         w->each(w->self,
                 &(struct question_wait){.process = c->process,
                                         .thread = c->thread,
@@ -78,12 +78,12 @@ static struct readback *readback_of(struct question_waits *w, uint32_t process, 
     return &w->readbacks[*at];
 }
 
-static void settle(struct question_waits *w, struct readback *r)
+static void settle_readback(struct question_waits *w, struct readback *r)
 {
     if (r->open) {
         report_copy(w, &r->copy);
         r->open = false;
-        if (r->copy.direction == GS_DIR_D2H && !holds(&r->copy)) {
+        if (r->copy.direction == GS_DIR_D2H && !copy_holds_host(&r->copy)) {
             r->late = true;
             r->late_stream = r->copy.stream;
         }
@@ -107,7 +107,7 @@ static bool one_operation(struct question_waits *w, const struct run_copy *c, co
            line == question_sign_line(w->signer, sync->stack) && (c->direction == GS_DIR_D2H || line != RUN_NONE);
 }
 
-static enum question_shape shape_of(const struct run_copy *c)
+static enum question_shape copy_shape_of(const struct run_copy *c)
 {
     if (c->direction == GS_DIR_D2H) {
         return c->bytes <= ITEM_BYTES ? QUESTION_SHAPE_SCALAR : QUESTION_SHAPE_READ;
@@ -147,14 +147,14 @@ static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
                                  .blocked_ns = sync->blocked_ns};
     struct form form = {.copy = RUN_NONE};
     if (r->open && one_operation(w, &r->copy, sync)) {
-        bool held = r->copy.direction == GS_DIR_D2H || holds(&r->copy);
+        bool held = r->copy.direction == GS_DIR_D2H || copy_holds_host(&r->copy);
         r->open = false;
-        wait.shape = shape_of(&r->copy);
+        wait.shape = copy_shape_of(&r->copy);
         wait.bytes = r->copy.bytes;
         wait.blocked_ns = arena_add_capped(wait.blocked_ns, held ? r->copy.blocked_ns : 0);
         form = (struct form){.copy = r->copy.stack, .held = held};
     } else {
-        settle(w, r);
+        settle_readback(w, r);
     }
     wait.shape = waits_for_late(r, sync) && wait.shape == (enum question_shape)kind ? QUESTION_SHAPE_LATER : wait.shape;
     form.shape = wait.shape;
@@ -171,7 +171,7 @@ void question_waits_add(struct question_waits *w, const struct run_copy *copy, c
         return;
     }
     struct readback *r = readback_of(w, copy->process, copy->thread);
-    settle(w, r);
+    settle_readback(w, r);
     if (copy->async && (copy->direction == GS_DIR_D2H || copy->direction == GS_DIR_H2D)) {
         r->copy = *copy;
         r->open = true;
@@ -210,8 +210,8 @@ static struct run_copy copy_of(const struct run_removed *r)
 }
 
 /* Do these waits wait for this copy? Its time is then part of theirs. */
-static bool belongs(struct question_waits *w, const struct run_removed *copy, const struct run_removed *sync,
-                    const struct form *form)
+static bool copy_belongs_to_sync(struct question_waits *w, const struct run_removed *copy,
+                                 const struct run_removed *sync, const struct form *form)
 {
     const struct run_copy c = copy_of(copy);
     if (copy->what != GS_REMOVED_COPY || !copy->count || copy->process != sync->process || !c.async) {
@@ -225,7 +225,7 @@ static bool belongs(struct question_waits *w, const struct run_removed *copy, co
            one_operation(w, &c, &s);
 }
 
-static void tell_removed_sync(struct question_waits *w, const struct run_removed *sync)
+static void pass_removed_sync(struct question_waits *w, const struct run_removed *sync)
 {
     const uint32_t at = map_get(&w->form_of, (uint64_t)sync->process << 32 | sync->stack);
     const struct form *form = at == MAP_NEW ? NULL : &w->forms[at];
@@ -241,13 +241,13 @@ static void tell_removed_sync(struct question_waits *w, const struct run_removed
                                  .blocked_ns = sync->ns};
     for (size_t i = 0; i < w->removed_n; i++) {
         struct run_removed *r = &w->removed[i];
-        if (!belongs(w, r, sync, form)) {
+        if (!copy_belongs_to_sync(w, r, sync, form)) {
             continue;
         }
         const struct run_copy copy = copy_of(r);
-        wait.shape = form ? wait.shape : shape_of(&copy);
+        wait.shape = form ? wait.shape : copy_shape_of(&copy);
         wait.bytes = arena_add_capped(wait.bytes, r->bytes);
-        if (copy.direction == GS_DIR_D2H || holds(&copy)) {
+        if (copy.direction == GS_DIR_D2H || copy_holds_host(&copy)) {
             wait.blocked_ns = arena_add_capped(wait.blocked_ns, r->ns);
         }
         r->count = 0; /* told */
@@ -255,11 +255,11 @@ static void tell_removed_sync(struct question_waits *w, const struct run_removed
     w->each(w->self, &wait);
 }
 
-static void tell_removed(struct question_waits *w)
+static void pass_removed_calls(struct question_waits *w)
 {
     for (size_t i = 0; i < w->removed_n; i++) {
         if (w->removed[i].what == GS_REMOVED_SYNC) {
-            tell_removed_sync(w, &w->removed[i]);
+            pass_removed_sync(w, &w->removed[i]);
         }
     }
     for (size_t i = 0; i < w->removed_n; i++) {
@@ -283,9 +283,9 @@ struct question_waits *question_waits_new(struct run *run, struct question_signe
 void question_waits_free(struct question_waits *w)
 {
     for (size_t i = 0; i < w->readbacks_n; i++) {
-        settle(w, &w->readbacks[i]);
+        settle_readback(w, &w->readbacks[i]);
     }
-    tell_removed(w);
+    pass_removed_calls(w);
     map_free(&w->threads);
     map_free(&w->form_of);
     free(w->readbacks);

@@ -203,7 +203,7 @@ static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 
 /* All questions, if a loop on a simulated GPU ended the run: that changes the other answers. Steps always: every view
  * names them. */
-static struct asked ask(struct site_builder *b)
+static struct asked ask_questions(struct site_builder *b)
 {
     struct asked a = {.b = b};
     uint64_t seen = 0;
@@ -260,7 +260,7 @@ static bool watch_calls(struct asked *a, bool ok, char *error, size_t error_size
     return ok;
 }
 
-static bool conclude(struct asked *a, char *error, size_t error_size)
+static bool conclude_questions(struct asked *a, char *error, size_t error_size)
 {
     bool ok = true;
     for (unsigned i = 0; i < a->n && ok; i++) {
@@ -356,13 +356,13 @@ static void describe_run(struct site_builder *b)
     }
 }
 
-static int more_often(const void *x, const void *y)
+static int order_calls_by_count(const void *x, const void *y)
 {
     const struct result_call *a = x, *b = y;
     return a->count != b->count ? (a->count > b->count ? -1 : 1) : strcmp(a->api, b->api);
 }
 
-static void list_calls(struct site_builder *b)
+static void list_unhooked_calls(struct site_builder *b)
 {
     enum { MOST = 20 };
     size_t n, work_n = 0, top = b->top;
@@ -384,7 +384,7 @@ static void list_calls(struct site_builder *b)
     }
     b->top = MOST;
     b->report->calls =
-        site_list(b, work, work_n, sizeof *work, more_often, &b->report->calls_n, &b->report->calls_total);
+        site_list(b, work, work_n, sizeof *work, order_calls_by_count, &b->report->calls_n, &b->report->calls_total);
     b->top = top;
     free(work);
 }
@@ -411,7 +411,7 @@ static void count_events(struct site_builder *b)
     }
 }
 
-static void note_lacks(const struct run *run, struct result_report *r)
+static void note_report_lacks(const struct run *run, struct result_report *r)
 {
     static const char *const words[] = {
 #define RUN_FACT(symbol, word) word,
@@ -438,16 +438,16 @@ struct result_report *report_build(struct run *run, const struct run_options *op
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     site_helpers(run, &b.helpers);
     o->report.simulated = step_is_simulated(&b);
-    note_lacks(run, &o->report);
-    struct asked asked = ask(&b);
+    note_report_lacks(run, &o->report);
+    struct asked asked = ask_questions(&b);
     bool ok = watch_memory(&asked, error, error_size);
     ok = watch_calls(&asked, ok, error, error_size);
     if (ok) {
         describe_run(&b);
         list_devices(&b);
         count_events(&b);
-        list_calls(&b);
-        ok = conclude(&asked, error, error_size);
+        list_unhooked_calls(&b);
+        ok = conclude_questions(&asked, error, error_size);
         o->report.notes = run_notes(run, &o->report.notes_n);
     }
     step_finder_free(b.steps);

@@ -10,30 +10,30 @@ static const char thread_prefix[] = "pt_autograd_", engine[] = "torch::autograd:
 /* --- what the stacks are -----------------------------------------------------------------------
  */
 
-static bool ends(const char *text, const char *tail)
+static bool text_ends_with(const char *text, const char *tail)
 {
     size_t n = text ? strlen(text) : 0, m = strlen(tail);
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-static bool called(const struct run_frame *f, const char *name)
+static bool is_frame_called(const struct run_frame *f, const char *name)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     const char *last = dot ? dot + 1 : f->function;
     return last && strcmp(last, name) == 0;
 }
 
-static uint8_t mark_of(const struct run_frame *f)
+static uint8_t backward_mark_of(const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_PYTHON) {
         return 0;
     }
-    if (ends(f->file, "/torch/autograd/__init__.py")) {
-        return called(f, "_make_grads")                     ? PYTHON | INSIDE | OPENS
-               : called(f, "backward") || called(f, "grad") ? PYTHON | INSIDE
-                                                            : PYTHON;
+    if (text_ends_with(f->file, "/torch/autograd/__init__.py")) {
+        return is_frame_called(f, "_make_grads")                              ? PYTHON | INSIDE | OPENS
+               : is_frame_called(f, "backward") || is_frame_called(f, "grad") ? PYTHON | INSIDE
+                                                                              : PYTHON;
     }
-    return ends(f->file, "/torch/_tensor.py") && called(f, "backward") ? PYTHON | INSIDE : PYTHON;
+    return text_ends_with(f->file, "/torch/_tensor.py") && is_frame_called(f, "backward") ? PYTHON | INSIDE : PYTHON;
 }
 
 /* A stack's callers come before it. */
@@ -42,7 +42,7 @@ static void mark_stacks(struct run *run)
     struct run_backwards *b = &run->backward;
     uint8_t *of_frame = arena_realloc(NULL, run->frames_n + 1, 1);
     for (size_t i = 0; i < run->frames_n; i++) {
-        of_frame[i] = mark_of(&run->frames[i]);
+        of_frame[i] = backward_mark_of(&run->frames[i]);
         b->any = b->any || (of_frame[i] & OPENS);
     }
     b->marks_n = run->stacks_n;
@@ -54,7 +54,7 @@ static void mark_stacks(struct run *run)
     free(of_frame);
 }
 
-static inline uint8_t mark(const struct run_backwards *b, uint32_t stack)
+static inline uint8_t mark_backward(const struct run_backwards *b, uint32_t stack)
 {
     return stack < b->marks_n ? b->marks[stack] : 0;
 }
@@ -148,9 +148,9 @@ static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base,
 }
 
 /* The stack that called _make_grads. */
-static uint32_t base_of(const struct run *run, uint32_t stack)
+static uint32_t backward_base_of(const struct run *run, uint32_t stack)
 {
-    while (stack != RUN_NONE && (mark(&run->backward, stack) & OPENS)) {
+    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) {
         stack = run->stacks[stack].parent;
     }
     return stack;
@@ -174,11 +174,11 @@ void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, ui
                           int64_t free_ns)
 {
     struct run_backward *b = process_at(run, process);
-    uint8_t m = mark(&run->backward, stack);
+    uint8_t m = mark_backward(&run->backward, stack);
     if (b->complete || (!b->open_n && !(m & OPENS)) || autograds_by_name(b, thread)) {
         return; /* on autograd's thread: backward within backward, whose outer call has the line */
     }
-    uint32_t base = m & OPENS ? base_of(run, stack) : RUN_NONE;
+    uint32_t base = m & OPENS ? backward_base_of(run, stack) : RUN_NONE;
     bool same = ((m & OPENS) || !(m & INSIDE)) && close_others(b, thread, base, alloc_ns, free_ns);
     drop_closed(b, alloc_ns);
     if (base != RUN_NONE && !same && b->n < RUN_NONE) {
@@ -239,7 +239,7 @@ static bool autograds_by_stack(struct run *run, uint32_t stack)
 }
 
 /* The frames of `stack` on top of those of `base`. */
-static uint32_t graft(struct run *run, uint32_t stack, uint32_t base)
+static uint32_t graft_stack(struct run *run, uint32_t stack, uint32_t base)
 {
     uint32_t *known = map_at(&run->backward.grafts, (uint64_t)stack << 32 | base);
     if (*known != MAP_NEW) {
@@ -267,7 +267,8 @@ uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, 
     if (!w || time_ns >= w->close_ns || time_ns < w->mixed_ns || w->thread == thread) {
         return stack;
     }
-    bool theirs = autograds_by_name(b, thread) ||
-                  (stack != RUN_NONE && !(mark(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
-    return theirs ? graft(run, stack, w->base) : stack;
+    bool theirs =
+        autograds_by_name(b, thread) ||
+        (stack != RUN_NONE && !(mark_backward(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
+    return theirs ? graft_stack(run, stack, w->base) : stack;
 }

@@ -23,7 +23,7 @@ struct run_beside {
     struct batch *batch; /* that is being filled */
 };
 
-static void tell(const struct run_observer *o, const struct batch *batch)
+static void pass_batch(const struct run_observer *o, const struct batch *batch)
 {
     struct run_series series = {.process = RUN_NONE};
     for (size_t i = 0; i < batch->n; i++) {
@@ -34,24 +34,24 @@ static void tell(const struct run_observer *o, const struct batch *batch)
     }
 }
 
-static void *tell_all(void *self)
+static void *pass_batches(void *self)
 {
     struct run_beside *b = self;
     unsigned slot;
     while (relay_take(&b->relay, &slot)) {
-        for (size_t i = 0; i < b->observers_n; i++) tell(&b->observers[i], b->slots[slot]);
+        for (size_t i = 0; i < b->observers_n; i++) pass_batch(&b->observers[i], b->slots[slot]);
         relay_give_back(&b->relay);
     }
     return NULL;
 }
 
-static void use_next_slot(struct run_beside *b)
+static void use_next_batch(struct run_beside *b)
 {
     b->batch = b->slots[relay_wait_for_slot(&b->relay)];
     b->batch->n = 0;
 }
 
-static void release(struct run_beside *b)
+static void release_batches(struct run_beside *b)
 {
     for (unsigned i = 0; i < RELAY_SLOTS; i++) free(b->slots[i]);
     relay_free(&b->relay);
@@ -68,11 +68,11 @@ struct run_beside *run_beside_start(const struct run_observer *observers, size_t
         if (observers[i].beside) *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = observers[i];
     }
     for (unsigned i = 0; i < RELAY_SLOTS; i++) b->slots[i] = arena_realloc(NULL, 1, sizeof *b->slots[i]);
-    if (!b->observers_n || !relay_start(&b->thread, tell_all, b)) {
-        release(b);
+    if (!b->observers_n || !relay_start(&b->thread, pass_batches, b)) {
+        release_batches(b);
         return NULL;
     }
-    use_next_slot(b);
+    use_next_batch(b);
     return b;
 }
 
@@ -87,7 +87,7 @@ void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint3
     batch->freed[batch->n] = freed;
     if (++batch->n == BATCH) {
         relay_put(&b->relay);
-        use_next_slot(b);
+        use_next_batch(b);
     }
 }
 
@@ -95,7 +95,7 @@ void run_beside_wait(struct run_beside *b)
 {
     relay_put(&b->relay);
     relay_drain(&b->relay);
-    use_next_slot(b);
+    use_next_batch(b);
 }
 
 void run_beside_end(struct run_beside *b)
@@ -104,5 +104,5 @@ void run_beside_end(struct run_beside *b)
     relay_put(&b->relay);
     relay_end(&b->relay);
     pthread_join(b->thread, NULL);
-    release(b);
+    release_batches(b);
 }

@@ -23,7 +23,7 @@ struct cursor {
     bool done, failed;
 };
 
-static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
+static uint32_t call_stack_of(const struct cursor *c, sqlite3_value *v)
 {
     bool null = sqlite3_value_type(v) == SQLITE_NULL;
     return run_ids_get(&c->db->stacks, null ? RUN_UNKNOWN : sqlite3_value_int64(v));
@@ -33,7 +33,7 @@ enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
 static const char copies[] = "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM %s "
                              "WHERE id BETWEEN ?1 AND ?2";
 
-static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
+static void read_copy_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct cursor *c = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[C_KIND]);
@@ -43,7 +43,7 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
     }
     c->calls[c->n++].copy = (struct run_copy){
         .process = c->process,
-        .stack = stack_of(c, v[C_STACK]),
+        .stack = call_stack_of(c, v[C_STACK]),
         .thread = (uint32_t)((kind >> 24) + 2),
         .device = (int16_t)((kind >> 6 & 127) - 1),
         .direction = kind & 7,
@@ -61,7 +61,7 @@ enum { S_DEVICE, S_KIND, S_API, S_START, S_BLOCKED, S_HANDLE, S_STACK, S_THREAD 
 static const char syncs[] = "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
                             "FROM sync WHERE id BETWEEN ?1 AND ?2";
 
-static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
+static void read_sync_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct cursor *c = sqlite3_user_data(context);
     bool none = sqlite3_value_type(v[S_DEVICE]) == SQLITE_NULL;
@@ -72,7 +72,7 @@ static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
     }
     c->calls[c->n++].sync = (struct run_sync){
         .process = c->process,
-        .stack = stack_of(c, v[S_STACK]),
+        .stack = call_stack_of(c, v[S_STACK]),
         .thread = (uint32_t)sqlite3_value_int64(v[S_THREAD]),
         .device = device >= 0 && device < RUN_DEVICE_SLOTS ? (int)device : -1,
         .kind = (uint8_t)sqlite3_value_int64(v[S_KIND]),
@@ -124,7 +124,7 @@ static bool find_first(struct cursor *c)
 }
 
 /* False at the end, or if the database could not be read: then `failed` is set. */
-static bool fill(struct cursor *c)
+static bool fill_call_cursor(struct cursor *c)
 {
     c->n = c->at = 0;
     if (c->done || !find_first(c)) {
@@ -141,12 +141,12 @@ static bool fill(struct cursor *c)
     return c->n > 0;
 }
 
-static inline const union call *now(struct cursor *c)
+static inline const union call *current_call(struct cursor *c)
 {
-    return c->at < c->n || fill(c) ? &c->calls[c->at] : NULL;
+    return c->at < c->n || fill_call_cursor(c) ? &c->calls[c->at] : NULL;
 }
 
-static bool is_chosen(const struct run *run, int device)
+static bool is_call_device_chosen(const struct run *run, int device)
 {
     return !run->options.by_device || device < 0 || device == run->options.device;
 }
@@ -156,20 +156,20 @@ bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void 
     struct run_database *db = &run->databases[run->processes[process].database];
     struct cursor c, s;
     uint64_t rows = 0;
-    open_cursor(&c, db, process, "gs_copy", read_copy, copies, db->copies);
-    open_cursor(&s, db, process, "gs_sync", read_sync, syncs, "sync");
+    open_cursor(&c, db, process, "gs_copy", read_copy_row, copies, db->copies);
+    open_cursor(&s, db, process, "gs_sync", read_sync_row, syncs, "sync");
     for (;;) {
-        const union call *copy = now(&c), *sync = now(&s);
+        const union call *copy = current_call(&c), *sync = current_call(&s);
         run_show_progress(run, "copies and waits", ++rows, 0);
         if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
-            if (is_chosen(run, copy->copy.device)) {
+            if (is_call_device_chosen(run, copy->copy.device)) {
                 c.calls[c.at].copy.stack =
                     run_backward_stack(run, process, copy->copy.thread, copy->copy.stack, copy->copy.start_ns);
                 each(self, &copy->copy, NULL);
             }
             c.at++;
         } else if (sync) {
-            if (is_chosen(run, sync->sync.device)) {
+            if (is_call_device_chosen(run, sync->sync.device)) {
                 s.calls[s.at].sync.stack =
                     run_backward_stack(run, process, sync->sync.thread, sync->sync.stack, sync->sync.start_ns);
                 each(self, NULL, &sync->sync);

@@ -41,7 +41,7 @@ static int64_t file_size(const char *path, const char *suffix)
 }
 
 /* gpuspy reads the first bytes itself: SQLite reports "file is not a database" for everything. */
-static bool check_header(const char *path, char *error, size_t error_size)
+static bool check_database_header(const char *path, char *error, size_t error_size)
 {
     unsigned char head[100] = {0};
     struct stat st;
@@ -157,16 +157,16 @@ static void guard_copy(struct run_database *db)
     }
 }
 
-static const char *temporary(void)
+static const char *temporary_folder(void)
 {
     const char *tmp = getenv("TMPDIR");
     return tmp && *tmp ? tmp : "/tmp";
 }
 
-static bool make_folder(struct run_database *db)
+static bool make_database_folder(struct run_database *db)
 {
     char folder[4096];
-    snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", temporary());
+    snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", temporary_folder());
     if (!mkdtemp(folder)) {
         snprintf(db->copy_failed, sizeof db->copy_failed, "cannot copy it to %.200s: %s", folder, strerror(errno));
         return false;
@@ -182,7 +182,7 @@ static bool private_copy(struct run_database *db, const char *path)
 {
     static const char *const beside[] = {"", "-wal", "-journal"};
     char from[4096 + 16], to[4096 + 64];
-    if (!make_folder(db)) {
+    if (!make_database_folder(db)) {
         return false;
     }
     const char *folder = db->copy_folder;
@@ -193,7 +193,7 @@ static bool private_copy(struct run_database *db, const char *path)
         if (bytes >= 0 && !copy_file(from, to)) {
             snprintf(db->copy_failed, sizeof db->copy_failed,
                      "cannot copy its %lld bytes to %.200s: %s; set TMPDIR to a folder with more room",
-                     (long long)bytes, temporary(), strerror(errno));
+                     (long long)bytes, temporary_folder(), strerror(errno));
             return false;
         }
     }
@@ -268,7 +268,7 @@ static bool open_foreign(struct run *run, struct run_database *db, enum import_f
     const char *folder = stat(db->path, &st) == 0 ? find_foreign(&st) : NULL;
     db->foreign = true;
     if (!folder) {
-        if (!make_folder(db)) {
+        if (!make_database_folder(db)) {
             return run_fail(error, error_size, "cannot read '%s': gpuspy %s", db->path, db->copy_failed);
         }
         snprintf(to, sizeof to, "%s/run.db", db->copy_folder);
@@ -317,7 +317,7 @@ static void remove_copy(struct run_database *db)
     db->guard = 0;
 }
 
-static int64_t pragma(sqlite3 *db, const char *sql, int *rc)
+static int64_t read_pragma(sqlite3 *db, const char *sql, int *rc)
 {
     sqlite3_stmt *st = NULL;
     int64_t value = -1;
@@ -378,7 +378,7 @@ static int try_open(struct run_database *db, int flags, const char *query)
         sqlite3_busy_timeout(db->db, 2000);
         sqlite3_limit(db->db, SQLITE_LIMIT_LENGTH, 64 << 20);
         sqlite3_exec(db->db, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON", NULL, NULL, NULL);
-        pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc);
+        read_pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc);
     }
     if (rc != SQLITE_OK) {
         sqlite3_close(db->db);
@@ -417,7 +417,7 @@ static bool check_tables(struct run_database *db, char *error, size_t error_size
              "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'create "
              "virtual%%' AND name IN ('process','frame','module','stack','%s','%s','sync','oom')",
              db->allocations, db->copies);
-    int64_t n = pragma(db->db, needed, &rc);
+    int64_t n = read_pragma(db->db, needed, &rc);
     if (rc == SQLITE_OK && n == 8) {
         return true;
     }
@@ -449,8 +449,8 @@ static void writer_of(sqlite3 *db, char *out, size_t size)
 static bool check_version(struct run_database *db, char *error, size_t error_size)
 {
     int rc, rc2;
-    int64_t application = pragma(db->db, "PRAGMA application_id", &rc);
-    int64_t version = pragma(db->db, "PRAGMA user_version", &rc2);
+    int64_t application = read_pragma(db->db, "PRAGMA application_id", &rc);
+    int64_t version = read_pragma(db->db, "PRAGMA user_version", &rc2);
     if (db->recording && rc == SQLITE_OK && application == 0) {
         return just_begun(db->path, error, error_size);
     }
@@ -486,7 +486,7 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
     if (format && !open_foreign(run, db, format, error, error_size)) {
         return false;
     }
-    if (!check_header(db->opened, error, error_size)) {
+    if (!check_database_header(db->opened, error, error_size)) {
         return db->recording && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
     }
     int rc = open_somehow(db);
@@ -511,7 +511,7 @@ bool run_database_begin_read(struct run_database *db, char *error, size_t error_
     if (!db->opened) {
         db->opened = strdup(db->path);
     }
-    if (!check_header(db->opened, error, error_size)) {
+    if (!check_database_header(db->opened, error, error_size)) {
         return false;
     }
     int rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");

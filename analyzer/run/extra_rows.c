@@ -11,7 +11,7 @@ enum { TEXTS_MAX = 1 << 16 };
 
 /* A text without its numbers, so that "step 1" and "step 2" are equal. There may be as many different texts as marks.
  * */
-static const char *pattern_of(struct run *run, const unsigned char *text)
+static const char *like_pattern_of(struct run *run, const unsigned char *text)
 {
     char pattern[256];
     size_t n = 0;
@@ -28,7 +28,7 @@ static const char *pattern_of(struct run *run, const unsigned char *text)
     return run_intern(run, pattern, n);
 }
 
-static bool finish(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
+static bool finish_extra_rows(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
 {
     sqlite3_finalize(st);
     return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
@@ -36,7 +36,7 @@ static bool finish(struct run_database *db, sqlite3_stmt *st, int rc, char *erro
 
 const char *run_mark_pattern(struct run *run, const char *name)
 {
-    return pattern_of(run, (const unsigned char *)name);
+    return like_pattern_of(run, (const unsigned char *)name);
 }
 
 struct run_mark_rows {
@@ -76,9 +76,9 @@ bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark)
     rows->now = start > rows->now ? start : rows->now;
     *mark = (struct run_mark){
         .kind = (uint8_t)sqlite3_column_int64(st, 0),
-        .name = run->strings_n - rows->texts > TEXTS_MAX ? NULL : pattern_of(run, sqlite3_column_text(st, 1)),
+        .name = run->strings_n - rows->texts > TEXTS_MAX ? NULL : like_pattern_of(run, sqlite3_column_text(st, 1)),
         .full = (const char *)sqlite3_column_text(st, 1),
-        .domain = pattern_of(run, sqlite3_column_text(st, 2)),
+        .domain = like_pattern_of(run, sqlite3_column_text(st, 2)),
         .full_domain = (const char *)sqlite3_column_text(st, 2),
         .thread = (uint32_t)sqlite3_column_int64(st, 3),
         .start_ns = rows->now,
@@ -88,7 +88,7 @@ bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark)
 
 bool run_mark_rows_close(struct run_mark_rows *rows, char *error, size_t error_size)
 {
-    bool ok = !rows || finish(rows->db, rows->st, rows->rc, error, error_size);
+    bool ok = !rows || finish_extra_rows(rows->db, rows->st, rows->rc, error, error_size);
     free(rows);
     return ok;
 }
@@ -111,7 +111,7 @@ struct rows {
     void *self;
 };
 
-static uint32_t stack_of(const struct run_database *db, sqlite3_value *v)
+static uint32_t extra_stack_of(const struct run_database *db, sqlite3_value *v)
 {
     return sqlite3_value_type(v) == SQLITE_NULL ? RUN_NONE : run_ids_get(&db->stacks, sqlite3_value_int64(v));
 }
@@ -123,8 +123,8 @@ static void extra_on_row(sqlite3_context *context, int n, sqlite3_value **v)
     int64_t at = sqlite3_value_int64(v[0]), life = freed ? sqlite3_value_int64(v[1]) : 0;
     (void)n;
     at = at < 0 ? 0 : at;
-    const struct run_row row = {.stack = stack_of(r->db, v[2]),
-                                .free_stack = stack_of(r->db, v[3]),
+    const struct run_row row = {.stack = extra_stack_of(r->db, v[2]),
+                                .free_stack = extra_stack_of(r->db, v[3]),
                                 .alloc_ns = at,
                                 .free_ns = freed ? arena_add_capped(at, life < 0 ? 0 : life) : RUN_NEVER};
     r->each(r->self, &row);

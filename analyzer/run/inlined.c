@@ -18,7 +18,7 @@ static bool is_table(struct run_database *db)
     return found;
 }
 
-static void keep(struct run *run, struct chain *c)
+static void keep_chain(struct run *run, struct chain *c)
 {
     struct run_frame *f = c->frame != RUN_NONE ? &run->frames[c->frame] : NULL;
     if (f && f->kind == GS_FRAME_NATIVE && !f->inlined) {
@@ -37,7 +37,7 @@ void run_load_inlined(struct run *run, struct run_database *db, const struct run
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         int64_t id = sqlite3_column_int64(st, 0), line = sqlite3_column_int64(st, 3);
         if (id != before) {
-            keep(run, &c);
+            keep_chain(run, &c);
             c.frame = run_ids_get(frames, id);
             before = id;
         }
@@ -47,7 +47,7 @@ void run_load_inlined(struct run *run, struct run_database *db, const struct run
                                                         .line = line > 0 && line < INT32_MAX ? (int)line : 0};
         }
     }
-    keep(run, &c);
+    keep_chain(run, &c);
     sqlite3_finalize(st);
 }
 

@@ -18,13 +18,13 @@ struct load {
 };
 
 /* NULL → RUN_UNKNOWN, and so is a negative value, because nothing measured is negative. */
-static int64_t positive(sqlite3_stmt *st, int column)
+static int64_t read_positive(sqlite3_stmt *st, int column)
 {
     int64_t value = run_column_int(st, column);
     return value < 0 ? RUN_UNKNOWN : value;
 }
 
-static int device_of(sqlite3_stmt *st, int column)
+static int read_device_column(sqlite3_stmt *st, int column)
 {
     int64_t device = run_column_int(st, column);
     return device >= 0 && device < RUN_DEVICE_SLOTS - 1 ? (int)device : -1;
@@ -36,12 +36,12 @@ static uint32_t column_uint(sqlite3_stmt *st, int column)
     return value > 0 && value < UINT32_MAX ? (uint32_t)value : 0;
 }
 
-static uint32_t process_of(const struct load *l, sqlite3_stmt *st, int column)
+static uint32_t read_process_number(const struct load *l, sqlite3_stmt *st, int column)
 {
     return run_ids_get(&l->db->processes, run_column_int(st, column));
 }
 
-static uint32_t stack_of(const struct load *l, sqlite3_stmt *st, int column)
+static uint32_t read_stack_number(const struct load *l, sqlite3_stmt *st, int column)
 {
     return run_ids_get(&l->db->stacks, run_column_int(st, column));
 }
@@ -51,8 +51,8 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
     struct run *run = l->run;
     struct run_process p = {
         .pid = column_uint(st, 1),
-        .ppid = positive(st, 2),
-        .rank = positive(st, 3),
+        .ppid = read_positive(st, 2),
+        .rank = read_positive(st, 3),
         .path = run_intern(run, l->db->path, RUN_TEXT_MAX),
         .run_id = run_column_text(run, st, 4),
         .host = run_column_text(run, st, 5),
@@ -61,12 +61,12 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .exe = run_column_text(run, st, 8),
         .python_version = run_column_text(run, st, 9),
         .start_real_ns = run_column_int(st, 10),
-        .end_ns = positive(st, 11),
+        .end_ns = read_positive(st, 11),
         .complete = sqlite3_column_int64(st, 12) == 1,
         .torn = !l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
         .recording = l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
         .lost_events = (uint64_t)run_bounded(sqlite3_column_int64(st, 13)),
-        .lost_first_ns = positive(st, 14),
+        .lost_first_ns = read_positive(st, 14),
         .database = l->database,
         .local_id = sqlite3_column_int64(st, 0),
         .exit_status = -1,
@@ -98,12 +98,12 @@ static bool add_unseen(struct load *l, sqlite3_stmt *st)
 static bool add_device(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_device d = {.process = process_of(l, st, 0),
-                           .device = device_of(st, 1),
+    struct run_device d = {.process = read_process_number(l, st, 0),
+                           .device = read_device_column(st, 1),
                            .name = run_column_text(run, st, 2),
-                           .total_bytes = positive(st, 3),
-                           .free_bytes = positive(st, 4),
-                           .seen_ns = positive(st, 5),
+                           .total_bytes = read_positive(st, 3),
+                           .free_bytes = read_positive(st, 4),
+                           .seen_ns = read_positive(st, 5),
                            .physical_bytes = RUN_UNKNOWN,
                            .graph_bytes = RUN_UNKNOWN};
     if (d.process != RUN_NONE && d.device >= 0) {
@@ -115,20 +115,20 @@ static bool add_device(struct load *l, sqlite3_stmt *st)
 static bool add_oom(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    int64_t time = positive(st, 10);
-    struct run_oom o = {.process = process_of(l, st, 0),
-                        .device = device_of(st, 1),
+    int64_t time = read_positive(st, 10);
+    struct run_oom o = {.process = read_process_number(l, st, 0),
+                        .device = read_device_column(st, 1),
                         .layer = (uint8_t)column_uint(st, 2),
                         .space = (uint8_t)column_uint(st, 3),
                         .api = column_uint(st, 4),
                         .requested_bytes = run_bounded(sqlite3_column_int64(st, 5)),
-                        .free_bytes = positive(st, 6),
-                        .total_bytes = positive(st, 7),
-                        .tensor_allocated = positive(st, 8),
-                        .tensor_reserved = positive(st, 9),
+                        .free_bytes = read_positive(st, 6),
+                        .total_bytes = read_positive(st, 7),
+                        .tensor_allocated = read_positive(st, 8),
+                        .tensor_reserved = read_positive(st, 9),
                         .time_ns = time == RUN_UNKNOWN ? 0 : time,
                         .fatal = sqlite3_column_int64(st, 11) != 0,
-                        .stack = stack_of(l, st, 12),
+                        .stack = read_stack_number(l, st, 12),
                         .thread = column_uint(st, 13)};
     if (o.process != RUN_NONE) {
         *ARENA_PUSH(run->ooms, run->ooms_n, run->ooms_cap) = o;
@@ -139,12 +139,12 @@ static bool add_oom(struct load *l, sqlite3_stmt *st)
 /* Columns that older recordings lack. */
 static bool add_physical(struct load *l, sqlite3_stmt *st)
 {
-    const uint32_t process = process_of(l, st, 0);
-    const int device = device_of(st, 1);
+    const uint32_t process = read_process_number(l, st, 0);
+    const int device = read_device_column(st, 1);
     for (size_t i = 0; i < l->run->devices_n; i++) {
         struct run_device *d = &l->run->devices[i];
-        if (d->process == process && d->device == device && d->total_bytes < positive(st, 2))
-            d->physical_bytes = positive(st, 2);
+        if (d->process == process && d->device == device && d->total_bytes < read_positive(st, 2))
+            d->physical_bytes = read_positive(st, 2);
     }
     return true;
 }
@@ -152,8 +152,8 @@ static bool add_physical(struct load *l, sqlite3_stmt *st)
 /* In the order of add_oom, which left some out. */
 static bool add_capped(struct load *l, sqlite3_stmt *st)
 {
-    const uint32_t process = process_of(l, st, 0);
-    const int64_t time = positive(st, 1);
+    const uint32_t process = read_process_number(l, st, 0);
+    const int64_t time = read_positive(st, 1);
     if (process == RUN_NONE) return true;
     for (size_t i = l->oom; i < l->run->ooms_n; i++) {
         struct run_oom *o = &l->run->ooms[i];
@@ -167,14 +167,14 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
     return false;
 }
 
-static bool add_sample(struct load *l, sqlite3_stmt *st)
+static bool add_sample_of_device(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_sample s = {.process = process_of(l, st, 0),
-                           .device = device_of(st, 1),
-                           .time_ns = positive(st, 2),
-                           .free_bytes = positive(st, 3),
-                           .total_bytes = positive(st, 4)};
+    struct run_sample s = {.process = read_process_number(l, st, 0),
+                           .device = read_device_column(st, 1),
+                           .time_ns = read_positive(st, 2),
+                           .free_bytes = read_positive(st, 3),
+                           .total_bytes = read_positive(st, 4)};
     if (s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0) {
         *ARENA_PUSH(run->samples, run->samples_n, run->samples_cap) = s;
     }
@@ -184,19 +184,19 @@ static bool add_sample(struct load *l, sqlite3_stmt *st)
 static bool add_thread(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_thread t = {.process = process_of(l, st, 0),
+    struct run_thread t = {.process = read_process_number(l, st, 0),
                            .number = column_uint(st, 1),
                            .tid = run_column_int(st, 3),
                            .name = run_column_text(run, st, 2)};
     if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX) {
         *ARENA_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
     }
-    run_backward_add_thread(l->run, process_of(l, st, 0), run_column_int(st, 1),
+    run_backward_add_thread(l->run, read_process_number(l, st, 0), run_column_int(st, 1),
                             (const char *)sqlite3_column_text(st, 2));
     return true;
 }
 
-static int percent(sqlite3_stmt *st, int column)
+static int read_percent(sqlite3_stmt *st, int column)
 {
     int64_t value = run_column_int(st, column);
     return value >= 0 && value <= 100 ? (int)value : -1;
@@ -205,15 +205,15 @@ static int percent(sqlite3_stmt *st, int column)
 static bool add_device_sample(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_device_sample s = {.process = process_of(l, st, 0),
-                                  .device = device_of(st, 1),
-                                  .time_ns = positive(st, 2),
-                                  .free_bytes = positive(st, 3),
-                                  .total_bytes = positive(st, 4),
-                                  .utilisation = percent(st, 5),
-                                  .memory_utilisation = percent(st, 6),
-                                  .own_bytes = positive(st, 7),
-                                  .other_bytes = positive(st, 8),
+    struct run_device_sample s = {.process = read_process_number(l, st, 0),
+                                  .device = read_device_column(st, 1),
+                                  .time_ns = read_positive(st, 2),
+                                  .free_bytes = read_positive(st, 3),
+                                  .total_bytes = read_positive(st, 4),
+                                  .utilisation = read_percent(st, 5),
+                                  .memory_utilisation = read_percent(st, 6),
+                                  .own_bytes = read_positive(st, 7),
+                                  .other_bytes = read_positive(st, 8),
                                   .other_pid = column_uint(st, 9),
                                   .other_name = run_column_command(run, st, 10)};
     if (s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0) {
@@ -241,10 +241,10 @@ static bool add_mark_total(struct load *l, sqlite3_stmt *st)
 static bool add_reserved(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_reserved r = {.process = process_of(l, st, 0),
-                             .device = device_of(st, 1),
-                             .time_ns = positive(st, 2),
-                             .bytes = positive(st, 3)};
+    struct run_reserved r = {.process = read_process_number(l, st, 0),
+                             .device = read_device_column(st, 1),
+                             .time_ns = read_positive(st, 2),
+                             .bytes = read_positive(st, 3)};
     if (r.process != RUN_NONE && r.time_ns >= 0 && r.bytes >= 0) {
         *ARENA_PUSH(run->reserved, run->reserved_n, run->reserved_cap) = r;
     }
@@ -254,14 +254,14 @@ static bool add_reserved(struct load *l, sqlite3_stmt *st)
 static bool add_mapping(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    int64_t unmap = positive(st, 5);
-    struct run_mapping m = {.process = process_of(l, st, 0),
-                            .device = device_of(st, 1),
+    int64_t unmap = read_positive(st, 5);
+    struct run_mapping m = {.process = read_process_number(l, st, 0),
+                            .device = read_device_column(st, 1),
                             .address = (uint64_t)sqlite3_column_int64(st, 2),
                             .bytes = run_bounded(sqlite3_column_int64(st, 3)),
-                            .map_ns = positive(st, 4),
+                            .map_ns = read_positive(st, 4),
                             .unmap_ns = unmap == RUN_UNKNOWN ? RUN_NEVER : unmap,
-                            .stack = stack_of(l, st, 6)};
+                            .stack = read_stack_number(l, st, 6)};
     if (m.process != RUN_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0) {
         *ARENA_PUSH(run->mappings, run->mappings_n, run->mappings_cap) = m;
     }
@@ -271,9 +271,9 @@ static bool add_mapping(struct load *l, sqlite3_stmt *st)
 static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_graph_memory g = {.process = process_of(l, st, 0),
-                                 .device = device_of(st, 1),
-                                 .time_ns = positive(st, 2),
+    struct run_graph_memory g = {.process = read_process_number(l, st, 0),
+                                 .device = read_device_column(st, 1),
+                                 .time_ns = read_positive(st, 2),
                                  .bytes = run_bounded(sqlite3_column_int64(st, 3))};
     const struct run_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
     bool same = last && last->process == g.process && last->device == g.device &&
@@ -287,10 +287,10 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
 static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_pool_memory p = {.process = process_of(l, st, 0),
-                                .device = device_of(st, 1),
+    struct run_pool_memory p = {.process = read_process_number(l, st, 0),
+                                .device = read_device_column(st, 1),
                                 .pool = (uint64_t)sqlite3_column_int64(st, 2),
-                                .time_ns = positive(st, 3),
+                                .time_ns = read_positive(st, 3),
                                 .reserved_bytes = run_bounded(sqlite3_column_int64(st, 4))};
     if (p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0) {
         *ARENA_PUSH(run->pools, run->pools_n, run->pools_cap) = p;
@@ -301,9 +301,9 @@ static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    const struct run_allocator_fact f = {.process = process_of(l, st, 0),
-                                         .device = device_of(st, 1),
-                                         .time_ns = positive(st, 2),
+    const struct run_allocator_fact f = {.process = read_process_number(l, st, 0),
+                                         .device = read_device_column(st, 1),
+                                         .time_ns = read_positive(st, 2),
                                          .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
                                          .address = (uint64_t)sqlite3_column_int64(st, 4),
                                          .value = sqlite3_column_int64(st, 5)};
@@ -316,7 +316,7 @@ static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_counted c = {.process = process_of(l, st, 0),
+    struct run_counted c = {.process = read_process_number(l, st, 0),
                             .api = column_uint(st, 1),
                             .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
                             .not_ready = (uint64_t)run_bounded(sqlite3_column_int64(st, 3))};
@@ -329,12 +329,12 @@ static bool add_counted(struct load *l, sqlite3_stmt *st)
 static bool add_check(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_tensor_check c = {.process = process_of(l, st, 0),
+    struct run_tensor_check c = {.process = read_process_number(l, st, 0),
                                  .layer = (uint8_t)column_uint(st, 1),
-                                 .device = device_of(st, 2),
+                                 .device = read_device_column(st, 2),
                                  .events = (uint64_t)run_bounded(sqlite3_column_int64(st, 3)),
                                  .mismatches = (uint64_t)run_bounded(sqlite3_column_int64(st, 4)),
-                                 .first_mismatch_ns = positive(st, 5),
+                                 .first_mismatch_ns = read_positive(st, 5),
                                  .first_difference = run_column_int(st, 6),
                                  .last_difference = run_column_int(st, 7)};
     if (c.process != RUN_NONE) {
@@ -427,20 +427,20 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
 static bool add_mapper(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_mapper m = {.process = process_of(l, st, 0), .stack = stack_of(l, st, 1)};
+    struct run_mapper m = {.process = read_process_number(l, st, 0), .stack = read_stack_number(l, st, 1)};
     if (m.process != RUN_NONE) {
         *ARENA_PUSH(run->mappers, run->mappers_n, run->mappers_cap) = m;
     }
     return run->mappers_n < SMALL_TABLE_MAX;
 }
 
-static bool add_context(struct load *l, sqlite3_stmt *st)
+static bool add_device_context(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_context c = {.process = process_of(l, st, 0),
-                            .device = device_of(st, 1),
-                            .create_ns = positive(st, 2),
-                            .stack = stack_of(l, st, 3)};
+    struct run_context c = {.process = read_process_number(l, st, 0),
+                            .device = read_device_column(st, 1),
+                            .create_ns = read_positive(st, 2),
+                            .stack = read_stack_number(l, st, 3)};
     if (c.process != RUN_NONE && c.device >= 0) {
         *ARENA_PUSH(run->contexts, run->contexts_n, run->contexts_cap) = c;
     }
@@ -464,7 +464,7 @@ static const char *article_of(const char *format)
 }
 
 /* What is missing, and why: the importer's reason (import.lacks.WORD), or that the tool does not record it. */
-static void note_lacks(struct load *l, const char *format, const char *lacks)
+static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
     static const char *const words[] = {
 #define RUN_FACT(symbol, word) word,
@@ -508,7 +508,7 @@ static bool add_import(struct load *l, sqlite3_stmt *st)
     int64_t unmatched = run_column_int(st, 2), unblocked = run_column_int(st, 3);
     if (!format) return true;
     run->imported = true;
-    note_lacks(l, format, run_column_text(run, st, 1));
+    note_process_lacks(l, format, run_column_text(run, st, 1));
     note_import(run, format, run_column_text(run, st, 4));
     run->unblocked += unblocked > 0 ? (uint64_t)unblocked : 0;
     if (unmatched > 0) {
@@ -567,7 +567,7 @@ static const struct {
      "SELECT process_id, device, physical_bytes FROM device WHERE physical_bytes > 0 LIMIT 4096"},
     {add_capped, true, false, "oom",
      "SELECT process_id, time_ns, thread_id, layer FROM oom WHERE capped = 1 ORDER BY id"},
-    {add_sample, false, false, "sample",
+    {add_sample_of_device, false, false, "sample",
      "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample WHERE source <> 2 "
      "ORDER BY id"},
     /* not in a database of schema 1 */
@@ -584,7 +584,7 @@ static const struct {
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
      "?1 OR EXISTS (SELECT 1 FROM oom) OR EXISTS (SELECT 1 FROM reserved) ORDER BY id"},
     {add_mapper, true, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
-    {add_context, true, false, "handle",
+    {add_device_context, true, false, "handle",
      "SELECT process_id, device, create_ns, stack_id FROM handle WHERE kind = 1 ORDER BY id"},
     {add_graph_memory, false, false, "pool",
      "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
@@ -682,7 +682,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
     return ok;
 }
 
-static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64_t b_time)
+static int order_by_process_and_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64_t b_time)
 {
     if (a_process != b_process) {
         return a_process < b_process ? -1 : 1;
@@ -690,11 +690,11 @@ static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64
     return a_time < b_time ? -1 : a_time > b_time;
 }
 
-#define ORDER_BY_TIME(type)                                             \
-    static int order_##type(const void *a, const void *b)               \
-    {                                                                   \
-        const struct type *x = a, *y = b;                               \
-        return by_time(x->process, x->time_ns, y->process, y->time_ns); \
+#define ORDER_BY_TIME(type)                                                               \
+    static int order_##type(const void *a, const void *b)                                 \
+    {                                                                                     \
+        const struct type *x = a, *y = b;                                                 \
+        return order_by_process_and_time(x->process, x->time_ns, y->process, y->time_ns); \
     }
 ORDER_BY_TIME(run_oom)
 ORDER_BY_TIME(run_sample)
@@ -703,7 +703,7 @@ ORDER_BY_TIME(run_reserved)
 ORDER_BY_TIME(run_graph_memory)
 
 /* Rows are in order of time already, unless the file was changed; then equal times keep their order. */
-static void sort(char *list, size_t n, size_t size, int (*order)(const void *, const void *))
+static void sort_loaded(char *list, size_t n, size_t size, int (*order)(const void *, const void *))
 {
     for (size_t i = 1; i < n; i++) {
         if (order(list + (i - 1) * size, list + i * size) > 0) {
@@ -758,10 +758,11 @@ void run_load_finish(struct run *run)
             "as 0",
             (unsigned long long)run->unblocked);
     }
-    sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
-    sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);
-    sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples, order_run_device_sample);
+    sort_loaded((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
+    sort_loaded((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);
+    sort_loaded((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples,
+                order_run_device_sample);
     add_marks(run);
-    sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_run_reserved);
-    sort((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_run_graph_memory);
+    sort_loaded((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_run_reserved);
+    sort_loaded((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_run_graph_memory);
 }

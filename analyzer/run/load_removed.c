@@ -9,37 +9,37 @@
 
 enum { REMOVED_MAX = 4 << 20 };
 
-static int device_of(int64_t kind, unsigned shift)
+static int removed_device_of(int64_t kind, unsigned shift)
 {
     return (int)(kind >> shift & 127) - 1;
 }
 
-static struct run_removed decode(uint8_t what, int64_t kind)
+static struct run_removed decode_removed_kind(uint8_t what, int64_t kind)
 {
     struct run_removed r = {.what = what, .device = -1};
     switch (what) {
     case GS_REMOVED_ALLOCATION:
         r.layer = kind & 3;
         r.space = kind >> 2 & 7;
-        r.device = device_of(kind, 5);
+        r.device = removed_device_of(kind, 5);
         r.api = kind >> 12 & 2047;
         break;
     case GS_REMOVED_COPY:
         r.direction = kind & 7;
         r.host_memory = kind >> 3 & 3;
         r.async = kind >> 5 & 1;
-        r.device = device_of(kind, 6);
+        r.device = removed_device_of(kind, 6);
         r.api = kind >> 13 & 2047;
         r.size = kind >> 24 & 3;
         break;
     case GS_REMOVED_SYNC:
         r.kind = kind & 7;
-        r.device = device_of(kind, 3);
+        r.device = removed_device_of(kind, 3);
         r.api = kind >> 10 & 2047;
         break;
     case GS_REMOVED_MEMSET:
         r.async = kind & 1;
-        r.device = device_of(kind, 1);
+        r.device = removed_device_of(kind, 1);
         r.api = kind >> 8 & 2047;
         break;
     default: r.kind = kind & 7;
@@ -54,7 +54,7 @@ static void load_totals(struct run *run, struct run_database *db, uint32_t proce
     while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_n < REMOVED_MAX) {
         const int64_t what = sqlite3_column_int64(st, 0);
         if (what < 0 || what >= GS_REMOVED_COUNT) continue;
-        struct run_removed r = decode((uint8_t)what, sqlite3_column_int64(st, 1));
+        struct run_removed r = decode_removed_kind((uint8_t)what, sqlite3_column_int64(st, 1));
         r.process = process;
         r.stack = run_ids_get(&db->stacks, run_column_int(st, 2));
         r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 3));

@@ -31,7 +31,7 @@ static uint32_t read_32(const uint8_t *p)
 }
 
 /* At most 9 bytes are read. */
-static inline const uint8_t *read_varint(const uint8_t *p, uint64_t *value)
+static inline const uint8_t *read_page_varint(const uint8_t *p, uint64_t *value)
 {
     uint64_t v = 0;
     for (int i = 0; i < 8; i++) {
@@ -78,7 +78,7 @@ static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
 {
     uint64_t size, id;
     if (at >= w->page_size) return false;
-    const uint8_t *record = read_varint(read_varint(page + at, &size), &id), *end = page + w->page_size;
+    const uint8_t *record = read_page_varint(read_page_varint(page + at, &size), &id), *end = page + w->page_size;
     if (record >= end || size <= w->columns_n || size > (uint64_t)(end - record)) return false;
     if (!read_record(w, record, record + size) || ((int64_t)id <= w->last && w->last != INT64_MIN)) return false;
     w->row.id = w->last = (int64_t)id;
@@ -86,7 +86,7 @@ static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
     return true;
 }
 
-static const uint8_t *load(struct walk *w, uint32_t number, unsigned depth)
+static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)
 {
     if (!number || depth == DEEPEST || w->pages_left-- <= 0) return NULL;
     if (!w->pages[depth]) {
@@ -99,9 +99,9 @@ static const uint8_t *load(struct walk *w, uint32_t number, unsigned depth)
                : NULL;
 }
 
-static bool walk(struct walk *w, uint32_t number, unsigned depth)
+static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)
 {
-    const uint8_t *page = load(w, number, depth);
+    const uint8_t *page = load_page(w, number, depth);
     if (!page) return false;
     const uint8_t *header = page + (number == 1 ? FIRST_PAGE_HEADER : 0);
     uint32_t cells = read_16(header + 3);
@@ -110,11 +110,11 @@ static bool walk(struct walk *w, uint32_t number, unsigned depth)
     for (uint32_t i = 0; i < cells; i++, cell += 2) {
         uint32_t at = read_16(cell);
         if (header[0] == LEAF ? !read_cell(w, page, at)
-                              : at >= w->page_size || !walk(w, read_32(page + at), depth + 1)) {
+                              : at >= w->page_size || !walk_pages(w, read_32(page + at), depth + 1)) {
             return false;
         }
     }
-    return header[0] == LEAF || walk(w, read_32(header + 8), depth + 1);
+    return header[0] == LEAF || walk_pages(w, read_32(header + 8), depth + 1);
 }
 
 /* The first page of a table; 0 if it has other columns. */
@@ -149,7 +149,7 @@ bool run_pages_scan(struct run_database *db, const char *table, const char *cons
     if (done) {
         w.page_size = read_16(head + 16) == 1 ? 65536 : read_16(head + 16);
         w.pages_left = size / (w.page_size ? w.page_size : 1);
-        done = w.page_size >= 512 && walk(&w, root, 0);
+        done = w.page_size >= 512 && walk_pages(&w, root, 0);
     }
     for (unsigned i = 0; i < DEEPEST; i++) free(w.pages[i]);
     *last = w.last;

@@ -213,7 +213,7 @@ static void end_life(struct run_replay *r)
 }
 
 /* Everything before an allocation at `until`: frees at exactly that time come first. */
-static void advance(struct run_replay *r, int64_t until)
+static void advance_replay(struct run_replay *r, int64_t until)
 {
     for (;;) {
         if (r->side_ns < r->free_ns && r->side_ns < until) {
@@ -248,7 +248,7 @@ enum run_series_layer run_removed_layer(const struct run_removed *removed)
 }
 
 /* Its totals begin with those of the rows that a recording of bounded size lost. */
-static void add_removed(const struct run *run, struct run_series *s)
+static void add_removed_totals(const struct run *run, struct run_series *s)
 {
     for (size_t i = 0; i < run->removed_n; i++) {
         const struct run_removed *r = &run->removed[i];
@@ -276,7 +276,7 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
         *at = (uint32_t)run->series_n;
         *ARENA_PUSH(run->series, run->series_n, run->series_cap) =
             (struct run_series){.process = process, .device = device, .layer = (enum run_series_layer)layer};
-        add_removed(run, &run->series[*at]);
+        add_removed_totals(run, &run->series[*at]);
     }
     return *at;
 }
@@ -322,7 +322,7 @@ static void live_room(struct run_replay *r)
     r->live_cap = cap;
 }
 
-static unsigned layer_of(const struct run_lifetime *life)
+static unsigned lifetime_layer_of(const struct run_lifetime *life)
 {
     return layer_from(life->layer, life->space, life->device);
 }
@@ -332,7 +332,7 @@ static unsigned layer_of(const struct run_lifetime *life)
 static void begin_life(struct run_replay *r, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct run *run = r->run;
-    const uint32_t series = series_at(run, r->process, life->device, layer_of(life));
+    const uint32_t series = series_at(run, r->process, life->device, lifetime_layer_of(life));
     struct run_series *s = &run->series[series];
     if (s->live_bytes > RUN_BYTES_MAX - life->bytes) {
         r->damaged++;
@@ -376,7 +376,7 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
 /* --- rows --------------------------------------------------------------------------------------
  */
 
-static bool is_chosen(const struct run *run, const struct run_lifetime *life)
+static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
 {
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
 }
@@ -396,7 +396,7 @@ static bool check_row(struct run_replay *r, const struct run_stored *row, struct
         life->alloc_ns = r->now;
         life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
     }
-    return is_chosen(r->run, life) || r->run->backward.any;
+    return is_lifetime_chosen(r->run, life) || r->run->backward.any;
 }
 
 static void replay_row(struct run_replay *r, const struct run_stored *row)
@@ -409,12 +409,12 @@ static void replay_row(struct run_replay *r, const struct run_stored *row)
     if (run->backward.any) {
         run_backward_add_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
         life.stack = run_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
-        if (!is_chosen(run, &life)) {
+        if (!is_lifetime_chosen(run, &life)) {
             return;
         }
     }
     if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
-        advance(r, life.alloc_ns);
+        advance_replay(r, life.alloc_ns);
     }
     begin_life(r, &life, row->free_stack);
 }
@@ -455,7 +455,7 @@ static void live_row(struct live_at *l, const struct run_stored *row)
 {
     struct run *run = l->replay.run;
     struct run_lifetime life;
-    if (!check_row(&l->replay, row, &life) || !is_chosen(run, &life)) {
+    if (!check_row(&l->replay, row, &life) || !is_lifetime_chosen(run, &life)) {
         return;
     }
     l->replay.now = life.alloc_ns;
@@ -465,7 +465,7 @@ static void live_row(struct live_at *l, const struct run_stored *row)
     if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) {
         return;
     }
-    life.series = series_at(run, l->replay.process, life.device, layer_of(&life));
+    life.series = series_at(run, l->replay.process, life.device, lifetime_layer_of(&life));
     life.stack = run_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
     life.location = location_at(run, life.series, life.stack);
     for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
@@ -505,11 +505,11 @@ static void last_batch(void *self, const struct run_stored *rows, size_t n)
     struct run *run = e->replay.run;
     struct run_lifetime life;
     for (size_t i = 0; i < n; i++) {
-        if (!check_row(&e->replay, &rows[i], &life) || !is_chosen(run, &life)) continue;
+        if (!check_row(&e->replay, &rows[i], &life) || !is_lifetime_chosen(run, &life)) continue;
         life.stack = run_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
         if (e->all) {
             e->replay.now = life.alloc_ns;
-            life.series = series_at(run, e->replay.process, life.device, layer_of(&life));
+            life.series = series_at(run, e->replay.process, life.device, lifetime_layer_of(&life));
             life.location = location_at(run, life.series, life.stack);
         }
         e->each(e->self, &life, rows[i].free_stack);
@@ -550,7 +550,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
         return false;
     }
     while (!r->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) {
-        advance(r, r->free_ns);
+        advance_replay(r, r->free_ns);
     }
     run_backward_finish(run, process);
     if (r->beside) run_beside_wait(r->beside);
@@ -561,7 +561,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     return true;
 }
 
-static void list_calls(struct run_replay *r)
+static void list_replay_calls(struct run_replay *r)
 {
     r->on_alloc = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
     r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
@@ -600,7 +600,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) { /* otherwise it creates stacks, which they read */
         replay.beside = run_beside_start(observers, n);
     }
-    list_calls(&replay);
+    list_replay_calls(&replay);
     for (uint32_t i = 0; ok && i < run->processes_n && !replay.stopped; i++) {
         ok = replay_process(&replay, i, error, error_size);
     }

@@ -35,7 +35,7 @@ struct reader {
     int result;
 };
 
-static void use_next_slot(struct reader *r)
+static void use_next_row_slot(struct reader *r)
 {
     r->slot = relay_wait_for_slot(r->relay);
     r->batch = r->slots[r->slot];
@@ -48,7 +48,7 @@ static void hand_over(struct reader *r)
     if (r->relay) {
         r->sizes[r->slot] = r->n;
         relay_put(r->relay);
-        use_next_slot(r);
+        use_next_row_slot(r);
     } else {
         r->each(r->self, r->batch, r->n);
     }
@@ -70,7 +70,7 @@ static const char *const names[] = {"id",      "kind",   "address",        "byte
 _Static_assert(sizeof names / sizeof *names == COLUMNS && (int)COLUMNS <= (int)RUN_PAGES_COLUMNS, "a name each");
 
 /* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as much. */
-static void add_row(void *reader, const struct run_page_row *page_row)
+static void add_lifetime_row(void *reader, const struct run_page_row *page_row)
 {
     struct reader *r = reader;
     const int64_t *v = page_row->values;
@@ -111,7 +111,7 @@ static void add_sql_row(sqlite3_context *context, int n, sqlite3_value **v)
     for (int i = 0; i < n; i++) row.values[selected[i]] = sqlite3_value_int64(v[i]);
     row.id = row.values[ID];
     row.nulls = (uint32_t)(sqlite3_value_type(v[4]) == SQLITE_NULL) << LIFE_NS;
-    add_row(sqlite3_user_data(context), &row);
+    add_lifetime_row(sqlite3_user_data(context), &row);
 }
 
 static void end_rows(sqlite3_context *context)
@@ -119,7 +119,7 @@ static void end_rows(sqlite3_context *context)
     sqlite3_result_null(context);
 }
 
-static bool prepare(struct reader *r, const char *where)
+static bool prepare_rows(struct reader *r, const char *where)
 {
     char sql[512] = "SELECT gs_row(id";
     for (unsigned i = 1; i < selected_n[r->what]; i++) {
@@ -135,15 +135,15 @@ static bool prepare(struct reader *r, const char *where)
 
 static void scan_rest(struct reader *r, const char *where)
 {
-    r->result = prepare(r, where) ? sqlite3_step(r->statement) : SQLITE_ERROR;
+    r->result = prepare_rows(r, where) ? sqlite3_step(r->statement) : SQLITE_ERROR;
     hand_over(r);
 }
 
-static void scan(struct reader *r)
+static void scan_rows(struct reader *r)
 {
     int64_t last;
     char where[64] = "";
-    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_row, r, &last)) {
+    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_lifetime_row, r, &last)) {
         r->result = SQLITE_ROW;
         hand_over(r);
         return;
@@ -155,8 +155,8 @@ static void scan(struct reader *r)
 static void *scan_for_relay(void *reader)
 {
     struct reader *r = reader;
-    use_next_slot(r);
-    scan(r);
+    use_next_row_slot(r);
+    scan_rows(r);
     relay_end(r->relay);
     return NULL;
 }
@@ -164,7 +164,7 @@ static void *scan_for_relay(void *reader)
 static void scan_here(struct reader *r)
 {
     r->batch = arena_realloc(NULL, BATCH, sizeof *r->batch);
-    scan(r);
+    scan_rows(r);
     free(r->batch);
 }
 
@@ -190,7 +190,7 @@ static void scan_beside(struct reader *r)
     for (unsigned i = 0; i < RELAY_SLOTS; i++) free(r->slots[i]);
 }
 
-static bool finish(struct reader *r, char *error, size_t error_size)
+static bool finish_rows(struct reader *r, char *error, size_t error_size)
 {
     bool ok = r->result == SQLITE_ROW || run_database_bad(r->db, error, error_size);
     sqlite3_finalize(r->statement);
@@ -207,7 +207,7 @@ bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t
     } else {
         scan_here(&r);
     }
-    db->zoned = finish(&r, error, error_size);
+    db->zoned = finish_rows(&r, error, error_size);
     return db->zoned;
 }
 
@@ -252,9 +252,9 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
     snprintf(where, sizeof where,
              "WHERE id BETWEEN ?1 AND ?2 AND (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
              (long long)moments[0], (long long)moments[n - 1]);
-    if (!prepare(&r, where)) {
+    if (!prepare_rows(&r, where)) {
         r.result = SQLITE_ERROR;
-        return finish(&r, error, error_size);
+        return finish_rows(&r, error, error_size);
     }
     r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
     while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, moments, n, range))) {
@@ -266,7 +266,7 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
         if (!db->zoned) break;
     }
     free(r.batch);
-    return finish(&r, error, error_size);
+    return finish_rows(&r, error, error_size);
 }
 
 bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,
@@ -278,5 +278,5 @@ bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, vo
     r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
     scan_rest(&r, where);
     free(r.batch);
-    return finish(&r, error, error_size);
+    return finish_rows(&r, error, error_size);
 }

@@ -13,7 +13,7 @@
 
 enum { FILES_MAX = 65536 };
 
-static bool open_one(struct run *run, const char *path, char *error, size_t error_size)
+static bool open_recording(struct run *run, const char *path, char *error, size_t error_size)
 {
     char recovery[512] = "";
     size_t at = run->databases_n;
@@ -64,8 +64,8 @@ static int order_paths(const void *a, const void *b)
 }
 
 /* Files of `folder` that `is_wanted_file` accepts; a spool represents a database that may not exist yet. */
-static bool list_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
-                        const char *stem, struct paths *found)
+static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
+                                  const char *stem, struct paths *found)
 {
     DIR *dir = opendir(*folder ? folder : ".");
     if (!dir) {
@@ -92,7 +92,7 @@ static bool any_database(const char *name, const char *stem)
 }
 
 /* stem "run" → run.<pid>.db */
-static bool sibling(const char *name, const char *stem)
+static bool is_sibling_recording(const char *name, const char *stem)
 {
     size_t n = strlen(stem);
     if (strncmp(name, stem, n) != 0 || name[n] != '.' || !has_suffix(name, ".db")) {
@@ -149,11 +149,11 @@ static void open_siblings(struct run *run, const char *path)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
     snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
     struct paths found = {0};
-    list_folder(folder, sibling, stem, &found);
+    list_recording_folder(folder, is_sibling_recording, stem, &found);
     const char *run_id = run->processes[run->processes_n - 1].run_id;
     for (size_t i = 0; i < found.n; i++) {
         size_t databases = run->databases_n, processes = run->processes_n;
-        bool ok = open_one(run, found.list[i], error, sizeof error);
+        bool ok = open_recording(run, found.list[i], error, sizeof error);
         bool same = ok && strcmp(run->processes[processes].run_id, run_id) == 0;
         if (!ok) {
             run_add_note(run, "another process of this run is missing here: %s", error);
@@ -165,7 +165,7 @@ static void open_siblings(struct run *run, const char *path)
     paths_free(&found);
 }
 
-static bool is_folder(const char *path)
+static bool is_recording_folder(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -181,15 +181,15 @@ static bool any_name(const char *name, const char *stem)
 static bool list_runs(const char *folder, struct paths *found)
 {
     struct paths inner = {0};
-    if (!list_folder(folder, any_database, NULL, found)) {
+    if (!list_recording_folder(folder, any_database, NULL, found)) {
         return false;
     }
     if (found->n == 0) {
-        list_folder(folder, any_name, NULL, &inner);
+        list_recording_folder(folder, any_name, NULL, &inner);
     }
     for (size_t i = 0; i < inner.n; i++) {
-        if (is_folder(inner.list[i])) {
-            list_folder(inner.list[i], any_database, NULL, found);
+        if (is_recording_folder(inner.list[i])) {
+            list_recording_folder(inner.list[i], any_database, NULL, found);
         }
     }
     paths_free(&inner);
@@ -208,7 +208,7 @@ static bool may_be_foreign(const char *name, const char *stem)
 
 static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)
 {
-    if (!open_one(run, path, error, error_size)) {
+    if (!open_recording(run, path, error, error_size)) {
         return false;
     }
     const struct run_database *db = &run->databases[run->databases_n - 1];
@@ -250,7 +250,7 @@ static bool open_ranks(struct run *run, const char *folder, const struct paths *
 static bool open_foreign_folder(struct run *run, const char *folder, char *error, size_t error_size)
 {
     struct paths all = {0}, files = {0};
-    list_folder(folder, may_be_foreign, NULL, &all);
+    list_recording_folder(folder, may_be_foreign, NULL, &all);
     for (size_t i = 0; i < all.n; i++) {
         if (!import_format_of(all.list[i])) continue;
         *ARENA_PUSH(files.list, files.n, files.cap) = all.list[i];
@@ -278,7 +278,7 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
     }
     bool ok = true;
     for (size_t i = 0; ok && i < found.n; i++) {
-        ok = open_one(run, found.list[i], error, error_size);
+        ok = open_recording(run, found.list[i], error, error_size);
     }
     paths_free(&found);
     return ok && run_is_one_job(run, from, folder, error, error_size);
@@ -331,8 +331,8 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     run->options = options ? *options : (struct run_options){0};
     bool ok = n > 0 || run_fail(error, error_size, "no database named");
     for (size_t i = 0; ok && i < n; i++) {
-        ok = is_folder(paths[i]) ? open_folder(run, paths[i], error, error_size)
-                                 : open_path(run, paths[i], n > 1 || run->options.alone, error, error_size);
+        ok = is_recording_folder(paths[i]) ? open_folder(run, paths[i], error, error_size)
+                                           : open_path(run, paths[i], n > 1 || run->options.alone, error, error_size);
     }
     if (!ok) {
         run_close(run);

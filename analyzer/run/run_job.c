@@ -84,7 +84,7 @@ static bool at_one_time(const struct run *run, size_t from, const struct runs *r
     return known && last_start < first_end;
 }
 
-static int describe(char *out, size_t size, const struct run *run, const struct runs *r, size_t k)
+static int describe_jobs(char *out, size_t size, const struct run *run, const struct runs *r, size_t k)
 {
     const struct run_process *p = &run->processes[r->first[k]];
     char when[64] = "";
@@ -97,12 +97,12 @@ static int describe(char *out, size_t size, const struct run *run, const struct 
                     r->processes[k] == 1 ? "" : "es", when);
 }
 
-static bool refuse(const struct run *run, const struct runs *r, const char *folder, char *error, size_t error_size)
+static bool refuse_jobs(const struct run *run, const struct runs *r, const char *folder, char *error, size_t error_size)
 {
     char list[800] = "", more[64] = "";
     size_t used = 0;
     for (size_t k = 0; k < r->n && k < NAMED && used < sizeof list; k++) {
-        int n = describe(list + used, sizeof list - used, run, r, k);
+        int n = describe_jobs(list + used, sizeof list - used, run, r, k);
         used += n > 0 ? (size_t)n : 0;
     }
     if (r->n > NAMED) {
@@ -124,7 +124,7 @@ bool run_is_one_job(struct run *run, size_t from, const char *folder, char *erro
             folder, r.n);
         ok = true;
     }
-    ok = ok || refuse(run, &r, folder, error, error_size);
+    ok = ok || refuse_jobs(run, &r, folder, error, error_size);
     free(r.of);
     free(r.first);
     free(r.processes);

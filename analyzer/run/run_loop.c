@@ -5,7 +5,7 @@
 
 static const char prefix[] = "a loop", suffix[] = " waits for values that a simulated GPU does not compute";
 
-static bool is_loop(const char *name)
+static bool is_loop_name(const char *name)
 {
     size_t length = strlen(name), end = sizeof suffix - 1;
     return length >= end && strncmp(name, prefix, sizeof prefix - 1) == 0 && strcmp(name + length - end, suffix) == 0;
@@ -21,7 +21,7 @@ const char *run_endless_loop(const struct run *run)
         simulated = simulated || run_device_is_simulated(device[i].name);
     }
     for (size_t i = 0; simulated && i < marks; i++) {
-        if (mark[i].name && !mark[i].domain && is_loop(mark[i].name)) {
+        if (mark[i].name && !mark[i].domain && is_loop_name(mark[i].name)) {
             return mark[i].name;
         }
     }

@@ -73,7 +73,8 @@ static bool have_ranks(const struct run *run, size_t from, const char *folder, c
 }
 
 /* As far as it is known when they were recorded. */
-static bool at_one_time(const struct run *run, size_t from, const char *folder, char *error, size_t error_size)
+static bool are_files_of_one_time(const struct run *run, size_t from, const char *folder, char *error,
+                                  size_t error_size)
 {
     const struct run_process *last = NULL, *first = NULL; /* that begins last, that ends first */
     int64_t first_end = 0;
@@ -97,7 +98,8 @@ static bool at_one_time(const struct run *run, size_t from, const char *folder, 
 
 bool run_are_ranks(struct run *run, size_t from, const char *folder, char *error, size_t error_size)
 {
-    if (!have_ranks(run, from, folder, error, error_size) || !at_one_time(run, from, folder, error, error_size)) {
+    if (!have_ranks(run, from, folder, error, error_size) ||
+        !are_files_of_one_time(run, from, folder, error, error_size)) {
         return false;
     }
     for (size_t i = from; i < run->processes_n; i++) run->processes[i].rank = rank_of(run, from, i);

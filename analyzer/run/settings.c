@@ -30,7 +30,7 @@ static const char *entry_end(const char *p)
     return p;
 }
 
-static void trim(const char **from, const char **to)
+static void trim_setting(const char **from, const char **to)
 {
     while (*from < *to && strchr(" \t'\"", **from)) {
         (*from)++;
@@ -52,12 +52,12 @@ bool run_conf_value(const char *conf, const char *key, const char **value, size_
             continue;
         }
         const char *from = p, *to = colon;
-        trim(&from, &to);
+        trim_setting(&from, &to);
         if ((size_t)(to - from) != strlen(key) || strncmp(from, key, (size_t)(to - from)) != 0) {
             continue;
         }
         from = colon + 1, to = end;
-        trim(&from, &to);
+        trim_setting(&from, &to);
         *value = from;
         *length = (size_t)(to - from);
         found = true;
@@ -73,7 +73,7 @@ struct conf {
     int n;
 };
 
-static enum asked ask(const struct conf *c, struct run *run, const char *key, const char **value)
+static enum asked ask_setting(const struct conf *c, struct run *run, const char *key, const char **value)
 {
     const char *at[2];
     size_t length[2];
@@ -104,7 +104,7 @@ enum run_known run_is_called_by(const struct run *run, uint32_t stack, const cha
 }
 
 /* A mapping by PyTorch's allocator is an expandable segment. Without native frames it may be another library's. */
-static enum run_known mapped(const struct run *run, uint32_t process)
+static enum run_known has_mapped_segments(const struct run *run, uint32_t process)
 {
     size_t n;
     const struct run_mapper *m = run_mappers(run, &n);
@@ -123,28 +123,28 @@ static enum run_known mapped(const struct run *run, uint32_t process)
 
 /* --- the answer ----------------------------------------------------------------------------------- */
 
-static bool truth(const char *value)
+static bool parse_truth(const char *value)
 {
     return strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
 }
 
-static void expandable(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
+static void read_expandable(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
 {
     const char *value = NULL;
-    enum asked asked = ask(c, run, "expandable_segments", &value);
-    enum run_known seen = mapped(run, process);
+    enum asked asked = ask_setting(c, run, "expandable_segments", &value);
+    enum run_known seen = has_mapped_segments(run, process);
     s->expandable_seen = seen == RUN_YES;
-    if (seen == RUN_YES || (seen == RUN_UNSURE && asked == ASKED && truth(value))) {
+    if (seen == RUN_YES || (seen == RUN_UNSURE && asked == ASKED && parse_truth(value))) {
         s->expandable = RUN_YES;
     } else if (seen == RUN_NO && s->known && asked != CONTRADICTED) {
-        s->expandable = asked == ASKED && truth(value) ? RUN_YES : RUN_NO;
+        s->expandable = asked == ASKED && parse_truth(value) ? RUN_YES : RUN_NO;
     }
 }
 
-static void backend(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
+static void read_backend(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
 {
     const char *value = NULL;
-    enum asked asked = ask(c, run, "backend", &value);
+    enum asked asked = ask_setting(c, run, "backend", &value);
     const char *none = run_setting_value(run, process, "PYTORCH_NO_CUDA_MEMORY_CACHING");
     if (none) { /* that it is set at all is enough */
         s->backend = RUN_BACKEND_NONE;
@@ -158,19 +158,19 @@ static void backend(struct run_torch_settings *s, const struct conf *c, struct r
 static void read_split_settings(struct run_torch_settings *s, const struct conf *c, struct run *run)
 {
     const char *value = NULL;
-    enum asked asked = ask(c, run, "max_split_size_mb", &value);
+    enum asked asked = ask_setting(c, run, "max_split_size_mb", &value);
     s->max_split_bytes = asked == CONTRADICTED || !s->known ? RUN_UNKNOWN : 0;
     if (asked == ASKED) {
         double mib = strtod(value, NULL);
         s->max_split_bytes = mib > 0 && mib < 1e12 ? (int64_t)(mib * (1 << 20)) : RUN_UNKNOWN;
     }
-    asked = ask(c, run, "garbage_collection_threshold", &value);
+    asked = ask_setting(c, run, "garbage_collection_threshold", &value);
     s->gc_threshold = asked == CONTRADICTED || !s->known ? NAN : 0;
     if (asked == ASKED) {
         double share = strtod(value, NULL);
         s->gc_threshold = share > 0 && share < 1 ? share : NAN;
     }
-    asked = ask(c, run, "roundup_power2_divisions", &value);
+    asked = ask_setting(c, run, "roundup_power2_divisions", &value);
     s->roundup = asked == ASKED ? RUN_YES : asked == NOT_ASKED && s->known ? RUN_NO : RUN_UNSURE;
     s->roundup_divisions = asked == ASKED ? value : NULL;
 }
@@ -188,8 +188,8 @@ struct run_torch_settings run_torch_settings(struct run *run, uint32_t process)
             c.text[c.n++] = text;
         }
     }
-    expandable(&s, &c, run, process);
-    backend(&s, &c, run, process);
+    read_expandable(&s, &c, run, process);
+    read_backend(&s, &c, run, process);
     read_split_settings(&s, &c, run);
     return s;
 }

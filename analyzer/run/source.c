@@ -33,7 +33,7 @@ static size_t count_lines(const char *text, size_t length)
     return n;
 }
 
-static void split(struct run *run, const char *text, size_t length, struct run_source_text *to)
+static void split_source_lines(struct run *run, const char *text, size_t length, struct run_source_text *to)
 {
     const char **lines = arena_alloc(&run->arena, count_lines(text, length) * sizeof *lines);
     size_t from = 0;
@@ -60,7 +60,7 @@ static bool from_database(struct run *run, struct run_database *db, struct run_s
         const int length = found ? sqlite3_column_bytes(st, 0) : 0;
         found = found && length <= TEXT_MAX;
         if (found) {
-            split(run, (const char *)sqlite3_column_text(st, 0), (size_t)length, &f->text);
+            split_source_lines(run, (const char *)sqlite3_column_text(st, 0), (size_t)length, &f->text);
         }
     }
     sqlite3_finalize(st);
@@ -101,7 +101,7 @@ static void from_disk(struct run *run, struct run_source_file *f)
                          ? gs_source_read(f->file, p->cwd, began_real_ns(p), false, &n, &left_out)
                          : NULL;
         if (text) {
-            split(run, text, n, &f->text);
+            split_source_lines(run, text, n, &f->text);
             f->text.from_disk = true;
         }
         free(text);

@@ -43,7 +43,7 @@ static uint32_t add_frame(struct run *run, const struct run_frame *f)
     return *head = (uint32_t)(run->frames_n - 1);
 }
 
-static bool done(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
+static bool finish_stack_rows(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
 {
     sqlite3_finalize(st);
     return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
@@ -73,7 +73,7 @@ static bool load_modules(struct run *run, struct run_database *db, struct run_na
         *ARENA_PUSH(seen->list, seen->list_n, seen->list_cap) =
             (struct run_module_name){run_column_text(run, st, 1), run_column_text(run, st, 2)};
     }
-    return done(db, st, rc, error, error_size);
+    return finish_stack_rows(db, st, rc, error, error_size);
 }
 
 static bool load_frames(struct run *run, struct run_database *db, struct run_names_seen *seen, char *error,
@@ -104,7 +104,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
         }
         run_ids_set(&seen->frames, sqlite3_column_int64(st, 0), add_frame(run, &f));
     }
-    return done(db, st, rc, error, error_size);
+    return finish_stack_rows(db, st, rc, error, error_size);
 }
 
 /* --- stacks ------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame)
 
 /* Adds the row and every caller of it that is missing, root first. Parents usually come before their children; a chain
  * that returns to itself (or refers to nothing) is cut there. */
-static void resolve(struct run *run, struct run_database *db, struct rows *rows, uint32_t row, uint32_t **path,
-                    size_t *path_cap)
+static void resolve_stack_row(struct run *run, struct run_database *db, struct rows *rows, uint32_t row,
+                              uint32_t **path, size_t *path_cap)
 {
     size_t n = 0;
     uint32_t parent = RUN_NONE, walk = row + 1;
@@ -184,7 +184,7 @@ static bool read_stacks(struct run *run, struct run_database *db, struct run_nam
         run_ids_set(&rows->index, r.id, (uint32_t)rows->n);
         *ARENA_PUSH(rows->list, rows->n, rows->cap) = r;
     }
-    return done(db, st, rc, error, error_size);
+    return finish_stack_rows(db, st, rc, error, error_size);
 }
 
 bool run_load_names(struct run *run, struct run_database *db, struct run_names_seen *seen, char *error,
@@ -199,7 +199,7 @@ bool run_load_names(struct run *run, struct run_database *db, struct run_names_s
         run_load_inlined(run, db, &seen->frames);
     }
     for (size_t i = 0; ok && i < rows.n; i++) {
-        resolve(run, db, &rows, (uint32_t)i, &path, &path_cap);
+        resolve_stack_row(run, db, &rows, (uint32_t)i, &path, &path_cap);
     }
     free(path);
     free(rows.list);

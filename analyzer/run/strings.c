@@ -44,7 +44,7 @@ void run_ids_free(struct run_ids *ids)
 /* --- strings -----------------------------------------------------------------------------------
  */
 
-static uint64_t hash_bytes(const char *p, size_t n)
+static uint64_t hash_string_bytes(const char *p, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++) {
@@ -72,7 +72,7 @@ static void strings_resize(struct run *run)
     memset(run->strings, 0, size * sizeof *run->strings);
     for (size_t i = 0; old && i <= run->strings_mask; i++) {
         if (old[i]) {
-            size_t at = hash_bytes(old[i], strlen(old[i])) & (size - 1);
+            size_t at = hash_string_bytes(old[i], strlen(old[i])) & (size - 1);
             while (run->strings[at]) {
                 at = (at + 1) & (size - 1);
             }
@@ -97,7 +97,7 @@ const char *run_intern(struct run *run, const char *text, size_t length)
     if (!run->strings || run->strings_n * 2 > run->strings_mask) {
         strings_resize(run);
     }
-    size_t at = hash_bytes(copy, length) & run->strings_mask;
+    size_t at = hash_string_bytes(copy, length) & run->strings_mask;
     while (run->strings[at] && strcmp(run->strings[at], copy) != 0) {
         at = (at + 1) & run->strings_mask;
     }

@@ -268,7 +268,7 @@ static bool follow_submission(struct site_search *s)
     return false;
 }
 
-static void walk(struct site_search *s, uint32_t stack)
+static void walk_statements(struct site_search *s, uint32_t stack)
 {
     struct site_candidates passed = {.n = 0};
     const struct run_frame *frame;
@@ -367,7 +367,7 @@ static void find_hooks(struct site_search *s, uint32_t stack)
 
 /* ---------------------------------------------------------------- the answer */
 
-static struct result_holder holder_of(struct site_search *s, const struct site_candidate *c, size_t n)
+static struct result_holder best_holder_of(struct site_search *s, const struct site_candidate *c, size_t n)
 {
     enum { TEXT_MAX = 160 };
     const struct site_statement *st = &c->code.list[c->at];
@@ -406,7 +406,7 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     struct site_search *s = arena_realloc(NULL, 1, sizeof *s);
     struct arena scratch = {0};
     *s = (struct site_search){.b = b, .scratch = &scratch, .stack = stack, .graph = graph, .budget = BUDGET};
-    walk(s, stack);
+    walk_statements(s, stack);
     if (!s->found.n) {
         s->found = s->kept_errors;
     }
@@ -418,7 +418,7 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
         s->found.n <= RESULT_HOLDERS && s->budget > 0 ? s->found.n : 0; /* otherwise not everything was examined */
     *holders = n ? arena_alloc(b->arena, n * sizeof **holders) : NULL;
     for (size_t i = 0; i < n; i++) {
-        (*holders)[i] = holder_of(s, &s->found.list[i], n);
+        (*holders)[i] = best_holder_of(s, &s->found.list[i], n);
     }
     arena_free(&scratch);
     free(s);

@@ -93,7 +93,7 @@ void site_add_candidate(struct site_candidates *to, struct site_candidate c)
     to->n++;
 }
 
-static const char *place(struct site_search *s, bool loop)
+static const char *format_holder_place(struct site_search *s, bool loop)
 {
     const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;
     char name[128];
@@ -162,7 +162,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     }
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
-                     place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
+                     format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
     site_add_candidate(&s->found,
                        (struct site_candidate){.frame = s->frame,
                                                .code = s->code,
@@ -172,7 +172,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .passed = local && is_returned(s, name)});
 }
 
-static bool concatenates(const char *value)
+static bool is_concatenation(const char *value)
 {
     static const char *const words[] = {"cat(", "stack(", "concat(", "concatenate("};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -184,21 +184,21 @@ static bool concatenates(const char *value)
 }
 
 /* {**log, step: loss}, [*losses, loss] */
-static bool unpacks(const char *value, const char *name)
+static bool is_unpacking(const char *value, const char *name)
 {
     const size_t stars = *value && strchr("[({", *value) ? strspn(value + 1, "*") : 0;
     return stars && strncmp(value + 1 + stars, name, strlen(name)) == 0 && value[1 + stars + strlen(name)] == ',';
 }
 
 /* total += loss, losses += [loss], x = torch.cat([x, y]). */
-static bool accumulates(struct site_search *s, const struct site_assignment *a, const char *name)
+static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
     const struct site_names self = {.list = {name}, .n = 1};
     if (a->augmented) {
         return s->graph || *a->value == '[' || is_given(s, name, is_list);
     }
     return site_holds(a->value, &self, false) &&
-           (concatenates(a->value) || unpacks(a->value, name) ||
+           (is_concatenation(a->value) || is_unpacking(a->value, name) ||
             ((s->graph || is_given(s, name, is_list)) && strncmp(a->value, name, strlen(name)) == 0 &&
              strstr(a->value, " + ")));
 }
@@ -244,7 +244,7 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
         site_consider_store(s, i, indexed.list[k], false);
     }
     for (size_t k = 0; k < made.n; k++) {
-        if (accumulates(s, a, made.list[k])) {
+        if (is_accumulation(s, a, made.list[k])) {
             site_consider_store(s, i, made.list[k], false);
         }
     }
@@ -319,7 +319,8 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
 }
 
 /* Binds the parameters of def to those of the arguments that hold the memory. */
-static void bind(struct site_search *s, const char *arguments, bool method, struct site_search *in, const char *def)
+static void bind_names(struct site_search *s, const char *arguments, bool method, struct site_search *in,
+                       const char *def)
 {
     const char *open = strchr(def, '('), *end = site_closing(open), *part;
     const char *parameters = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
@@ -351,7 +352,7 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
         const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
         if (end && site_value_holds(s, s->code.n, arguments) && find_called(s, p + from, n - from, &in, &def)) {
             in.found.n = in.names.n = in.objects.n = 0;
-            bind(s, arguments, from > 0, &in, in.code.list[def].code);
+            bind_names(s, arguments, from > 0, &in, in.code.list[def].code);
             in.at = in.code.n; /* no statement is the call itself */
             in.from = def + 1;
             in.to = site_code_end(&in.code, def);

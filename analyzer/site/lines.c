@@ -56,7 +56,7 @@ static void list_paths(struct site_builder *b, struct listed_path *paths, size_t
     }
 }
 
-static void add_path(struct listed_path *to, const struct result_line_path *path)
+static void add_line_path(struct listed_path *to, const struct result_line_path *path)
 {
     to->path.bytes = arena_add_capped(to->path.bytes, path->bytes);
     to->path.count += path->count;
@@ -72,7 +72,7 @@ struct lines {
     size_t paths_n;
 };
 
-static void add_row(struct lines *l, char *from)
+static void add_line_row(struct lines *l, char *from)
 {
     const struct site_line_form *form = l->form;
     struct result_site *site = site_at(from, form);
@@ -89,7 +89,7 @@ static void add_row(struct lines *l, char *from)
         site_keep_common(site_at(l->rows + *at * form->size, form), site);
     }
     if (*path != MAP_NEW) {
-        add_path(&l->paths[*path], &this);
+        add_line_path(&l->paths[*path], &this);
         return;
     }
     *path = (uint32_t)l->paths_n;
@@ -106,7 +106,7 @@ void *site_lines_of(struct site_builder *b, const void *work, size_t n, const st
                       .rows = arena_realloc(NULL, n + 1, form->size),
                       .paths = arena_realloc(NULL, n + 1, sizeof *l.paths)};
     for (size_t i = 0; i < n; i++) {
-        add_row(&l, (char *)(uintptr_t)work + i * form->size);
+        add_line_row(&l, (char *)(uintptr_t)work + i * form->size);
     }
     list_paths(b, l.paths, l.paths_n, form, l.rows);
     void *list = site_list(b, l.rows, l.rows_n, form->size, form->order, listed, total);

@@ -70,7 +70,7 @@ const char *site_short_text(struct site_builder *b, const struct result_site *si
 }
 
 /* Equal sizes are ordered by the stack's number, so that two reports on one file are equal. */
-static int compare_shares(const void *a, const void *b)
+static int order_site_shares(const void *a, const void *b)
 {
     const struct site_share *x = a, *y = b;
     if (x->bytes != y->bytes) {
@@ -86,7 +86,7 @@ struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_s
                                            size_t *total)
 {
     if (n > 1) {
-        qsort(shares, n, sizeof *shares, compare_shares);
+        qsort(shares, n, sizeof *shares, order_site_shares);
     }
     while (n && shares[n - 1].bytes <= 0 && shares[n - 1].count == 0) {
         n--;
@@ -116,7 +116,8 @@ static int compare_sites(const void *a, const void *b)
 }
 
 /* Allocated; unordered. */
-static struct result_by_site *by_site(struct site_builder *b, const struct site_share *shares, size_t n, size_t *out_n)
+static struct result_by_site *list_shares_by_site(struct site_builder *b, const struct site_share *shares, size_t n,
+                                                  size_t *out_n)
 {
     struct map index = {0};
     struct result_by_site *work = NULL;
@@ -144,7 +145,7 @@ struct result_by_site *site_list_by_site(struct site_builder *b, const struct si
                                          size_t *listed, size_t *total)
 {
     size_t work_n;
-    struct result_by_site *work = by_site(b, shares, n, &work_n);
+    struct result_by_site *work = list_shares_by_site(b, shares, n, &work_n);
     struct result_by_site *list = site_list(b, work, work_n, sizeof *work, compare_sites, listed, total);
     free(work);
     return list;
@@ -175,7 +176,7 @@ struct result_by_site *site_list_by_line(struct site_builder *b, const struct si
                                                .path = path_of_site,
                                                .order = compare_sites};
     size_t work_n;
-    struct result_by_site *work = by_site(b, shares, n, &work_n);
+    struct result_by_site *work = list_shares_by_site(b, shares, n, &work_n);
     if (work_n > 1) {
         qsort(work, work_n, sizeof *work, compare_sites);
     }

@@ -58,14 +58,14 @@ struct site_owners {
 /* --- frames --------------------------------------------------------------------------------------
  */
 
-static const char *base_of(const char *path)
+static const char *path_base_of(const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
     return slash ? slash + 1 : path;
 }
 
 /* "…/site-packages/torch/lib/x.so" → "torch/lib/x.so"; NULL: not installed as a package. */
-static const char *installed(const char *path)
+static const char *installed_package_path(const char *path)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
     const char *found = NULL;
@@ -101,11 +101,11 @@ static bool has_function(const char *function, const char *part)
     return false;
 }
 
-static bool fits(const struct row *row, const struct run_frame *f, const char *path, const char *package)
+static bool owner_row_fits(const struct row *row, const struct run_frame *f, const char *path, const char *package)
 {
     bool native = f->kind == GS_FRAME_NATIVE;
     switch ((enum where)row->where) {
-    case NAME: return native && strncmp(base_of(path), row->part, strlen(row->part)) == 0;
+    case NAME: return native && strncmp(path_base_of(path), row->part, strlen(row->part)) == 0;
     case PACKAGE:
         return package && package_length(package) == strlen(row->part) &&
                strncmp(package, row->part, strlen(row->part)) == 0;
@@ -119,9 +119,9 @@ static bool fits(const struct row *row, const struct run_frame *f, const char *p
 static const struct row *file_row(const struct run_frame *f)
 {
     const char *path = f->kind == GS_FRAME_NATIVE ? f->module : f->file;
-    const char *package = installed(path);
+    const char *package = installed_package_path(path);
     for (size_t i = 0; path && i < ROWS; i++) {
-        if (fits(&rows[i], f, path, package)) {
+        if (owner_row_fits(&rows[i], f, path, package)) {
             return &rows[i];
         }
     }
@@ -144,8 +144,8 @@ static const struct row *function_row(const struct run_frame *f)
 /* --- owners --------------------------------------------------------------------------------------
  */
 
-static uint32_t index_of(struct site_builder *b, const char *word, size_t length, enum result_owner_kind kind,
-                         const char *by)
+static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t length, enum result_owner_kind kind,
+                               const char *by)
 {
     struct site_owners *o = b->owners;
     char *copy = arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
@@ -156,24 +156,24 @@ static uint32_t index_of(struct site_builder *b, const char *word, size_t length
     uint32_t *at = map_at(&o->of_word, key);
     if (*at == MAP_NEW) {
         *at = (uint32_t)o->n;
-        *ARENA_PUSH(o->list, o->n, o->cap) = (struct owner){copy, base_of(by), kind};
+        *ARENA_PUSH(o->list, o->n, o->cap) = (struct owner){copy, path_base_of(by), kind};
     }
     return *at;
 }
 
 static uint32_t row_owner(struct site_builder *b, const struct row *row, const char *by)
 {
-    return index_of(b, row->word, strlen(row->word), (enum result_owner_kind)row->kind, by);
+    return owner_index_of(b, row->word, strlen(row->word), (enum result_owner_kind)row->kind, by);
 }
 
 /* A file that no row matches. */
 static uint32_t file_owner(struct site_builder *b, const char *path)
 {
-    const char *package = installed(path), *base = base_of(path);
+    const char *package = installed_package_path(path), *base = path_base_of(path);
     if (package && strncmp(package, "nvidia/", 7) != 0) { /* one folder of many libraries */
-        return index_of(b, package, package_length(package), RESULT_OWNER_PACKAGE, path);
+        return owner_index_of(b, package, package_length(package), RESULT_OWNER_PACKAGE, path);
     }
-    return index_of(b, base, strlen(base), RESULT_OWNER_USER, path);
+    return owner_index_of(b, base, strlen(base), RESULT_OWNER_USER, path);
 }
 
 /* The owner by the frames of one module, from `*stack` on; `*stack` moves past them. 0: unknown. */
@@ -212,7 +212,7 @@ static uint32_t python_owner(struct site_builder *b, const struct run_frame *f, 
     if (row && row->role == OWNS) {
         return row_owner(b, row, f->file);
     }
-    if (row || !f->file || !native || (!installed(f->file) && site_is_library_file(f->file))) {
+    if (row || !f->file || !native || (!installed_package_path(f->file) && site_is_library_file(f->file))) {
         return 0;
     }
     return file_owner(b, f->file);
@@ -328,7 +328,8 @@ static void owners_on_reserved(void *self, const struct run_reserved *reserved)
         taken = arena_add_capped(taken, p->taken[--first].bytes);
     }
     for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++) {
-        b->owners->made[p->taken[i].location].owner = index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
+        b->owners->made[p->taken[i].location].owner =
+            owner_index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
     }
     p->n = 0;
     p->reserved = reserved->bytes;
@@ -348,7 +349,7 @@ void site_owners_start(struct site_builder *b, struct run_observer *observer)
 {
     b->owners = arena_realloc(NULL, 1, sizeof *b->owners);
     memset(b->owners, 0, sizeof *b->owners);
-    index_of(b, "unknown", 7, RESULT_OWNER_UNKNOWN, NULL);
+    owner_index_of(b, "unknown", 7, RESULT_OWNER_UNKNOWN, NULL);
     *observer = (struct run_observer){.self = b,
                                       .process_start = owners_on_process_start,
                                       .alloc = owners_on_alloc,

@@ -32,7 +32,7 @@ static void end_statement(struct reading *r, int last)
     r->depth = 0;
 }
 
-static void put(struct reading *r, char c)
+static void put_code_character(struct reading *r, char c)
 {
     if (c == ' ' && (!r->length || r->text[r->length - 1] == ' ')) {
         return;
@@ -42,7 +42,7 @@ static void put(struct reading *r, char c)
     }
 }
 
-static bool is_word(char c)
+static bool is_code_word(char c)
 {
     return isalnum((unsigned char)c) || c == '_';
 }
@@ -54,7 +54,7 @@ static void drop_prefix(struct reading *r)
     while (n < 2 && n < r->length && strchr("rRbBuUfF", r->text[r->length - 1 - n])) {
         n++;
     }
-    if (n && (n == r->length || !is_word(r->text[r->length - 1 - n]))) {
+    if (n && (n == r->length || !is_code_word(r->text[r->length - 1 - n]))) {
         r->length -= n;
     }
 }
@@ -64,7 +64,7 @@ static const char *skip_string(struct reading *r, const char *p)
 {
     const char quote = *p, *from = p + 1;
     drop_prefix(r);
-    put(r, '"');
+    put_code_character(r, '"');
     if (p[1] == quote && p[2] == quote) {
         r->quote = quote;
         return p + 3;
@@ -73,9 +73,9 @@ static const char *skip_string(struct reading *r, const char *p)
         p += *p == '\\' && p[1];
     }
     for (; p - from == 3 && strncmp(from, "cpu", 3) == 0 && from < p; from++) {
-        put(r, *from);
+        put_code_character(r, *from);
     }
-    put(r, '"');
+    put_code_character(r, '"');
     return *p ? p + 1 : p;
 }
 
@@ -86,7 +86,7 @@ static const char *skip_triple(struct reading *r, const char *p)
             p++;
         } else if (*p == r->quote && p[1] == r->quote && p[2] == r->quote) {
             r->quote = 0;
-            put(r, '"');
+            put_code_character(r, '"');
             return p + 3;
         }
     }
@@ -97,7 +97,7 @@ bool site_code_begins(const struct site_statement *s, const char *word)
 {
     const size_t n = strlen(word);
     const char *code = strncmp(s->code, "async ", 6) == 0 ? s->code + 6 : s->code;
-    return strncmp(code, word, n) == 0 && !is_word(code[n]);
+    return strncmp(code, word, n) == 0 && !is_code_word(code[n]);
 }
 
 static bool is_compound(struct reading *r)
@@ -148,12 +148,12 @@ static const char *read_character(struct reading *r, const char *p, int line)
     } else if (*p == '\\' && !p[1]) {
         r->joined = true;
     } else {
-        put(r, isspace((unsigned char)*p) ? ' ' : *p);
+        put_code_character(r, isspace((unsigned char)*p) ? ' ' : *p);
     }
     return p + 1;
 }
 
-static void read_line(struct reading *r, const char *p, int line)
+static void read_code_line(struct reading *r, const char *p, int line)
 {
     if (!r->open) {
         int indent = 0;
@@ -169,7 +169,7 @@ static void read_line(struct reading *r, const char *p, int line)
     while (*p && (r->quote || *p != '#')) {
         p = read_character(r, p, line);
     }
-    put(r, ' ');
+    put_code_character(r, ' ');
     if (!r->depth && !r->quote && !r->joined) {
         end_statement(r, line);
     }
@@ -180,7 +180,7 @@ struct site_code site_code_of(struct arena *arena, const char *const *lines, siz
     struct reading *r = arena_realloc(NULL, 1, sizeof *r);
     *r = (struct reading){.arena = arena};
     for (size_t i = 0; i < n; i++) {
-        read_line(r, lines[i], (int)i + 1);
+        read_code_line(r, lines[i], (int)i + 1);
     }
     if (r->open) {
         end_statement(r, (int)n);

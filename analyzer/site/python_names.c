@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-static bool is_word(char c)
+static bool is_name_character(char c)
 {
     return isalnum((unsigned char)c) || c == '_';
 }
@@ -32,7 +32,7 @@ size_t site_name_length(const char *p)
     if (isdigit((unsigned char)*p)) {
         return 0;
     }
-    while (is_word(p[n]) || (n && p[n] == '.' && is_word(p[n + 1]))) {
+    while (is_name_character(p[n]) || (n && p[n] == '.' && is_name_character(p[n + 1]))) {
         n++;
     }
     return n;
@@ -63,7 +63,7 @@ static const char *last_assign(const char *code)
     int depth = 0;
     for (const char *p = code; *p; p++) {
         depth += depth_step(*p);
-        if (strncmp(p, "lambda", 6) == 0 && (p == code || !is_word(p[-1])) && !is_word(p[6])) {
+        if (strncmp(p, "lambda", 6) == 0 && (p == code || !is_name_character(p[-1])) && !is_name_character(p[6])) {
             break; /* its defaults */
         }
         if (*p == '=' && !depth && p > code) {
@@ -77,7 +77,7 @@ static const char *last_assign(const char *code)
     return found;
 }
 
-static const char *trimmed(struct arena *arena, const char *from, size_t n)
+static const char *copy_trimmed(struct arena *arena, const char *from, size_t n)
 {
     for (; n && *from == ' '; n--) {
         from++;
@@ -101,8 +101,8 @@ bool site_assignment_of(struct arena *arena, const char *code, struct site_assig
         depth += depth_step(*p);
         end = *p == ':' && !depth ? p : end;
     }
-    to->targets = trimmed(arena, code, (size_t)(end - code));
-    to->value = trimmed(arena, sign + 1, strlen(sign + 1));
+    to->targets = copy_trimmed(arena, code, (size_t)(end - code));
+    to->value = copy_trimmed(arena, sign + 1, strlen(sign + 1));
     return true;
 }
 
@@ -128,7 +128,7 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
             continue;
         }
         if (!index--) {
-            return trimmed(arena, from, (size_t)(p - from));
+            return copy_trimmed(arena, from, (size_t)(p - from));
         }
         if (!*p) {
             return "";
@@ -223,8 +223,8 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
         for (const char *p = strstr(code, methods[i]); p; p = strstr(p + 1, methods[i])) {
             const char *open = p + n - 1, *close = site_closing(open);
             if (p > code && site_name_length(code) && *close == ')' && !close[1] && !last_assign(code)) {
-                to->into = trimmed(arena, code, (size_t)(p - code));
-                to->value = trimmed(arena, open + 1, (size_t)(close - open - 1));
+                to->into = copy_trimmed(arena, code, (size_t)(p - code));
+                to->value = copy_trimmed(arena, open + 1, (size_t)(close - open - 1));
                 to->weak = strcmp(methods[i], ".update(") == 0;
                 return *to->value != 0;
             }
@@ -267,7 +267,7 @@ static bool is_converted(const char *code, const char *p)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t n = strlen(words[i]);
         if ((size_t)(p - code) >= n && strncmp(p - n, words[i], n) == 0 &&
-            ((size_t)(p - code) == n || !is_word(p[-(ptrdiff_t)n - 1]))) {
+            ((size_t)(p - code) == n || !is_name_character(p[-(ptrdiff_t)n - 1]))) {
             return true;
         }
     }
@@ -287,11 +287,12 @@ static bool is_keyword(const char *code, const char *p, size_t n)
     return *after == '=' && after[1] != '=' && before > code && strchr("(,", before[-1]);
 }
 
-static bool mentions(const char *code, const char *name, bool graph)
+static bool code_mentions(const char *code, const char *name, bool graph)
 {
     const size_t n = strlen(name);
     for (const char *p = strstr(code, name); p; p = strstr(p + 1, name)) {
-        if ((p > code && (is_word(p[-1]) || p[-1] == '.')) || is_word(p[n]) || is_keyword(code, p, n)) {
+        if ((p > code && (is_name_character(p[-1]) || p[-1] == '.')) || is_name_character(p[n]) ||
+            is_keyword(code, p, n)) {
             continue;
         }
         if (!is_property(p + n) && !is_converted(code, p) && !(graph && strncmp(p + n, ".detach()", 9) == 0)) {
@@ -304,7 +305,7 @@ static bool mentions(const char *code, const char *name, bool graph)
 bool site_holds(const char *expression, const struct site_names *names, bool graph)
 {
     for (size_t i = 0; i < names->n; i++) {
-        if (mentions(expression, names->list[i], graph)) {
+        if (code_mentions(expression, names->list[i], graph)) {
             return true;
         }
     }

@@ -65,7 +65,7 @@ const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
 }
 
 /* Python itself: the executable if it is linked statically, else its library. */
-static bool is_interpreter(const char *module)
+static bool is_interpreter_module(const char *module)
 {
     const char *slash = module ? strrchr(module, '/') : NULL;
     const char *base = slash ? slash + 1 : module;
@@ -75,7 +75,7 @@ static bool is_interpreter(const char *module)
 static const char exit_function[] = "Py_FinalizeEx";
 enum { HELPER_CALLERS = 3 };
 
-static uint64_t function_key(const char *function, const char *file)
+static uint64_t site_function_key(const char *function, const char *file)
 {
     return map_hash((uintptr_t)function ^ map_hash((uintptr_t)file));
 }
@@ -99,12 +99,12 @@ static bool is_command_line(const struct run_frame *frame)
 
 void site_add_helper(struct map *helpers, const char *function, const char *file)
 {
-    *map_at(helpers, function_key(function, file)) = 1;
+    *map_at(helpers, site_function_key(function, file)) = 1;
 }
 
 bool site_is_helper(const struct map *helpers, const char *function, const char *file)
 {
-    return map_get(helpers, function_key(function, file)) != MAP_NEW;
+    return map_get(helpers, site_function_key(function, file)) != MAP_NEW;
 }
 
 static bool is_helper(const struct run_frame *frame, const struct map *helpers)
@@ -164,7 +164,7 @@ static uint32_t at_exit(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
-        if (frame->kind == GS_FRAME_NATIVE && is_interpreter(frame->module)) {
+        if (frame->kind == GS_FRAME_NATIVE && is_interpreter_module(frame->module)) {
             frame = run_frame_named(run, stack);
             const struct run_frame *by = run_frame_calling(frame, exit_function, "");
             if (by && !by->function[strlen(exit_function)]) {
@@ -237,7 +237,7 @@ static bool calls_backward(const struct run *run, uint32_t python)
 
 /* A finaliser that no Python code called: while a program runs, the last reference always goes at some line. The
  * interpreter calls it itself when it tears down. */
-static bool finalised(struct run *run, const struct found *f)
+static bool is_interpreter_finalised(struct run *run, const struct found *f)
 {
     static const char finaliser[] = "__del__";
     if (f->python == RUN_NONE) {
@@ -284,7 +284,7 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     site.known = true;
     site.kind = frame->kind;
     site.library = frame->kind == GS_FRAME_PYTHON ? f.user == RUN_NONE : site.library;
-    if (finalised(run, &f)) {
+    if (is_interpreter_finalised(run, &f)) {
         site.library = site.exit = true;
     }
     site.function = frame->function;
@@ -312,7 +312,7 @@ void site_helpers(const struct run *run, struct map *helpers)
             (f->function == by->function && f->file == by->file)) {
             continue;
         }
-        uint64_t function = function_key(f->function, f->file);
+        uint64_t function = site_function_key(f->function, f->file);
         uint64_t call = map_hash(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
         uint32_t *seen = map_at(&callers, call);
         if (*seen != MAP_NEW) {
@@ -382,7 +382,7 @@ void site_keep_common(struct result_site *line, const struct result_site *path)
     }
 }
 
-static int text_order(const char *a, const char *b)
+static int order_texts(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
@@ -392,17 +392,17 @@ static int frame_order(const struct run_frame *a, const struct run_frame *b)
     if (!a || !b) {
         return (a != NULL) - (b != NULL);
     }
-    int order = text_order(a->file, b->file);
+    int order = order_texts(a->file, b->file);
     order = order ? order : (a->line > b->line) - (a->line < b->line);
-    return order ? order : text_order(a->function, b->function);
+    return order ? order : order_texts(a->function, b->function);
 }
 
 int site_compare(const struct result_site *a, const struct result_site *b)
 {
-    int orders[] = {text_order(a->file, b->file),           (a->line > b->line) - (a->line < b->line),
-                    text_order(a->function, b->function),   (a->offset > b->offset) - (a->offset < b->offset),
-                    text_order(a->operation, b->operation), frame_order(a->inner, b->inner),
-                    frame_order(a->caller, b->caller),      frame_order(a->via, b->via)};
+    int orders[] = {order_texts(a->file, b->file),           (a->line > b->line) - (a->line < b->line),
+                    order_texts(a->function, b->function),   (a->offset > b->offset) - (a->offset < b->offset),
+                    order_texts(a->operation, b->operation), frame_order(a->inner, b->inner),
+                    frame_order(a->caller, b->caller),       frame_order(a->via, b->via)};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         if (orders[i]) {
             return orders[i];
@@ -411,7 +411,7 @@ int site_compare(const struct result_site *a, const struct result_site *b)
     return 0;
 }
 
-static const char *base_name(const char *path)
+static const char *file_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : path;
@@ -424,15 +424,16 @@ const char *site_text(const struct result_site *site, char *buffer, size_t size)
     } else if (site->exit) {
         snprintf(buffer, size, "at interpreter exit");
     } else if (site->line && site->operation) {
-        snprintf(buffer, size, "%s:%d backward (%s)", site->file ? base_name(site->file) : "?", site->line,
+        snprintf(buffer, size, "%s:%d backward (%s)", site->file ? file_base_name(site->file) : "?", site->line,
                  site->operation);
     } else if (site->line) {
-        snprintf(buffer, size, "%s:%d%s%s", site->file ? base_name(site->file) : "?", site->line,
+        snprintf(buffer, size, "%s:%d%s%s", site->file ? file_base_name(site->file) : "?", site->line,
                  site->function ? " in " : "", site->function ? site->function : "");
     } else if (site->function) {
-        snprintf(buffer, size, "%s (%s)", site->function, site->file ? base_name(site->file) : "?");
+        snprintf(buffer, size, "%s (%s)", site->function, site->file ? file_base_name(site->file) : "?");
     } else {
-        snprintf(buffer, size, "%s+0x%llx", site->file ? base_name(site->file) : "?", (unsigned long long)site->offset);
+        snprintf(buffer, size, "%s+0x%llx", site->file ? file_base_name(site->file) : "?",
+                 (unsigned long long)site->offset);
     }
     return buffer;
 }

@@ -26,7 +26,7 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
     return *at < code->n;
 }
 
-static bool has_any(const char *code, const char *const *words, size_t n)
+static bool source_has_any(const char *code, const char *const *words, size_t n)
 {
     bool has = false;
     for (size_t i = 0; i < n && !has; i++) {
@@ -48,7 +48,8 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
         }
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
             const char *header = code.list[k].code;
-            if (site_code_begins(&code.list[k], "with") && has_any(header, blocks, 3) && !strstr(header, " if ")) {
+            if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) &&
+                !strstr(header, " if ")) {
                 return true;
             }
             if (site_code_begins(&code.list[k], "def")) {
@@ -79,7 +80,7 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
         }
         known = true;
         for (size_t k = 0; k < code.n; k++) {
-            if (has_any(code.list[k].code, words, n)) {
+            if (source_has_any(code.list[k].code, words, n)) {
                 return false;
             }
         }

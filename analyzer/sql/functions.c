@@ -12,7 +12,7 @@ enum { TEXT_MAX = 1 << 16 };
 /* ---------------------------------------------------------------- names */
 
 /* Through separate connections: the other one may have a union of several instead. */
-static struct run *names(struct sql_session *s)
+static struct run *session_run(struct sql_session *s)
 {
     char error[512];
     if (s->run) {
@@ -43,9 +43,9 @@ static struct run *names(struct sql_session *s)
     return s->run;
 }
 
-static uint32_t stack_of(struct sql_session *s, sqlite3_value *value)
+static uint32_t sql_stack_of(struct sql_session *s, sqlite3_value *value)
 {
-    (void)names(s);
+    (void)session_run(s);
     int64_t id = sqlite3_value_int64(value), process = id / SQL_STRIDE;
     if (sqlite3_value_type(value) != SQLITE_INTEGER || id < 0 || process >= (int64_t)s->n) {
         return RUN_NONE;
@@ -98,7 +98,7 @@ static const struct result_site *known_site(struct sql_session *s, uint32_t stac
 FUNCTION(fn_site)
 {
     struct sql_session *s = sqlite3_user_data(c);
-    uint32_t stack = stack_of(s, v[0]);
+    uint32_t stack = sql_stack_of(s, v[0]);
     char text[TEXT_MAX];
     if (stack == RUN_NONE) {
         return;
@@ -116,7 +116,7 @@ FUNCTION(fn_site)
 FUNCTION(fn_stack_text)
 {
     struct sql_session *s = sqlite3_user_data(c);
-    uint32_t stack = stack_of(s, v[0]), path[RUN_DEPTH_MAX];
+    uint32_t stack = sql_stack_of(s, v[0]), path[RUN_DEPTH_MAX];
     size_t depth = 0, size = 0;
     char *text = NULL;
     if (stack == RUN_NONE) {
@@ -150,7 +150,7 @@ FUNCTION(fn_stack_text)
 FUNCTION(fn_site_part)
 {
     struct sql_session *s = sqlite3_user_data(c);
-    uint32_t stack = stack_of(s, v[0]);
+    uint32_t stack = sql_stack_of(s, v[0]);
     if (stack == RUN_NONE) {
         return;
     }

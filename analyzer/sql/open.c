@@ -15,7 +15,7 @@ static const char *const pragmas[] = {
     "page_count",     "page_size",       "freelist_count", "encoding",
 };
 
-static int refuse(struct sql_session *s, const char *what)
+static int refuse_action(struct sql_session *s, const char *what)
 {
     snprintf(s->refused_text, sizeof s->refused_text, "%s", what);
     s->refused = s->refused_text;
@@ -23,7 +23,8 @@ static int refuse(struct sql_session *s, const char *what)
 }
 
 /* Called when a statement is prepared, for each action of the statement. */
-static int authorize(void *session, int action, const char *one, const char *two, const char *database, const char *by)
+static int authorize_action(void *session, int action, const char *one, const char *two, const char *database,
+                            const char *by)
 {
     struct sql_session *s = session;
     static const struct {
@@ -39,7 +40,7 @@ static int authorize(void *session, int action, const char *one, const char *two
         return SQLITE_OK;
     }
     if (action == SQLITE_FUNCTION) {
-        return two && strcasecmp(two, "load_extension") == 0 ? refuse(s, "load_extension") : SQLITE_OK;
+        return two && strcasecmp(two, "load_extension") == 0 ? refuse_action(s, "load_extension") : SQLITE_OK;
     }
     if (action == SQLITE_PRAGMA) {
         bool reads = false;
@@ -48,7 +49,7 @@ static int authorize(void *session, int action, const char *one, const char *two
         }
         bool sets = two && (strcasecmp(one, "user_version") == 0 || strcasecmp(one, "application_id") == 0 ||
                             strcasecmp(one, "page_size") == 0 || strcasecmp(one, "encoding") == 0);
-        return reads && !sets ? SQLITE_OK : refuse(s, "this PRAGMA");
+        return reads && !sets ? SQLITE_OK : refuse_action(s, "this PRAGMA");
     }
     /* Table-valued functions (json_each, pragma_table_info) declare their columns this way; who means it
      * gets no further than SQLite's own "may not be modified". */
@@ -57,15 +58,15 @@ static int authorize(void *session, int action, const char *one, const char *two
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (action == words[i].action) {
-            return refuse(s, words[i].word);
+            return refuse_action(s, words[i].word);
         }
     }
-    return refuse(s, "CREATE or DROP");
+    return refuse_action(s, "CREATE or DROP");
 }
 
 /* ---------------------------------------------------------------- opening */
 
-static void protect(sqlite3 *db)
+static void protect_database(sqlite3 *db)
 {
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, (int *)NULL);
     sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, (int *)NULL);
@@ -76,7 +77,7 @@ static void protect(sqlite3 *db)
 }
 
 /* Checked and completed like any recording; then it is attached to the first. */
-static bool attach(struct sql_session *s, size_t i, char *error, size_t error_size)
+static bool attach_recording(struct sql_session *s, size_t i, char *error, size_t error_size)
 {
     struct run_database *d = &s->databases[i];
     char wal[4096 + 8];
@@ -93,7 +94,7 @@ static bool attach(struct sql_session *s, size_t i, char *error, size_t error_si
     return rc == SQLITE_OK || run_fail(error, error_size, "cannot read '%s': %s", d->path, sqlite3_errmsg(s->db));
 }
 
-static bool open_one(struct run_database *d, const char *path, char *error, size_t error_size)
+static bool open_sql_recording(struct run_database *d, const char *path, char *error, size_t error_size)
 {
     char recovery[512];
     (void)run_database_recover(d, path, recovery, sizeof recovery);
@@ -109,23 +110,23 @@ bool sql_open(struct sql_session *s, char *const *paths, size_t n, char *error, 
 {
     for (size_t i = 0; i < n && i < SQL_PROCESSES; i++) {
         s->n = i + 1;
-        if (!open_one(&s->databases[i], paths[i], error, error_size)) {
+        if (!open_sql_recording(&s->databases[i], paths[i], error, error_size)) {
             return false;
         }
         if (i == 0) {
             s->db = s->databases[0].db;
-        } else if (!attach(s, i, error, error_size)) {
+        } else if (!attach_recording(s, i, error, error_size)) {
             return false;
         }
     }
-    protect(s->db);
+    protect_database(s->db);
     if (!sql_functions(s)) {
         return run_fail(error, error_size, "cannot read '%s': %s", paths[0], sqlite3_errmsg(s->db));
     }
     if (!sql_views(s, error, error_size)) {
         return false;
     }
-    sqlite3_set_authorizer(s->db, authorize, s);
+    sqlite3_set_authorizer(s->db, authorize_action, s);
     return true;
 }
 

@@ -10,7 +10,7 @@
 enum { MEASURED = 500, GAP = 2, LEAST = 8 };
 
 /* The text of a cell, cleaned; line breaks stay. Free the result. */
-static char *cell(sqlite3_stmt *st, int column, bool utf8)
+static char *cell_text(sqlite3_stmt *st, int column, bool utf8)
 {
     if (sqlite3_column_type(st, column) == SQLITE_BLOB) {
         const unsigned char *bytes = sqlite3_column_blob(st, column);
@@ -70,7 +70,7 @@ static int widest_line(const char *text)
 }
 
 /* Narrows the widest columns until a row fits the terminal. */
-static void fit(struct table *t)
+static void fit_columns(struct table *t)
 {
     int sum = GAP * (t->n - 1), room = t->p->width;
     for (int c = 0; c < t->n; c++) {
@@ -89,7 +89,7 @@ static void fit(struct table *t)
     }
 }
 
-static void put(const struct table *t, int c, const char *text, bool right)
+static void put_table_cell(const struct table *t, int c, const char *text, bool right)
 {
     char shown[4096];
     const char *out = text;
@@ -104,7 +104,7 @@ static void put(const struct table *t, int c, const char *text, bool right)
 }
 
 /* Cells of several lines make a row of several lines. */
-static void print_row(const struct table *t, const struct row *r)
+static void print_sql_row(const struct table *t, const struct row *r)
 {
     const char **at = arena_realloc(NULL, (size_t)t->n, sizeof *at);
     bool more = true;
@@ -116,7 +116,7 @@ static void print_row(const struct table *t, const struct row *r)
         for (int c = 0; c < t->n; c++) {
             size_t n = strcspn(at[c], "\n");
             char *line = strndup(at[c], n);
-            put(t, c, line, r->numbers[c]);
+            put_table_cell(t, c, line, r->numbers[c]);
             free(line);
             at[c] += n;
             if (*at[c]) {
@@ -129,7 +129,7 @@ static void print_row(const struct table *t, const struct row *r)
     free(at);
 }
 
-static void free_row(struct table *t, struct row *r)
+static void free_sql_row(struct table *t, struct row *r)
 {
     for (int c = 0; c < t->n; c++) {
         free(r->cells[c]);
@@ -138,19 +138,19 @@ static void free_row(struct table *t, struct row *r)
     free(r->numbers);
 }
 
-static struct row take(struct table *t)
+static struct row take_sql_row(struct table *t)
 {
     struct row r = {arena_realloc(NULL, (size_t)t->n, sizeof *r.cells),
                     arena_realloc(NULL, (size_t)t->n, sizeof *r.numbers)};
     for (int c = 0; c < t->n; c++) {
         int type = sqlite3_column_type(t->st, c);
         r.numbers[c] = type == SQLITE_INTEGER || type == SQLITE_FLOAT;
-        r.cells[c] = cell(t->st, c, t->p->utf8);
+        r.cells[c] = cell_text(t->st, c, t->p->utf8);
     }
     return r;
 }
 
-static void print_measured(struct table *t)
+static void print_measured_table(struct table *t)
 {
     char head[4096];
     for (int c = 0; c < t->n; c++) {
@@ -163,10 +163,10 @@ static void print_measured(struct table *t)
             t->width[c] = w > t->width[c] ? w : t->width[c];
         }
     }
-    fit(t);
+    fit_columns(t);
     for (int c = 0; c < t->n; c++) {
         terminal_clean(head, sizeof head, sqlite3_column_name(t->st, c), t->p->utf8);
-        put(t, c, head, t->rows_n > 0 && t->rows[0].numbers[c]);
+        put_table_cell(t, c, head, t->rows_n > 0 && t->rows[0].numbers[c]);
     }
     fputc('\n', t->p->out);
     for (int c = 0; c < t->n; c++) {
@@ -177,34 +177,34 @@ static void print_measured(struct table *t)
     }
     fputc('\n', t->p->out);
     for (size_t i = 0; i < t->rows_n; i++) {
-        print_row(t, &t->rows[i]);
-        free_row(t, &t->rows[i]);
+        print_sql_row(t, &t->rows[i]);
+        free_sql_row(t, &t->rows[i]);
     }
     t->rows_n = 0;
 }
 
 /* The first rows determine how wide the columns are; later rows are printed as they come. */
-static int print_table(const struct sql_printer *p, sqlite3_stmt *st)
+static int print_sql_table(const struct sql_printer *p, sqlite3_stmt *st)
 {
     struct table t = {.p = p, .st = st, .n = sqlite3_column_count(st)};
     int rc;
     bool head = false;
     t.width = arena_realloc(NULL, (size_t)t.n + 1, sizeof *t.width);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !ferror(p->out)) {
-        struct row r = take(&t);
+        struct row r = take_sql_row(&t);
         if (head) {
-            print_row(&t, &r);
-            free_row(&t, &r);
+            print_sql_row(&t, &r);
+            free_sql_row(&t, &r);
             continue;
         }
         *ARENA_PUSH(t.rows, t.rows_n, t.rows_cap) = r;
         if (t.rows_n == MEASURED) {
-            print_measured(&t);
+            print_measured_table(&t);
             head = true;
         }
     }
     if (!head && (rc == SQLITE_DONE || t.rows_n)) {
-        print_measured(&t);
+        print_measured_table(&t);
     }
     free(t.rows);
     free(t.width);
@@ -238,7 +238,7 @@ static int print_csv(const struct sql_printer *p, sqlite3_stmt *st)
     fputs("\r\n", p->out);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !ferror(p->out)) {
         for (int c = 0; c < n; c++) {
-            char *text = cell(st, c, true);
+            char *text = cell_text(st, c, true);
             fputs(c ? "," : "", p->out);
             csv_field(p->out, text);
             free(text);
@@ -248,7 +248,7 @@ static int print_csv(const struct sql_printer *p, sqlite3_stmt *st)
     return rc;
 }
 
-static json_t *json_of(sqlite3_stmt *st, int column)
+static json_t *statement_column_json(sqlite3_stmt *st, int column)
 {
     switch (sqlite3_column_type(st, column)) {
     case SQLITE_INTEGER: return json_integer(sqlite3_column_int64(st, column));
@@ -256,7 +256,7 @@ static json_t *json_of(sqlite3_stmt *st, int column)
         return isfinite(sqlite3_column_double(st, column)) ? json_real(sqlite3_column_double(st, column)) : json_null();
     case SQLITE_NULL: return json_null();
     default: {
-        char *text = cell(st, column, true);
+        char *text = cell_text(st, column, true);
         json_t *o = json_string(text);
         free(text);
         return o ? o : json_null();
@@ -276,7 +276,7 @@ static void set_column(json_t *row, const char *name, int column, json_t *value)
     json_object_set_new(row, other, value);
 }
 
-static int print_json(const struct sql_printer *p, sqlite3_stmt *st)
+static int print_sql_json(const struct sql_printer *p, sqlite3_stmt *st)
 {
     const int n = sqlite3_column_count(st);
     bool first = true;
@@ -285,7 +285,7 @@ static int print_json(const struct sql_printer *p, sqlite3_stmt *st)
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !ferror(p->out)) {
         json_t *row = json_object();
         for (int c = 0; c < n; c++) {
-            set_column(row, sqlite3_column_name(st, c), c, json_of(st, c));
+            set_column(row, sqlite3_column_name(st, c), c, statement_column_json(st, c));
         }
         fputs(first ? "" : ",\n ", p->out);
         json_dumpf(row, p->out, JSON_COMPACT);
@@ -301,5 +301,7 @@ int sql_print(const struct sql_printer *p, sqlite3_stmt *st)
     if (sqlite3_column_count(st) == 0) {
         return sqlite3_step(st);
     }
-    return p->format == SQL_JSON ? print_json(p, st) : p->format == SQL_CSV ? print_csv(p, st) : print_table(p, st);
+    return p->format == SQL_JSON  ? print_sql_json(p, st)
+           : p->format == SQL_CSV ? print_csv(p, st)
+                                  : print_sql_table(p, st);
 }

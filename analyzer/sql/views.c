@@ -21,7 +21,7 @@ struct making {
     size_t error_size;
 };
 
-static bool run(struct making *k, char *sql)
+static bool run_view_sql(struct making *k, char *sql)
 {
     int rc = sqlite3_exec(k->s->db, sql, NULL, NULL, NULL);
     sqlite3_free(sql);
@@ -35,7 +35,7 @@ static void schema_of(size_t i, char out[8])
 }
 
 /* A real table of the file: a view or a virtual table under a table's name could do anything. */
-static bool has_table(struct making *k, size_t i, const char *name)
+static bool has_attached_table(struct making *k, size_t i, const char *name)
 {
     char schema[8];
     schema_of(i, schema);
@@ -49,7 +49,7 @@ static bool has_table(struct making *k, size_t i, const char *name)
     return has;
 }
 
-static bool has_column(struct making *k, size_t i, const char *table, const char *column)
+static bool has_attached_column(struct making *k, size_t i, const char *table, const char *column)
 {
     char schema[8];
     schema_of(i, schema);
@@ -104,7 +104,7 @@ static char *select_from(struct making *k, size_t i, const char *table, const ch
         const char *comma = *list ? ", " : "";
         if (strcmp(column, "process_id") == 0 || (process && strcmp(column, "id") == 0)) {
             list = sqlite3_mprintf("%z%s%d AS %w", list, comma, (int)i + 1, column);
-        } else if (check && !has_column(k, i, table, column)) {
+        } else if (check && !has_attached_column(k, i, table, column)) {
             list = sqlite3_mprintf("%z%sNULL AS %w", list, comma, column);
         } else if (i > 0 && !is_common(table) && is_local(table, column)) {
             list = sqlite3_mprintf("%z%s\"%w\" + %lld AS %w", list, comma, column, (long long)i * SQL_STRIDE, column);
@@ -141,7 +141,7 @@ static bool make_table(struct making *k, const char *table)
     char *all = NULL, from[128], schema[8];
     size_t have = 0;
     for (size_t i = 0; i < (is_common(table) ? 1 : k->s->n); i++) {
-        if (!has_table(k, i, table)) {
+        if (!has_attached_table(k, i, table)) {
             continue;
         }
         have++;
@@ -154,13 +154,13 @@ static bool make_table(struct making *k, const char *table)
         note_missing(k, table);
         all = select_nothing(k, table);
     }
-    return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", table, all));
+    return run_view_sql(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", table, all));
 }
 
 /* ---------------------------------------------------------------- allocation and copy */
 
 /* Replaces the first `what` in a text from sqlite3_malloc. */
-static char *replace(char *text, const char *what, const char *with)
+static char *replace_text(char *text, const char *what, const char *with)
 {
     char *at = strstr(text, what);
     if (!at) {
@@ -178,7 +178,7 @@ static bool has_all_columns(struct making *k, size_t i, const char *table)
     sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
     sqlite3_free(sql);
     while (all && st && sqlite3_step(st) == SQLITE_ROW) {
-        all = has_column(k, i, table, (const char *)sqlite3_column_text(st, 0));
+        all = has_attached_column(k, i, table, (const char *)sqlite3_column_text(st, 0));
     }
     sqlite3_finalize(st);
     return all;
@@ -192,23 +192,23 @@ static bool make_unpacked(struct making *k, const char *view, const char *rows, 
     for (size_t i = 0; i < k->s->n; i++) {
         char *one;
         schema_of(i, schema);
-        if (has_table(k, i, view)) {
+        if (has_attached_table(k, i, view)) {
             snprintf(from, sizeof from, "%s.\"%s\"", schema, view);
             one = select_from(k, i, view, from, true);
-        } else if (!has_table(k, i, rows) || !has_all_columns(k, i, rows)) { /* somebody changed it */
+        } else if (!has_attached_table(k, i, rows) || !has_all_columns(k, i, rows)) { /* somebody changed it */
             note_missing(k, rows);
             one = select_nothing(k, view);
         } else {
             char *text = sqlite3_mprintf("(%s)", select), row[64], of[96];
             snprintf(row, sizeof row, "FROM %s", rows);
             snprintf(of, sizeof of, "FROM %s.%s", schema, rows);
-            text = replace(text, row, of);
+            text = replace_text(text, row, of);
             one = select_from(k, i, view, text, false);
             sqlite3_free(text);
         }
         all = all ? sqlite3_mprintf("%z UNION ALL %z", all, one) : one;
     }
-    return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", view, all));
+    return run_view_sql(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", view, all));
 }
 
 /* The report's line of each stack. The schema's own view, for sqlite3 without gpuspy, knows no helpers and libraries.
@@ -233,7 +233,7 @@ static bool make_view(struct making *k, const char *name, const char *sql)
     if (strcmp(name, "sites") == 0) {
         as = sites;
     }
-    return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %s", name, as));
+    return run_view_sql(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %s", name, as));
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -241,7 +241,7 @@ static bool make_view(struct making *k, const char *name, const char *sql)
 /* One file of this version is queried as it is: the views alone are ours. */
 static bool needs_table(struct making *k, const char *table)
 {
-    return k->s->n > 1 || !has_table(k, 0, table) || !has_all_columns(k, 0, table);
+    return k->s->n > 1 || !has_attached_table(k, 0, table) || !has_all_columns(k, 0, table);
 }
 
 /* What a table is for as long as the recording is not finished is nobody's question. */
@@ -253,7 +253,7 @@ static bool is_recovery(const char *table)
 static bool any_has(struct making *k, const char *table)
 {
     size_t i = 0;
-    while (i < k->s->n && !has_table(k, i, table)) {
+    while (i < k->s->n && !has_attached_table(k, i, table)) {
         i++;
     }
     return i < k->s->n;

@@ -41,7 +41,7 @@ static int64_t steady_time(const struct step_list *s)
     return sum;
 }
 
-static void enter(const struct site_builder *b, struct step_clock *k, uint32_t process)
+static void enter_cadence_process(const struct site_builder *b, struct step_clock *k, uint32_t process)
 {
     if (k->process != process + 1) {
         *k = (struct step_clock){.process = process + 1, .steps = step_list_of(b, process)};
@@ -66,7 +66,7 @@ static void enter_place(struct step_cadence *c, const struct step_clock *k)
     }
 }
 
-static void hit(struct step_cadence *c, size_t step)
+static void count_cadence_hit(struct step_cadence *c, size_t step)
 {
     if (c->last != SIZE_MAX && step > c->last) {
         size_t gap = step - c->last;
@@ -81,7 +81,7 @@ static void hit(struct step_cadence *c, size_t step)
 
 /* A step that took long ends where its tail usually does: later calls are between the steps, except those that this
  * call site makes in each step and that are still missing in this one. */
-static bool belongs(const struct step_cadence *c, size_t step)
+static bool is_step_of_cadence(const struct step_cadence *c, size_t step)
 {
     return (step == c->now ? c->now_calls : 0) < c->usual;
 }
@@ -99,7 +99,7 @@ static void in_step(struct step_cadence *c, size_t step)
 void step_cadence_add(const struct site_builder *b, struct step_clock *k, struct step_cadence *c, uint32_t process,
                       int64_t time_ns, int64_t blocked_ns)
 {
-    enter(b, k, process);
+    enter_cadence_process(b, k, process);
     c->first_ns = c->process == 0 || time_ns < c->first_ns ? time_ns : c->first_ns;
     c->last_ns = time_ns > c->last_ns ? time_ns : c->last_ns;
     enter_place(c, k);
@@ -110,7 +110,7 @@ void step_cadence_add(const struct site_builder *b, struct step_clock *k, struct
     if (step == SIZE_MAX) {
         size_t done = step_count_done(k->steps, time_ns);
         bool outside = done >= k->steps->n || time_ns < step_start_ns(k->steps, 0);
-        step = !outside && belongs(c, done) ? done : SIZE_MAX;
+        step = !outside && is_step_of_cadence(c, done) ? done : SIZE_MAX;
         if (step == SIZE_MAX) {
             *(!outside ? &c->between : done ? &c->after : &c->before) += 1;
             return;
@@ -126,12 +126,12 @@ void step_cadence_add(const struct site_builder *b, struct step_clock *k, struct
         c->apart_ns = arena_add_capped(c->apart_ns, again ? time_ns - c->end_ns : 0);
         c->calls++;
         c->blocked_ns = arena_add_capped(c->blocked_ns, blocked_ns);
-        hit(c, step);
+        count_cadence_hit(c, step);
     }
     c->end_ns = arena_add_capped(time_ns, blocked_ns);
 }
 
-static bool starts(const char *function, const char *const *words, size_t n)
+static bool function_starts_with(const char *function, const char *const *words, size_t n)
 {
     const char *dot = function ? strrchr(function, '.') : NULL;
     function = dot ? dot + 1 : function;
@@ -147,17 +147,18 @@ static bool starts(const char *function, const char *const *words, size_t n)
 static bool named_evaluation(const struct result_site *site)
 {
     static const char *const words[] = {"eval", "valid"};
-    return site && (starts(site->function, words, 2) || (site->caller && starts(site->caller->function, words, 2)));
+    return site && (function_starts_with(site->function, words, 2) ||
+                    (site->caller && function_starts_with(site->caller->function, words, 2)));
 }
 
 /* It may be the program's own purpose: it counts only if it is not in each step. */
 static bool may_be_evaluation(const struct result_site *site)
 {
     static const char *const words[] = {"test", "infer", "predict"};
-    return named_evaluation(site) || (site && starts(site->function, words, 3));
+    return named_evaluation(site) || (site && function_starts_with(site->function, words, 3));
 }
 
-static enum result_phase seldom(const struct step_cadence *c, const struct result_site *site, unsigned *every)
+static enum result_phase seldom_phase_of(const struct step_cadence *c, const struct result_site *site, unsigned *every)
 {
     bool regular = c->gaps >= 1 && c->gap_most - c->gap_least <= 1 + c->gap_least / 10;
     if (may_be_evaluation(site) || c->calls >= BURST * c->hits) {
@@ -167,7 +168,7 @@ static enum result_phase seldom(const struct step_cadence *c, const struct resul
     return RESULT_PHASE_LOGGING;
 }
 
-static enum result_phase phase_of(const struct step_cadence *c, const struct result_site *site, unsigned *every)
+static enum result_phase cadence_phase_of(const struct step_cadence *c, const struct result_site *site, unsigned *every)
 {
     uint64_t outside = c->before + c->between + c->after;
     *every = 0;
@@ -181,7 +182,7 @@ static enum result_phase phase_of(const struct step_cadence *c, const struct res
         return RESULT_PHASE_EVALUATION;
     }
     if (c->calls * 2 > outside) {
-        return seldom(c, site, every);
+        return seldom_phase_of(c, site, every);
     }
     return c->before >= c->after ? RESULT_PHASE_STARTUP : RESULT_PHASE_END;
 }
@@ -189,7 +190,7 @@ static enum result_phase phase_of(const struct step_cadence *c, const struct res
 struct result_pace step_pace(const struct step_cadence *c, const struct result_site *site)
 {
     struct result_pace p = {.calls_per_step = NAN, .steady_share = NAN, .steady_blocked_s = NAN};
-    p.phase = phase_of(c, site, &p.every);
+    p.phase = cadence_phase_of(c, site, &p.every);
     if (c->steps) {
         p.calls_per_step = (double)c->calls / (double)c->steps;
         p.steps_with = c->hits;

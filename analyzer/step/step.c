@@ -53,7 +53,7 @@ uint64_t step_module_calls(const struct site_builder *b, uint32_t stack)
 }
 
 /* Steps that begin at `ns` or before. */
-static size_t begun(const struct step_list *s, int64_t ns)
+static size_t count_steps_begun(const struct step_list *s, int64_t ns)
 {
     size_t low = 0, high = s->starts_n;
     while (low < high) {
@@ -68,7 +68,7 @@ static size_t begun(const struct step_list *s, int64_t ns)
 }
 
 /* The step within thinned step `k` that contains ns. */
-static size_t within(const struct step_list *s, size_t k, int64_t ns)
+static size_t is_within_step(const struct step_list *s, size_t k, int64_t ns)
 {
     size_t first = k * s->stride, size = k + 1 < s->starts_n ? s->stride : s->n - first;
     double span = (double)(s->start_ns[k + 1] - s->start_ns[k]), part = (double)(ns - s->start_ns[k]);
@@ -78,17 +78,17 @@ static size_t within(const struct step_list *s, size_t k, int64_t ns)
 
 size_t step_at(const struct step_list *s, int64_t ns)
 {
-    size_t k = begun(s, ns);
+    size_t k = count_steps_begun(s, ns);
     if (k == 0 || ns > (s->end_ns ? s->end_ns[k - 1] : s->start_ns[k]) || ns > s->start_ns[s->starts_n]) {
         return SIZE_MAX;
     }
-    return within(s, k - 1, ns);
+    return is_within_step(s, k - 1, ns);
 }
 
 size_t step_count_done(const struct step_list *s, int64_t ns)
 {
-    size_t k = begun(s, ns);
-    return k == 0 ? 0 : ns > s->start_ns[s->starts_n] ? s->n : within(s, k - 1, ns);
+    size_t k = count_steps_begun(s, ns);
+    return k == 0 ? 0 : ns > s->start_ns[s->starts_n] ? s->n : is_within_step(s, k - 1, ns);
 }
 
 int64_t step_start_ns(const struct step_list *s, size_t i)
@@ -150,7 +150,7 @@ static int64_t usual_tail(const int64_t *starts, const int64_t *moments, size_t 
     return tail;
 }
 
-static bool usual(const struct step_list *s, size_t k)
+static bool is_usual_step(const struct step_list *s, size_t k)
 {
     double lasts = (double)(s->start_ns[k + 1] - s->start_ns[k]);
     return lasts <= 2.0 * (double)s->median_ns * (double)s->stride;
@@ -161,7 +161,8 @@ static size_t steady_of(const struct step_list *s)
 {
     size_t k = s->starts_n / 10, half = s->starts_n / 2;
     k = k == 0 && s->starts_n > 4 ? 1 : k;
-    while (k < half && k + 3 <= s->starts_n && !(usual(s, k) && usual(s, k + 1) && usual(s, k + 2))) {
+    while (k < half && k + 3 <= s->starts_n &&
+           !(is_usual_step(s, k) && is_usual_step(s, k + 1) && is_usual_step(s, k + 2))) {
         k++;
     }
     return k * s->stride < s->n ? k * s->stride : s->n - 1;
@@ -197,7 +198,7 @@ static void set_times(struct site_builder *b, struct step_list *s, int64_t *star
     s->steady = steady_of(s);
 }
 
-static const char *name_of(const struct step_place *p, enum step_source source, bool zeroed)
+static const char *step_source_name(const struct step_place *p, enum step_source source, bool zeroed)
 {
     switch (source) {
     case STEP_SOURCE_OPTIMIZER: return p->name ? p->name : "the optimizer";
@@ -211,18 +212,18 @@ static const struct step_place *named_place(const struct step_finder *f, const s
     return &f->tree.places[m->named ? m->named - 1 : m->place];
 }
 
-static const char *called(struct step_finder *f, const struct step_list *s, const struct step_moments *m)
+static const char *step_call_name(struct step_finder *f, const struct step_list *s, const struct step_moments *m)
 {
     char place[512];
     struct result_site shown = s->site;
     shown.function = shown.line ? NULL : shown.function;
     return m->name ? m->name
-                   : arena_printf(f->b->arena, "%s at %s", name_of(named_place(f, m), s->source, m->zeroed),
+                   : arena_printf(f->b->arena, "%s at %s", step_source_name(named_place(f, m), s->source, m->zeroed),
                                   site_text(&shown, place, sizeof place));
 }
 
-static struct step_list *make(struct step_finder *f, uint32_t process, enum step_source source,
-                              const struct step_moments *m)
+static struct step_list *make_step_list(struct step_finder *f, uint32_t process, enum step_source source,
+                                        const struct step_moments *m)
 {
     struct step_list *s = arena_alloc(f->b->arena, sizeof *s);
     size_t processes;
@@ -240,7 +241,7 @@ static struct step_list *make(struct step_finder *f, uint32_t process, enum step
         uint32_t site = site_index(f->b, m->stack); /* first: it may move b->sites */
         s->site = f->b->sites[site];
     }
-    s->by = called(f, s, m);
+    s->by = step_call_name(f, s, m);
     s->evidence = arena_printf(f->b->arena, "%s, %zu time%s%s", s->by, s->n, s->n == 1 ? "" : "s",
                                m->named ? ", counted where gradients are clipped or unscaled" : "");
     return s;
@@ -277,7 +278,7 @@ static struct step_moments of_backward(struct step_place_tree *t, uint32_t proce
     return m;
 }
 
-static struct step_moments ask(struct step_finder *f, uint32_t process, size_t source)
+static struct step_moments ask_step_moments(struct step_finder *f, uint32_t process, size_t source)
 {
     switch (source) {
     case 0: return step_moments_of_calls(&f->tree, STEP_PLACE_OPTIMIZER);
@@ -290,7 +291,7 @@ static struct step_moments ask(struct step_finder *f, uint32_t process, size_t s
     }
 }
 
-static struct step_list *choose(struct step_finder *f, uint32_t process)
+static struct step_list *choose_step_list(struct step_finder *f, uint32_t process)
 {
     static const enum step_source sources[] = {STEP_SOURCE_OPTIMIZER, STEP_SOURCE_OPTIMIZER, STEP_SOURCE_MARK,
                                                STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
@@ -298,10 +299,10 @@ static struct step_list *choose(struct step_finder *f, uint32_t process)
     struct step_list *steps = NULL;
     if (run_why_unknown(f->b->run, RUN_FACT_HISTORY)) return NULL; /* one moment has no order */
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
-        struct step_moments m = ask(f, process, i);
+        struct step_moments m = ask_step_moments(f, process, i);
         if (m.count >= LEAST && m.n) {
             bool backward = m.named && f->tree.places[m.named - 1].kind == STEP_PLACE_BACKWARD;
-            steps = make(f, process, backward ? STEP_SOURCE_BACKWARD : sources[i], &m);
+            steps = make_step_list(f, process, backward ? STEP_SOURCE_BACKWARD : sources[i], &m);
         }
         step_moments_free(&m);
     }
@@ -336,7 +337,7 @@ static void steps_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct step_finder *f = self;
     (void)end_ns;
-    *SITE_REACH(f->of_process, process, f->of_process_n) = choose(f, process);
+    *SITE_REACH(f->of_process, process, f->of_process_n) = choose_step_list(f, process);
 }
 
 struct step_finder *step_finder_start(struct site_builder *b, struct run_observer *observer)

@@ -62,7 +62,7 @@ static void add_times(struct step_moments *m, const struct step_place *p)
 
 /* Phases with their own call sites follow one another; each has its anchor. A thinned one cannot be joined to others:
  * then only the longest counts. */
-static void join(const struct step_place_tree *t, const uint32_t *anchors, size_t n, struct step_moments *m)
+static void join_anchors(const struct step_place_tree *t, const uint32_t *anchors, size_t n, struct step_moments *m)
 {
     bool thinned = false;
     uint32_t most = anchors[0];
@@ -110,7 +110,7 @@ static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kin
 
 /* An optimizer that allocates only at its first call, as momentum does, is not visited later: the backward passes then
  * continue without it. */
-static bool goes_on(const struct step_place_tree *t, const struct step_moments *m)
+static bool moments_go_on(const struct step_place_tree *t, const struct step_moments *m)
 {
     uint64_t all, after;
     if (!m->n) {
@@ -144,11 +144,11 @@ struct step_moments step_moments_of_calls(struct step_place_tree *t, unsigned ki
         }
     }
     if (anchors_n) {
-        join(t, anchors, anchors_n, &m);
+        join_anchors(t, anchors, anchors_n, &m);
     }
     free(found);
     free(anchors);
-    if (kind != STEP_PLACE_BACKWARD && !goes_on(t, &m)) {
+    if (kind != STEP_PLACE_BACKWARD && !moments_go_on(t, &m)) {
         m.count = 0;
     }
     return m;
@@ -201,7 +201,7 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
 /* --- a loop without such calls ------------------------------------------------------------------- */
 
 /* Three quarters of the gaps are about equally long (in events, which do not depend on the machine's load). */
-static bool even(const struct step_place *p)
+static bool are_moments_even(const struct step_place *p)
 {
     uint64_t most = 0;
     for (size_t i = 0; i + 2 < STEP_PLACE_GAPS; i++) {
@@ -212,9 +212,10 @@ static bool even(const struct step_place *p)
 }
 
 /* Visited evenly, and until the end: what only loads is over before the work begins. */
-static bool regular(const struct step_place_tree *t, const struct step_place *p)
+static bool is_place_regular(const struct step_place_tree *t, const struct step_place *p)
 {
-    return p->visits >= FEW_PERIODS && even(p) && p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
+    return p->visits >= FEW_PERIODS && are_moments_even(p) &&
+           p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
 }
 
 /* Events in and below each call site. */
@@ -269,7 +270,7 @@ static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const
     uint32_t found = RUN_NONE, tried = 0;
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
-        if (p->parent != parent || p->visits < least || tried == MANY_LINES || !regular(t, p)) {
+        if (p->parent != parent || p->visits < least || tried == MANY_LINES || !is_place_regular(t, p)) {
             continue;
         }
         tried++;
@@ -337,7 +338,7 @@ struct step_moments step_moments_of_period(const struct step_place_tree *t)
     }
     free(sums);
     if (found != RUN_NONE) {
-        join(t, &found, 1, &m);
+        join_anchors(t, &found, 1, &m);
         m.stack = at_parent(t, found) ? t->places[t->places[found].parent].stack : m.stack;
     }
     return m;
@@ -350,7 +351,7 @@ static int order_counts(const void *a, const void *b)
 }
 
 /* The others have a whole number of visits per iteration. */
-static bool divides(const uint32_t *counts, size_t n)
+static bool counts_divide(const uint32_t *counts, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
         if (counts[i] % counts[0] > counts[i] / counts[0]) { /* the last iteration may be incomplete */
@@ -381,7 +382,7 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
             usual = counts[i];
         }
     }
-    usual = !usual && n && divides(counts, n) ? counts[0] : usual;
+    usual = !usual && n && counts_divide(counts, n) ? counts[0] : usual;
     free(counts);
     return usual;
 }

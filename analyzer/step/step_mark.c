@@ -103,7 +103,7 @@ static bool says_step(const char *name)
     return false;
 }
 
-static struct series *series_of(struct finder *f, const struct run_mark *mark)
+static struct series *mark_series_of(struct finder *f, const struct run_mark *mark)
 {
     uint64_t key = map_hash((uintptr_t)mark->name) ^ map_hash((uintptr_t)mark->domain + mark->kind);
     uint32_t *at = map_at(&f->index, key);
@@ -131,7 +131,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
         *ARENA_PUSH(f->ends, f->ends_n, f->ends_cap) = 0;
     }
     int64_t *end = &f->ends[*thread];
-    struct series *s = series_of(f, mark);
+    struct series *s = mark_series_of(f, mark);
     if (s->thread != mark->thread) {
         return;
     }
@@ -141,7 +141,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
     step_moments_add(&s->moments, mark->start_ns, mark->end_ns);
 }
 
-static bool repeats(const struct series *s)
+static bool is_series_repeated(const struct series *s)
 {
     const struct step_moments *m = &s->moments;
     if (s->named && !s->library) {
@@ -154,7 +154,7 @@ static bool repeats(const struct series *s)
     return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));
 }
 
-static bool better(const struct series *a, const struct series *b)
+static bool is_series_better(const struct series *a, const struct series *b)
 {
     bool own_a = a->named && !a->library, own_b = b->named && !b->library;
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
@@ -169,7 +169,7 @@ struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, 
     run_each_mark(run, process, marks_on_mark, &f, error, sizeof error);
     struct series *best = NULL;
     for (size_t i = 0; i < f.n; i++) {
-        if (repeats(&f.list[i]) && (!best || better(&f.list[i], best))) {
+        if (is_series_repeated(&f.list[i]) && (!best || is_series_better(&f.list[i], best))) {
             best = &f.list[i];
         }
     }

@@ -17,28 +17,28 @@ static const struct {
 #undef FRAME
 };
 
-static const char *last_name(const struct run_frame *f)
+static const char *last_function_name(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     return dot ? dot + 1 : f->function ? f->function : "";
 }
 
-static enum step_place_kind kind_of(const struct run_frame *f)
+static enum step_place_kind place_kind_of(const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_PYTHON) {
         return site_module_rank(f->module) == 0 ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
     }
     for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++) {
         if (strstr(f->file, frame_rows[i].file) &&
-            (!frame_rows[i].function || strcmp(last_name(f), frame_rows[i].function) == 0)) {
+            (!frame_rows[i].function || strcmp(last_function_name(f), frame_rows[i].function) == 0)) {
             return frame_rows[i].kind;
         }
     }
     return site_is_library_file(f->file) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
 }
 
-static uint32_t child(struct step_place_tree *t, uint32_t parent, enum step_place_kind kind, uint32_t stack,
-                      const struct run_frame *frame, uint32_t whole)
+static uint32_t add_child_place(struct step_place_tree *t, uint32_t parent, enum step_place_kind kind, uint32_t stack,
+                                const struct run_frame *frame, uint32_t whole)
 {
     uint64_t what = kind == STEP_PLACE_LINE ? (uintptr_t)frame : kind;
     uint64_t key = map_hash(map_hash(what) ^ ((uint64_t)parent << 3));
@@ -65,13 +65,13 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
 {
     const struct run_frame *f = run_stack_frame(t->run, stack);
     uint32_t caller = run_stack_parent(t->run, stack);
-    enum step_place_kind kind = kind_of(f);
+    enum step_place_kind kind = place_kind_of(f);
     struct step_place *p = &t->places[place];
     if (p->kind == STEP_PLACE_BACKWARD || p->kind == STEP_PLACE_LOAD) {
         return place;
     }
     if (p->kind == STEP_PLACE_OPTIMIZER) {
-        if (f->kind == GS_FRAME_PYTHON && strcmp(last_name(f), "step") == 0) {
+        if (f->kind == GS_FRAME_PYTHON && strcmp(last_function_name(f), "step") == 0) {
             p->name = f->function;
         }
         if (kind != STEP_PLACE_BACKWARD && kind != STEP_PLACE_MODULE && !says_closure(f)) {
@@ -86,8 +86,8 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
     if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) {
         return place;
     }
-    uint32_t made = child(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
-    if (kind == STEP_PLACE_OPTIMIZER && strcmp(last_name(f), "step") == 0) {
+    uint32_t made = add_child_place(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
+    if (kind == STEP_PLACE_OPTIMIZER && strcmp(last_function_name(f), "step") == 0) {
         t->places[made].name = f->function;
     }
     return made;
@@ -126,7 +126,7 @@ uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread)
     return &t->at[*index];
 }
 
-static void halve(struct step_place_tree *t, struct step_place *p)
+static void halve_place_moments(struct step_place_tree *t, struct step_place *p)
 {
     t->times -= p->times.n;
     times_halve(&p->times, 0);
@@ -139,19 +139,19 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
     times_add(&p->times, ns);
     t->times++;
     if (p->times.n == t->limit) {
-        halve(t, p);
+        halve_place_moments(t, p);
     }
     if (t->times == ALL_TIMES && t->limit > LIMIT_LEAST) {
         t->limit /= 2;
         for (size_t i = 0; i < t->n; i++) {
             while (t->places[i].times.n >= t->limit) {
-                halve(t, &t->places[i]);
+                halve_place_moments(t, &t->places[i]);
             }
         }
     }
 }
 
-static inline void visit(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)
+static inline void visit_place(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)
 {
     const uint64_t event = t->events, visits = p->visits;
     if (!visits) {
@@ -182,10 +182,10 @@ void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, ui
         old = &places[old->parent];
     }
     for (; p->depth > old->depth; p = &places[p->parent]) {
-        visit(t, p, thread, ns);
+        visit_place(t, p, thread, ns);
     }
     for (; p != old; p = &places[p->parent], old = &places[old->parent]) { /* up to where the two paths meet */
-        visit(t, p, thread, ns);
+        visit_place(t, p, thread, ns);
     }
 }
 

@@ -20,7 +20,7 @@ struct job {
     jmp_buf out; /* a name of a few bytes can expand to gigabytes: demangling is aborted */
 };
 
-static void take(const char *text, size_t length, void *data)
+static void append_demangled(const char *text, size_t length, void *data)
 {
     struct job *j = data;
 
@@ -38,15 +38,15 @@ static void take(const char *text, size_t length, void *data)
 }
 
 /* Rust's legacy names look like C++'s and end in a hash: the Rust demangler runs first and recognises its own. */
-static void *work(void *data)
+static void *run_demangler(void *data)
 {
     struct job *j = data;
 
     if (setjmp(j->out)) {
         j->failed = true;
-    } else if (!rust_demangle_callback(j->name, j->options, take, j)) {
+    } else if (!rust_demangle_callback(j->name, j->options, append_demangled, j)) {
         j->n = 0;
-        j->failed = !cplus_demangle_v3_callback(j->name, j->options | DMGL_PARAMS | DMGL_TYPES, take, j);
+        j->failed = !cplus_demangle_v3_callback(j->name, j->options | DMGL_PARAMS | DMGL_TYPES, append_demangled, j);
     }
     return NULL;
 }
@@ -58,14 +58,14 @@ static bool work_deep(struct job *j)
 
     if (pthread_attr_init(&attributes) != 0) return false;
     j->options = DMGL_NO_RECURSE_LIMIT;
-    bool made =
-        pthread_attr_setstacksize(&attributes, STACK) == 0 && pthread_create(&thread, &attributes, work, j) == 0;
+    bool made = pthread_attr_setstacksize(&attributes, STACK) == 0 &&
+                pthread_create(&thread, &attributes, run_demangler, j) == 0;
     pthread_attr_destroy(&attributes);
     return made && pthread_join(thread, NULL) == 0;
 }
 
 /* Without the suffixes of the linker and LLVM. */
-static char *plain_of(const char *name)
+static char *plain_name_of(const char *name)
 {
     size_t n = strcspn(name, "@");
     const char *llvm = strstr(name, ".llvm.");
@@ -76,13 +76,13 @@ static char *plain_of(const char *name)
 
 char *symbol_demangle(const char *name)
 {
-    char *plain = plain_of(name);
+    char *plain = plain_name_of(name);
     size_t length = plain ? strlen(plain) : 0;
     struct job j = {.name = plain};
 
     if (!plain || length > LONGEST || plain[0] != '_' || (plain[1] != 'Z' && plain[1] != 'R')) return plain;
     if (length < SHORT)
-        work(&j);
+        run_demangler(&j);
     else
         j.failed = !work_deep(&j) || j.failed;
     if (j.failed || !j.n) {

@@ -58,7 +58,7 @@ struct symbol_units {
         return (x->member > y->member) - (x->member < y->member); \
     }
 BY(by_range, range, low)
-BY(by_function, function, low)
+BY(order_scopes_by_function, function, low)
 BY(by_offset, named, offset)
 
 static void add_unit(struct symbol_units *u, Dwarf_Die *die)
@@ -126,7 +126,7 @@ static void add_function(struct unit *u, Dwarf_Die *die, uint32_t scope)
             *ARENA_PUSH(u->functions, u->functions_n, u->functions_cap) = (struct function){low, high, *die};
 }
 
-static uint32_t add_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
+static uint32_t add_inline_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
 {
     const char *name = dwarf_diename(die);
 
@@ -135,7 +135,7 @@ static uint32_t add_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
     return (uint32_t)u->scopes_n;
 }
 
-static void walk(struct unit *u, Dwarf_Die *parent, uint32_t scope, unsigned depth)
+static void walk_dies(struct unit *u, Dwarf_Die *parent, uint32_t scope, unsigned depth)
 {
     Dwarf_Die die;
 
@@ -149,13 +149,13 @@ static void walk(struct unit *u, Dwarf_Die *parent, uint32_t scope, unsigned dep
         case DW_TAG_structure_type:
         case DW_TAG_union_type:
         case DW_TAG_enumeration_type:
-            if (dwarf_haschildren(&die) > 0) walk(u, &die, add_scope(u, &die, scope), depth + 1);
+            if (dwarf_haschildren(&die) > 0) walk_dies(u, &die, add_inline_scope(u, &die, scope), depth + 1);
             break;
         case DW_TAG_subprogram:
             add_function(u, &die, scope);
-            walk(u, &die, scope, depth + 1);
+            walk_dies(u, &die, scope, depth + 1);
             break;
-        case DW_TAG_lexical_block: walk(u, &die, scope, depth + 1); break;
+        case DW_TAG_lexical_block: walk_dies(u, &die, scope, depth + 1); break;
         default:;
         }
     } while (dwarf_siblingof(&die, &die) == 0);
@@ -168,15 +168,15 @@ static void read_unit(struct unit *u)
     u->read = true;
     u->tree = u->die;
     if (dwarf_cu_info(u->die.cu, NULL, NULL, NULL, &split, NULL, NULL, NULL) == 0 && split.cu) u->tree = split;
-    walk(u, &u->tree, 0, 0);
-    if (u->functions_n) qsort(u->functions, u->functions_n, sizeof *u->functions, by_function);
+    walk_dies(u, &u->tree, 0, 0);
+    if (u->functions_n) qsort(u->functions, u->functions_n, sizeof *u->functions, order_scopes_by_function);
     if (u->named_n) qsort(u->named, u->named_n, sizeof *u->named, by_offset);
 }
 
 /* ---------------------------------------------------------------- names */
 
 /* The entry with the name: for an inlined or cloned function the abstract one, for a member its declaration. */
-static Dwarf_Die declared(Dwarf_Die die)
+static Dwarf_Die declared_die(Dwarf_Die die)
 {
     static const unsigned links[] = {DW_AT_abstract_origin, DW_AT_specification};
     Dwarf_Attribute a;
@@ -194,7 +194,7 @@ static Dwarf_Die declared(Dwarf_Die die)
 /* "deep::inner" for functions without a mangled name: static functions that are only inlined. */
 static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
 {
-    Dwarf_Die where = declared(*die);
+    Dwarf_Die where = declared_die(*die);
     struct named key = {.offset = dwarf_dieoffset(&where)};
     const struct named *found =
         where.cu == u->tree.cu && u->named_n ? bsearch(&key, u->named, u->named_n, sizeof key, by_offset) : NULL;
@@ -262,7 +262,7 @@ struct descent {
 
 /* Adds what was inlined around the address, outermost first. A block may have no addresses of its own but contain an
  * inlined function that has. */
-static void descend(Dwarf_Die *parent, struct descent *d)
+static void descend_to_unit(Dwarf_Die *parent, struct descent *d)
 {
     Dwarf_Die die;
 
@@ -280,7 +280,7 @@ static void descend(Dwarf_Die *parent, struct descent *d)
         if (has && !block) d->chain[d->n++] = die;
         if (has || (block && !dwarf_hasattr(&die, DW_AT_low_pc) && !dwarf_hasattr(&die, DW_AT_ranges))) {
             d->depth++;
-            descend(&die, d);
+            descend_to_unit(&die, d);
             d->depth--;
         }
         if (has || d->n != before) return;
@@ -302,7 +302,7 @@ static void call_site(Dwarf_Die *die, struct symbol_unit_place *place)
         place->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
-static void line_at(Dwarf_Die *unit, Dwarf_Addr address, struct symbol_unit_place *place)
+static void line_at_address(Dwarf_Die *unit, Dwarf_Addr address, struct symbol_unit_place *place)
 {
     Dwarf_Line *line = dwarf_getsrc_die(unit, address);
     Dwarf_Addr end;
@@ -328,11 +328,11 @@ size_t symbol_units_at(struct symbol_units *units, Dwarf_Addr address, struct sy
         Dwarf_Die die = f->die;
         struct descent d = {.address = address, .chain = chain, .n = 1};
         chain[0] = die;
-        descend(&die, &d);
+        descend_to_unit(&die, &d);
         n = d.n;
     }
     memset(places, 0, (n ? n : 1) * sizeof *places);
-    line_at(&u->die, address, &places[0]);
+    line_at_address(&u->die, address, &places[0]);
     for (size_t i = 0; i < n; i++) { /* the chain is outermost first */
         name_it(u, &chain[n - 1 - i], &places[i]);
         if (i + 1 < n) call_site(&chain[n - 1 - i], &places[i + 1]);

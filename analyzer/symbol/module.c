@@ -76,8 +76,8 @@ static char *folder_list(const struct symbol_module_search *search)
 }
 
 /* Tries one candidate; NULL and the reason. */
-static struct symbol_module *open_file(const char *path, const char *build_id,
-                                       const struct symbol_module_search *search, const char **problem)
+static struct symbol_module *open_module_file(const char *path, const char *build_id,
+                                              const struct symbol_module_search *search, const char **problem)
 {
     struct symbol_module *m = calloc(1, sizeof *m);
     struct stat st;
@@ -133,12 +133,12 @@ static struct symbol_module *open_elsewhere(const char *path, const char *build_
         if (*f != '/') continue;
         for (size_t i = 0; i < sizeof forms / sizeof *forms && !m; i++) {
             snprintf(name, sizeof name, forms[i], f, build_id, build_id + 2);
-            m = open_file(name, build_id, search, &ignored);
+            m = open_module_file(name, build_id, search, &ignored);
         }
         if (!m && snprintf(name, sizeof name, "%s/%s", f, path) < (int)sizeof name)
-            m = open_file(name, build_id, search, &ignored);
+            m = open_module_file(name, build_id, search, &ignored);
         if (!m && snprintf(name, sizeof name, "%s/%s", f, slash ? slash + 1 : path) < (int)sizeof name)
-            m = open_file(name, build_id, search, &ignored);
+            m = open_module_file(name, build_id, search, &ignored);
     }
     free(folders);
     return m;
@@ -163,7 +163,7 @@ static struct symbol_module *open_served(const char *build_id, const struct symb
         char *path = NULL;
         int fd = find ? find(c, (const unsigned char *)build_id, 0, &path) : -1;
         if (fd >= 0) close(fd);
-        if (fd >= 0 && path) m = open_file(path, build_id, search, &ignored);
+        if (fd >= 0 && path) m = open_module_file(path, build_id, search, &ignored);
         free(path);
     }
     if (c) end(c);
@@ -173,7 +173,7 @@ static struct symbol_module *open_served(const char *build_id, const struct symb
 struct symbol_module *symbol_module_open(const char *path, const char *build_id,
                                          const struct symbol_module_search *search, const char **problem)
 {
-    struct symbol_module *m = open_file(path, build_id, search, problem);
+    struct symbol_module *m = open_module_file(path, build_id, search, problem);
 
     if (!m) m = open_elsewhere(path, build_id, search);
     if (!m && search->servers) m = open_served(build_id, search);
@@ -215,7 +215,7 @@ static const char *symbol_at(struct symbol_module *m, uint64_t address)
     return symbol_table_at(m->symtab, address);
 }
 
-static char *join(const char *folder, const char *file)
+static char *join_module_path(const char *folder, const char *file)
 {
     char *path;
 
@@ -274,7 +274,7 @@ size_t symbol_module_find(struct symbol_module *m, uint64_t address, struct symb
     for (size_t i = 0; i < n; i++) {
         found[i].whole = found[i].whole || n == 1;
         struct symbol_module_place p = {.function = function_name(m, address, &found[i]),
-                                        .file = found[i].file ? join(folder, found[i].file) : NULL,
+                                        .file = found[i].file ? join_module_path(folder, found[i].file) : NULL,
                                         .line = found[i].file ? found[i].line : 0};
         if (p.function || p.file) /* damaged data may have neither */
             places[kept++] = p;

@@ -34,7 +34,7 @@ struct symbolizer {
 };
 
 /* Appended to the others, as an absolute path: libdw interprets relative ones as beside each module. */
-static void add_folder(struct symbolizer *s, const char *folder)
+static void add_symbol_folder(struct symbolizer *s, const char *folder)
 {
     char *list, *absolute = realpath(folder, NULL);
 
@@ -49,7 +49,7 @@ static void add_folders(struct symbolizer *s, const char *folders)
 {
     char *copy = strdup(folders ? folders : ""), *save = NULL;
 
-    for (char *f = copy ? strtok_r(copy, ":", &save) : NULL; f; f = strtok_r(NULL, ":", &save)) add_folder(s, f);
+    for (char *f = copy ? strtok_r(copy, ":", &save) : NULL; f; f = strtok_r(NULL, ":", &save)) add_symbol_folder(s, f);
     free(copy);
 }
 
@@ -89,12 +89,12 @@ bool symbolizer_use_servers(struct symbolizer *s, const char **servers, const ch
     return s->search.servers;
 }
 
-static void recorded(void *symbolizer, int64_t real_ns)
+static void set_recorded_time(void *symbolizer, int64_t real_ns)
 {
     ((struct symbolizer *)symbolizer)->search.recorded_ns = real_ns;
 }
 
-static void estimate_answer_free(struct answer *a)
+static void free_answer(struct answer *a)
 {
     for (size_t i = 0; i < a->n; i++) {
         free((char *)(uintptr_t)a->places[i].function);
@@ -115,7 +115,7 @@ void symbolizer_free(struct symbolizer *s)
         HASH_ITER(hh, m->answers, a, next_answer)
         {
             HASH_DEL(m->answers, a);
-            estimate_answer_free(a);
+            free_answer(a);
         }
         HASH_DEL(s->modules, m);
         if (m->module) symbol_module_close(m->module);
@@ -127,7 +127,7 @@ void symbolizer_free(struct symbolizer *s)
     free(s);
 }
 
-static struct loaded *load(struct symbolizer *s, const char *path, const char *build_id)
+static struct loaded *load_symbols(struct symbolizer *s, const char *path, const char *build_id)
 {
     struct loaded *m;
     char *key;
@@ -158,7 +158,7 @@ static bool of_system(const char *file)
     return false;
 }
 
-static void fill(struct answer *a, struct symbol_module *module)
+static void fill_answer(struct answer *a, struct symbol_module *module)
 {
     struct symbol_module_place found[MODULE_PLACES];
     size_t n = symbol_module_find(module, a->offset, found);
@@ -173,29 +173,29 @@ static void fill(struct answer *a, struct symbol_module *module)
     while (a->shown + 1 < a->n && (of_system(a->places[a->shown].file) || !a->places[a->shown].function)) a->shown++;
 }
 
-static struct answer *answer(struct loaded *m, uint64_t offset)
+static struct answer *answer_at_offset(struct loaded *m, uint64_t offset)
 {
     struct answer *a;
 
     HASH_FIND(hh, m->answers, &offset, sizeof offset, a);
     if (a || !(a = calloc(1, sizeof *a))) return a;
     a->offset = offset;
-    fill(a, m->module);
+    fill_answer(a, m->module);
     HASH_ADD(hh, m->answers, offset, sizeof a->offset, a);
     return a;
 }
 
-static struct answer *ask(struct symbolizer *s, const char *module_path, const char *build_id, uint64_t offset)
+static struct answer *ask_symbol(struct symbolizer *s, const char *module_path, const char *build_id, uint64_t offset)
 {
-    struct loaded *m = module_path ? load(s, module_path, build_id) : NULL;
+    struct loaded *m = module_path ? load_symbols(s, module_path, build_id) : NULL;
 
-    return m && m->module ? answer(m, offset) : NULL;
+    return m && m->module ? answer_at_offset(m, offset) : NULL;
 }
 
 bool symbolizer_find(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
                      const char **function, const char **file, int *line)
 {
-    struct answer *a = ask(symbolizer, module_path, build_id, offset);
+    struct answer *a = ask_symbol(symbolizer, module_path, build_id, offset);
     bool known = a && a->n;
 
     *function = known ? a->places[a->shown].function : NULL;
@@ -204,16 +204,16 @@ bool symbolizer_find(void *symbolizer, const char *module_path, const char *buil
     return known;
 }
 
-static size_t inlined(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
-                      const struct run_symbol_place **places)
+static size_t list_inlined_places(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
+                                  const struct run_symbol_place **places)
 {
-    struct answer *a = ask(symbolizer, module_path, build_id, offset);
+    struct answer *a = ask_symbol(symbolizer, module_path, build_id, offset);
 
     *places = a ? a->places : NULL;
     return a ? a->n : 0;
 }
 
-const struct run_symbol_more symbolizer_more = {.inlined = inlined, .recorded = recorded};
+const struct run_symbol_more symbolizer_more = {.inlined = list_inlined_places, .recorded = set_recorded_time};
 
 const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
                             const char **build_id)
@@ -222,7 +222,7 @@ const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const
                                         [MODULE_EXPORTS] = "names only the functions that it exports",
                                         [MODULE_SYMBOLS] = "has names of functions, but no lines",
                                         [MODULE_LINES] = NULL};
-    struct loaded *m = load(s, module_path, recorded_build_id);
+    struct loaded *m = load_symbols(s, module_path, recorded_build_id);
 
     *build_id = m && m->module ? symbol_module_build_id(m->module) : "";
     return !m ? "cannot be read" : m->module ? words[symbol_module_detail(m->module)] : m->problem;

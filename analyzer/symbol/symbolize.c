@@ -20,8 +20,9 @@ struct work {
     uint64_t done, all;
 };
 
-static bool failed(char *error, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool failed(char *error, size_t size, const char *format, ...)
+static bool report_symbolize_failure(char *error, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool report_symbolize_failure(char *error, size_t size, const char *format, ...)
 {
     va_list args;
 
@@ -37,11 +38,11 @@ static bool cannot_write(const struct work *w, char *error, size_t size)
     bool refused = code == SQLITE_READONLY || code == SQLITE_CANTOPEN || code == SQLITE_PERM;
     bool full = code == SQLITE_FULL;
 
-    return failed(error, size, "cannot write '%s': %s; %s", w->path, sqlite3_errmsg(w->db),
-                  refused               ? "write a copy elsewhere with: -o COPY.db"
-                  : full                ? "it is unchanged; make room, or write a copy elsewhere with: -o COPY.db"
-                  : code == SQLITE_BUSY ? "another program has it open; try again when that is done"
-                                        : "it is unchanged");
+    return report_symbolize_failure(error, size, "cannot write '%s': %s; %s", w->path, sqlite3_errmsg(w->db),
+                                    refused ? "write a copy elsewhere with: -o COPY.db"
+                                    : full  ? "it is unchanged; make room, or write a copy elsewhere with: -o COPY.db"
+                                    : code == SQLITE_BUSY ? "another program has it open; try again when that is done"
+                                                          : "it is unchanged");
 }
 
 static bool run_sql(const struct work *w, const char *sql)
@@ -62,7 +63,7 @@ static int64_t query_int(const struct work *w, const char *sql)
 
 /* ---------------------------------------------------------------- modules */
 
-static struct symbolize_module *module_of(struct symbolize *s, const char *path, const char *build_id)
+static struct symbolize_module *symbolize_module_of(struct symbolize *s, const char *path, const char *build_id)
 {
     build_id = build_id ? build_id : "";
     for (size_t i = s->modules_n; i-- > 0;)
@@ -75,17 +76,17 @@ static struct symbolize_module *module_of(struct symbolize *s, const char *path,
 
 /* ---------------------------------------------------------------- one frame */
 
-static const char *text(sqlite3_stmt *st, int column)
+static const char *statement_text(sqlite3_stmt *st, int column)
 {
     return (const char *)sqlite3_column_text(st, column);
 }
 
-static bool same(const char *a, const char *b)
+static bool are_texts_same(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool step(sqlite3_stmt *st)
+static bool step_statement(sqlite3_stmt *st)
 {
     bool ok = sqlite3_step(st) == SQLITE_DONE;
 
@@ -97,14 +98,14 @@ static bool step(sqlite3_stmt *st)
 static bool write_chain(struct work *w, int64_t id, const struct run_symbol_place *places, size_t n)
 {
     sqlite3_bind_int64(w->forget, 1, id);
-    if (!step(w->forget)) return false;
+    if (!step_statement(w->forget)) return false;
     for (size_t i = 0; n > 1 && i < n; i++) {
         sqlite3_bind_int64(w->add, 1, id);
         sqlite3_bind_int64(w->add, 2, (int64_t)i);
         sqlite3_bind_text(w->add, 3, places[i].function, -1, SQLITE_STATIC);
         sqlite3_bind_text(w->add, 4, places[i].file, -1, SQLITE_STATIC);
         if (places[i].line) sqlite3_bind_int(w->add, 5, places[i].line);
-        if (!step(w->add)) return false;
+        if (!step_statement(w->add)) return false;
     }
     return true;
 }
@@ -114,8 +115,8 @@ static bool write_chain(struct work *w, int64_t id, const struct run_symbol_plac
 static bool one_frame(struct work *w, sqlite3_stmt *row)
 {
     struct symbolize *s = w->s;
-    const char *path = text(row, 1), *build_id = text(row, 2), *function, *file;
-    const char *old_function = text(row, 4), *old_file = text(row, 5);
+    const char *path = statement_text(row, 1), *build_id = statement_text(row, 2), *function, *file;
+    const char *old_function = statement_text(row, 4), *old_file = statement_text(row, 5);
     int64_t id = sqlite3_column_int64(row, 0);
     const struct run_symbol_place *places = NULL;
     int line;
@@ -125,7 +126,7 @@ static bool one_frame(struct work *w, sqlite3_stmt *row)
         s->nowhere++;
         return true;
     }
-    struct symbolize_module *m = module_of(s, path, build_id);
+    struct symbolize_module *m = symbolize_module_of(s, path, build_id);
     m->frames++;
     bool known = !old_file && symbolizer_find(s->symbols, path, build_id, (uint64_t)sqlite3_column_int64(row, 3),
                                               &function, &file, &line);
@@ -143,13 +144,13 @@ static bool one_frame(struct work *w, sqlite3_stmt *row)
     s->lines += line > 0;
     m->lines += line > 0;
     s->inlined += n > 1;
-    if (!known || (same(function, old_function) && same(file, old_file))) return true;
+    if (!known || (are_texts_same(function, old_function) && are_texts_same(file, old_file))) return true;
     s->changed++;
     sqlite3_bind_text(w->update, 1, function, -1, SQLITE_STATIC);
     sqlite3_bind_text(w->update, 2, file, -1, SQLITE_STATIC);
     if (line) sqlite3_bind_int(w->update, 3, line);
     sqlite3_bind_int64(w->update, 4, id);
-    return step(w->update) && write_chain(w, id, places, n);
+    return step_statement(w->update) && write_chain(w, id, places, n);
 }
 
 static bool all_frames(struct work *w)
@@ -181,11 +182,11 @@ static bool all_build_ids(struct work *w)
 
     while (ok && (rc = sqlite3_step(row)) == SQLITE_ROW) {
         const char *build_id = "";
-        symbolizer_lack(w->s->symbols, text(row, 1), NULL, &build_id);
+        symbolizer_lack(w->s->symbols, statement_text(row, 1), NULL, &build_id);
         if (!*build_id) continue;
         sqlite3_bind_text(w->build_id, 1, build_id, -1, SQLITE_STATIC);
         sqlite3_bind_int64(w->build_id, 2, sqlite3_column_int64(row, 0));
-        ok = step(w->build_id);
+        ok = step_statement(w->build_id);
     }
     ok = ok && rc == SQLITE_DONE;
     sqlite3_finalize(row);
@@ -194,7 +195,7 @@ static bool all_build_ids(struct work *w)
 
 /* ---------------------------------------------------------------- one database */
 
-static bool prepare(struct work *w)
+static bool prepare_symbolize(struct work *w)
 {
     static const char table[] =
         "CREATE TABLE IF NOT EXISTS inlined_frame (frame_id INTEGER NOT NULL, level INTEGER NOT NULL, "
@@ -216,7 +217,7 @@ static bool prepare(struct work *w)
 }
 
 /* Anyone may have made the database: the statements must run on tables, and there must be no trigger. */
-static bool trustworthy(const struct work *w)
+static bool are_modules_trustworthy(const struct work *w)
 {
     return query_int(w, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('frame', "
                         "'module', 'meta') AND sql NOT LIKE 'create virtual%'") == 3 &&
@@ -226,14 +227,14 @@ static bool trustworthy(const struct work *w)
            query_int(w, "PRAGMA user_version") <= GS_SCHEMA_VERSION;
 }
 
-static bool write_all(struct work *w)
+static bool write_symbolized(struct work *w)
 {
     char done[160];
     uint64_t changed = w->s->changed;
 
     snprintf(done, sizeof done, "INSERT OR REPLACE INTO meta VALUES ('symbolized', '%s')", GPUSPY_VERSION);
     w->all = (uint64_t)query_int(w, "SELECT count(*) FROM frame WHERE kind = 1");
-    return prepare(w) && all_frames(w) && all_build_ids(w) &&
+    return prepare_symbolize(w) && all_frames(w) && all_build_ids(w) &&
            (w->s->changed == changed && query_int(w, "SELECT 1 FROM meta WHERE key = 'symbolized'") == 1
                 ? true
                 : run_sql(w, done));
@@ -259,13 +260,14 @@ bool symbolize_database(struct symbolize *s, const char *path, char *error, size
         run_sql(&w, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON");
     }
     if (ok && sqlite3_db_readonly(w.db, "main") == 1)
-        ok = failed(error, error_size, "cannot write '%s': it is read-only; write a copy elsewhere with: -o COPY.db",
-                    path);
+        ok = report_symbolize_failure(
+            error, error_size, "cannot write '%s': it is read-only; write a copy elsewhere with: -o COPY.db", path);
     else if (!ok || !run_sql(&w, "BEGIN IMMEDIATE"))
         ok = cannot_write(&w, error, error_size);
-    else if (!trustworthy(&w))
-        ok = failed(error, error_size, "cannot write '%s': it is not a recording of gpuspy; it is unchanged", path);
-    else if (!write_all(&w) || !run_sql(&w, "COMMIT"))
+    else if (!are_modules_trustworthy(&w))
+        ok = report_symbolize_failure(error, error_size,
+                                      "cannot write '%s': it is not a recording of gpuspy; it is unchanged", path);
+    else if (!write_symbolized(&w) || !run_sql(&w, "COMMIT"))
         ok = cannot_write(&w, error, error_size);
     if (!ok && w.db && !sqlite3_get_autocommit(w.db)) run_sql(&w, "ROLLBACK");
     close_work(&w);
@@ -279,18 +281,18 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
     int rc = SQLITE_ERROR;
 
     if (!ok)
-        failed(error, error_size, "cannot read '%s': %s", from, sqlite3_errmsg(source.db));
+        report_symbolize_failure(error, error_size, "cannot read '%s': %s", from, sqlite3_errmsg(source.db));
     else if (sqlite3_open_v2(to, &target.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) !=
              SQLITE_OK)
-        ok = failed(error, error_size, "cannot write '%s': %s; give a path where you may write", to,
-                    sqlite3_errmsg(target.db));
+        ok = report_symbolize_failure(error, error_size, "cannot write '%s': %s; give a path where you may write", to,
+                                      sqlite3_errmsg(target.db));
     sqlite3_backup *copy = ok ? sqlite3_backup_init(target.db, "main", source.db, "main") : NULL;
     if (copy) {
         sqlite3_backup_step(copy, -1);
         rc = sqlite3_backup_finish(copy);
     }
     if (ok && rc != SQLITE_OK)
-        ok = failed(error, error_size, "cannot copy '%s' to '%s': %s", from, to, sqlite3_errstr(rc));
+        ok = report_symbolize_failure(error, error_size, "cannot copy '%s' to '%s': %s", from, to, sqlite3_errstr(rc));
     sqlite3_close(target.db);
     sqlite3_close(source.db);
     return ok;

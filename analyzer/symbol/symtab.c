@@ -50,7 +50,7 @@ static size_t stretch_of(const struct symbol_table *t, uint32_t address)
 
 /* Moves each symbol into its stretch, in place: a swap brings one to its position. `next` is the fill position of each
  * stretch. */
-static void permute(struct symbol_table *t, uint32_t *next)
+static void permute_symbols(struct symbol_table *t, uint32_t *next)
 {
     for (size_t stretch = 0; stretch < t->stretches; stretch++) {
         while (next[stretch] < t->first[stretch + 1]) {
@@ -67,7 +67,7 @@ static void permute(struct symbol_table *t, uint32_t *next)
 }
 
 /* Takes over `all`. */
-static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
+static bool deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
 {
     uint32_t high = 0, *next;
 
@@ -85,7 +85,7 @@ static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
         for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
         for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
         memcpy(next, t->first, (t->stretches + 1) * sizeof *next);
-        permute(t, next);
+        permute_symbols(t, next);
     }
     free(next);
     return t->first && next;
@@ -128,7 +128,7 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
         return NULL;
     }
     struct symbol *fewer = realloc(all, n * sizeof *all);
-    if (deal(t, fewer ? fewer : all, n)) return t;
+    if (deal_symbols(t, fewer ? fewer : all, n)) return t;
     symbol_table_free(t);
     return NULL;
 }
@@ -141,7 +141,7 @@ void symbol_table_free(struct symbol_table *t)
     free(t);
 }
 
-static const char *name_of(const struct symbol_table *t, const struct symbol *s)
+static const char *symbol_name_of(const struct symbol_table *t, const struct symbol *s)
 {
     GElf_Sym sym;
     GElf_Addr address;
@@ -151,26 +151,27 @@ static const char *name_of(const struct symbol_table *t, const struct symbol *s)
 
 /* A symbol without a size (assembler) extends to the next one; after a symbol with a size, an address is in a function
  * that has no name here. */
-static bool covers(const struct symbol *s, uint32_t address)
+static bool symbol_covers(const struct symbol *s, uint32_t address)
 {
     return !s->size || address - s->address < s->size;
 }
 
 /* Prefers the first of "malloc", "__libc_malloc" and a local alias: global, few underscores. */
-static int rank_of(const struct symbol *s, const char *name)
+static int symbol_rank_of(const struct symbol *s, const char *name)
 {
     size_t underscores = strspn(name, "_");
 
     return (int)s->local * 8 + (underscores > 3 ? 3 : (int)underscores) * 2 + s->weak;
 }
 
-static bool better(const struct symbol_table *t, const struct symbol *a, const struct symbol *b, uint32_t address)
+static bool is_symbol_better(const struct symbol_table *t, const struct symbol *a, const struct symbol *b,
+                             uint32_t address)
 {
     if (a->address != b->address) return a->address > b->address;
-    if (covers(a, address) != covers(b, address)) return covers(a, address);
-    const char *x = name_of(t, a), *y = name_of(t, b);
+    if (symbol_covers(a, address) != symbol_covers(b, address)) return symbol_covers(a, address);
+    const char *x = symbol_name_of(t, a), *y = symbol_name_of(t, b);
     if (!x || !y) return x != NULL;
-    int difference = rank_of(a, x) - rank_of(b, y);
+    int difference = symbol_rank_of(a, x) - symbol_rank_of(b, y);
     return difference ? difference < 0 : strcmp(x, y) < 0;
 }
 
@@ -184,9 +185,9 @@ const char *symbol_table_at(struct symbol_table *t, uint64_t at)
     stretch = stretch < t->stretches ? stretch : t->stretches - 1;
     for (; !best; stretch--) {
         for (uint32_t i = t->first[stretch]; i < t->first[stretch + 1]; i++)
-            if (t->symbols[i].address <= address && (!best || better(t, &t->symbols[i], best, address)))
+            if (t->symbols[i].address <= address && (!best || is_symbol_better(t, &t->symbols[i], best, address)))
                 best = &t->symbols[i];
         if (!stretch) break;
     }
-    return best && covers(best, address) ? name_of(t, best) : NULL;
+    return best && symbol_covers(best, address) ? symbol_name_of(t, best) : NULL;
 }

@@ -77,7 +77,7 @@ double top_allocation_rate(const struct top_model *m, uint32_t source)
     return rate;
 }
 
-static int64_t live_of(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
+static int64_t live_bytes_of(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
 {
     const struct top_series *s = top_series_find(m, source, device, layer);
     return !s ? 0 : s->known != RUN_UNKNOWN ? s->known : s->bytes;
@@ -86,8 +86,8 @@ static int64_t live_of(const struct top_model *m, uint32_t source, int device, e
 struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d)
 {
     struct top_held h = {.total = d->total_bytes, .used = RUN_UNKNOWN};
-    h.device = live_of(m, source, d->device, TOP_DEVICE);
-    h.tensors = live_of(m, source, d->device, TOP_TENSOR);
+    h.device = live_bytes_of(m, source, d->device, TOP_DEVICE);
+    h.tensors = live_bytes_of(m, source, d->device, TOP_TENSOR);
     h.cached = d->reserved_bytes > h.tensors ? d->reserved_bytes - h.tensors : 0;
     if (d->total_bytes == RUN_UNKNOWN || d->free_bytes == RUN_UNKNOWN) {
         return h;

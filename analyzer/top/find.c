@@ -30,7 +30,7 @@ static uint32_t own_pid(uint32_t pid)
     return own;
 }
 
-static uint32_t parent_of(uint32_t pid)
+static uint32_t parent_of_pid(uint32_t pid)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
@@ -50,7 +50,7 @@ bool top_descends(uint32_t pid, uint32_t ancestor)
         if (pid == ancestor) {
             return true;
         }
-        pid = parent_of(pid);
+        pid = parent_of_pid(pid);
     }
     return false;
 }
@@ -88,7 +88,7 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
     if (c.pid != pid && c.pid != own_pid(pid)) {
         return false; /* a child that inherited it from its parent */
     }
-    *out = (struct top_found){.pid = pid, .parent = parent_of(pid), .command = top_command_of(pid)};
+    *out = (struct top_found){.pid = pid, .parent = parent_of_pid(pid), .command = top_command_of(pid)};
     out->database = strndup(within, strlen(within) - 6);
     snprintf(out->run_id, sizeof out->run_id, "%s", c.run_id);
     return true;
@@ -142,7 +142,7 @@ bool top_find_process(uint32_t pid, struct top_found *out)
     return found;
 }
 
-static int by_pid(const void *a, const void *b)
+static int order_files_by_pid(const void *a, const void *b)
 {
     const struct top_found *x = a, *y = b;
     return x->pid < y->pid ? -1 : x->pid > y->pid;
@@ -164,7 +164,7 @@ struct top_found *top_find_all(size_t *n)
         closedir(dir);
     }
     if (*n) {
-        qsort(list, *n, sizeof *list, by_pid);
+        qsort(list, *n, sizeof *list, order_files_by_pid);
     }
     return list;
 }

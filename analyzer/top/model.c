@@ -8,7 +8,7 @@
 
 const char *const top_layer_words[TOP_LAYERS] = {"device", "tensor", "pinned", "host", "shared"};
 
-static int64_t clock_ns(clockid_t clock)
+static int64_t read_clock_ns(clockid_t clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
@@ -28,7 +28,7 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
     struct top_model *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct top_model){.run = arena_realloc(NULL, 1, sizeof *m->run), .began_ns = clock_ns(CLOCK_MONOTONIC)};
+    *m = (struct top_model){.run = arena_realloc(NULL, 1, sizeof *m->run), .began_ns = read_clock_ns(CLOCK_MONOTONIC)};
     *m->run = (struct run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
     return m;
 }
@@ -78,7 +78,7 @@ void top_model_add(struct top_model *m, const char *path)
     };
 }
 
-static int by_rank(const void *a, const void *b)
+static int order_sources_by_rank(const void *a, const void *b)
 {
     const struct top_source *x = a, *y = b;
     if (x->rank != y->rank) {
@@ -102,7 +102,7 @@ void top_model_sort(struct top_model *m)
         run_database_end_read(&s->db);
     }
     if (m->sources_n > 1) {
-        qsort(m->sources, m->sources_n, sizeof *m->sources, by_rank);
+        qsort(m->sources, m->sources_n, sizeof *m->sources, order_sources_by_rank);
     }
 }
 
@@ -180,9 +180,9 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     }
     int64_t now = s->end_ns;
     if (s->start_mono_ns != RUN_UNKNOWN) {
-        now = clock_ns(CLOCK_MONOTONIC) - s->start_mono_ns;
+        now = read_clock_ns(CLOCK_MONOTONIC) - s->start_mono_ns;
     } else if (s->start_real_ns != RUN_UNKNOWN) {
-        now = clock_ns(CLOCK_REALTIME) - s->start_real_ns;
+        now = read_clock_ns(CLOCK_REALTIME) - s->start_real_ns;
     }
     s->clock_ns = now > s->end_ns ? now : s->end_ns;
     if (s->waiting_bytes == 0) {
@@ -192,7 +192,8 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     s->age_ns = s->clock_ns - s->now_ns;
 }
 
-static bool read_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, struct progress *progress)
+static bool read_source_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns,
+                             struct progress *progress)
 {
     struct top_source *s = &m->sources[source];
     char error[sizeof s->why] = "";
@@ -214,7 +215,7 @@ static bool read_rows(struct top_model *m, uint32_t source, bool final, int64_t 
     return ok;
 }
 
-static enum top_state state_of(const struct top_source *s, const struct top_spool *spool)
+static enum top_state source_state_of(const struct top_source *s, const struct top_spool *spool)
 {
     return s->finished                     ? s->state
            : spool->exists && spool->owned ? TOP_RECORDING
@@ -236,7 +237,7 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
         return;
     }
     bool final = !spool.owned;
-    bool ok = read_rows(m, source, final, budget_ns, &progress);
+    bool ok = read_source_rows(m, source, final, budget_ns, &progress);
     if (!ok && !s->loaded) {
         s->state = spool.owned ? TOP_WAITING : TOP_UNREADABLE;
     } else if (!ok) { /* it may have ended meanwhile; what was read stays */
@@ -244,7 +245,7 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
     } else {
         top_spool_read(s->db.path, progress.at, progress.threads, &spool);
         bool died = !final && !spool.owned; /* during the update: once more, to the end */
-        s->state = died ? TOP_RECORDING : state_of(s, &spool);
+        s->state = died ? TOP_RECORDING : source_state_of(s, &spool);
         set_clock(s, &spool);
     }
     free(progress.at);

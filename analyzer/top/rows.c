@@ -26,7 +26,7 @@ static int64_t now_mono(void)
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-static int64_t bounded(int64_t n)
+static int64_t bound_bytes(int64_t n)
 {
     return n < 0 ? 0 : n > RUN_BYTES_MAX ? RUN_BYTES_MAX : n;
 }
@@ -34,10 +34,10 @@ static int64_t bounded(int64_t n)
 static int64_t column_or_unknown(sqlite3_stmt *st, int column)
 {
     int64_t n = run_column_int(st, column);
-    return n < 0 ? RUN_UNKNOWN : bounded(n);
+    return n < 0 ? RUN_UNKNOWN : bound_bytes(n);
 }
 
-static int device_of(int64_t n)
+static int row_device_of(int64_t n)
 {
     return n >= 0 && n < RUN_DEVICE_SLOTS - 1 ? (int)n : -1;
 }
@@ -50,7 +50,7 @@ static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
 /* ---------------------------------------------------------------- lifetimes */
 
 /* As the store counts: pinned is whatever is on the host, shared memory counts for its owner. */
-static enum top_layer layer_of(unsigned layer, unsigned space, int device)
+static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
 {
     if (space == GS_SPACE_SHARED) {
         return TOP_SHARED;
@@ -62,7 +62,7 @@ static enum top_layer layer_of(unsigned layer, unsigned space, int device)
     return layer == GS_LAYER_TENSOR ? TOP_TENSOR : TOP_HOST;
 }
 
-static uint32_t place_at(struct top_model *m, uint32_t series, uint32_t stack)
+static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stack)
 {
     uint32_t *at = map_at(&m->place_map, (uint64_t)series << 32 | stack);
     if (*at == MAP_NEW) {
@@ -73,7 +73,7 @@ static uint32_t place_at(struct top_model *m, uint32_t series, uint32_t stack)
     return *at;
 }
 
-static void change(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
+static void change_series(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
 {
     s->bytes = arena_add_capped(s->bytes, bytes);
     top_ring_add(&s->ring, time_ns, bytes, count);
@@ -83,7 +83,7 @@ static void change(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_
     }
 }
 
-static void begin(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
+static void begin_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
@@ -92,10 +92,10 @@ static void begin(struct top_model *m, uint32_t place, int64_t bytes, int64_t ti
     p->last_ns = time_ns > p->last_ns ? time_ns : p->last_ns;
     s->count++;
     top_ring_add(&p->ring, time_ns, bytes, 1);
-    change(s, bytes, time_ns, 1);
+    change_series(s, bytes, time_ns, 1);
 }
 
-static void end(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
+static void end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
@@ -103,28 +103,28 @@ static void end(struct top_model *m, uint32_t place, int64_t bytes, int64_t time
     p->count--;
     s->count--;
     top_ring_add(&p->ring, time_ns, -bytes, 0);
-    change(s, -bytes, time_ns, 0);
+    change_series(s, -bytes, time_ns, 0);
 }
 
 static bool read_allocation(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
     uint32_t extra;
-    const int64_t bytes = bounded(gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra));
-    const int64_t time = bounded(sqlite3_column_int64(st, 3));
-    int device = device_of((kind >> 5 & 127) - 1);
-    enum top_layer layer = layer_of(kind & 3, kind >> 2 & 7, device);
+    const int64_t bytes = bound_bytes(gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra));
+    const int64_t time = bound_bytes(sqlite3_column_int64(st, 3));
+    int device = row_device_of((kind >> 5 & 127) - 1);
+    enum top_layer layer = row_layer_of(kind & 3, kind >> 2 & 7, device);
     if (layer == TOP_PINNED || layer == TOP_HOST) {
         device = -1;
     }
-    uint32_t place = place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
+    uint32_t place = top_place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
     struct top_source *s = r->s;
     s->last_allocation = id > s->last_allocation ? id : s->last_allocation;
-    begin(r->m, place, bytes, time);
+    begin_block(r->m, place, bytes, time);
     if (sqlite3_column_type(st, 4) == SQLITE_NULL) {
         *ARENA_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
     } else {
-        end(r->m, place, bytes, arena_add_capped(time, bounded(sqlite3_column_int64(st, 4))));
+        end_block(r->m, place, bytes, arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4))));
     }
     return true;
 }
@@ -144,15 +144,15 @@ static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *ca
     return &(*list)[*at];
 }
 
-static bool read_copy(struct reading *r, sqlite3_stmt *st)
+static bool read_top_copy(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
-    const int64_t bytes = bounded(sqlite3_column_int64(st, 2));
-    const int64_t start = bounded(sqlite3_column_int64(st, 3));
-    const int64_t blocked = bounded(sqlite3_column_int64(st, 4));
+    const int64_t bytes = bound_bytes(sqlite3_column_int64(st, 2));
+    const int64_t start = bound_bytes(sqlite3_column_int64(st, 3));
+    const int64_t blocked = bound_bytes(sqlite3_column_int64(st, 4));
     const struct top_calls like = {.source = r->source,
                                    .stack = stack_at(r, st, 5),
-                                   .device = device_of((kind >> 6 & 127) - 1),
+                                   .device = row_device_of((kind >> 6 & 127) - 1),
                                    .kind = kind & 63};
     struct top_model *m = r->m;
     struct top_calls *c = calls_at(&m->copies, &m->copies_n, &m->copies_cap, &m->copy_map, &like);
@@ -165,14 +165,14 @@ static bool read_copy(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-static bool read_sync(struct reading *r, sqlite3_stmt *st)
+static bool read_top_sync(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0);
-    const int64_t start = bounded(sqlite3_column_int64(st, 4));
-    const int64_t blocked = bounded(sqlite3_column_int64(st, 5));
+    const int64_t start = bound_bytes(sqlite3_column_int64(st, 4));
+    const int64_t blocked = bound_bytes(sqlite3_column_int64(st, 5));
     const struct top_calls like = {.source = r->source,
                                    .stack = stack_at(r, st, 6),
-                                   .device = device_of(sqlite3_column_int64(st, 1)),
+                                   .device = row_device_of(sqlite3_column_int64(st, 1)),
                                    .kind = (uint32_t)sqlite3_column_int64(st, 2) & 7,
                                    .api = (uint32_t)sqlite3_column_int64(st, 3) & 0xffff};
     struct top_model *m = r->m;
@@ -189,7 +189,7 @@ static bool read_sync(struct reading *r, sqlite3_stmt *st)
 
 /* ---------------------------------------------------------------- the small tables */
 
-static bool read_process(struct reading *r, sqlite3_stmt *st)
+static bool read_top_process(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
     struct run *run = r->m->run;
@@ -203,16 +203,16 @@ static bool read_process(struct reading *r, sqlite3_stmt *st)
     }
     s->start_real_ns = run_column_int(st, 6);
     if (sqlite3_column_type(st, 7) != SQLITE_NULL) {
-        s->end_ns = bounded(sqlite3_column_int64(st, 7));
+        s->end_ns = bound_bytes(sqlite3_column_int64(st, 7));
     }
     s->finished = sqlite3_column_type(st, 8) != SQLITE_NULL;
     s->state = !s->finished ? s->state : sqlite3_column_int64(st, 8) ? TOP_ENDED : TOP_DIED;
-    s->lost_events = (uint64_t)bounded(sqlite3_column_int64(st, 9));
+    s->lost_events = (uint64_t)bound_bytes(sqlite3_column_int64(st, 9));
     return false;
 }
 
 /* From here on changes are relative to this: earlier events were read with it or before. */
-static void sampled(struct reading *r, struct top_device *d, int64_t time_ns)
+static void set_device_sample(struct reading *r, struct top_device *d, int64_t time_ns)
 {
     const uint32_t at = top_series_at(r->m, r->source, d->device, TOP_DEVICE);
     struct top_series *s = &r->m->series[at];
@@ -220,9 +220,9 @@ static void sampled(struct reading *r, struct top_device *d, int64_t time_ns)
     s->after_sample = 0;
 }
 
-static bool read_device(struct reading *r, sqlite3_stmt *st)
+static bool read_top_device(struct reading *r, sqlite3_stmt *st)
 {
-    int device = device_of(sqlite3_column_int64(st, 0));
+    int device = row_device_of(sqlite3_column_int64(st, 0));
     if (device < 0) {
         return true;
     }
@@ -231,22 +231,22 @@ static bool read_device(struct reading *r, sqlite3_stmt *st)
     d->total_bytes = d->total_bytes == RUN_UNKNOWN ? column_or_unknown(st, 2) : d->total_bytes;
     if (d->sampled_ns == RUN_UNKNOWN && column_or_unknown(st, 3) != RUN_UNKNOWN) {
         d->free_bytes = column_or_unknown(st, 3);
-        sampled(r, d, bounded(sqlite3_column_int64(st, 4)));
+        set_device_sample(r, d, bound_bytes(sqlite3_column_int64(st, 4)));
     }
     return true;
 }
 
-static bool read_sample(struct reading *r, sqlite3_stmt *st)
+static bool read_top_sample(struct reading *r, sqlite3_stmt *st)
 {
-    int device = device_of(sqlite3_column_int64(st, 1));
-    int64_t id = sqlite3_column_int64(st, 0), time = bounded(sqlite3_column_int64(st, 2));
+    int device = row_device_of(sqlite3_column_int64(st, 1));
+    int64_t id = sqlite3_column_int64(st, 0), time = bound_bytes(sqlite3_column_int64(st, 2));
     r->s->last_sample = id > r->s->last_sample ? id : r->s->last_sample;
     if (device < 0 || column_or_unknown(st, 3) == RUN_UNKNOWN) {
         return true;
     }
     struct top_device *d = top_device_at(r->s, device);
     if (d->sampled_ns == RUN_UNKNOWN || time >= d->sampled_ns) {
-        sampled(r, d, time);
+        set_device_sample(r, d, time);
         /* NVML's total is slightly larger than CUDA's: the used bytes count */
         int64_t total = column_or_unknown(st, 4),
                 used = total == RUN_UNKNOWN ? RUN_UNKNOWN : total - column_or_unknown(st, 3);
@@ -260,7 +260,7 @@ static bool read_sample(struct reading *r, sqlite3_stmt *st)
         d->utilisation = busy >= 0 && busy <= 100 ? (int)busy : -1;
         d->own_bytes = column_or_unknown(st, 7);
         d->other_bytes = column_or_unknown(st, 8);
-        d->other_pid = (uint32_t)bounded(sqlite3_column_int64(st, 9));
+        d->other_pid = (uint32_t)bound_bytes(sqlite3_column_int64(st, 9));
         d->other_name = run_column_command(r->m->run, st, 10);
     }
     return true;
@@ -268,7 +268,7 @@ static bool read_sample(struct reading *r, sqlite3_stmt *st)
 
 static bool read_reserved(struct reading *r, sqlite3_stmt *st)
 {
-    int device = device_of(sqlite3_column_int64(st, 1));
+    int device = row_device_of(sqlite3_column_int64(st, 1));
     int64_t id = sqlite3_column_int64(st, 0);
     r->s->last_reserved = id > r->s->last_reserved ? id : r->s->last_reserved;
     if (device >= 0) {
@@ -281,14 +281,14 @@ static bool read_failure(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
     if (s->failures_n == 0) {
-        s->failures_total = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+        s->failures_total = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
     }
     s->failures[s->failures_n++] = (struct top_failure){.stack = stack_at(r, st, 7),
-                                                        .device = device_of(run_column_int(st, 1)),
+                                                        .device = row_device_of(run_column_int(st, 1)),
                                                         .layer = (uint8_t)sqlite3_column_int64(st, 2),
-                                                        .requested_bytes = bounded(sqlite3_column_int64(st, 3)),
+                                                        .requested_bytes = bound_bytes(sqlite3_column_int64(st, 3)),
                                                         .free_bytes = column_or_unknown(st, 4),
-                                                        .time_ns = bounded(sqlite3_column_int64(st, 5)),
+                                                        .time_ns = bound_bytes(sqlite3_column_int64(st, 5)),
                                                         .fatal = sqlite3_column_int64(st, 6) != 0};
     return s->failures_n < TOP_FAILURES_MAX;
 }
@@ -298,7 +298,7 @@ static bool read_temperature(struct reading *r, sqlite3_stmt *st)
     const char *key = (const char *)sqlite3_column_text(st, 0);
     const int64_t degrees = sqlite3_column_int64(st, 1);
     int device;
-    if (key && sscanf(key, "gpu%2d.temperature", &device) == 1 && device_of(device) >= 0) {
+    if (key && sscanf(key, "gpu%2d.temperature", &device) == 1 && row_device_of(device) >= 0) {
         top_device_at(r->s, device)->temperature = degrees >= 0 && degrees <= 255 ? (int)degrees : -1;
     }
     return true;
@@ -306,13 +306,13 @@ static bool read_temperature(struct reading *r, sqlite3_stmt *st)
 
 static bool read_seen(struct reading *r, sqlite3_stmt *st)
 {
-    r->s->failures_seen = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+    r->s->failures_seen = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
     return false;
 }
 
 static bool read_counted(struct reading *r, sqlite3_stmt *st)
 {
-    r->s->events = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+    r->s->events = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
     return false;
 }
 
@@ -341,8 +341,8 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
         {"pinned_peak", TOP_PINNED, true},  {"host_peak", TOP_HOST, true},
     };
     const char *name = (const char *)sqlite3_column_text(st, 0);
-    int device = device_of(sqlite3_column_int64(st, 1));
-    int64_t value = bounded(sqlite3_column_int64(st, 2));
+    int device = row_device_of(sqlite3_column_int64(st, 1));
+    int64_t value = bound_bytes(sqlite3_column_int64(st, 2));
     if (name && strcmp(name, "last_ns") == 0) {
         r->s->end_ns = value > r->s->end_ns ? value : r->s->end_ns;
     }
@@ -389,7 +389,7 @@ static bool read_range(struct reading *r, sqlite3_stmt *st)
         const char *name = (const char *)sqlite3_column_text(st, 0), *domain = (const char *)sqlite3_column_text(st, 1);
         text_put(range->name, sizeof range->name, "%s", name ? name : "(no name)");
         text_put(range->domain, sizeof range->domain, "%s", domain ? domain : "");
-        range->start_ns = bounded(sqlite3_column_int64(st, 2));
+        range->start_ns = bound_bytes(sqlite3_column_int64(st, 2));
     }
     s->ranges_total++;
     return true;
@@ -402,14 +402,15 @@ static bool read_small(struct reading *r)
     return each_row(r,
                     "SELECT pid, rank, command, cwd, host, run_id, start_real_ns, end_ns, complete, "
                     "lost_events FROM process LIMIT 1",
-                    NOTHING, 0, read_process) &&
+                    NOTHING, 0, read_top_process) &&
            each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, read_counted) &&
            each_row(r, "SELECT id, name FROM api", NOTHING, 0, read_api) &&
-           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0, read_device) &&
+           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0,
+                    read_top_device) &&
            each_row(r,
                     "SELECT id, device, time_ns, free_bytes, total_bytes, source, utilisation, "
                     "own_bytes, other_bytes, other_pid, other_name FROM sample WHERE id > ?",
-                    s->last_sample, 0, read_sample) &&
+                    s->last_sample, 0, read_top_sample) &&
            each_row(r, "SELECT key, value FROM meta WHERE key GLOB 'gpu*.temperature'", NOTHING, 0, read_temperature) &&
            each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, read_reserved) &&
            each_row(r,
@@ -429,7 +430,7 @@ static bool read_small(struct reading *r)
 
 static bool read_time(struct reading *r, sqlite3_stmt *st)
 {
-    r->s->curve_from_ns = bounded(sqlite3_column_int64(st, 0));
+    r->s->curve_from_ns = bound_bytes(sqlite3_column_int64(st, 0));
     return false;
 }
 
@@ -456,7 +457,7 @@ static bool find_from(struct reading *r, int64_t *from)
     return true;
 }
 
-static bool read_events(struct reading *r)
+static bool read_top_events(struct reading *r)
 {
     struct top_source *s = r->s;
     char sql[256];
@@ -472,11 +473,11 @@ static bool read_events(struct reading *r)
     }
     snprintf(sql, sizeof sql, "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
              s->db.copies);
-    return each_row(r, sql, s->last_copy, 0, read_copy) &&
+    return each_row(r, sql, s->last_copy, 0, read_top_copy) &&
            each_row(r,
                     "SELECT id, device, kind, api, start_ns, blocked_ns, stack_id FROM sync WHERE "
                     "id > ? ORDER BY id",
-                    s->last_sync, 0, read_sync);
+                    s->last_sync, 0, read_top_sync);
 }
 
 /* The rows after the last that the first update took may all have ended long ago. */
@@ -496,7 +497,7 @@ static bool skip_to_end(struct reading *r)
 /* The time of the last event, if the recorder stores it nowhere: it has finished, or is an old one. */
 static bool read_last_row(struct reading *r, sqlite3_stmt *st)
 {
-    int64_t time = bounded(sqlite3_column_int64(st, 0));
+    int64_t time = bound_bytes(sqlite3_column_int64(st, 0));
     r->s->end_ns = time > r->s->end_ns ? time : r->s->end_ns;
     return false;
 }
@@ -510,7 +511,7 @@ static bool find_last(struct reading *r)
 
 /* ---------------------------------------------------------------- what has ended */
 
-static int64_t excess(const struct top_model *m, uint32_t source, bool *all_known)
+static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *all_known)
 {
     int64_t sum = 0;
     *all_known = true;
@@ -535,9 +536,9 @@ struct search {
     bool any;
 };
 
-static void found(struct search *f, struct top_alive *a, int64_t time_ns)
+static void end_found_block(struct search *f, struct top_alive *a, int64_t time_ns)
 {
-    end(f->r->m, a->place, a->bytes, bounded(time_ns));
+    end_block(f->r->m, a->place, a->bytes, bound_bytes(time_ns));
     a->place = RUN_NONE;
     f->any = true;
 }
@@ -553,7 +554,7 @@ static void search_range(struct search *f, struct top_alive *a, size_t n)
             i++;
         }
         if (i < n && a[i].id == id && a[i].place != RUN_NONE) {
-            found(f, &a[i], sqlite3_column_int64(f->range, 1));
+            end_found_block(f, &a[i], sqlite3_column_int64(f->range, 1));
         }
     }
     sqlite3_reset(f->range);
@@ -567,7 +568,7 @@ static void search_each(struct search *f, struct top_alive *a, size_t n)
         }
         sqlite3_bind_int64(f->one, 1, a[i].id);
         if (sqlite3_step(f->one) == SQLITE_ROW) {
-            found(f, &a[i], sqlite3_column_int64(f->one, 0));
+            end_found_block(f, &a[i], sqlite3_column_int64(f->one, 0));
         }
         sqlite3_reset(f->one);
     }
@@ -580,7 +581,7 @@ static void search_block(struct search *f, struct top_alive *a, size_t n)
 }
 
 /* Youngest first for half of the time, then from where the last update stopped. */
-static void search(struct search *f, int64_t budget_ns)
+static void search_freed_blocks(struct search *f, int64_t budget_ns)
 {
     struct top_source *s = f->r->s;
     const int64_t began = now_mono();
@@ -588,7 +589,7 @@ static void search(struct search *f, int64_t budget_ns)
     bool young = true, all_known;
     while (left > 0) {
         int64_t spent = now_mono() - began;
-        if (excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) {
+        if (unknown_excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) {
             break;
         }
         if (budget_ns && young && spent > budget_ns / 2) {
@@ -614,7 +615,7 @@ static void search(struct search *f, int64_t budget_ns)
     }
 }
 
-static void compact(struct top_source *s)
+static void compact_blocks(struct top_source *s)
 {
     size_t kept = 0;
     for (size_t i = 0; i < s->alive_n; i++) {
@@ -635,12 +636,12 @@ static void find_ended(struct reading *r, int64_t budget_ns)
              r->s->db.allocations);
     struct search f = {r, run_database_prepare(&r->s->db, sql[0]), run_database_prepare(&r->s->db, sql[1]), false};
     if (f.range && f.one) {
-        search(&f, budget_ns);
+        search_freed_blocks(&f, budget_ns);
     }
     sqlite3_finalize(f.range);
     sqlite3_finalize(f.one);
     if (f.any) {
-        compact(r->s);
+        compact_blocks(r->s);
     }
 }
 
@@ -712,7 +713,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     bool all_known;
     forget_known(m, source);
     if (!run_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
-        !read_events(&r)) {
+        !read_top_events(&r)) {
         return false;
     }
     fill_known(m, source);
@@ -721,11 +722,12 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     } else {
         find_ended(&r, final || s->finished ? 0 : budget_ns);
     }
-    if (!s->finished && excess(m, source, &all_known) < 0 && !r.whole && now_mono() - s->reloaded_ns > RELOAD_NS) {
+    if (!s->finished && unknown_excess(m, source, &all_known) < 0 && !r.whole &&
+        now_mono() - s->reloaded_ns > RELOAD_NS) {
         s->reloaded_ns = now_mono();
         top_rows_forget(m, source);
         r.whole = true;
-        if (!read_events(&r)) {
+        if (!read_top_events(&r)) {
             return false;
         }
         skip_to_end(&r);
@@ -734,7 +736,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
         remember_before(m, source);
     }
     s->loaded = true;
-    int64_t more = excess(m, source, &all_known);
+    int64_t more = unknown_excess(m, source, &all_known);
     s->unfound_bytes = s->finished || more < 0 ? 0 : more;
     return true;
 }

@@ -17,7 +17,7 @@ enum { ESCAPE_MS = 30 };
 static struct termios before;
 static volatile sig_atomic_t is_open, resized, ending;
 
-static void write_all(const char *text, size_t n)
+static void write_to_terminal(const char *text, size_t n)
 {
     while (n > 0) {
         ssize_t wrote = write(STDOUT_FILENO, text, n);
@@ -35,7 +35,7 @@ static void write_all(const char *text, size_t n)
 }
 
 /* A signal handler may call write and tcsetattr. */
-static void restore(void)
+static void restore_screen(void)
 {
     if (is_open) {
         is_open = 0;
@@ -59,12 +59,12 @@ static void on_end(int number)
 /* Leaves the terminal usable after a crash, too. */
 static void on_crash(int number)
 {
-    restore();
+    restore_screen();
     signal(number, SIG_DFL);
     raise(number);
 }
 
-static void enter(void)
+static void enter_screen(void)
 {
     struct termios raw = before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN);
@@ -74,7 +74,7 @@ static void enter(void)
     raw.c_cc[VSUSP] = _POSIX_VDISABLE; /* a stopped top would leave the terminal in this state */
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     is_open = 1;
-    write_all(ENTER, sizeof ENTER - 1);
+    write_to_terminal(ENTER, sizeof ENTER - 1);
 }
 
 bool top_screen_open(void)
@@ -94,14 +94,14 @@ bool top_screen_open(void)
     }
     sigaction(SIGWINCH, &(struct sigaction){.sa_handler = on_resize}, NULL);
     signal(SIGPIPE, SIG_IGN);
-    atexit(restore);
-    enter();
+    atexit(restore_screen);
+    enter_screen();
     return true;
 }
 
 void top_screen_close(void)
 {
-    restore();
+    restore_screen();
 }
 
 void top_screen_size(int *columns, int *rows)
@@ -136,19 +136,19 @@ void top_screen_draw(const char *text)
     const char *last = strrchr(text, '\n');
     fprintf(out, "\033[J\033[%d;1H%s\033[K\033[?2026l", rows, last ? last + 1 : "");
     fclose(out);
-    write_all(buffer, n);
+    write_to_terminal(buffer, n);
     free(buffer);
 }
 
 /* ---------------------------------------------------------------- keys */
 
-static bool ready(int milliseconds)
+static bool is_input_ready(int milliseconds)
 {
     struct pollfd p = {STDIN_FILENO, POLLIN, 0};
     return poll(&p, 1, milliseconds) > 0;
 }
 
-static int byte(void)
+static int read_byte(void)
 {
     unsigned char c;
     ssize_t n = read(STDIN_FILENO, &c, 1);
@@ -156,7 +156,7 @@ static int byte(void)
 }
 
 /* What follows ESC: "[A", "OA", "[5~". An unknown sequence is skipped as a whole. */
-static int sequence(void)
+static int read_sequence(void)
 {
     static const struct {
         const char *text;
@@ -168,11 +168,11 @@ static int sequence(void)
     };
     char text[16];
     size_t n = 0;
-    if (!ready(ESCAPE_MS)) {
+    if (!is_input_ready(ESCAPE_MS)) {
         return KEY_ESCAPE;
     }
-    while (n + 1 < sizeof text && ready(ESCAPE_MS)) {
-        int c = byte();
+    while (n + 1 < sizeof text && is_input_ready(ESCAPE_MS)) {
+        int c = read_byte();
         if (c <= 0) {
             break;
         }
@@ -195,9 +195,9 @@ static int sequence(void)
 
 int top_screen_key(int milliseconds)
 {
-    if (!ending && !resized && ready(milliseconds)) {
-        int c = byte();
-        return c < 0 ? KEY_QUIT : c == 27 ? sequence() : c == '\n' ? KEY_ENTER : c == 8 ? KEY_BACK : c;
+    if (!ending && !resized && is_input_ready(milliseconds)) {
+        int c = read_byte();
+        return c < 0 ? KEY_QUIT : c == 27 ? read_sequence() : c == '\n' ? KEY_ENTER : c == 8 ? KEY_BACK : c;
     }
     if (ending) {
         return KEY_QUIT;

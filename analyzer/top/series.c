@@ -1,14 +1,14 @@
 /* Rates and sums of the last seconds, and the lists by device. */
 #include "analyzer/top/model.h"
 
-static int64_t slot_of(int64_t time_ns)
+static int64_t series_slot_of(int64_t time_ns)
 {
     return time_ns / (TOP_SLOT_S * 1000000000ll);
 }
 
 void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32_t count)
 {
-    int64_t slot = slot_of(time_ns);
+    int64_t slot = series_slot_of(time_ns);
     if (slot > ring->newest) {
         int64_t steps = slot - ring->newest < TOP_SLOTS ? slot - ring->newest : TOP_SLOTS;
         for (int64_t i = 0; i < steps; i++) {
@@ -26,7 +26,7 @@ void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32
 struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int seconds)
 {
     struct top_sum sum = {0};
-    int64_t now = slot_of(now_ns), first = now - (seconds / TOP_SLOT_S - 1);
+    int64_t now = series_slot_of(now_ns), first = now - (seconds / TOP_SLOT_S - 1);
     if (seconds >= TOP_WINDOW_S) {
         first = now - (TOP_SLOTS - 1);
     }

@@ -39,7 +39,7 @@ struct result_site top_site(struct top_tables *t, uint32_t stack, bool native)
 }
 
 /* Lines as the report distinguishes them; functions by their name and file, the same pointers for the same text. */
-static uint64_t key_of(const struct result_site *s, bool function)
+static uint64_t table_site_key(const struct result_site *s, bool function)
 {
     if (!function) {
         return site_key(s);
@@ -93,7 +93,7 @@ static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bo
     }
     if (g->of_stack[at] == RUN_NONE) {
         struct result_site site = top_site(t, stack, native);
-        uint32_t *group = map_at(&g->by_key, key_of(&site, function));
+        uint32_t *group = map_at(&g->by_key, table_site_key(&site, function));
         if (*group == MAP_NEW) {
             *group = (uint32_t)g->n;
             *ARENA_PUSH(g->sites, g->n, g->cap) = site;
@@ -115,19 +115,19 @@ enum top_layer top_layer_of(const struct top_model *m, uint32_t source)
     return TOP_DEVICE;
 }
 
-static bool chosen(const struct top_model *m, const struct top_choice *c, const struct top_series *s)
+static bool is_series_chosen(const struct top_model *m, const struct top_choice *c, const struct top_series *s)
 {
     int layer = c->layer == TOP_LAYER_AUTO ? (int)top_layer_of(m, s->source) : c->layer;
     return (c->source == TOP_ALL || c->source == (int)s->source) &&
            (c->device == TOP_ALL || s->device < 0 || c->device == s->device) && (int)s->layer == layer;
 }
 
-static void latest(int64_t *at, int64_t time)
+static void keep_latest(int64_t *at, int64_t time)
 {
     *at = time > *at ? time : *at;
 }
 
-static void add_place(struct top_row *row, const struct top_place *p, int64_t now_ns, bool recording)
+static void add_table_place(struct top_row *row, const struct top_place *p, int64_t now_ns, bool recording)
 {
     struct top_sum minute = top_ring_sum(&p->ring, now_ns, TOP_WINDOW_S);
     struct top_sum lately = top_ring_sum(&p->ring, now_ns, TOP_RATE_S);
@@ -136,7 +136,7 @@ static void add_place(struct top_row *row, const struct top_place *p, int64_t no
     row->growth = arena_add_capped(row->growth, minute.amount);
     row->since = arena_add_capped(row->since, p->bytes - p->before);
     row->rate += lately.seconds > 0 ? (double)lately.count / lately.seconds : 0;
-    latest(&row->last_ns, p->last_ns);
+    keep_latest(&row->last_ns, p->last_ns);
     row->shown = row->shown || p->count > 0 || (recording && (minute.amount != 0 || lately.count > 0));
 }
 
@@ -146,7 +146,7 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
     const bool function = c->table == TOP_FUNCTIONS;
     uint8_t *is_chosen = arena_realloc(NULL, m->series_n + 1, 1);
     for (size_t i = 0; i < m->series_n; i++) {
-        is_chosen[i] = chosen(m, c, &m->series[i]);
+        is_chosen[i] = is_series_chosen(m, c, &m->series[i]);
     }
     struct top_groups *g = &t->groups[function][c->native];
     for (size_t i = 0; i < m->places_n; i++) {
@@ -161,7 +161,7 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
             *row = (struct top_row){.site = *site, .last_ns = RUN_UNKNOWN};
         }
         const struct top_source *s = &m->sources[m->series[p->series].source];
-        add_place(&t->rows[group], p, s->now_ns, s->state == TOP_RECORDING);
+        add_table_place(&t->rows[group], p, s->now_ns, s->state == TOP_RECORDING);
         t->total = arena_add_capped(t->total, p->bytes);
     }
     free(is_chosen);
@@ -200,7 +200,7 @@ static void fill_calls(struct top_tables *t, const struct top_choice *c)
         row->blocked_ns = arena_add_capped(row->blocked_ns, k->blocked_ns);
         row->rate += (double)lately.count * per;
         *(syncs ? &row->busy : &row->byte_rate) += (double)lately.amount * per / (syncs ? 1e9 : 1);
-        latest(&row->last_ns, k->last_ns);
+        keep_latest(&row->last_ns, k->last_ns);
         t->total = arena_add_capped(t->total, syncs ? k->blocked_ns : k->bytes);
     }
     map_free(&rows);
@@ -228,7 +228,7 @@ static int by_choice(const void *a, const void *b, void *choice)
     return site_compare(&x->site, &y->site);
 }
 
-static bool matches(const struct result_site *s, const char *filter)
+static bool site_matches_filter(const struct result_site *s, const char *filter)
 {
     char text[1024];
     return !*filter || strcasestr(site_text(s, text, sizeof text), filter) ||
@@ -247,7 +247,7 @@ void top_tables_fill(struct top_tables *t, const struct top_choice *choice)
     }
     size_t kept = 0;
     for (size_t i = 0; i < t->n; i++) {
-        if (t->rows[i].shown && matches(&t->rows[i].site, choice->filter)) {
+        if (t->rows[i].shown && site_matches_filter(&t->rows[i].site, choice->filter)) {
             t->rows[kept++] = t->rows[i];
         }
     }

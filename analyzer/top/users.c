@@ -32,7 +32,7 @@ static struct {
 
 /* ---------------------------------------------------------------- NVML */
 
-static void *function(void *library, const char *newest, const char *older)
+static void *find_nvml_function(void *library, const char *newest, const char *older)
 {
     void *found = dlsym(library, newest);
     return found ? found : dlsym(library, older);
@@ -44,14 +44,14 @@ static bool open_nvml(void)
     if (!library) {
         return false;
     }
-    nvml.init = (int (*)(void))function(library, "nvmlInit_v2", "nvmlInit");
-    nvml.count = (int (*)(unsigned *))function(library, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount");
-    nvml.device = (int (*)(unsigned, nvml_abi_device *))function(library, "nvmlDeviceGetHandleByIndex_v2",
-                                                                 "nvmlDeviceGetHandleByIndex");
-    nvml.list[0] = (list_function *)function(library, "nvmlDeviceGetComputeRunningProcesses_v2",
-                                             "nvmlDeviceGetComputeRunningProcesses");
-    nvml.list[1] = (list_function *)function(library, "nvmlDeviceGetMPSComputeRunningProcesses_v2",
-                                             "nvmlDeviceGetMPSComputeRunningProcesses");
+    nvml.init = (int (*)(void))find_nvml_function(library, "nvmlInit_v2", "nvmlInit");
+    nvml.count = (int (*)(unsigned *))find_nvml_function(library, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount");
+    nvml.device = (int (*)(unsigned, nvml_abi_device *))find_nvml_function(library, "nvmlDeviceGetHandleByIndex_v2",
+                                                                           "nvmlDeviceGetHandleByIndex");
+    nvml.list[0] = (list_function *)find_nvml_function(library, "nvmlDeviceGetComputeRunningProcesses_v2",
+                                                       "nvmlDeviceGetComputeRunningProcesses");
+    nvml.list[1] = (list_function *)find_nvml_function(library, "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+                                                       "nvmlDeviceGetMPSComputeRunningProcesses");
     return nvml.init && nvml.count && nvml.device && nvml.list[0] && nvml.init() == NVML_ABI_SUCCESS;
 }
 
@@ -73,7 +73,7 @@ static bool uses_cuda(uint32_t pid)
     return found;
 }
 
-static void add(struct top_users *users, int device, const struct nvml_abi_process *p, bool ids_are_ours)
+static void add_user(struct top_users *users, int device, const struct nvml_abi_process *p, bool ids_are_ours)
 {
     struct top_found found;
     for (size_t i = 0; i < users->n; i++) {
@@ -94,7 +94,7 @@ static void add(struct top_users *users, int device, const struct nvml_abi_proce
     users->at[users->n++] = (struct top_user){p->pid, device, bytes, top_command_of(p->pid)};
 }
 
-static void read_list(struct top_users *users, int device, list_function *list, nvml_abi_device handle)
+static void read_user_list(struct top_users *users, int device, list_function *list, nvml_abi_device handle)
 {
     static uint8_t room[PROCESSES * NVML_ABI_PROCESS_MOST] __attribute__((aligned(8)));
     unsigned n = PROCESSES;
@@ -105,17 +105,17 @@ static void read_list(struct top_users *users, int device, list_function *list, 
     const bool ids_are_ours = nvml_abi_ids_are_ours();
     const size_t stride = nvml_abi_stride(room, sizeof room, n);
     for (unsigned i = 0; stride && i < n; i++) {
-        add(users, device, (const struct nvml_abi_process *)(const void *)(room + i * stride), ids_are_ours);
+        add_user(users, device, (const struct nvml_abi_process *)(const void *)(room + i * stride), ids_are_ours);
     }
 }
 
-static int by_pid(const void *a, const void *b)
+static int order_users_by_pid(const void *a, const void *b)
 {
     const struct top_user *x = a, *y = b;
     return x->pid != y->pid ? (x->pid > y->pid) - (x->pid < y->pid) : x->device - y->device;
 }
 
-static struct top_users ask(void)
+static struct top_users ask_users(void)
 {
     struct top_users users = {.known = true};
     unsigned devices = 0;
@@ -125,11 +125,11 @@ static struct top_users ask(void)
     }
     for (unsigned i = 0; i < devices; i++) {
         for (int k = 0; nvml.device(i, &handle) == NVML_ABI_SUCCESS && k < LISTS; k++) {
-            read_list(&users, (int)i, nvml.list[k], handle);
+            read_user_list(&users, (int)i, nvml.list[k], handle);
         }
     }
     if (users.n) {
-        qsort(users.at, users.n, sizeof *users.at, by_pid);
+        qsort(users.at, users.n, sizeof *users.at, order_users_by_pid);
     }
     return users;
 }
@@ -145,7 +145,7 @@ void top_users_free(struct top_users *users)
     *users = (struct top_users){0};
 }
 
-static void publish(struct top_users users, bool over)
+static void publish_users(struct top_users users, bool over)
 {
     pthread_mutex_lock(&shared.lock);
     top_users_free(&shared.users);
@@ -155,20 +155,20 @@ static void publish(struct top_users users, bool over)
     pthread_mutex_unlock(&shared.lock);
 }
 
-static void *run(void *unused)
+static void *run_users_thread(void *unused)
 {
     (void)unused;
     bool open = open_nvml();
-    publish(open ? ask() : (struct top_users){0}, !open);
+    publish_users(open ? ask_users() : (struct top_users){0}, !open);
     while (open) {
         sleep(EVERY_S);
-        publish(ask(), false);
+        publish_users(ask_users(), false);
     }
     return NULL;
 }
 
 /* Locked. */
-static void start(int wait_ms)
+static void start_users_thread(int wait_ms)
 {
     pthread_t thread;
     struct timespec until;
@@ -176,7 +176,7 @@ static void start(int wait_ms)
     shared.started = true;
     sigfillset(&all); /* signals are for the thread that waits for keys */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    shared.over = pthread_create(&thread, NULL, run, NULL) != 0;
+    shared.over = pthread_create(&thread, NULL, run_users_thread, NULL) != 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (shared.over) {
         return;
@@ -193,7 +193,7 @@ void top_users_update(struct top_users *users, int wait_ms)
     top_users_free(users);
     pthread_mutex_lock(&shared.lock);
     if (!shared.started) {
-        start(wait_ms);
+        start_users_thread(wait_ms);
     }
     *users = shared.users;
     if (users->n) {

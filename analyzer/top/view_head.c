@@ -22,7 +22,7 @@ struct part {
     enum terminal_style style;
 };
 
-static void bar(struct top_line *l, const struct top_held *h, int width)
+static void draw_bar(struct top_line *l, const struct top_held *h, int width)
 {
     const int64_t cached = top_min(h->cached, top_max(h->device - h->tensors, 0));
     const struct part parts[] = {
@@ -48,15 +48,15 @@ static void bar(struct top_line *l, const struct top_held *h, int width)
     top_put(l, TERMINAL_PLAIN, "]");
 }
 
-static enum terminal_style alarm(double share)
+static enum terminal_style alarm_style(double share)
 {
     return share >= 0.95 ? TERMINAL_RED : share >= 0.85 ? TERMINAL_YELLOW : TERMINAL_BOLD;
 }
 
 /* Printed whole or not at all: part of a number would be wrong. */
-static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
+static void add_head_piece(struct top_line *l, enum terminal_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
+static void add_head_piece(struct top_line *l, enum terminal_style style, const char *format, ...)
 {
     char text[TOP_LINE];
     va_list args;
@@ -68,15 +68,15 @@ static void piece(struct top_line *l, enum terminal_style style, const char *for
     }
 }
 
-static void amount(struct top_line *l, const char *what, int64_t bytes)
+static void add_head_amount(struct top_line *l, const char *what, int64_t bytes)
 {
     char text[UNITS_TEXT];
     if (bytes > 0) {
-        piece(l, TERMINAL_PLAIN, "  %s %s", what, top_bytes(text, bytes));
+        add_head_piece(l, TERMINAL_PLAIN, "  %s %s", what, top_bytes(text, bytes));
     }
 }
 
-static void growth(struct top_line *l, const struct top_series *s, int64_t now_ns)
+static void add_head_growth(struct top_line *l, const struct top_series *s, int64_t now_ns)
 {
     char text[UNITS_TEXT], span[UNITS_TEXT];
     if (!s) {
@@ -84,8 +84,8 @@ static void growth(struct top_line *l, const struct top_series *s, int64_t now_n
     }
     struct top_sum sum = top_ring_sum(&s->ring, now_ns, TOP_WINDOW_S);
     if (sum.amount && sum.seconds > 0) {
-        piece(l, sum.amount > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN, "  %s in %s",
-              units_format_bytes_signed(text, sum.amount), units_format_seconds(span, sum.seconds));
+        add_head_piece(l, sum.amount > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN, "  %s in %s",
+                       units_format_bytes_signed(text, sum.amount), units_format_seconds(span, sum.seconds));
     }
 }
 
@@ -95,15 +95,16 @@ static int bar_width(const struct top_view *v)
     return width > BAR_MAX ? BAR_MAX : width < BAR_MIN ? BAR_MIN : width;
 }
 
-static void forecast(struct top_line *l, const struct top_forecast *f)
+static void add_head_forecast(struct top_line *l, const struct top_forecast *f)
 {
     char text[UNITS_TEXT];
     if (!isnan(f->full_s)) {
         const enum terminal_style style = f->full_s < URGENT_S ? TERMINAL_RED : TERMINAL_YELLOW;
-        piece(l, style, "  full in %s", units_format_seconds(text, f->full_s));
+        add_head_piece(l, style, "  full in %s", units_format_seconds(text, f->full_s));
     }
     if (!isnan(f->bytes_per_s)) {
-        piece(l, TERMINAL_YELLOW, "  %s per minute", units_format_bytes_signed(text, (int64_t)(f->bytes_per_s * 60)));
+        add_head_piece(l, TERMINAL_YELLOW, "  %s per minute",
+                       units_format_bytes_signed(text, (int64_t)(f->bytes_per_s * 60)));
     }
 }
 
@@ -138,9 +139,9 @@ static void curve_line(struct top_line *l, uint32_t source, const struct top_dev
             high > low ? (int)((double)(top_max(points[i].high, 0) - low) / (double)(high - low) * 7 + 0.5) : 0;
         top_put(l, TERMINAL_CYAN, l->v->term.utf8 ? "%s" : "%.1s", l->v->term.utf8 ? block[at] : &plain[at]);
     }
-    forecast(l, &f);
-    piece(l, TERMINAL_PLAIN, "  %s to %s in %s", top_bytes(a, low), top_bytes(b, high),
-          units_format_seconds(c, (double)n * seconds));
+    add_head_forecast(l, &f);
+    add_head_piece(l, TERMINAL_PLAIN, "  %s to %s in %s", top_bytes(a, low), top_bytes(b, high),
+                   units_format_seconds(c, (double)n * seconds));
     top_finish(l);
 }
 
@@ -154,8 +155,8 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     int64_t used = h.used == RUN_UNKNOWN ? h.device : h.used;
     if (h.total > 0) {
         double share = (double)used / (double)h.total;
-        bar(l, &h, bar_width(l->v));
-        top_put(l, alarm(share), " %s", top_bytes(a, used));
+        draw_bar(l, &h, bar_width(l->v));
+        top_put(l, alarm_style(share), " %s", top_bytes(a, used));
         top_put(l, TERMINAL_PLAIN, " of %s %s%s", top_bytes(b, h.total),
                 units_format_share((char[UNITS_TEXT]){0}, share), h.used == RUN_UNKNOWN ? " recorded" : "");
     } else {
@@ -163,10 +164,10 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
         top_put(l, TERMINAL_PLAIN, " of an unknown total");
     }
     if (d->utilisation >= 0) {
-        piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
+        add_head_piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
     }
     if (d->temperature >= 0) {
-        piece(l, TERMINAL_PLAIN, l->v->term.utf8 ? "  %d °C" : "  %d C", d->temperature);
+        add_head_piece(l, TERMINAL_PLAIN, l->v->term.utf8 ? "  %d °C" : "  %d C", d->temperature);
     }
     top_finish(l);
     if (brief || (h.device == 0 && h.tensors == 0 && h.used == RUN_UNKNOWN)) {
@@ -174,18 +175,18 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     }
     const enum top_layer layer = top_layer_of(m, source);
     top_put(l, TERMINAL_PLAIN, "       ");
-    amount(l, "tensors", h.tensors);
-    amount(l, "cached", h.cached);
+    add_head_amount(l, "tensors", h.tensors);
+    add_head_amount(l, "cached", h.cached);
     int64_t direct = h.device - top_max(h.tensors + h.cached, 0);
-    amount(l, h.tensors || h.cached ? "other allocations" : "allocations", direct);
+    add_head_amount(l, h.tensors || h.cached ? "other allocations" : "allocations", direct);
     if (h.used != RUN_UNKNOWN) {
-        amount(l, h.by_nvml ? "context and rounding" : "context, rounding, other processes", h.context);
-        amount(l, d->other_name && *d->other_name ? d->other_name : "other processes", h.others);
+        add_head_amount(l, h.by_nvml ? "context and rounding" : "context, rounding, other processes", h.context);
+        add_head_amount(l, d->other_name && *d->other_name ? d->other_name : "other processes", h.others);
     }
     const struct top_series *series = top_series_find(m, source, d->device, layer);
-    growth(l, series, s->now_ns);
+    add_head_growth(l, series, s->now_ns);
     if (series && series->peak != RUN_UNKNOWN && series->peak > 0) {
-        piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
+        add_head_piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
     }
     top_finish(l);
     if (series && s->state == TOP_RECORDING) {
@@ -205,17 +206,17 @@ static void process_line(struct top_line *l, uint32_t source)
     }
     if (s->state == TOP_RECORDING) {
         top_put(l, TERMINAL_PLAIN, "  %s", units_format_seconds(text, (double)s->clock_ns / 1e9));
-        piece(l, TERMINAL_PLAIN, "  %s alloc/s", top_rate(text, top_allocation_rate(m, source)));
+        add_head_piece(l, TERMINAL_PLAIN, "  %s alloc/s", top_rate(text, top_allocation_rate(m, source)));
         top_rates(m, m->copies, m->copies_n, source, &rate, &amounts);
         if (rate > 0) {
-            piece(l, TERMINAL_PLAIN, "  %s copies/s", top_rate(text, rate));
-            piece(l, TERMINAL_PLAIN, " %s", units_format_rate(text, amounts));
+            add_head_piece(l, TERMINAL_PLAIN, "  %s copies/s", top_rate(text, rate));
+            add_head_piece(l, TERMINAL_PLAIN, " %s", units_format_rate(text, amounts));
         }
         top_rates(m, m->syncs, m->syncs_n, source, &rate, &amounts);
         if (rate > 0) {
-            piece(l, TERMINAL_PLAIN, "  %s syncs/s", top_rate(text, rate));
-            piece(l, amounts >= 0.2e9 ? TERMINAL_YELLOW : TERMINAL_PLAIN, " blocked %s",
-                  units_format_share(text, amounts / 1e9));
+            add_head_piece(l, TERMINAL_PLAIN, "  %s syncs/s", top_rate(text, rate));
+            add_head_piece(l, amounts >= 0.2e9 ? TERMINAL_YELLOW : TERMINAL_PLAIN, " blocked %s",
+                           units_format_share(text, amounts / 1e9));
         }
     } else {
         top_put(l, TERMINAL_YELLOW, "  %s", top_state_word(s->state));
@@ -242,11 +243,11 @@ static void ranges_line(struct top_line *l, const struct top_source *s)
         const struct top_range *r = &s->ranges[i];
         terminal_clean(name, sizeof name, r->name, l->v->term.utf8);
         terminal_clean(domain, sizeof domain, r->domain, l->v->term.utf8);
-        piece(l, TERMINAL_PLAIN, "%s %s%s%s %s", i ? "," : "", domain, *domain ? ": " : "", name,
-              units_format_seconds(time, (double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
+        add_head_piece(l, TERMINAL_PLAIN, "%s %s%s%s %s", i ? "," : "", domain, *domain ? ": " : "", name,
+                       units_format_seconds(time, (double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
     }
     if (s->ranges_total > s->ranges_n) {
-        piece(l, TERMINAL_PLAIN, " and %zu more", s->ranges_total - s->ranges_n);
+        add_head_piece(l, TERMINAL_PLAIN, " and %zu more", s->ranges_total - s->ranges_n);
     }
     top_finish(l);
 }
@@ -291,7 +292,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
     if (pinned && pinned->bytes > 0 && !brief) {
         top_put(l, TERMINAL_BOLD, "  pinned ");
         top_put(l, TERMINAL_PLAIN, "%s of host memory", top_bytes(text, pinned->bytes));
-        growth(l, pinned, s->now_ns);
+        add_head_growth(l, pinned, s->now_ns);
         top_finish(l);
     }
     if (s->ranges_n && !brief) {

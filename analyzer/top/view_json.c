@@ -9,7 +9,7 @@ static const char *const host_memories[8] = {GS_HOST_MEMORIES(WORD)};
 static const char *const sync_kinds[8] = {GS_SYNC_KINDS(WORD)};
 static const char *const failure_layers[4] = {GS_LAYERS(WORD)};
 
-static double seconds(int64_t ns)
+static double seconds_of_ns(int64_t ns)
 {
     return ns == RUN_UNKNOWN ? NAN : (double)ns / 1e9;
 }
@@ -34,19 +34,19 @@ static json_t *series_json(const struct top_model *m, const struct top_series *s
     struct top_sum minute = top_ring_sum(&s->ring, now, TOP_WINDOW_S);
     struct top_sum lately = top_ring_sum(&s->ring, now, TOP_RATE_S);
     json_t *o = json_object();
-    set(o, "device", s->device < 0 ? NULL : json_integer(s->device));
+    set_json(o, "device", s->device < 0 ? NULL : json_integer(s->device));
     set_text(o, "layer", top_layer_words[s->layer]);
     set_bytes(o, "bytes", s->known != RUN_UNKNOWN ? s->known : s->bytes);
     set_count(o, "count", s->count);
     set_bytes(o, "peak_bytes", s->peak);
     set_bytes(o, "change_bytes", minute.amount);
     set_real(o, "change_over_s", minute.seconds);
-    set(o, "curve", curve_json(m, s));
+    set_json(o, "curve", curve_json(m, s));
     set_real(o, "allocations_per_s", lately.seconds > 0 ? (double)lately.count / lately.seconds : NAN);
     return o;
 }
 
-static json_t *device_json(const struct top_model *m, uint32_t source, const struct top_device *d)
+static json_t *top_device_json(const struct top_model *m, uint32_t source, const struct top_device *d)
 {
     const struct top_held h = top_held_of(m, source, d);
     const struct top_forecast f = top_forecast_of(m, source, d);
@@ -60,24 +60,24 @@ static json_t *device_json(const struct top_model *m, uint32_t source, const str
     set_bytes(o, "reserved_bytes", d->reserved_bytes);
     set_bytes(o, "cached_bytes", d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : h.cached);
     set_bytes(o, "other_processes_bytes", h.by_nvml ? h.others : RUN_UNKNOWN);
-    set(o, "temperature_celsius", d->temperature < 0 ? NULL : json_integer(d->temperature));
+    set_json(o, "temperature_celsius", d->temperature < 0 ? NULL : json_integer(d->temperature));
     set_real(o, "growth_bytes_per_s", f.bytes_per_s);
     set_real(o, "full_in_s", f.full_s);
-    set(o, "utilisation_percent", d->utilisation < 0 ? NULL : json_integer(d->utilisation));
+    set_json(o, "utilisation_percent", d->utilisation < 0 ? NULL : json_integer(d->utilisation));
     return o;
 }
 
-static json_t *failure_json(struct top_tables *t, const struct top_failure *f)
+static json_t *top_failure_json(struct top_tables *t, const struct top_failure *f)
 {
     struct result_site site = top_site(t, f->stack, false);
     json_t *o = json_object();
-    set_real(o, "time_s", seconds(f->time_ns));
-    set(o, "device", f->device < 0 ? NULL : json_integer(f->device));
+    set_real(o, "time_s", seconds_of_ns(f->time_ns));
+    set_json(o, "device", f->device < 0 ? NULL : json_integer(f->device));
     set_text(o, "layer", failure_layers[f->layer & 3]);
     set_bytes(o, "requested_bytes", f->requested_bytes);
     set_bytes(o, "free_bytes", f->free_bytes);
     set_bool(o, "fatal", f->fatal);
-    set(o, "site", draw_json_site(&site));
+    set_json(o, "site", draw_json_site(&site));
     return o;
 }
 
@@ -88,11 +88,11 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
         const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
         struct result_site site = top_site(t, w->stack, false);
         json_t *o = json_object();
-        set_real(o, "time_s", seconds(w->start_ns));
-        set_real(o, "blocked_s", seconds(w->blocked_ns));
+        set_real(o, "time_s", seconds_of_ns(w->start_ns));
+        set_real(o, "blocked_s", seconds_of_ns(w->blocked_ns));
         set_text(o, "kind", sync_kinds[w->kind & 7]);
         set_text(o, "api", top_api(t->model, s, w->api));
-        set(o, "site", draw_json_site(&site));
+        set_json(o, "site", draw_json_site(&site));
         json_array_append_new(list, o);
     }
     return list;
@@ -106,7 +106,7 @@ static json_t *ranges_json(const struct top_source *s)
         json_t *o = json_object();
         set_text(o, "name", r->name);
         set_text(o, "domain", *r->domain ? r->domain : NULL);
-        set_real(o, "open_s", seconds(top_max(s->now_ns - r->start_ns, 0)));
+        set_real(o, "open_s", seconds_of_ns(top_max(s->now_ns - r->start_ns, 0)));
         json_array_append_new(list, o);
     }
     return list;
@@ -126,11 +126,11 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_text(o, "state", top_state_word(s->state));
     set_text(o, "said", *state_text ? state_text : NULL);
     set_count(o, "pid", s->pid);
-    set(o, "rank", s->rank == RUN_UNKNOWN ? NULL : json_integer(s->rank));
+    set_json(o, "rank", s->rank == RUN_UNKNOWN ? NULL : json_integer(s->rank));
     set_text(o, "host", s->host);
     set_text(o, "command", s->command);
-    set_real(o, "time_s", seconds(s->clock_ns));
-    set_real(o, "age_s", s->loaded ? seconds(s->age_ns) : NAN);
+    set_real(o, "time_s", seconds_of_ns(s->clock_ns));
+    set_real(o, "age_s", s->loaded ? seconds_of_ns(s->age_ns) : NAN);
     set_bytes(o, "waiting_bytes", s->waiting_bytes);
     set_bytes(o, "unfound_bytes", s->unfound_bytes);
     set_count(o, "events", s->events);
@@ -142,7 +142,7 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_real(o, "syncs_per_s", syncs);
     set_real(o, "blocked_share", blocked / 1e9);
     for (size_t i = 0; i < s->devices_n; i++) {
-        json_array_append_new(devices, device_json(m, source, &s->devices[i]));
+        json_array_append_new(devices, top_device_json(m, source, &s->devices[i]));
     }
     for (size_t i = 0; i < m->series_n; i++) {
         if (m->series[i].source == source) {
@@ -150,32 +150,32 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
         }
     }
     for (size_t i = 0; i < s->failures_n; i++) {
-        json_array_append_new(failures, failure_json(t, &s->failures[i]));
+        json_array_append_new(failures, top_failure_json(t, &s->failures[i]));
     }
-    set(o, "devices", devices);
-    set(o, "live", series);
-    set(o, "failures", failures);
-    set(o, "ranges", ranges_json(s));
+    set_json(o, "devices", devices);
+    set_json(o, "live", series);
+    set_json(o, "failures", failures);
+    set_json(o, "ranges", ranges_json(s));
     set_count(o, "ranges_total", s->ranges_total);
-    set(o, "last_waits", waits_json(t, s));
+    set_json(o, "last_waits", waits_json(t, s));
     return o;
 }
 
-static json_t *row_json(const struct top_tables *t, enum top_table table, const struct top_row *r)
+static json_t *top_row_json(const struct top_tables *t, enum top_table table, const struct top_row *r)
 {
     json_t *o = json_object();
     const bool syncs = table == TOP_SYNCS, copies = table == TOP_COPIES;
     const double now = (double)t->total;
-    set(o, "site", draw_json_site(&r->site));
+    set_json(o, "site", draw_json_site(&r->site));
     set_count(o, "count", r->count);
     if (!syncs) {
         set_bytes(o, "bytes", r->bytes);
     }
     set_real(o, "share", t->total > 0 ? (double)(syncs ? r->blocked_ns : r->bytes) / now : NAN);
     set_real(o, syncs || copies ? "calls_per_s" : "allocations_per_s", r->rate);
-    set_real(o, "last_s", seconds(r->last_ns));
+    set_real(o, "last_s", seconds_of_ns(r->last_ns));
     if (syncs || copies) {
-        set_real(o, "blocked_s", seconds(r->blocked_ns));
+        set_real(o, "blocked_s", seconds_of_ns(r->blocked_ns));
         set_text(o, "api", syncs ? top_api(t->model, &t->model->sources[r->source], r->api) : NULL);
     } else {
         set_bytes(o, "change_bytes", r->growth);
@@ -217,21 +217,21 @@ void top_view_json(const struct top_view *v, size_t top, FILE *out)
     set_count(o, "schema", 1);
     set_text(o, "view", "top");
     set_text(o, "command", m->sources_n ? m->sources[0].command : NULL);
-    set(o, "processes", processes);
+    set_json(o, "processes", processes);
     for (int table = 0; table < TOP_TABLES; table++) {
         struct top_choice c = v->choice;
         json_t *rows = json_array();
         c.table = (enum top_table)table;
         top_tables_fill(t, &c);
         for (size_t i = 0; i < t->n && i < top; i++) {
-            json_array_append_new(rows, row_json(t, c.table, &t->rows[i]));
+            json_array_append_new(rows, top_row_json(t, c.table, &t->rows[i]));
         }
-        set(o, names[table], rows);
+        set_json(o, names[table], rows);
     }
     for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find the helpers */
         json_array_append_new(processes, source_json(t, (uint32_t)i));
     }
-    set(o, "unrecorded", users_json(&v->users));
+    set_json(o, "unrecorded", users_json(&v->users));
     json_dumpf(o, out, JSON_COMPACT);
     fputc('\n', out);
     json_decref(o);

@@ -119,7 +119,7 @@ static const struct table_kind {
     [TOP_COPIES] = {"copies by line", "bytes", copy_columns},
 };
 
-static bool fits(const struct top_view *v, const struct column *c)
+static bool column_fits(const struct top_view *v, const struct column *c)
 {
     return v->columns >= c->from;
 }
@@ -134,7 +134,7 @@ static void head_line(struct top_line *l)
 {
     const struct top_view *v = l->v;
     for (const struct column *c = kinds[v->choice.table].columns; c->head; c++) {
-        if (fits(v, c)) {
+        if (column_fits(v, c)) {
             cell_put(l, c->sort == (int)v->choice.sort ? TERMINAL_BOLD : TERMINAL_DIM, c->width, c->head);
         }
     }
@@ -147,7 +147,7 @@ static void row_line(struct top_line *l, const struct top_row *r)
     const struct top_view *v = l->v;
     char text[TOP_LINE];
     for (const struct column *c = kinds[v->choice.table].columns; c->head; c++) {
-        if (fits(v, c)) {
+        if (column_fits(v, c)) {
             c->cell(v, r, text);
             bool grows = c->cell == cell_growth && r->growth > 0;
             cell_put(l, grows ? TERMINAL_YELLOW : TERMINAL_PLAIN, c->width, text);

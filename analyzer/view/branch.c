@@ -33,7 +33,7 @@ static const struct {
 };
 
 /* What a decorator puts around a function: a function inside it, or one of the names that all decorators use. */
-static bool wrapper(const char *function)
+static bool is_wrapper(const char *function)
 {
     static const char *const names[] = {
         "wrapper",      "wrapped",          "_wrapper",          "_wrapped",     "inner",        "wrapped_func",
@@ -50,7 +50,7 @@ bool view_branch_plumbing(const struct run_frame *f)
     size_t length = f->file ? strlen(f->file) : 0;
 
     if (f->kind != GS_FRAME_PYTHON || !f->function) return false;
-    if (length && site_is_library_file(f->file) && wrapper(f->function)) return true;
+    if (length && site_is_library_file(f->file) && is_wrapper(f->function)) return true;
     for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
         size_t n = strlen(plumbing[i].file);
         if (length >= n && strcmp(f->file + length - n, plumbing[i].file) == 0 &&
@@ -66,7 +66,7 @@ struct building {
 };
 
 /* Not for the last call of a path: what allocates is always shown. */
-static bool left_out(const struct building *g, const struct profile_call_node *n)
+static bool is_node_left_out(const struct building *g, const struct profile_call_node *n)
 {
     return !g->full && n->children_n && !n->self && !n->self_count && view_branch_plumbing(n->frame);
 }
@@ -77,11 +77,11 @@ struct group {
     size_t n, cap;
 };
 
-static void collect(const struct building *g, const struct profile_call_node *n, struct group *out)
+static void collect_group(const struct building *g, const struct profile_call_node *n, struct group *out)
 {
     for (size_t i = 0; i < n->children_n; i++) {
-        if (left_out(g, n->children[i]))
-            collect(g, n->children[i], out);
+        if (is_node_left_out(g, n->children[i]))
+            collect_group(g, n->children[i], out);
         else
             *ARENA_PUSH(out->nodes, out->n, out->cap) = n->children[i];
     }
@@ -108,7 +108,8 @@ static int compare_branches(const void *a, const void *b)
     return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
 
-static void build(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes, size_t n);
+static void build_branch(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes,
+                         size_t n);
 
 static void build_children(const struct building *g, struct view_branch *b, struct group *below)
 {
@@ -117,14 +118,15 @@ static void build_children(const struct building *g, struct view_branch *b, stru
     for (size_t i = 0, k; i < below->n; i = k) {
         for (k = i + 1; k < below->n && below->nodes[k]->frame == below->nodes[i]->frame && !g->full;) k++;
         struct view_branch *child = arena_alloc(g->arena, sizeof *child);
-        build(g, child, below->nodes + i, k - i);
+        build_branch(g, child, below->nodes + i, k - i);
         b->children[b->n++] = child;
     }
     qsort(b->children, b->n, sizeof(struct view_branch *), compare_branches);
 }
 
 /* No deeper than the tree, which has a limit. */
-static void build(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes, size_t n)
+static void build_branch(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes,
+                         size_t n)
 {
     struct group below = {0};
 
@@ -132,7 +134,7 @@ static void build(const struct building *g, struct view_branch *b, const struct 
     for (size_t i = 0; i < n; i++) {
         b->total += nodes[i]->total;
         b->self += nodes[i]->self;
-        collect(g, nodes[i], &below);
+        collect_group(g, nodes[i], &below);
     }
     if (below.n) build_children(g, b, &below);
     free(below.nodes);
@@ -148,13 +150,13 @@ struct view_branch *view_branch_build(struct arena *arena, const struct profile_
     struct view_branch *root = arena_alloc(arena, sizeof *root);
 
     const struct profile_call_node *top = tree->root;
-    build(&g, root, &top, 1);
+    build_branch(&g, root, &top, 1);
     return root;
 }
 
 /* ---------------------------------------------------------------- names */
 
-static enum view_branch_kind kind_of(const struct run_frame *f)
+static enum view_branch_kind branch_kind_of(const struct run_frame *f)
 {
     if (!f || (!f->file && !f->module)) return BRANCH_OTHER;
     if (f->kind == GS_FRAME_NATIVE) return BRANCH_NATIVE;
@@ -162,7 +164,7 @@ static enum view_branch_kind kind_of(const struct run_frame *f)
 }
 
 /* Frames that all allocations and calls of PyTorch's operations have in common. */
-static bool internal(const struct run_frame *f)
+static bool is_internal_frame(const struct run_frame *f)
 {
     static const char *const parts[] = {
         "CUDACachingAllocator",
@@ -200,25 +202,25 @@ static bool internal(const struct run_frame *f)
 }
 
 /* The innermost of the user's own calls, else of a model's or a trainer's package, else of all. */
-static const struct profile_call_node *telling(const struct profile_call_node *first,
-                                               const struct profile_call_node *end)
+static const struct profile_call_node *telling_node(const struct profile_call_node *first,
+                                                    const struct profile_call_node *end)
 {
     const struct profile_call_node *package = NULL, *operation = NULL;
 
     for (const struct profile_call_node *n = end;; n = n->parent) {
-        if (kind_of(n->frame) == BRANCH_OWN) return n;
+        if (branch_kind_of(n->frame) == BRANCH_OWN) return n;
         if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && site_is_third_party(n->frame->file) &&
             !view_branch_plumbing(n->frame))
             package = n;
-        if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !internal(n->frame)) operation = n;
+        if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !is_internal_frame(n->frame)) operation = n;
         if (n == first || !n->parent || n->depth <= first->depth)
-            return package ? package : operation && internal(end->frame) ? operation : end;
+            return package ? package : operation && is_internal_frame(end->frame) ? operation : end;
     }
 }
 
 enum view_branch_kind view_branch_kind_of(const struct view_branch *b)
 {
-    return kind_of(telling(b->first, b->end)->frame);
+    return branch_kind_of(telling_node(b->first, b->end)->frame);
 }
 
 /* "model/train.py:25 Model.forward"; only the line if it is in the file of `before`. `file`: without folders. */
@@ -227,7 +229,7 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
 {
     char text[1024], function[512] = "";
 
-    if (!f || kind_of(f) == BRANCH_OTHER) {
+    if (!f || branch_kind_of(f) == BRANCH_OTHER) {
         terminal_clean(out, size, f && f->function ? f->function : "?", v->term.utf8);
         return out;
     }
@@ -269,16 +271,17 @@ static bool start_of_all(const struct run_frame *f)
 /* Source with debugging information is nearly always the user's own in a program of C or C++. */
 static bool native_line(const struct run_frame *f)
 {
-    return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !internal(f) &&
+    return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !is_internal_frame(f) &&
            strncmp(f->file, "/usr/include/", 13) != 0;
 }
 
 /* Is the frame named in a chain? Of a framework's own calls, which are equally uninformative, only the first. */
-static bool named(const struct profile_call_node *n, const struct profile_call_node *tells, const struct view_branch *b)
+static bool is_node_named(const struct profile_call_node *n, const struct profile_call_node *tells,
+                          const struct view_branch *b)
 {
-    enum view_branch_kind kind = kind_of(n->frame);
+    enum view_branch_kind kind = branch_kind_of(n->frame);
 
-    if (n == b->end && tells != n && internal(n->frame)) return false; /* the allocator itself */
+    if (n == b->end && tells != n && is_internal_frame(n->frame)) return false; /* the allocator itself */
     if (n != b->end && start_of_all(n->frame)) return false;
     if (native_line(n->frame))
         return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each level of a recursion */
@@ -288,20 +291,20 @@ static bool named(const struct profile_call_node *n, const struct profile_call_n
 
 static const struct profile_call_node *named_before(const struct profile_call_node *n, const struct view_branch *b)
 {
-    const struct profile_call_node *tells = telling(b->first, b->end);
+    const struct profile_call_node *tells = telling_node(b->first, b->end);
 
     while (n != b->first && n->parent && n->depth > b->first->depth) {
         n = n->parent;
-        if (n->frame && named(n, tells, b)) return n;
+        if (n->frame && is_node_named(n, tells, b)) return n;
     }
     return NULL;
 }
 
 static const struct profile_call_node *last_named(const struct view_branch *b)
 {
-    const struct profile_call_node *tells = telling(b->first, b->end);
+    const struct profile_call_node *tells = telling_node(b->first, b->end);
 
-    return named(b->end, tells, b) ? b->end : tells;
+    return is_node_named(b->end, tells, b) ? b->end : tells;
 }
 
 /* Consecutive calls in one file name the file once. */
@@ -350,7 +353,7 @@ static const struct profile_call_node *first_own(const struct view_branch *b)
     const struct profile_call_node *found = NULL;
 
     for (const struct profile_call_node *n = last_named(b); n; n = named_before(n, b))
-        if (kind_of(n->frame) == BRANCH_OWN) found = n;
+        if (branch_kind_of(n->frame) == BRANCH_OWN) found = n;
     return found;
 }
 
@@ -359,7 +362,8 @@ static const struct profile_call_node *first_own(const struct view_branch *b)
 static void telling_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
     enum { END_LEAST = 12 };
-    const struct profile_call_node *first = first_own(b), *tells = telling(b->first, b->end), *last = last_named(b);
+    const struct profile_call_node *first = first_own(b), *tells = telling_node(b->first, b->end),
+                                   *last = last_named(b);
     const char *arrow = v->term.utf8 ? " → " : " -> ";
     char label[1024], more[1024], end[1024] = "";
 
@@ -396,14 +400,14 @@ char *view_branch_label(const struct draw_text *v, const struct view_branch *b, 
 
 char *view_branch_name(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
-    const struct run_frame *f = telling(b->first, b->end)->frame;
+    const struct run_frame *f = telling_node(b->first, b->end)->frame;
     char function[512] = "", place[1024] = "", both[1600];
 
     if (whole_label(v, b, false, both, sizeof both, columns) || whole_label(v, b, true, both, sizeof both, columns)) {
         text_put(out, size, "%s", both);
         return out;
     }
-    if (!f || kind_of(f) == BRANCH_OTHER) {
+    if (!f || branch_kind_of(f) == BRANCH_OTHER) {
         frame_label(v, f, NULL, true, both, sizeof both);
     } else {
         struct run_frame where = *f;

@@ -8,7 +8,7 @@
 
 enum { LISTED = 16 };
 
-static bool chosen(const struct view_choice *c, const struct run_process *p)
+static bool is_process_chosen(const struct view_choice *c, const struct run_process *p)
 {
     return (c->pid < 0 || p->pid == (uint32_t)c->pid) && (c->rank < 0 || p->rank == c->rank);
 }
@@ -46,7 +46,8 @@ static int find_device(const char *who, const struct run *run, int device)
     return EXIT_NO;
 }
 
-static struct run *open_run(const char *who, const char *const *paths, size_t n, const struct run_options *options)
+static struct run *open_chosen_run(const char *who, const char *const *paths, size_t n,
+                                   const struct run_options *options)
 {
     char error[1024] = "";
     struct run *run = run_open(paths, n, options, error, sizeof error);
@@ -64,10 +65,10 @@ static struct run *open_chosen(const char *who, struct run *run, const struct vi
     char **paths = arena_realloc(NULL, chosen_n, sizeof *paths);
 
     for (size_t i = 0; i < n; i++)
-        if (chosen(c, &all[i])) paths[at++] = strdup(all[i].path);
+        if (is_process_chosen(c, &all[i])) paths[at++] = strdup(all[i].path);
     run_close(run);
     options->alone = true;
-    run = open_run(who, (const char *const *)paths, at, options);
+    run = open_chosen_run(who, (const char *const *)paths, at, options);
     for (size_t i = 0; i < at; i++) free(paths[i]);
     free(paths);
     return run;
@@ -78,12 +79,12 @@ struct run *view_choice_open(const char *who, const char *const *paths, size_t n
 {
     options->by_device = c->device >= 0;
     options->device = c->device;
-    struct run *run = open_run(who, paths, n, options);
+    struct run *run = open_chosen_run(who, paths, n, options);
     size_t processes = 0, chosen_n = 0;
     const struct run_process *all = run ? run_processes(run, &processes) : NULL;
 
     *code = run ? EXIT_YES : EXIT_INPUT;
-    for (size_t i = 0; i < processes; i++) chosen_n += chosen(c, &all[i]);
+    for (size_t i = 0; i < processes; i++) chosen_n += is_process_chosen(c, &all[i]);
     if (run && !chosen_n) {
         *code = no_such_process(who, all, processes);
     } else if (chosen_n < processes) {

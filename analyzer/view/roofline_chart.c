@@ -22,7 +22,7 @@ struct canvas {
 
 #define MAIN 8 /* it belongs to the main roof */
 
-static void dot(struct canvas *c, int x, int y, bool light)
+static void draw_dot(struct canvas *c, int x, int y, bool light)
 {
     if (x >= 0 && y >= 0 && y < ROWS * HIGH && x < c->columns)
         c->dots[y / HIGH][x] = (uint8_t)((light ? c->dots[y / HIGH][x] : MAIN) | 1 << y % HIGH);
@@ -44,7 +44,7 @@ static double intensity_at(const struct canvas *c, int x)
 }
 
 /* Decades that contain all points and ridges, with some margin. */
-static void range(const struct view_roof_chart *r, struct canvas *c)
+static void choose_range(const struct view_roof_chart *r, struct canvas *c)
 {
     double low = INFINITY, high = 0, least = INFINITY, most = 0;
 
@@ -64,7 +64,7 @@ static void range(const struct view_roof_chart *r, struct canvas *c)
     c->bottom = log10(fmin(least / 1.5, pow(10, c->left) * r->bytes_per_s));
 }
 
-static void draw(const struct view_roof_chart *r, struct canvas *c)
+static void draw_roof(const struct view_roof_chart *r, struct canvas *c)
 {
     for (size_t i = r->roofs_n; i-- > 0;) {
         double ridge = r->roofs[i].flops_per_s / r->bytes_per_s;
@@ -73,7 +73,7 @@ static void draw(const struct view_roof_chart *r, struct canvas *c)
             if (i && (at < ridge || x % 2)) /* lightly, and the slope only once */
                 continue;
             int y = y_of(c, fmin(at * r->bytes_per_s, r->roofs[i].flops_per_s));
-            dot(c, x, y, i > 0);
+            draw_dot(c, x, y, i > 0);
         }
     }
     for (size_t i = 0; i < r->points_n; i++) {
@@ -86,7 +86,7 @@ static void draw(const struct view_roof_chart *r, struct canvas *c)
     }
 }
 
-static void cell(const struct canvas *c, int row, int column, const struct terminal *term, FILE *out)
+static void print_roof_cell(const struct canvas *c, int row, int column, const struct terminal *term, FILE *out)
 {
     static const char *const line[] = {"▔", "─", "▁"}, *const plain[] = {"\"", "-", "_"};
     uint8_t d = c->dots[row][column];
@@ -115,7 +115,7 @@ static void short_rate(double rate, char out[16])
 }
 
 /* The power of ten whose line is nearest to the middle of this row; false: none is in it. */
-static bool tick(const struct canvas *c, int row, double *rate)
+static bool roof_tick(const struct canvas *c, int row, double *rate)
 {
     for (double e = ceil(c->bottom); e <= c->top; e++) {
         if (y_of(c, pow(10, e)) / HIGH == row) {
@@ -126,14 +126,14 @@ static bool tick(const struct canvas *c, int row, double *rate)
     return false;
 }
 
-static void name_of(const struct view_roof_chart *r, const struct canvas *c, int row, char out[24])
+static void roof_row_name(const struct view_roof_chart *r, const struct canvas *c, int row, char out[24])
 {
     out[0] = 0;
     for (size_t i = 0; i < r->roofs_n && !*out; i++) /* the main roof has the row for itself */
         if (y_of(c, r->roofs[i].flops_per_s) / HIGH == row) snprintf(out, 24, " %.12s", r->roofs[i].name);
 }
 
-static void axis(const struct canvas *c, const struct terminal *term, FILE *out)
+static void print_roof_axis(const struct canvas *c, const struct terminal *term, FILE *out)
 {
     char line[COLUMNS_MAX + 16];
     int taken = -1; /* columns of the numbers so far */
@@ -162,16 +162,16 @@ void view_roof_chart(const struct view_roof_chart *r, const struct terminal *ter
     for (size_t i = 0; i < r->points_n; i++)
         if (!(r->points[i].intensity > 0) || !(r->points[i].flops_per_s > 0) || isinf(r->points[i].flops_per_s)) return;
     if (c.columns < 16 || !r->roofs_n || !r->points_n) return;
-    range(r, &c);
-    draw(r, &c);
+    choose_range(r, &c);
+    draw_roof(r, &c);
     for (int row = 0; row < ROWS; row++) {
         char label[16] = "", name[24];
         double rate;
-        if (tick(&c, row, &rate)) short_rate(rate, label);
+        if (roof_tick(&c, row, &rate)) short_rate(rate, label);
         fprintf(out, "%*s %s", LABEL - 2, label, term->utf8 ? "│" : "|");
-        name_of(r, &c, row, name);
-        for (int column = 0; column < c.columns; column++) cell(&c, row, column, term, out);
+        roof_row_name(r, &c, row, name);
+        for (int column = 0; column < c.columns; column++) print_roof_cell(&c, row, column, term, out);
         fprintf(out, "%s\n", name);
     }
-    axis(&c, term, out);
+    print_roof_axis(&c, term, out);
 }

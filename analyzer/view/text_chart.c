@@ -8,7 +8,7 @@
 #define LABEL 12 /* columns of the axis' labels: "1023.99 MiB " */
 
 /* The maximum in each of `columns` equal intervals of [0, end], including the value at the interval's start. */
-static void sample(const struct result_timeline *t, double end, int columns, int64_t *most)
+static void sample_chart_columns(const struct result_timeline *t, double end, int columns, int64_t *most)
 {
     size_t i = 0;
     int64_t now = 0;
@@ -25,7 +25,7 @@ static void sample(const struct result_timeline *t, double end, int columns, int
 }
 
 /* The part of one character cell that is filled, in eighths: row 0 is the lowest. */
-static int eighths(int64_t bytes, double per_row, int row)
+static int column_eighths(int64_t bytes, double per_row, int row)
 {
     double height = per_row > 0 ? (double)bytes / per_row - row : 0;
 
@@ -33,7 +33,7 @@ static int eighths(int64_t bytes, double per_row, int row)
     return height >= 1 ? 8 : height <= 0 ? 0 : (int)(height * 8 + 0.5);
 }
 
-static const char *glyph(int front, int back, bool utf8)
+static const char *chart_glyph(int front, int back, bool utf8)
 {
     static const char *const block[] = {"", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
@@ -43,14 +43,15 @@ static const char *glyph(int front, int back, bool utf8)
     return " ";
 }
 
-static void row(const int64_t *front, const int64_t *back, int columns, double per_row, int r,
-                const struct terminal *term, FILE *out)
+static void print_chart_row(const int64_t *front, const int64_t *back, int columns, double per_row, int r,
+                            const struct terminal *term, FILE *out)
 {
     char line[COLUMNS_MAX * 4];
     size_t at = 0, end = 0;
 
     for (int c = 0; c < columns; c++) {
-        const char *g = glyph(eighths(front[c], per_row, r), eighths(back[c], per_row, r), term->utf8);
+        const char *g =
+            chart_glyph(column_eighths(front[c], per_row, r), column_eighths(back[c], per_row, r), term->utf8);
         size_t n = strlen(g);
         memcpy(line + at, g, n);
         at += n;
@@ -60,7 +61,7 @@ static void row(const int64_t *front, const int64_t *back, int columns, double p
             terminal_style(term, TERMINAL_PLAIN));
 }
 
-static int64_t most_of(const int64_t *value, int n)
+static int64_t most_of_columns(const int64_t *value, int n)
 {
     int64_t most = 0;
 
@@ -77,15 +78,15 @@ void view_chart(const struct result_timeline *front, const struct result_timelin
 
     if (columns > COLUMNS_MAX) columns = COLUMNS_MAX;
     if (columns < 20 || !(end_s > 0) || (!front && !back)) return;
-    if (front) sample(front, end_s, columns, f);
-    if (back) sample(back, end_s, columns, b);
-    int64_t top = most_of(f, columns), other = most_of(b, columns);
+    if (front) sample_chart_columns(front, end_s, columns, f);
+    if (back) sample_chart_columns(back, end_s, columns, b);
+    int64_t top = most_of_columns(f, columns), other = most_of_columns(b, columns);
     top = other > top ? other : top;
     if (top <= 0) return;
     for (int r = rows - 1; r >= 0; r--) {
         fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, r == rows - 1 ? units_format_bytes(label, (uint64_t)top) : "",
                 term->utf8 ? "│" : "|");
-        row(f, b, columns, (double)top / rows, r, term, out);
+        print_chart_row(f, b, columns, (double)top / rows, r, term, out);
     }
     fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, "0 B", term->utf8 ? "└" : "+");
     for (int c = 0; c < columns; c++) fputs(term->utf8 ? "─" : "-", out);

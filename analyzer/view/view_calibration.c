@@ -13,13 +13,13 @@ static const char *const words[] = {
 #undef LEARN
 };
 
-static const char *bytes(char out[UNITS_TEXT], double n)
+static const char *calibration_bytes_text(char out[UNITS_TEXT], double n)
 {
     return units_format_bytes(out, units_whole(n));
 }
 
 /* "gpt, amp, flash" */
-static const char *key(char *out, size_t size, const struct estimate_calibration_row *row)
+static const char *calibration_key_text(char *out, size_t size, const struct estimate_calibration_row *row)
 {
     bool none = strcmp(row->checkpointing, "none") == 0;
 
@@ -40,16 +40,17 @@ static void learned_text(const struct question_learned_row *l, enum question_lea
     if (l->why[what])
         snprintf(out, size, "not learned: %s", l->why[what]);
     else if (what == LEARN_CONTEXT)
-        snprintf(out, size, "%s", bytes(a, row->context));
+        snprintf(out, size, "%s", calibration_bytes_text(a, row->context));
     else if (what == LEARN_WORKSPACE)
-        snprintf(out, size, "%s", bytes(a, row->workspace));
+        snprintf(out, size, "%s", calibration_bytes_text(a, row->workspace));
     else if (what == LEARN_FRAGMENTATION && !isnan(row->fragmentation))
         snprintf(out, size, "holes between blocks are %s of the blocks' bytes",
                  units_format_share(a, row->fragmentation));
     else if (what == LEARN_ACTIVATIONS && !isnan(row->activations_predicted))
-        snprintf(out, size, "%s measured, %s predicted: factor %.3g; %s per%s (%s)", bytes(a, row->activations),
-                 bytes(b, row->activations_predicted), row->activations / row->activations_predicted,
-                 bytes(c, row->activations / items), isnan(row->seq) ? " image" : " token", key(of, sizeof of, row));
+        snprintf(out, size, "%s measured, %s predicted: factor %.3g; %s per%s (%s)",
+                 calibration_bytes_text(a, row->activations), calibration_bytes_text(b, row->activations_predicted),
+                 row->activations / row->activations_predicted, calibration_bytes_text(c, row->activations / items),
+                 isnan(row->seq) ? " image" : " token", calibration_key_text(of, sizeof of, row));
 }
 
 static void learned_view(const struct question_learned *l, const struct terminal *term, FILE *out)
@@ -73,14 +74,14 @@ static void learned_view(const struct question_learned *l, const struct terminal
 
 /* --- what is known ------------------------------------------------------------------------------- */
 
-static const char *value(char out[UNITS_TEXT], enum estimate_calibration_what what, double x)
+static const char *calibration_value_text(char out[UNITS_TEXT], enum estimate_calibration_what what, double x)
 {
     if (what == CALIBRATION_FRAGMENTATION) return units_format_share(out, x);
     if (what == CALIBRATION_ACTIVATIONS) {
         snprintf(out, UNITS_TEXT, "%.3g times", x);
         return out;
     }
-    return bytes(out, x);
+    return calibration_bytes_text(out, x);
 }
 
 static void known_view(const struct estimate_calibration *c, const struct terminal *term, FILE *out)
@@ -96,7 +97,7 @@ static void known_view(const struct estimate_calibration *c, const struct termin
         const struct estimate_calibration_known *k = &list[i];
         char runs[UNITS_TEXT], least[UNITS_TEXT], mean[UNITS_TEXT], most[UNITS_TEXT], what[256], of[128] = "";
         if (k->what == CALIBRATION_ACTIVATIONS)
-            key(of, sizeof of, k->of);
+            calibration_key_text(of, sizeof of, k->of);
         else if (k->what != CALIBRATION_FRAGMENTATION)
             snprintf(of, sizeof of, "%s", *k->of->gpu ? k->of->gpu : "an unnamed GPU");
         snprintf(what, sizeof what, "%s%s%s", names[k->what], of,
@@ -104,9 +105,9 @@ static void known_view(const struct estimate_calibration *c, const struct termin
         char clean[sizeof what];
         terminal_clean(clean, sizeof clean, what, term->utf8);
         const char *cells[] = {units_format_count(runs, k->seen.runs),
-                               value(least, k->what, k->seen.least),
-                               value(mean, k->what, k->seen.mean),
-                               value(most, k->what, k->seen.most),
+                               calibration_value_text(least, k->what, k->seen.least),
+                               calibration_value_text(mean, k->what, k->seen.mean),
+                               calibration_value_text(most, k->what, k->seen.most),
                                clean,
                                NULL,
                                NULL,

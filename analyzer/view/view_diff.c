@@ -23,7 +23,7 @@ struct grid {
     size_t n, cap;
 };
 
-static int columns_of(const struct grid *g)
+static int count_grid_columns(const struct grid *g)
 {
     int n = 0;
     while (n < CELLS && g->head[n]) {
@@ -32,7 +32,7 @@ static int columns_of(const struct grid *g)
     return n;
 }
 
-static struct line *line_new(struct grid *g)
+static struct line *add_grid_line(struct grid *g)
 {
     struct line *l = ARENA_PUSH(g->lines, g->n, g->cap);
     memset(l, 0, sizeof *l);
@@ -49,7 +49,7 @@ static void print_cell(const struct view_diff *v, const char *text, int width, b
             "");
 }
 
-static void print_head(const struct view_diff *v, const struct grid *g, const int *width, int n)
+static void print_grid_head(const struct view_diff *v, const struct grid *g, const int *width, int n)
 {
     bool last = *g->head[n - 1];
     fprintf(v->out, "%*s", INDENT, "");
@@ -60,7 +60,7 @@ static void print_head(const struct view_diff *v, const struct grid *g, const in
             terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-static const char *arrow(const struct view_diff *v)
+static const char *diff_arrow(const struct view_diff *v)
 {
     return v->term.utf8 ? "→" : "->";
 }
@@ -83,7 +83,7 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
 {
     char location[LINE], place[LINE], moved[16];
     const char *gap = strstr(text, "  ");
-    text_put(moved, sizeof moved, " %s ", arrow(v));
+    text_put(moved, sizeof moved, " %s ", diff_arrow(v));
     text_put(location, sizeof location, "%.*s", gap ? (int)(gap - text) : LINE - 1, text);
     char *second = strstr(location, moved), *last = second ? second + strlen(moved) : location;
     const int before = terminal_columns(location) - terminal_columns(last);
@@ -99,7 +99,7 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
 }
 
 /* The columns of the call sites in "train.py:41 → folder/train_2.py:47 step", without folder and function. */
-static int least_columns(const char *text)
+static int least_text_columns(const char *text)
 {
     char location[LINE];
     const char *gap = strstr(text, "  ");
@@ -110,11 +110,11 @@ static int least_columns(const char *text)
 }
 
 /* The last cell: if it does not fit beside the figures, it gets its own line. */
-static void print_last(const struct view_diff *v, const struct line *l, int n, int room)
+static void print_last_cell(const struct view_diff *v, const struct line *l, int n, int room)
 {
     char cut[LINE];
     const char *text = l->cell[n - 1];
-    const int least = v->diff->wish.by == DIFF_LINE ? least_columns(text) : 0;
+    const int least = v->diff->wish.by == DIFF_LINE ? least_text_columns(text) : 0;
     bool own = terminal_columns(text) > room && (room < NARROW || least > room);
     if (own) {
         fprintf(v->out, "\n%*s", 2 * INDENT, "");
@@ -130,7 +130,7 @@ static void print_last(const struct view_diff *v, const struct line *l, int n, i
 
 static void grid_print(const struct view_diff *v, struct grid *g)
 {
-    int width[CELLS] = {0}, n = columns_of(g), used = INDENT;
+    int width[CELLS] = {0}, n = count_grid_columns(g), used = INDENT;
     for (int c = 0; c < n - 1; c++) {
         width[c] = terminal_columns(g->head[c]);
         for (size_t i = 0; i < g->n; i++) {
@@ -140,7 +140,7 @@ static void grid_print(const struct view_diff *v, struct grid *g)
         used += width[c] + GAP;
     }
     int room = v->term.width - used < 10 ? 10 : v->term.width - used;
-    print_head(v, g, width, n);
+    print_grid_head(v, g, width, n);
     for (size_t i = 0; i < g->n; i++) {
         const struct line *l = &g->lines[i];
         for (int c = 0; l->rule && c < n - 1 && !g->left[c]; c++) {
@@ -151,7 +151,7 @@ static void grid_print(const struct view_diff *v, struct grid *g)
         for (int c = 0; c < n - 1; c++) {
             print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], *l->cell[n - 1] != 0 || c < n - 2);
         }
-        print_last(v, l, n, room);
+        print_last_cell(v, l, n, room);
     }
     free(g->lines);
     g->lines = NULL;
@@ -160,7 +160,7 @@ static void grid_print(const struct view_diff *v, struct grid *g)
 /* --- words -----------------------------------------------------------------------------------------
  */
 
-static void wrapped(const struct view_diff *v, int indent, const char *mark, const char *text)
+static void print_wrapped_diff(const struct view_diff *v, int indent, const char *mark, const char *text)
 {
     char clean[4 * LINE];
     int hang = indent + terminal_columns(mark), at = hang;
@@ -182,25 +182,25 @@ static void wrapped(const struct view_diff *v, int indent, const char *mark, con
     fputc('\n', v->out);
 }
 
-static bool is_time(const struct view_diff *v)
+static bool is_diff_in_time(const struct view_diff *v)
 {
     return strcmp(v->diff->unit, "ns") == 0;
 }
 
-static char *weight(const struct view_diff *v, char *out, int64_t value)
+static char *diff_weight_text(const struct view_diff *v, char *out, int64_t value)
 {
-    return is_time(v) ? units_format_seconds(out, (double)value / 1e9)
-                      : units_format_bytes(out, (uint64_t)(value < 0 ? 0 : value));
+    return is_diff_in_time(v) ? units_format_seconds(out, (double)value / 1e9)
+                              : units_format_bytes(out, (uint64_t)(value < 0 ? 0 : value));
 }
 
 static void change_text(const struct view_diff *v, char *out, size_t size, int64_t change)
 {
     char text[UNITS_TEXT];
-    weight(v, text, change < 0 ? -change : change);
+    diff_weight_text(v, text, change < 0 ? -change : change);
     snprintf(out, size, "%s%s", change < 0 ? "-" : change > 0 ? "+" : "", text);
 }
 
-static enum terminal_style style_of(int64_t change)
+static enum terminal_style change_style(int64_t change)
 {
     return change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
 }
@@ -214,7 +214,7 @@ static void path_text(const struct view_diff *v, int side, char *out, size_t siz
 }
 
 /* "train.py:41" */
-static void where(const struct view_diff *v, int side, const struct result_site *s, char *out, size_t size)
+static void format_where(const struct view_diff *v, int side, const struct result_site *s, char *out, size_t size)
 {
     char path[LINE / 2], file[LINE / 2];
     path_text(v, side, path, sizeof path, s->file);
@@ -235,7 +235,7 @@ static void function_text(const struct view_diff *v, const struct result_site *s
     if (s->operation) {
         char name[LINE / 2];
         terminal_clean(name, sizeof name, s->operation, v->term.utf8);
-        text_put(out, size, "backward %s %s", arrow(v), name);
+        text_put(out, size, "backward %s %s", diff_arrow(v), name);
     } else if (s->function) {
         text_function(out, size, s->function, 200, v->term.utf8);
     }
@@ -248,31 +248,31 @@ static const char *file_name(const char *path)
 }
 
 /* "train.py:41 → 47 step"; a file with another name is also named: "v1.py:41 → v2.py:47 step". */
-static void line_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
+static void diff_line_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
 {
     char place[LINE], function[LINE], old[LINE] = "", before[LINE] = "", tail[32] = "";
     const struct result_site *s = &r->site[r->present[DIFF_AFTER]], *b = &r->site[DIFF_BEFORE];
-    where(v, r->present[DIFF_AFTER], s, place, sizeof place);
+    format_where(v, r->present[DIFF_AFTER], s, place, sizeof place);
     function_text(v, s, function, sizeof function);
     if (r->present[0] && r->present[1]) {
         function_text(v, b, old, sizeof old);
         if (strcmp(file_name(b->file), file_name(s->file)) != 0) {
             struct result_site short_site = *b;
             short_site.file = file_name(b->file);
-            where(v, DIFF_BEFORE, &short_site, before, sizeof before);
-            text_put(before + strlen(before), sizeof before - strlen(before), " %s ", arrow(v));
+            format_where(v, DIFF_BEFORE, &short_site, before, sizeof before);
+            text_put(before + strlen(before), sizeof before - strlen(before), " %s ", diff_arrow(v));
         } else if (b->line != s->line && s->line > 0) {
             char *colon = strrchr(place, ':');
-            snprintf(tail, sizeof tail, ":%d %s %d", b->line, arrow(v), s->line);
+            snprintf(tail, sizeof tail, ":%d %s %d", b->line, diff_arrow(v), s->line);
             *(colon ? colon : place + strlen(place)) = 0;
         }
     }
     bool renamed = *old && strcmp(old, function) != 0;
     text_put(out, size, "%s%s%s  %s%s%s%s%s", before, place, tail, renamed ? old : "", renamed ? " " : "",
-             renamed ? arrow(v) : "", renamed ? " " : "", function);
+             renamed ? diff_arrow(v) : "", renamed ? " " : "", function);
 }
 
-static void row_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
+static void diff_cell_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
 {
     const struct result_site *s = &r->site[r->present[DIFF_AFTER]];
     char old[LINE];
@@ -285,7 +285,7 @@ static void row_text(const struct view_diff *v, const struct diff_row *r, char *
     } else if (s->exit) {
         text_put(out, size, "at interpreter exit");
     } else if (v->diff->wish.by == DIFF_LINE) {
-        line_text(v, r, out, size);
+        diff_line_text(v, r, out, size);
     } else if (v->diff->wish.by == DIFF_FILE) {
         path_text(v, r->present[DIFF_AFTER], out, size, s->file);
     } else {
@@ -307,27 +307,27 @@ static void counts_text(const struct view_diff *v, const struct diff_sum *s, cha
     if (s->count[0] == s->count[1]) {
         text_put(out, size, "%s", after);
     } else {
-        text_put(out, size, "%s %s %s", before, arrow(v), after);
+        text_put(out, size, "%s %s %s", before, diff_arrow(v), after);
     }
 }
 
 static struct line *sum_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s)
 {
-    struct line *l = line_new(g);
+    struct line *l = add_grid_line(g);
     int64_t change = diff_change(s);
     change_text(v, l->cell[0], LINE, change);
-    weight(v, l->cell[1], s->weight[0]);
-    weight(v, l->cell[2], s->weight[1]);
-    l->style[0] = style_of(change);
+    diff_weight_text(v, l->cell[1], s->weight[0]);
+    diff_weight_text(v, l->cell[2], s->weight[1]);
+    l->style[0] = change_style(change);
     return l;
 }
 
-static bool wide(const struct view_diff *v)
+static bool is_diff_wide(const struct view_diff *v)
 {
     return v->term.width >= WIDE;
 }
 
-static const char *counted(const struct view_diff *v)
+static const char *diff_unit_name(const struct view_diff *v)
 {
     return v->diff->wish.what == PROFILE_WAITS ? "waits" : v->diff->wish.what == PROFILE_COPIES ? "copies" : "blocks";
 }
@@ -335,7 +335,7 @@ static const char *counted(const struct view_diff *v)
 /* The cell that names what the row is about. */
 static char *last_of(const struct view_diff *v, struct line *l, bool category)
 {
-    return l->cell[wide(v) ? 4 + category : 3];
+    return l->cell[is_diff_wide(v) ? 4 + category : 3];
 }
 
 static void rest_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s, bool category,
@@ -358,7 +358,7 @@ static bool any_category(const struct diff *d)
     return d->categories_n > 0 && d->wish.by != DIFF_CATEGORY;
 }
 
-static void in_units(const struct view_diff *v, const struct diff_row *r, char *text)
+static void format_in_units(const struct view_diff *v, const struct diff_row *r, char *text)
 {
     const struct diff *d = v->diff;
     size_t n = strlen(text);
@@ -370,11 +370,11 @@ static void in_units(const struct view_diff *v, const struct diff_row *r, char *
 static void view_rows(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
-    bool category = any_category(d), with = wide(v);
+    bool category = any_category(d), with = is_diff_wide(v);
     struct grid g = {.head = {"change", "before", "after"}, .left = {false}};
     int at = 3;
     if (with) {
-        g.head[at++] = counted(v);
+        g.head[at++] = diff_unit_name(v);
     }
     if (with && category) {
         g.left[at] = true;
@@ -397,8 +397,8 @@ static void view_rows(const struct view_diff *v)
             text_put(l->cell[4], LINE, "%s",
                      r->category == RESULT_CATEGORY_UNKNOWN ? "" : result_category_text(r->category));
         }
-        row_text(v, r, last_of(v, l, category), LINE);
-        in_units(v, r, last_of(v, l, category));
+        diff_cell_text(v, r, last_of(v, l, category), LINE);
+        format_in_units(v, r, last_of(v, l, category));
     }
     rest_line(v, &g, &d->smaller[1], category, "smaller growth", "that grew less");
     rest_line(v, &g, &d->smaller[0], category, "smaller shrinking", "that shrank less");
@@ -434,7 +434,7 @@ static void view_categories(const struct view_diff *v)
 /* --- processes -------------------------------------------------------------------------------------
  */
 
-static void who(const struct view_diff *v, int side, const struct diff_unit *u, char *out, size_t size)
+static void format_unit_owner(const struct view_diff *v, int side, const struct diff_unit *u, char *out, size_t size)
 {
     const struct result_report *r = v->side[side].report;
     if (u->process[side] == RUN_NONE) {
@@ -488,10 +488,10 @@ static void view_units(const struct view_diff *v)
             continue;
         }
         struct line *l = sum_line(v, &g, &u->sum);
-        who(v, DIFF_BEFORE, u, before, sizeof before);
-        who(v, DIFF_AFTER, u, after, sizeof after);
+        format_unit_owner(v, DIFF_BEFORE, u, before, sizeof before);
+        format_unit_owner(v, DIFF_AFTER, u, after, sizeof after);
         bool both = *before && *after && strcmp(before, after) != 0;
-        text_put(l->cell[3], LINE, "%s%s%s%s%s", *before ? before : after, both ? " " : "", both ? arrow(v) : "",
+        text_put(l->cell[3], LINE, "%s%s%s%s%s", *before ? before : after, both ? " " : "", both ? diff_arrow(v) : "",
                  both ? " " : "", both ? after : "");
         if (!*before) {
             text_put(l->cell[1], LINE, "new");
@@ -517,7 +517,7 @@ static void view_units(const struct view_diff *v)
 /* --- side by side ----------------------------------------------------------------------------------
  */
 
-static void figure_text(const struct diff_figure *f, double value, const char *text, char *out)
+static void diff_figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
     if (text) {
         text_put(out, LINE, "%s", text);
@@ -548,7 +548,7 @@ static void figure_change(const struct diff_figure *f, struct line *l)
         l->style[3] = TERMINAL_DIM;
         return;
     }
-    figure_text(f, fabs(change), NULL, text);
+    diff_figure_text(f, fabs(change), NULL, text);
     if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* for larger changes a share is meaningless */
         units_format_share(share, fabs(change / f->value[0]));
     }
@@ -562,10 +562,10 @@ static void view_figures(const struct view_diff *v)
     struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
     for (size_t i = 0; i < d->figures_n; i++) {
         const struct diff_figure *f = &d->figures[i];
-        struct line *l = line_new(&g);
+        struct line *l = add_grid_line(&g);
         text_put(l->cell[0], LINE, "%s", f->name);
-        figure_text(f, f->value[0], f->text[0], l->cell[1]);
-        figure_text(f, f->value[1], f->text[1], l->cell[2]);
+        diff_figure_text(f, f->value[0], f->text[0], l->cell[1]);
+        diff_figure_text(f, f->value[1], f->text[1], l->cell[2]);
         figure_change(f, l);
     }
     fprintf(v->out, "\n%sSide by side%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
@@ -581,13 +581,13 @@ static void view_scopes(const struct view_diff *v)
     for (size_t i = 0; i < shown; i++) {
         const struct diff_scope *s = &d->scopes[i];
         const struct diff_figure f = {.key = "", .unit = "bytes", .value = {s->peak[0], s->peak[1]}};
-        struct line *l = line_new(&g);
+        struct line *l = add_grid_line(&g);
         char name[128], domain[64];
         terminal_clean(name, sizeof name, s->name, v->term.utf8);
         terminal_clean(domain, sizeof domain, s->domain ? s->domain : "", v->term.utf8);
         text_put(l->cell[0], LINE, "%s%s%s", domain, *domain ? ": " : "", name);
-        figure_text(&f, f.value[0], s->count[0] ? NULL : "no range", l->cell[1]);
-        figure_text(&f, f.value[1], s->count[1] ? NULL : "no range", l->cell[2]);
+        diff_figure_text(&f, f.value[0], s->count[0] ? NULL : "no range", l->cell[1]);
+        diff_figure_text(&f, f.value[1], s->count[1] ? NULL : "no range", l->cell[2]);
         figure_change(&f, l);
     }
     if (!shown) return;
@@ -610,9 +610,9 @@ static void view_pairings(const struct view_diff *v)
         text_put(line, sizeof line,
                  "%s: the line moved, or its function was renamed. gpuspy infers that it is the same from its calls "
                  "and its events",
-                 arrow(v));
+                 diff_arrow(v));
         fputc('\n', v->out);
-        wrapped(v, INDENT, "", line);
+        print_wrapped_diff(v, INDENT, "", line);
     }
     for (size_t i = 0; i < d->files_n; i++) {
         const struct diff_match_file *f = &d->files[i];
@@ -626,7 +626,7 @@ static void view_pairings(const struct view_diff *v)
         text_put(line, sizeof line, "%s is paired with %s: %s", b, a,
                  f->path == DIFF_MATCH_PATH_END ? "the ends of their paths are the same"
                                                 : "they have functions in common");
-        wrapped(v, INDENT, "", line);
+        print_wrapped_diff(v, INDENT, "", line);
         shown++;
     }
     size_t others = d->files_n - libraries - shown;
@@ -654,15 +654,15 @@ void view_diff(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
     fputs(terminal_style(&v->term, TERMINAL_BOLD), v->out);
-    wrapped(v, 0, "", d->verdict);
+    print_wrapped_diff(v, 0, "", d->verdict);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
     if (d->more) {
-        wrapped(v, 0, "", d->more);
+        print_wrapped_diff(v, 0, "", d->more);
     }
     side_line(v, DIFF_BEFORE, "before");
     side_line(v, DIFF_AFTER, "after");
     for (size_t i = 0; i < d->notes_n; i++) {
-        wrapped(v, 0, "! ", d->notes[i]);
+        print_wrapped_diff(v, 0, "! ", d->notes[i]);
     }
     if (d->total.rows) {
         view_rows(v);

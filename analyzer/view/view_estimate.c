@@ -20,7 +20,7 @@ struct head {
     size_t at;
 };
 
-__attribute__((format(printf, 2, 3))) static void add_part(struct head *h, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_head_part(struct head *h, const char *format, ...)
 {
     va_list arguments;
 
@@ -35,53 +35,55 @@ static void add_training(struct head *h, const struct plan *p)
     static const char *const sizes[] = {"", " of rank ", " in blocks of ", " of virtual tokens, "};
     char count[UNITS_TEXT];
 
-    add_part(h, "%s", p->optimizer->name);
-    if (p->step != PLAN_STEP_FOREACH) add_part(h, "%s step", steps[p->step]);
-    add_part(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
+    add_head_part(h, "%s", p->optimizer->name);
+    if (p->step != PLAN_STEP_FOREACH) add_head_part(h, "%s step", steps[p->step]);
+    add_head_part(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
     if (p->adapter != PLAN_ADAPTER_NONE)
-        add_part(h, "%s%s%s on %s", adapters[p->adapter], sizes[estimate_adapter_kind(p)->size_is],
-                 estimate_adapter_option(p) ? units_format_count(count, p->rank) : "",
-                 p->weights ? p->weights->word : "frozen weights");
-    if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
-    if (p->fused_layers) add_part(h, "fused layers");
-    if (p->fused_loss) add_part(h, "fused loss");
-    if (p->chunked_loss) add_part(h, "chunked loss");
-    if (p->ema) add_part(h, "EMA");
-    if (p->frozen != PLAN_FROZEN_NONE) add_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");
-    if (p->accumulation > 1) add_part(h, "%ju micro-batches per step", (uintmax_t)p->accumulation);
+        add_head_part(h, "%s%s%s on %s", adapters[p->adapter], sizes[estimate_adapter_kind(p)->size_is],
+                      estimate_adapter_option(p) ? units_format_count(count, p->rank) : "",
+                      p->weights ? p->weights->word : "frozen weights");
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_head_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->fused_layers) add_head_part(h, "fused layers");
+    if (p->fused_loss) add_head_part(h, "fused loss");
+    if (p->chunked_loss) add_head_part(h, "chunked loss");
+    if (p->ema) add_head_part(h, "EMA");
+    if (p->frozen != PLAN_FROZEN_NONE) add_head_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");
+    if (p->accumulation > 1) add_head_part(h, "%ju micro-batches per step", (uintmax_t)p->accumulation);
 }
 
 static void add_serving(struct head *h, const struct plan *p)
 {
-    add_part(h, "served");
+    add_head_part(h, "served");
     if (p->weights || p->precision_given)
-        add_part(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
+        add_head_part(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
     if (p->model->shape.vocab && (p->cache || p->cache_block))
-        add_part(h, "KV cache in %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
+        add_head_part(h, "KV cache in %s%s", p->cache ? p->cache->word : "16 bits",
+                      p->cache_block ? ", in blocks" : "");
 }
 
 static void add_gpus(struct head *h, const struct plan *p)
 {
-    if (p->gpus > 1) add_part(h, "%ju GPUs", (uintmax_t)p->gpus);
-    if (p->tp > 1) add_part(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequence parallelism" : "");
-    if (p->pp > 1) add_part(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
-    if (p->cp > 1) add_part(h, "cp %ju", (uintmax_t)p->cp);
-    if (p->ep > 1) add_part(h, "ep %ju", (uintmax_t)p->ep);
-    if (plan_dp(p) > 1 && !p->inference) add_part(h, "%s", shardings[p->sharding]);
+    if (p->gpus > 1) add_head_part(h, "%ju GPUs", (uintmax_t)p->gpus);
+    if (p->tp > 1)
+        add_head_part(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequence parallelism" : "");
+    if (p->pp > 1) add_head_part(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
+    if (p->cp > 1) add_head_part(h, "cp %ju", (uintmax_t)p->cp);
+    if (p->ep > 1) add_head_part(h, "ep %ju", (uintmax_t)p->ep);
+    if (plan_dp(p) > 1 && !p->inference) add_head_part(h, "%s", shardings[p->sharding]);
     if (p->offload != PLAN_OFFLOAD_NONE)
-        add_part(h, "%s",
-                 p->offload == PLAN_OFFLOAD_ALL          ? "parameters and states in host memory"
-                 : p->offload == PLAN_OFFLOAD_MODEL      ? "one model on the GPU at a time"
-                 : p->offload == PLAN_OFFLOAD_SEQUENTIAL ? "one layer on the GPU at a time"
-                                                         : "optimizer states in host memory");
+        add_head_part(h, "%s",
+                      p->offload == PLAN_OFFLOAD_ALL          ? "parameters and states in host memory"
+                      : p->offload == PLAN_OFFLOAD_MODEL      ? "one model on the GPU at a time"
+                      : p->offload == PLAN_OFFLOAD_SEQUENTIAL ? "one layer on the GPU at a time"
+                                                              : "optimizer states in host memory");
     if (p->model->shape.family != MODEL_DENOISER) return;
-    if (p->inference && p->guided) add_part(h, "guidance");
+    if (p->inference && p->guided) add_head_part(h, "guidance");
     if (p->decoding != PLAN_DECODING_WHOLE)
-        add_part(h, p->decoding == PLAN_DECODING_TILED ? "VAE tiling" : "VAE slicing");
-    add_part(h, p->resident == PLAN_RESIDENT_ALL    ? "with text encoders and VAE"
-                : p->resident == PLAN_RESIDENT_VAE  ? "with the VAE"
-                : p->resident == PLAN_RESIDENT_TEXT ? "with text encoders"
-                                                    : "without text encoders and VAE");
+        add_head_part(h, p->decoding == PLAN_DECODING_TILED ? "VAE tiling" : "VAE slicing");
+    add_head_part(h, p->resident == PLAN_RESIDENT_ALL    ? "with text encoders and VAE"
+                     : p->resident == PLAN_RESIDENT_VAE  ? "with the VAE"
+                     : p->resident == PLAN_RESIDENT_TEXT ? "with text encoders"
+                                                         : "without text encoders and VAE");
 }
 
 /* " of 49 x 480 x 720": what a diffusion model makes. */
@@ -114,18 +116,18 @@ static void view_estimate_head(const struct view_estimate *v)
         at = fprintf(v->out, "%s%s%s: ", terminal_style(&v->term, TERMINAL_BOLD),
                      terminal_clean(name, sizeof name, p->model->name, v->term.utf8),
                      terminal_style(&v->term, TERMINAL_PLAIN));
-    add_part(&h, "%s parameters", units_format_count(count, p->model->params));
+    add_head_part(&h, "%s parameters", units_format_count(count, p->model->params));
     p->inference ? add_serving(&h, p) : add_training(&h, p);
     add_gpus(&h, p);
     if (p->batch && p->seq)
-        add_part(&h, "batch %ju %s %ju tokens%s", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq,
-                 v->a->assumed.batch && v->a->assumed.seq ? " (assumed)"
-                 : v->a->assumed.batch                    ? " (batch assumed)"
-                 : v->a->assumed.seq                      ? " (length assumed)"
-                                                          : "");
+        add_head_part(&h, "batch %ju %s %ju tokens%s", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq,
+                      v->a->assumed.batch && v->a->assumed.seq ? " (assumed)"
+                      : v->a->assumed.batch                    ? " (batch assumed)"
+                      : v->a->assumed.seq                      ? " (length assumed)"
+                                                               : "");
     else if (p->batch)
-        add_part(&h, "batch %ju%s%s", (uintmax_t)p->batch, made(p, size), v->a->assumed.batch ? " (assumed)" : "");
-    if (p->batch && p->model->shape.heads) add_part(&h, "%s attention", attentions[p->attention]);
+        add_head_part(&h, "batch %ju%s%s", (uintmax_t)p->batch, made(p, size), v->a->assumed.batch ? " (assumed)" : "");
+    if (p->batch && p->model->shape.heads) add_head_part(&h, "%s attention", attentions[p->attention]);
     at = at ? terminal_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
 }
@@ -135,7 +137,7 @@ static void view_estimate_head(const struct view_estimate *v)
 enum { SIZE = 12 };
 
 /* Columns of the widest interval and the text before it; 0: there is none. */
-static int ranges(const struct view_estimate *v)
+static int has_ranges(const struct view_estimate *v)
 {
     const struct estimate_result *r = &v->a->result;
     char range[VIEW_RANGE];
@@ -188,7 +190,7 @@ static void line_out(const struct view_estimate *v, enum terminal_style style, c
 }
 
 /* `text` padded to `width` columns, right-aligned if it is negative. */
-static void cell(char *line, size_t size, const char *text, int width)
+static void put_estimate_cell(char *line, size_t size, const char *text, int width)
 {
     size_t at = strlen(line);
     int blanks = (width < 0 ? -width : width) - terminal_columns(text);
@@ -197,13 +199,13 @@ static void cell(char *line, size_t size, const char *text, int width)
     snprintf(line + at, size - at, "%*s%s%*s", width < 0 ? blanks : 0, "", text, width < 0 ? 0 : blanks, "");
 }
 
-static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
+static void put_phase_marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
 {
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         if (!view_estimate_phase(v, phase)) continue;
         int width = (int)strlen(phase_short(v, phase));
-        cell(line, size, "", 2 + (width - 1) / 2);
-        cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
+        put_estimate_cell(line, size, "", 2 + (width - 1) / 2);
+        put_estimate_cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
     }
 }
 
@@ -213,23 +215,23 @@ static void put_interval(const struct view_estimate *v, char *line, size_t size,
     char text[UNITS_TEXT], range[VIEW_RANGE], name[64];
 
     text_elide(name, sizeof name, title, title_width(v), v->term.utf8);
-    cell(line, size, "", INDENT);
-    cell(line, size, name, title_width(v));
-    cell(line, size, view_estimate_bytes(text, bytes.likely), -SIZE);
-    if (ranges(v)) cell(line, size, view_estimate_range(v, range, bytes), -ranges(v));
+    put_estimate_cell(line, size, "", INDENT);
+    put_estimate_cell(line, size, name, title_width(v));
+    put_estimate_cell(line, size, view_estimate_bytes(text, bytes.likely), -SIZE);
+    if (has_ranges(v)) put_estimate_cell(line, size, view_estimate_range(v, range, bytes), -has_ranges(v));
 }
 
-static void header(const struct view_estimate *v)
+static void print_estimate_header(const struct view_estimate *v)
 {
     char line[512] = "";
 
-    cell(line, sizeof line, "", INDENT + title_width(v));
-    cell(line, sizeof line, ranges(v) ? "expected" : "", -SIZE);
-    if (ranges(v)) cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
+    put_estimate_cell(line, sizeof line, "", INDENT + title_width(v));
+    put_estimate_cell(line, sizeof line, has_ranges(v) ? "expected" : "", -SIZE);
+    if (has_ranges(v)) put_estimate_cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -has_ranges(v));
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (view_estimate_phase(v, phase)) {
-            cell(line, sizeof line, "", 2);
-            cell(line, sizeof line, phase_short(v, phase), 0);
+            put_estimate_cell(line, sizeof line, "", 2);
+            put_estimate_cell(line, sizeof line, phase_short(v, phase), 0);
         }
     line_out(v, TERMINAL_DIM, line);
 }
@@ -242,7 +244,7 @@ static void part_row(const struct view_estimate *v, enum estimate_part part)
 
     if (bytes.high <= 0) return;
     put_interval(v, line, sizeof line, estimate_part_title[part], bytes);
-    marks(v, line, sizeof line, phases, v->term.utf8 ? "●" : "x");
+    put_phase_marks(v, line, sizeof line, phases, v->term.utf8 ? "●" : "x");
     line_out(v, TERMINAL_PLAIN, line);
 }
 
@@ -257,7 +259,7 @@ static void states_row(const struct view_estimate *v)
     snprintf(text, sizeof text, "  %s byte%s per parameter%s", each, strcmp(each, "1") == 0 ? "" : "s",
              v->a->plan.gpus > 1 ? " on each GPU" : "");
     while (*line && line[strlen(line) - 1] == ' ') line[strlen(line) - 1] = 0;
-    cell(line, sizeof line, text, 0);
+    put_estimate_cell(line, sizeof line, text, 0);
     line_out(v, TERMINAL_BOLD, line);
 }
 
@@ -273,10 +275,10 @@ static void phase_rows(const struct view_estimate *v)
         put_interval(v, line, sizeof line, name, r->phase[phase]);
         if (peak) {
             const char *when = strcmp(name, "forward pass") == 0 ? NULL : strchr(estimate_phase_title[phase], ',');
-            cell(line, sizeof line, v->term.utf8 ? "  ◀ peak" : "  <- peak", 0);
+            put_estimate_cell(line, sizeof line, v->term.utf8 ? "  ◀ peak" : "  <- peak", 0);
             if (when && terminal_columns(line) + terminal_columns(when) <= v->term.width) {
-                cell(line, sizeof line, ":", 0);
-                cell(line, sizeof line, when + 1, 0);
+                put_estimate_cell(line, sizeof line, ":", 0);
+                put_estimate_cell(line, sizeof line, when + 1, 0);
             }
         }
         line_out(v, peak ? TERMINAL_BOLD : TERMINAL_PLAIN, line);
@@ -291,7 +293,7 @@ static void view_estimate_table(const struct view_estimate *v)
         view_estimate_wrap(v, 0, 0, "Of the parts that gpuspy knows, none stays on the GPU.");
         return;
     }
-    header(v);
+    print_estimate_header(v);
     for (int part = 0; part <= ESTIMATE_EMA; part++) part_row(v, part);
     if (!v->a->plan.inference && estimate_answer_state_bytes(v->a) > 0) states_row(v);
     for (int part = ESTIMATE_EMA + 1; part < ESTIMATE_PARTS_N; part++) part_row(v, part);
@@ -302,7 +304,7 @@ static void view_estimate_table(const struct view_estimate *v)
 /* ---------------------------------------------------------------- why low and high differ */
 
 /* The line with the widest interval of a part at the peak that has a reason. */
-static const struct estimate_line *widest(const struct estimate_result *r, int part)
+static const struct estimate_line *widest_line_of_part(const struct estimate_result *r, int part)
 {
     const struct estimate_line *best = NULL;
 
@@ -329,13 +331,13 @@ static void view_estimate_reasons(const struct view_estimate *v)
         double width = 0.2 * wide;
         for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
             double here = r->part[part].high - r->part[part].low;
-            if (here > width && here < last && widest(r, part)) {
+            if (here > width && here < last && widest_line_of_part(r, part)) {
                 best = part;
                 width = here;
             }
         }
         if (best < 0) break;
-        const char *cells[] = {estimate_part_title[best], widest(r, best)->why};
+        const char *cells[] = {estimate_part_title[best], widest_line_of_part(r, best)->why};
         text_table_add(&t, cells, NULL);
         last = width;
     }
@@ -368,7 +370,7 @@ static void view_estimate_notes(const struct view_estimate *v)
     for (size_t i = 0; i < a->result.notes_n; i++) view_estimate_sentence(v, 0, a->result.notes[i]);
 }
 
-static void join(char *out, size_t size, const char *between, char *const *list, size_t n)
+static void join_texts(char *out, size_t size, const char *between, char *const *list, size_t n)
 {
     size_t at = strlen(out);
 
@@ -377,7 +379,7 @@ static void join(char *out, size_t size, const char *between, char *const *list,
 }
 
 /* How --config was interpreted, so that a reader can check it, and what was ignored. */
-static void configuration(const struct view_estimate *v)
+static void print_configuration(const struct view_estimate *v)
 {
     const struct estimate_recipe *r = v->recipe;
     char text[4096], clean[4096];
@@ -386,12 +388,12 @@ static void configuration(const struct view_estimate *v)
     if (!r) return;
     at = fprintf(v->out, "Configuration (%s): ", r->tools);
     text[0] = 0;
-    join(text, sizeof text, " ", r->option, r->options_n);
+    join_texts(text, sizeof text, " ", r->option, r->options_n);
     view_estimate_wrap(v, INDENT, at, terminal_clean(clean, sizeof clean, text, v->term.utf8));
     if (r->unused_n) {
         at = fprintf(v->out, "Ignored keys: ");
         text[0] = 0;
-        join(text, sizeof text, ", ", r->unused, r->unused_n);
+        join_texts(text, sizeof text, ", ", r->unused, r->unused_n);
         view_estimate_wrap(v, INDENT, at, terminal_clean(clean, sizeof clean, text, v->term.utf8));
     }
     putc('\n', v->out);
@@ -424,7 +426,7 @@ static void view_server(const struct view_estimate *v, const struct estimate_tar
 }
 
 /* The answer for --serve. */
-static void servers(const struct view_estimate *v)
+static void print_servers(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
 
@@ -436,11 +438,11 @@ static void servers(const struct view_estimate *v)
 
 void view_estimate(const struct view_estimate *v)
 {
-    configuration(v);
+    print_configuration(v);
     view_estimate_head(v);
     view_estimate_bars(
         v); /* the result, on the first screen: whether it fits, what was solved for, what makes it fit */
-    servers(v);
+    print_servers(v);
     view_estimate_solution(v);
     view_estimate_way(v);
     view_estimate_table(v);

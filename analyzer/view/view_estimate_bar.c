@@ -36,7 +36,7 @@ struct bar {
     int width;
 };
 
-static double scale_of(const struct estimate_answer *a)
+static double bar_scale_of(const struct estimate_answer *a)
 {
     double most = 0;
 
@@ -58,7 +58,7 @@ static int part_at(const struct estimate_target *t, double at)
 }
 
 /* The byte in the middle of a cell. */
-static double middle(const struct bar *b, int cell)
+static double cell_middle(const struct bar *b, int cell)
 {
     return (cell + 0.5) / b->width * b->scale;
 }
@@ -72,9 +72,9 @@ static void cell_style(const struct terminal *t, int part, char out[TERMINAL_SEQ
 }
 
 /* Capitals are certain, small letters expected; shaded up to the high end. */
-static void cell(const struct view_estimate *v, const struct bar *b, int at)
+static void print_bar_cell(const struct view_estimate *v, const struct bar *b, int at)
 {
-    double byte = middle(b, at);
+    double byte = cell_middle(b, at);
     int part = part_at(b->t, byte);
     char style[TERMINAL_SEQUENCE];
 
@@ -96,7 +96,7 @@ static void cell(const struct view_estimate *v, const struct bar *b, int at)
     }
 }
 
-static void draw(const struct view_estimate *v, const struct bar *b)
+static void print_bar(const struct view_estimate *v, const struct bar *b)
 {
     int limit = (int)(b->t->memory / b->scale * b->width + 0.5);
 
@@ -104,11 +104,11 @@ static void draw(const struct view_estimate *v, const struct bar *b)
         if (i == limit)
             fprintf(v->out, "%s%s%s", terminal_style(&v->term, TERMINAL_BOLD), v->term.utf8 ? "┃" : "|",
                     terminal_style(&v->term, TERMINAL_PLAIN));
-        if (i < b->width && (i < limit || middle(b, i) < b->t->peak.high)) cell(v, b, i);
+        if (i < b->width && (i < limit || cell_middle(b, i) < b->t->peak.high)) print_bar_cell(v, b, i);
     }
 }
 
-static void legend(const struct view_estimate *v, const struct seen *seen)
+static void print_bar_legend(const struct view_estimate *v, const struct seen *seen)
 {
     char text[1024] = "";
     size_t at = 0;
@@ -132,12 +132,12 @@ static void legend(const struct view_estimate *v, const struct seen *seen)
 
 /* ---------------------------------------------------------------- in words */
 
-static enum terminal_style style_of(enum estimate_fit_verdict verdict)
+static enum terminal_style verdict_style(enum estimate_fit_verdict verdict)
 {
     return verdict == FIT_YES ? TERMINAL_GREEN : verdict == FIT_TIGHT ? TERMINAL_YELLOW : TERMINAL_RED;
 }
 
-static void margin(const struct estimate_target *t, bool brief, char *out, size_t size)
+static void format_margin(const struct estimate_target *t, bool brief, char *out, size_t size)
 {
     char likely[UNITS_TEXT], other[UNITS_TEXT];
     const struct estimate_interval *m = &t->fit.margin;
@@ -156,13 +156,13 @@ static void margin(const struct estimate_target *t, bool brief, char *out, size_
         snprintf(out, size, "%s to spare, %s at the high end", likely, view_estimate_bytes(other, m->low));
 }
 
-static const char *name_of(const struct estimate_target *t)
+static const char *target_name(const struct estimate_target *t)
 {
     return t->gpu ? t->gpu->key : "--memory";
 }
 
 /* The same for all GPUs: their own part does not change. */
-static const char *when(const struct view_estimate *v)
+static const char *target_when(const struct view_estimate *v)
 {
     static const char *const words[] = {
         "at the end of forward", "at the end of backward", "in the optimizer step", "at prefill", "at decode",
@@ -172,27 +172,27 @@ static const char *when(const struct view_estimate *v)
     return strcmp(view_estimate_phase(v, phase), "forward pass") == 0 ? "in the forward pass" : words[phase];
 }
 
-static void verdict(const struct view_estimate *v, const struct estimate_target *t)
+static void print_target_verdict(const struct view_estimate *v, const struct estimate_target *t)
 {
     char memory[UNITS_TEXT], peak[UNITS_TEXT], range[VIEW_RANGE], left[160];
     char text[512];
     int at;
 
     view_estimate_range(v, range, t->peak);
-    margin(t, false, left, sizeof left);
-    at = fprintf(v->out, "%s", name_of(t));
+    format_margin(t, false, left, sizeof left);
+    at = fprintf(v->out, "%s", target_name(t));
     at += fprintf(v->out, ": ");
-    fprintf(v->out, "%s%s%s", terminal_style(&v->term, style_of(t->fit.verdict)), estimate_fit_words[t->fit.verdict],
-            terminal_style(&v->term, TERMINAL_PLAIN));
+    fprintf(v->out, "%s%s%s", terminal_style(&v->term, verdict_style(t->fit.verdict)),
+            estimate_fit_words[t->fit.verdict], terminal_style(&v->term, TERMINAL_PLAIN));
     at += (int)strlen(estimate_fit_words[t->fit.verdict]);
-    snprintf(text, sizeof text, ". Peak %s%s: %s%s%s%s of %s; %s.", when(v),
+    snprintf(text, sizeof text, ". Peak %s%s: %s%s%s%s of %s; %s.", target_when(v),
              estimate_answer_lacks_activations(v->a) ? ", without activations" : "",
              view_estimate_bytes(peak, t->peak.likely), *range ? " (" : "", range, *range ? ")" : "",
              view_estimate_bytes(memory, t->memory), left);
     view_estimate_wrap(v, INDENT, at, text);
 }
 
-static void wide(const struct view_estimate *v, double scale)
+static void print_wide_targets(const struct view_estimate *v, double scale)
 {
     struct seen seen = {0};
     struct bar b = {.seen = &seen, .scale = scale, .width = v->term.width - 2 * INDENT - 1};
@@ -201,12 +201,12 @@ static void wide(const struct view_estimate *v, double scale)
     for (size_t i = 0; i < v->a->targets_n; i++) {
         b.t = &v->a->targets[i];
         putc('\n', v->out);
-        verdict(v, b.t);
+        print_target_verdict(v, b.t);
         fprintf(v->out, "%*s", INDENT, "");
-        draw(v, &b);
+        print_bar(v, &b);
         putc('\n', v->out);
     }
-    legend(v, &seen);
+    print_bar_legend(v, &seen);
 }
 
 const struct estimate_target *view_estimate_smallest(const struct view_estimate *v)
@@ -223,7 +223,7 @@ const struct estimate_target *view_estimate_smallest(const struct view_estimate 
 }
 
 /* The GPU to take, if there are many. */
-static void smallest(const struct view_estimate *v)
+static void print_smallest_gpu(const struct view_estimate *v)
 {
     const struct estimate_target *best[FIT_NO + 1] = {NULL};
     size_t n[FIT_NO + 1] = {0};
@@ -236,11 +236,11 @@ static void smallest(const struct view_estimate *v)
         if (!*of || t->memory < (*of)->memory) *of = t;
     }
     at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu GPUs; the smallest is %s", n[FIT_YES],
-                               v->a->targets_n, name_of(best[FIT_YES]))
+                               v->a->targets_n, target_name(best[FIT_YES]))
                     : snprintf(text, sizeof text, "It fits on none of these %zu GPUs", v->a->targets_n);
     if (n[FIT_TIGHT])
         at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu more, the smallest is %s",
-                       n[FIT_TIGHT], name_of(best[FIT_TIGHT]));
+                       n[FIT_TIGHT], target_name(best[FIT_TIGHT]));
     snprintf(text + at, sizeof text - (size_t)at, "%s.",
              estimate_answer_lacks_activations(v->a) ? "; activations are not included" : "");
     view_estimate_indented(v, text);
@@ -258,7 +258,7 @@ static int by_verdict_and_size(const void *a, const void *b)
 }
 
 /* Each bar represents that GPU's memory. */
-static void compact(const struct view_estimate *v)
+static void print_compact_targets(const struct view_estimate *v)
 {
     int left_over = v->term.width - 64;
     struct seen seen = {0};
@@ -271,30 +271,30 @@ static void compact(const struct view_estimate *v)
     for (size_t i = 0; sorted && i < v->a->targets_n; i++) sorted[i] = &v->a->targets[i];
     if (sorted) qsort(sorted, v->a->targets_n, sizeof *sorted, by_verdict_and_size);
     putc('\n', v->out);
-    smallest(v);
+    print_smallest_gpu(v);
     for (size_t i = 0; i < v->a->targets_n; i++) {
         const struct estimate_target *t = sorted ? sorted[i] : &v->a->targets[i];
         char memory[UNITS_TEXT], left[160];
         b.t = t;
         b.scale = t->memory;
-        margin(t, true, left, sizeof left);
-        fprintf(v->out, "  %-14s ", name_of(t));
-        draw(v, &b);
+        format_margin(t, true, left, sizeof left);
+        fprintf(v->out, "  %-14s ", target_name(t));
+        print_bar(v, &b);
         fprintf(v->out, " %10s  %s%s%s, %s\n", view_estimate_bytes(memory, t->memory),
-                terminal_style(&v->term, style_of(t->fit.verdict)), estimate_fit_words[t->fit.verdict],
+                terminal_style(&v->term, verdict_style(t->fit.verdict)), estimate_fit_words[t->fit.verdict],
                 terminal_style(&v->term, TERMINAL_PLAIN), left);
     }
-    legend(v, &seen);
+    print_bar_legend(v, &seen);
     free(sorted);
 }
 
 void view_estimate_bars(const struct view_estimate *v)
 {
-    double scale = scale_of(v->a);
+    double scale = bar_scale_of(v->a);
 
     if (v->a->result.peak.high <= 0) return;
     if (scale > 0 && v->a->targets_n <= ANSWER_FEW)
-        wide(v, scale);
+        print_wide_targets(v, scale);
     else if (scale > 0)
-        compact(v);
+        print_compact_targets(v);
 }

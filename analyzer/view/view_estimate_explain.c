@@ -3,7 +3,7 @@
 #include "analyzer/view/view_estimate_parts.h"
 
 /* "end of forward, optimizer step" */
-static void when(const struct view_estimate *v, const struct estimate_line *line, char *out, size_t size)
+static void format_line_phases(const struct view_estimate *v, const struct estimate_line *line, char *out, size_t size)
 {
     size_t at = 0;
 
@@ -13,7 +13,7 @@ static void when(const struct view_estimate *v, const struct estimate_line *line
             at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", view_estimate_phase(v, phase));
 }
 
-static void label(const struct view_estimate *v, const char *name, const char *text)
+static void print_explained_label(const struct view_estimate *v, const char *name, const char *text)
 {
     enum { INDENTED = 6, WIDTH = 9 };
 
@@ -23,22 +23,22 @@ static void label(const struct view_estimate *v, const char *name, const char *t
     view_estimate_wrap(v, INDENTED + WIDTH, INDENTED + WIDTH, text);
 }
 
-static bool same(const char *a, const char *b)
+static bool are_words_same(const char *a, const char *b)
 {
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-static void line_of(const struct view_estimate *v, const struct estimate_line *line, bool alone)
+static void print_explained_line(const struct view_estimate *v, const struct estimate_line *line, bool alone)
 {
     char size[UNITS_TEXT], range[VIEW_RANGE], phases[128], text[512];
 
-    when(v, line, phases, sizeof phases);
+    format_line_phases(v, line, phases, sizeof phases);
     view_estimate_range(v, range, line->bytes);
     snprintf(text, sizeof text, "%s%s%s%s%s%s, %s", alone ? "" : line->name, alone ? "" : ": ",
              view_estimate_bytes(size, line->bytes.likely), *range ? " (" : "", range, *range ? ")" : "", phases);
     fprintf(v->out, "%*s", 2 * INDENT, "");
     view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
-    label(v, "=", line->formula);
+    print_explained_label(v, "=", line->formula);
 }
 
 void view_estimate_explain_wires(const struct view_estimate *v)
@@ -48,26 +48,26 @@ void view_estimate_explain_wires(const struct view_estimate *v)
 
     for (size_t i = 0; i < w->n; i++) {
         const struct estimate_wire *r = &w->rows[i];
-        bool last = i + 1 == w->n || !same(r->source, w->rows[i + 1].source);
+        bool last = i + 1 == w->n || !are_words_same(r->source, w->rows[i + 1].source);
         snprintf(text, sizeof text, "%s, %s", r->name, estimate_wire_kind_word[r->kind]);
         fprintf(v->out, "%*s", 2 * INDENT, "");
         view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
-        label(v, "=", r->formula);
-        label(v, "source", last ? r->source : NULL);
+        print_explained_label(v, "=", r->formula);
+        print_explained_label(v, "source", last ? r->source : NULL);
     }
     if (w->compute_s > 0) {
         fprintf(v->out, "%*scompute\n", 2 * INDENT, "");
-        label(v, "=", w->compute);
-        label(v, "source", "Kaplan et al. 2020, section 2.1; the GPU's datasheet");
+        print_explained_label(v, "=", w->compute);
+        print_explained_label(v, "source", "Kaplan et al. 2020, section 2.1; the GPU's datasheet");
     }
 }
 
 /* A reason is not repeated in the next line. */
 static void reason_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
 {
-    if (next && same(line->source, next->source) && same(line->why, next->why)) return;
-    label(v, "source", line->source);
-    label(v, "range", line->why);
+    if (next && are_words_same(line->source, next->source) && are_words_same(line->why, next->why)) return;
+    print_explained_label(v, "source", line->source);
+    print_explained_label(v, "range", line->why);
 }
 
 static const struct estimate_line *next_of(const struct estimate_result *r, int part, const struct estimate_line *after)
@@ -84,12 +84,12 @@ void view_estimate_explain(const struct view_estimate *v)
     for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
         const struct estimate_line *line = next_of(r, part, NULL);
         /* "weights: weights" is useless */
-        bool alone = line && same(line->name, estimate_part_title[part]);
+        bool alone = line && are_words_same(line->name, estimate_part_title[part]);
         if (line)
             fprintf(v->out, "\n  %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), estimate_part_title[part],
                     terminal_style(&v->term, TERMINAL_PLAIN));
         for (; line; line = next_of(r, part, line)) {
-            line_of(v, line, alone && same(line->name, estimate_part_title[part]));
+            print_explained_line(v, line, alone && are_words_same(line->name, estimate_part_title[part]));
             reason_of(v, line, next_of(r, part, line));
         }
     }

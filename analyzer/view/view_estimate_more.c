@@ -82,7 +82,7 @@ void view_estimate_wires(const struct view_estimate *v)
 enum { FEW = 5 };
 
 /* Bytes of the first clause: the most important part comes first. */
-static int clause(const char *text)
+static int is_clause(const char *text)
 {
     int n = 0;
 
@@ -100,8 +100,8 @@ static void change_row(const struct view_estimate *v, const struct estimate_chan
         snprintf(what, sizeof what, "%s: %s; %s%s", c->option, c->what,
                  strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", c->cost);
     else
-        snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "", clause(c->cost),
-                 c->cost);
+        snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "",
+                 is_clause(c->cost), c->cost);
     const char *cells[] = {view_estimate_bytes(saved, c->saved.likely), view_estimate_bytes(then, c->peak.likely),
                            held ? estimate_fit_words[c->fit.verdict] : what, held ? what : NULL};
     text_table_add(t, cells, NULL);
@@ -114,7 +114,7 @@ static bool same_task(const struct estimate_change *c)
 }
 
 /* " on h100-80g", if there are others. */
-static const char *helped(const struct view_estimate *v, char *out, size_t size)
+static const char *format_helped(const struct view_estimate *v, char *out, size_t size)
 {
     const struct estimate_answer *a = v->a;
     bool several = a->targets_n > 1 && a->plan.memory > 0 && a->plan.gpu;
@@ -133,7 +133,7 @@ void view_estimate_way(const struct view_estimate *v)
 
     if (!a->changes.way_n) return;
     last = &a->changes.way[a->changes.way_n - 1];
-    helped(v, on, sizeof on);
+    format_helped(v, on, sizeof on);
     fprintf(v->out, "\n%s", terminal_style(&v->term, TERMINAL_BOLD));
     at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest change that makes it fit%s: ", on)
                                       : fprintf(v->out, "Closest to fitting%s: ", on);
@@ -144,7 +144,7 @@ void view_estimate_way(const struct view_estimate *v)
     for (size_t i = 0; i < a->changes.way_n; i++) {
         const struct estimate_change *c = &a->changes.way[i];
         snprintf(text, sizeof text, "%s: %s; %s%.*s", c->option, c->what,
-                 strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", clause(c->cost), c->cost);
+                 strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", is_clause(c->cost), c->cost);
         fprintf(v->out, "%*s", INDENT, "");
         view_estimate_wrap(v, 2 * INDENT, INDENT, text);
     }
@@ -181,7 +181,7 @@ void view_estimate_changes(const struct view_estimate *v)
         .left = {[2] = true, [3] = true}};
 
     if (!shown || print_savings_hint(v)) return;
-    helped(v, on, sizeof on);
+    format_helped(v, on, sizeof on);
     fprintf(v->out, "\n%sWhat would save memory%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), *on ? "," : "", on);
     left = shown;
@@ -197,7 +197,8 @@ void view_estimate_changes(const struct view_estimate *v)
                 terminal_style(&v->term, TERMINAL_DIM), c->n - shown, terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-static void found(const struct view_estimate *v, const char *how, const struct estimate_solve_answer *s, bool surely)
+static void print_solution(const struct view_estimate *v, const char *how, const struct estimate_solve_answer *s,
+                           bool surely)
 {
     char peak[UNITS_TEXT], text[512];
     const char *limit = "";
@@ -231,8 +232,8 @@ void view_estimate_solution(const struct view_estimate *v)
         view_estimate_indented(v, text);
     } else {
         if (s->surely.any != s->likely.any || s->surely.value != s->likely.value)
-            found(v, "expected", &s->likely, false);
-        found(v, "at the high end", &s->surely, true);
+            print_solution(v, "expected", &s->likely, false);
+        print_solution(v, "at the high end", &s->surely, true);
     }
     view_estimate_sentence(v, INDENT, s->note);
 }

@@ -36,7 +36,7 @@ static const struct palette {
     [BRANCH_OTHER] = {"other", {250, 248, 252, 246, 251, 249}, 47},
 };
 
-static const char *background(const struct terminal *t, enum view_branch_kind kind, unsigned which, char *out)
+static const char *cell_background(const struct terminal *t, enum view_branch_kind kind, unsigned which, char *out)
 {
     if (t->rich) return terminal_background(t, palettes[kind].rich[which % 6], out);
     if (t->colour)
@@ -46,7 +46,7 @@ static const char *background(const struct terminal *t, enum view_branch_kind ki
     return out;
 }
 
-static unsigned hash_of(const struct run_frame *f)
+static unsigned hash_function(const struct run_frame *f)
 {
     uint64_t h = f ? map_hash((uint64_t)f->line << 1 | f->kind) : 0;
 
@@ -54,18 +54,18 @@ static unsigned hash_of(const struct run_frame *f)
     return (unsigned)(h >> 7);
 }
 
-static int column(const struct flame *f, double share)
+static int flame_column(const struct flame *f, double share)
 {
     return (int)(share * f->width + 0.5);
 }
 
-static double share_of(const struct flame *f, const struct view_branch *b)
+static double flame_share_of(const struct flame *f, const struct view_branch *b)
 {
     return f->whole > 0 ? (double)b->total / f->whole : 0;
 }
 
 /* Its name, and its share if that fits; exactly `columns` wide. */
-static void label(const struct flame *f, const struct cell *c, int columns)
+static void print_flame_label(const struct flame *f, const struct cell *c, int columns)
 {
     char name[512] = "", share[UNITS_TEXT];
 
@@ -76,45 +76,45 @@ static void label(const struct flame *f, const struct cell *c, int columns)
     int used = terminal_columns(name);
     fputs(name, f->v->out);
     if (columns - used >= SHARE_LEAST) {
-        units_format_share(share, share_of(f, c->b));
+        units_format_share(share, flame_share_of(f, c->b));
         used += fprintf(f->v->out, "  %s", share);
     }
     fprintf(f->v->out, "%*s", columns - used, "");
 }
 
-static void cell(const struct flame *f, const struct cell *c, int columns)
+static void print_flame_cell(const struct flame *f, const struct cell *c, int columns)
 {
     const struct terminal *t = &f->v->term;
     char colour[TERMINAL_SEQUENCE];
 
     if (!t->colour) {
         fputs(t->utf8 ? "│" : "|", f->v->out);
-        label(f, c, columns - 1);
+        print_flame_label(f, c, columns - 1);
         return;
     }
     enum view_branch_kind kind = c->b->first->frame ? view_branch_kind_of(c->b) : BRANCH_OTHER;
-    fputs(background(t, kind, hash_of(c->b->end->frame), colour), f->v->out);
-    label(f, c, columns > 1 ? columns - 1 : 1);
+    fputs(cell_background(t, kind, hash_function(c->b->end->frame), colour), f->v->out);
+    print_flame_label(f, c, columns > 1 ? columns - 1 : 1);
     fputs(terminal_style(t, TERMINAL_PLAIN), f->v->out);
     if (columns > 1) fputc(' ', f->v->out); /* between neighbours */
 }
 
-static void print_row(const struct flame *f)
+static void print_flame_row(const struct flame *f)
 {
     int at = 0;
 
     for (size_t i = 0; i < f->row_n; i++) {
         const struct cell *c = &f->row[i];
-        int from = column(f, c->start), to = column(f, c->start + share_of(f, c->b));
+        int from = flame_column(f, c->start), to = flame_column(f, c->start + flame_share_of(f, c->b));
         fprintf(f->v->out, "%*s", from - at, "");
-        cell(f, c, to - from);
+        print_flame_cell(f, c, to - from);
         at = to;
     }
     fputc('\n', f->v->out);
 }
 
 /* The calls below the row's cells, as far as they are wide enough to be visible. */
-static void descend(struct flame *f)
+static void descend_flame(struct flame *f)
 {
     f->next_n = 0;
     for (size_t i = 0; i < f->row_n; i++) {
@@ -123,8 +123,8 @@ static void descend(struct flame *f)
         int64_t rest;
         size_t shown = view_branch_shown(b, f->limits, &rest);
         for (size_t k = 0; k < shown; k++) {
-            double share = share_of(f, b->children[k]);
-            if (column(f, start + share) > column(f, start))
+            double share = flame_share_of(f, b->children[k]);
+            if (flame_column(f, start + share) > flame_column(f, start))
                 *ARENA_PUSH(f->next, f->next_n, f->next_cap) = (struct cell){b->children[k], start};
             start += share;
         }
@@ -138,7 +138,7 @@ static void descend(struct flame *f)
     f->next_cap = cap;
 }
 
-static void legend(const struct flame *f)
+static void print_flame_legend(const struct flame *f)
 {
     const struct terminal *t = &f->v->term;
     char colour[TERMINAL_SEQUENCE];
@@ -146,7 +146,7 @@ static void legend(const struct flame *f)
     if (!t->colour) return;
     fputc('\n', f->v->out);
     for (size_t i = 0; i < BRANCH_OTHER; i++)
-        fprintf(f->v->out, "%s%s %s %s", i ? "  " : "", background(t, (enum view_branch_kind)i, 0, colour),
+        fprintf(f->v->out, "%s%s %s %s", i ? "  " : "", cell_background(t, (enum view_branch_kind)i, 0, colour),
                 terminal_style(t, TERMINAL_PLAIN), palettes[i].what);
     fputc('\n', f->v->out);
 }
@@ -158,18 +158,18 @@ static void plain_row(const struct flame *f, const struct view_branch *b, unsign
     char weight[UNITS_TEXT], share[UNITS_TEXT], text[2048];
 
     fprintf(f->v->out, "%11s  %6s  %*s%s\n", view_profile_weight(f->p, b->total, weight),
-            units_format_share(share, share_of(f, b)), (int)(2 * depth), "",
+            units_format_share(share, flame_share_of(f, b)), (int)(2 * depth), "",
             view_branch_label(f->v, b, text, sizeof text, 400));
 }
 
-static void plain(const struct flame *f, const struct view_branch *b, unsigned depth)
+static void print_plain_branch(const struct flame *f, const struct view_branch *b, unsigned depth)
 {
     int64_t rest;
     size_t shown = view_branch_shown(b, f->limits, &rest);
 
     if (b->first->frame) plain_row(f, b, depth++);
     if (f->limits->depth && depth >= f->limits->depth) return;
-    for (size_t i = 0; i < shown; i++) plain(f, b->children[i], depth);
+    for (size_t i = 0; i < shown; i++) print_plain_branch(f, b->children[i], depth);
 }
 
 void view_flame(const struct draw_text *v, const struct profile *p, const struct profile_call_tree *tree,
@@ -182,17 +182,17 @@ void view_flame(const struct draw_text *v, const struct profile *p, const struct
 
     fputc('\n', v->out);
     if (!v->term.terminal && !v->term.colour) {
-        plain(&f, root, 0);
+        print_plain_branch(&f, root, 0);
         arena_free(&arena);
         return;
     }
     *ARENA_PUSH(f.row, f.row_n, f.row_cap) = (struct cell){root, 0};
     while (f.row_n) {
-        print_row(&f);
+        print_flame_row(&f);
         if (limits->depth && depth++ >= limits->depth) break;
-        descend(&f);
+        descend_flame(&f);
     }
-    legend(&f);
+    print_flame_legend(&f);
     free(f.row);
     free(f.next);
     arena_free(&arena);

@@ -11,7 +11,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
-static bool grows(const struct result_report *r, const struct profile_entry *e)
+static bool is_entry_growing(const struct result_report *r, const struct profile_entry *e)
 {
     for (size_t i = 0; i < r->leaks_n; i++)
         if (r->leaks[i].growing && r->leaks[i].process == e->process && r->leaks[i].device == e->device &&
@@ -32,8 +32,8 @@ static int compare_leak_rows(const void *a, const void *b)
 
 /* A row for each call path, or for each line, whatever path led to it and in which process. `paths`: those that have
  * been added. */
-static void add(struct view_leaks *out, struct map *index, struct map *paths, const struct view_leak_row *row,
-                bool by_line)
+static void add_leak_row(struct view_leaks *out, struct map *index, struct map *paths, const struct view_leak_row *row,
+                         bool by_line)
 {
     const uint64_t kind = (uint64_t)row->layer << 8 | row->category;
     uint32_t *at = by_line ? map_at(index, map_hash(site_line_key(&row->site)) + kind) : NULL;
@@ -71,8 +71,8 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
                                     .bytes = e->weight,
                                     .count = e->count,
                                     .site = site_of(run, e->stack, &helpers)};
-        row.growing = grows(r, e);
-        add(out, &index, &paths, &row, by_line);
+        row.growing = is_entry_growing(r, e);
+        add_leak_row(out, &index, &paths, &row, by_line);
     }
     for (size_t i = 0; i < out->n; i++)
         if (out->list[i].bytes >= min) out->list[kept++] = out->list[i];
@@ -153,7 +153,7 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *row_json(struct run *run, const struct result_report *r, const struct view_leak_row *row)
+static json_t *leak_row_json(struct run *run, const struct result_report *r, const struct view_leak_row *row)
 {
     const struct run_frame *frames[256];
     size_t n = profile_frames(run, row->stack, false, frames, 256);
@@ -165,9 +165,9 @@ static json_t *row_json(struct run *run, const struct result_report *r, const st
     set_bytes(o, "bytes", row->bytes);
     set_count(o, "count", row->count);
     set_bool(o, "growing", row->growing);
-    set(o, "site", draw_json_site(&row->site));
+    set_json(o, "site", draw_json_site(&row->site));
     while (n-- > 0) json_array_append_new(list, draw_json_frame(frames[n]));
-    set(o, "frames", list);
+    set_json(o, "frames", list);
     return o;
 }
 
@@ -179,8 +179,8 @@ void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, 
     set_bool(o, "at_orderly_end", r->leaks_at_end);
     set_bytes(o, "bytes", rows->bytes);
     set_count(o, "count", rows->count);
-    for (size_t i = 0; i < rows->n && i < top; i++) json_array_append_new(list, row_json(run, r, &rows->list[i]));
-    set(o, "leaks", list);
+    for (size_t i = 0; i < rows->n && i < top; i++) json_array_append_new(list, leak_row_json(run, r, &rows->list[i]));
+    set_json(o, "leaks", list);
     set_count(o, "leaks_total", rows->n);
-    set(o, "growth", json_growth(r));
+    set_json(o, "growth", json_growth(r));
 }

@@ -42,7 +42,7 @@ static void mean_text(char *out, int64_t bytes, uint64_t n)
     draw_bytes(out, n ? bytes / (int64_t)n : 0);
 }
 
-static void rate_text(char *out, const struct view_stats *x, uint64_t count)
+static void count_rate_text(char *out, const struct view_stats *x, uint64_t count)
 {
     units_format_count(out, units_whole(x->report->duration_s > 0 ? (double)count / x->report->duration_s + 0.5 : 0));
 }
@@ -84,7 +84,7 @@ FIGURE(figure_end, draw_bytes(out, l->kept.bytes))
 FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
 FIGURE(figure_largest, draw_bytes(out, l->largest))
 FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns / (double)l->frees / 1e9))
-FIGURE(figure_rate, rate_text(out, x, l->allocations))
+FIGURE(figure_rate, count_rate_text(out, x, l->allocations))
 FIGURE(figure_step, step_text(out, x, l->rows))
 
 static const char *short_layer(int layer)
@@ -92,7 +92,7 @@ static const char *short_layer(int layer)
     return layer == RUN_SERIES_PINNED ? "pinned" : draw_layer_word((enum run_series_layer)layer);
 }
 
-static void totals(const struct draw_text *t, const struct view_stats *x)
+static void print_totals(const struct draw_text *t, const struct view_stats *x)
 {
     struct text_table table = {.head = {""}, .left = {true}};
     size_t n = 1;
@@ -125,7 +125,7 @@ static void totals(const struct draw_text *t, const struct view_stats *x)
 }
 
 /* If not everything came from plain cudaMalloc. */
-static void spaces(const struct draw_text *t, const struct view_stats *x)
+static void print_spaces(const struct draw_text *t, const struct view_stats *x)
 {
     const struct profile_statistics_layer *l = &x->all.layers[RUN_SERIES_DEVICE];
     struct text_table table = {.head = {"of GPU memory by", "allocations", "bytes", ""}, .left = {true}};
@@ -191,7 +191,7 @@ static size_t size_rows(const struct profile_statistics_layer *l, struct profile
     return n;
 }
 
-static void sizes(const struct draw_text *t, const struct view_stats *x)
+static void print_sizes(const struct draw_text *t, const struct view_stats *x)
 {
     const struct profile_statistics_layer *l = &x->all.layers[x->layer];
     struct profile_statistics_tally rows[STATISTICS_SIZES] = {{0}};
@@ -213,7 +213,7 @@ static void sizes(const struct draw_text *t, const struct view_stats *x)
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
-static void lives(const struct draw_text *t, const struct view_stats *x)
+static void print_lives(const struct draw_text *t, const struct view_stats *x)
 {
     const struct profile_statistics_layer *l = &x->all.layers[x->layer];
     static const char *const names[STATISTICS_LIVES] = {"below 10 ns", "10 ns", "100 ns", "1 us", "10 us", "100 us",
@@ -245,8 +245,8 @@ static void frame_cell(const void *view, const void *item, char *out, size_t siz
         snprintf(out, size, "%.*s", columns, "(no stack recorded)");
 }
 
-static void list(const struct draw_text *t, const struct view_stats *x, const struct profile_tally *lines,
-                 const char *what, const char *last)
+static void print_tally_list(const struct draw_text *t, const struct view_stats *x, const struct profile_tally *lines,
+                             const char *what, const char *last)
 {
     struct text_table table = {.last = frame_cell, .self = t, .head = {"bytes", "share", "count", "share", last}};
     size_t shown = lines->n < t->top || lines == x->categories ? lines->n : t->top;
@@ -282,15 +282,15 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
         draw_wrap(t, 0, "", line);
         return;
     }
-    totals(t, x);
-    spaces(t, x);
-    sizes(t, x);
-    if (!t->report->no_times && !t->report->no_history) lives(t, x);
-    if (has_categories(x->categories)) list(t, x, x->categories, "All allocations", "category");
+    print_totals(t, x);
+    print_spaces(t, x);
+    print_sizes(t, x);
+    if (!t->report->no_times && !t->report->no_history) print_lives(t, x);
+    if (has_categories(x->categories)) print_tally_list(t, x, x->categories, "All allocations", "category");
     profile_tally_sort(x->lines, TALLY_BY_OWN);
-    list(t, x, x->lines, "Most bytes", "line");
+    print_tally_list(t, x, x->lines, "Most bytes", "line");
     profile_tally_sort(x->lines, TALLY_BY_COUNT);
-    list(t, x, x->lines, "Most allocations", "line");
+    print_tally_list(t, x, x->lines, "Most allocations", "line");
     view_text_scopes(t);
 }
 
@@ -344,17 +344,17 @@ static json_t *layer_json(const struct view_stats *x, int layer)
     set_bytes(o, "largest_bytes", l->largest);
     set_real(o, "mean_life_s", l->frees ? l->life_ns / (double)l->frees / 1e9 : NAN);
     set_real(o, "allocations_per_s", x->report->duration_s > 0 ? (double)l->allocations / x->report->duration_s : NAN);
-    set(o, "not_freed", tally_json(&l->kept));
-    set(o, "sizes", sizes_json(l));
-    set(o, "lifetimes", lives_json(l));
+    set_json(o, "not_freed", tally_json(&l->kept));
+    set_json(o, "sizes", sizes_json(l));
+    set_json(o, "lifetimes", lives_json(l));
     for (int i = 0; i < 8; i++)
         if (l->spaces[i].count && layer == RUN_SERIES_DEVICE)
-            set(by_space,
-                i == GS_SPACE_DEVICE ? "device"
-                : space_words[i]     ? space_words[i]
-                                     : "other",
-                tally_json(&l->spaces[i]));
-    set(o, "by_space", by_space);
+            set_json(by_space,
+                     i == GS_SPACE_DEVICE ? "device"
+                     : space_words[i]     ? space_words[i]
+                                          : "other",
+                     tally_json(&l->spaces[i]));
+    set_json(o, "by_space", by_space);
     return o;
 }
 
@@ -369,7 +369,7 @@ static json_t *lines_json(const struct profile_tally *t, size_t top, bool names)
         if (names)
             set_text(o, "category", r->name);
         else
-            set(o, "frame", r->frame ? draw_json_frame(r->frame) : NULL);
+            set_json(o, "frame", r->frame ? draw_json_frame(r->frame) : NULL);
         set_bytes(o, "bytes", r->own);
         set_count(o, "count", r->own_count);
         json_array_append_new(a, o);
@@ -385,13 +385,14 @@ void view_stats_json(json_t *o, const struct view_stats *x, size_t top)
     set_count(o, "events", x->report->events);
     set_text(o, "torch_version", x->report->processes_n ? x->report->processes[0].torch_version : NULL);
     for (int i = 0; i < RUN_SERIES_LAYERS; i++)
-        if (view_stats_has_layer(x, i)) set(layers, result_series_word((enum run_series_layer)i), layer_json(x, i));
-    set(o, "layers", layers);
+        if (view_stats_has_layer(x, i))
+            set_json(layers, result_series_word((enum run_series_layer)i), layer_json(x, i));
+    set_json(o, "layers", layers);
     set_text(o, "layer", x->profile ? result_series_word(x->layer) : NULL);
-    set(o, "by_category", x->profile ? lines_json(x->categories, 0, true) : json_array());
+    set_json(o, "by_category", x->profile ? lines_json(x->categories, 0, true) : json_array());
     if (x->profile) profile_tally_sort(x->lines, TALLY_BY_OWN);
-    set(o, "most_bytes", x->profile ? lines_json(x->lines, top, false) : json_array());
+    set_json(o, "most_bytes", x->profile ? lines_json(x->lines, top, false) : json_array());
     if (x->profile) profile_tally_sort(x->lines, TALLY_BY_COUNT);
-    set(o, "most_allocations", x->profile ? lines_json(x->lines, top, false) : json_array());
-    set(o, "scopes", json_scopes(x->report));
+    set_json(o, "most_allocations", x->profile ? lines_json(x->lines, top, false) : json_array());
+    set_json(o, "scopes", json_scopes(x->report));
 }

@@ -86,7 +86,7 @@ static struct printed print_aside(const struct draw_text *v, void (*print)(const
     return p;
 }
 
-static void print_next(const struct draw_text *v)
+static void print_next_commands(const struct draw_text *v)
 {
     view_text_next(v, "fragmentation, transfers, retries, and more");
 }
@@ -109,7 +109,7 @@ static void print_brief(const struct draw_text *v)
     char left_out[64] = "";
     size_t lines = warnings.lines, n = 0, more = 0;
 
-    next = print_aside(v, print_next);
+    next = print_aside(v, print_next_commands);
     lines += next.lines;
     brief.top = BRIEF_TOP;
     for (unsigned i = 0; i < SECTIONS; i++) text[i] = print_aside(&brief, sections[i].print);
@@ -149,14 +149,14 @@ void view_text(const struct draw_text *v)
 
 /* ---------------------------------------------------------------- head */
 
-static void warn(const struct draw_text *v, const char *text)
+static void print_warning(const struct draw_text *v, const char *text)
 {
     fputs(terminal_style(&v->term, TERMINAL_YELLOW), v->out);
     draw_wrap(v, 0, "! ", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-static void lost(const struct draw_text *v)
+static void print_lost(const struct draw_text *v)
 {
     char count[UNITS_TEXT], at[UNITS_TEXT], line[512];
 
@@ -169,10 +169,10 @@ static void lost(const struct draw_text *v)
                  "%s lost, from %s on: after that totals and peaks can be wrong, and freed memory "
                  "can appear as never freed",
                  count, units_format_seconds(at, v->report->lost_first_s));
-    warn(v, line);
+    print_warning(v, line);
 }
 
-static void killed(const struct draw_text *v)
+static void print_killed(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
     size_t died = 0, torn = 0, first = 0;
@@ -207,10 +207,10 @@ static void killed(const struct draw_text *v)
                  "%zu of %zu processes were killed, crashed or called _exit (as forked workers do), %s first (%s): "
                  "their recordings are complete up to their last calls%s",
                  died, r->processes_n, who, at, torn ? ", unless stated below" : "");
-    warn(v, line);
+    print_warning(v, line);
 }
 
-static void started(const struct draw_text *v, char *out, size_t size)
+static void format_started(const struct draw_text *v, char *out, size_t size)
 {
     int64_t ns = v->report->processes_n ? v->report->processes[0].start_real_ns : RUN_UNKNOWN;
     time_t t = (time_t)(ns / 1000000000);
@@ -220,13 +220,13 @@ static void started(const struct draw_text *v, char *out, size_t size)
     if (ns > 0 && localtime_r(&t, &when)) strftime(out, size, " on %Y-%m-%d %H:%M", &when);
 }
 
-static bool alike(const struct run_device *a, const struct run_device *b)
+static bool are_devices_alike(const struct run_device *a, const struct run_device *b)
 {
     return a->total_bytes == b->total_bytes && a->physical_bytes == b->physical_bytes && a->device + 1 == b->device &&
            strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
 }
 
-static void capped(const struct draw_text *v, const struct run_device *d)
+static void print_capped(const struct draw_text *v, const struct run_device *d)
 {
     char cap[UNITS_TEXT], size[UNITS_TEXT], line[160];
 
@@ -238,7 +238,7 @@ static void capped(const struct draw_text *v, const struct run_device *d)
 }
 
 /* "GPU 0: name, 24.00 GiB"; equal neighbours in one line. */
-static void devices(const struct draw_text *v)
+static void print_devices(const struct draw_text *v)
 {
     const struct run_device *d = v->report->devices;
     size_t n = v->report->devices_n;
@@ -246,7 +246,7 @@ static void devices(const struct draw_text *v)
     for (size_t i = 0; i < n; i++) {
         size_t first = i;
         char name[128], size[UNITS_TEXT];
-        while (i + 1 < n && alike(&d[i], &d[i + 1])) i++;
+        while (i + 1 < n && are_devices_alike(&d[i], &d[i + 1])) i++;
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
         char line[256], which[48];
         snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
@@ -254,7 +254,7 @@ static void devices(const struct draw_text *v)
         snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
                  sized ? draw_bytes(size, d[i].total_bytes) : "", sized && i > first ? " each" : "");
         draw_wrap(v, 0, "", line);
-        capped(v, &d[i]);
+        print_capped(v, &d[i]);
     }
     for (size_t i = 0; i < n; i++) {
         if (!run_device_is_simulated(d[i].name)) continue;
@@ -268,15 +268,15 @@ static void devices(const struct draw_text *v)
 
 void view_text_warnings(const struct draw_text *v)
 {
-    if (v->report->lost_events) lost(v);
+    if (v->report->lost_events) print_lost(v);
     if (!v->report->run || !run_endless_loop(v->report->run)) /* otherwise the verdict is the loop that ended it */
-        killed(v);
+        print_killed(v);
     size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
-    for (size_t i = 0; i < shown; i++) warn(v, v->report->notes[i]);
+    for (size_t i = 0; i < shown; i++) print_warning(v, v->report->notes[i]);
     if (shown < v->report->notes_n) {
         char line[64];
         snprintf(line, sizeof line, "%zu more remarks: --full shows them", v->report->notes_n - shown);
-        warn(v, line);
+        print_warning(v, line);
     }
 }
 
@@ -287,7 +287,7 @@ void view_text_run(const struct draw_text *v)
 
     terminal_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
     text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
-    started(v, when, sizeof when);
+    format_started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
     int at = snprintf(line, sizeof line, "%s%s, %s",
@@ -305,7 +305,7 @@ void view_text_run(const struct draw_text *v)
     }
     draw_wrap(v, 0, "", line);
     view_text_steps(v);
-    devices(v);
+    print_devices(v);
 }
 
 /* ---------------------------------------------------------------- the end */

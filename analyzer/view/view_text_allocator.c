@@ -9,7 +9,7 @@
 #define STREAMS 4
 
 /* The relevant moment: the failure that ended the run, else the peak. */
-static const struct allocator_state *state_of(const struct result_report *r, uint32_t process, int device)
+static const struct allocator_state *allocator_state_of(const struct result_report *r, uint32_t process, int device)
 {
     const struct allocator_state *best = NULL;
     bool fatal = false;
@@ -25,7 +25,7 @@ static const struct allocator_state *state_of(const struct result_report *r, uin
 }
 
 /* One stream's cached memory cannot be used by any other. */
-static void streams(const struct draw_text *v, const struct allocator_state *s)
+static void print_streams(const struct draw_text *v, const struct allocator_state *s)
 {
     char line[512], bytes[UNITS_TEXT];
     int64_t others = 0;
@@ -72,7 +72,7 @@ static void private_pools(const struct draw_text *v, const struct allocator_stat
 
 void view_text_allocator(const struct draw_text *v, uint32_t process, int device)
 {
-    const struct allocator_state *s = state_of(v->report, process, device);
+    const struct allocator_state *s = allocator_state_of(v->report, process, device);
     char line[256], bytes[UNITS_TEXT];
 
     if (!s) return;
@@ -81,7 +81,7 @@ void view_text_allocator(const struct draw_text *v, uint32_t process, int device
                  draw_bytes(bytes, s->pending));
         draw_wrap(v, INDENT, "pending     ", line);
     }
-    streams(v, s);
+    print_streams(v, s);
     private_pools(v, s);
     if (s->backend == RUN_BACKEND_ASYNC)
         draw_wrap(v, INDENT, "allocator   ", "cudaMallocAsync: what CUDA's own pool caches is unknown");

@@ -11,7 +11,7 @@ struct measured {
     double difference;
 };
 
-static void row(struct text_table *t, const char *what, double estimate, const struct measured *m)
+static void add_budget_row(struct text_table *t, const char *what, double estimate, const struct measured *m)
 {
     char size[UNITS_TEXT], at_peak[UNITS_TEXT], difference[UNITS_TEXT];
     const char *cells[TEXT_TABLE_COLUMNS] = {estimate >= 0 ? units_format_bytes(size, units_whole(estimate)) : ""};
@@ -26,7 +26,8 @@ static void row(struct text_table *t, const char *what, double estimate, const s
 }
 
 /* ": within 1.18 - 1.57 GiB", if an estimate is an interval. */
-static void range(char *out, size_t size, const struct estimate_interval *expected, double measured, int inside)
+static void format_budget_range(char *out, size_t size, const struct estimate_interval *expected, double measured,
+                                int inside)
 {
     char low[UNITS_TEXT], high[UNITS_TEXT];
 
@@ -40,37 +41,37 @@ static void range(char *out, size_t size, const struct estimate_interval *expect
                  units_format_bytes(high, units_whole(expected->high)));
 }
 
-static void categories(struct text_table *t, const struct result_budget *b)
+static void add_budget_categories(struct text_table *t, const struct result_budget *b)
 {
     char what[1024], of[128];
 
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct result_budget_row *r = &b->rows[i];
-        range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
+        format_budget_range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
         if (r->inside == 0 && !r->why)
             snprintf(of, sizeof of, "%s",
                      b->levels_n && b->levels[0].level == RESULT_LEVEL_PASS ? ": explained below, as a sum" : "");
         snprintf(what, sizeof what, "%s%s%s%s", result_category_text(r->category), of, r->why ? *of ? ", " : ": " : "",
                  r->why ? r->why : "");
-        row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
+        add_budget_row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
     }
 }
 
-static void levels(struct text_table *t, const struct result_budget *b)
+static void add_budget_levels(struct text_table *t, const struct result_budget *b)
 {
     char what[1024], of[128];
 
     for (size_t i = 0; i < b->levels_n; i++) {
         const struct result_budget_level *l = &b->levels[i];
-        range(of, sizeof of, &l->expected, l->measured_bytes, l->inside);
+        format_budget_range(of, sizeof of, &l->expected, l->measured_bytes, l->inside);
         snprintf(what, sizeof what, "%s%s", result_level_text(l->level), of);
-        row(t, what, l->expected.likely,
-            &(struct measured){(int64_t)l->measured_bytes, l->measured_bytes - l->expected.likely});
+        add_budget_row(t, what, l->expected.likely,
+                       &(struct measured){(int64_t)l->measured_bytes, l->measured_bytes - l->expected.likely});
     }
 }
 
 /* The moment of the peak in a step, and the expected one. */
-static void moment(const struct draw_text *v, const struct result_budget *b)
+static void print_budget_moment(const struct draw_text *v, const struct result_budget *b)
 {
     char line[256];
 
@@ -91,11 +92,11 @@ static void moment(const struct draw_text *v, const struct result_budget *b)
     draw_wrap(v, INDENT, "", line);
 }
 
-static void estimates(struct text_table *t, const struct result_budget *b)
+static void add_budget_estimates(struct text_table *t, const struct result_budget *b)
 {
-    row(t, "weights", b->estimate.weights, NULL);
-    row(t, "gradients", b->estimate.gradients, NULL);
-    row(t, "optimizer states", b->estimate.optimizer, NULL);
+    add_budget_row(t, "weights", b->estimate.weights, NULL);
+    add_budget_row(t, "gradients", b->estimate.gradients, NULL);
+    add_budget_row(t, "optimizer states", b->estimate.optimizer, NULL);
 }
 
 static void on_top(const struct draw_text *v, const struct result_budget *b)
@@ -121,7 +122,7 @@ static void on_top(const struct draw_text *v, const struct result_budget *b)
 
 enum { RANKS = 16, NAME = 64 };
 
-static void name_of(const struct draw_text *v, const struct result_budget *b, char *out)
+static void budget_name(const struct draw_text *v, const struct result_budget *b, char *out)
 {
     char gpu[24], clean[64];
 
@@ -143,17 +144,17 @@ static int64_t measured_of(const struct result_budget *b, const struct result_bu
 }
 
 /* Rows that differ from the estimate, and are not balanced by others that are judged together. */
-static bool outside(const struct result_budget *b, const struct result_budget_row *r)
+static bool is_row_outside(const struct result_budget *b, const struct result_budget_row *r)
 {
     if (!b->planned) return fabs((double)measured_of(b, r) - r->estimate_bytes) > 0.1 * r->estimate_bytes + 4096;
     return r->inside == 0 && r->why;
 }
 
-static size_t outsides(const struct result_budget *b)
+static size_t count_rows_outside(const struct result_budget *b)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < b->rows_n; i++) n += outside(b, &b->rows[i]);
+    for (size_t i = 0; i < b->rows_n; i++) n += is_row_outside(b, &b->rows[i]);
     return n;
 }
 
@@ -163,14 +164,14 @@ static void rank_line(const struct draw_text *v, const struct result_budget *b)
     char line[1024], name[NAME], bytes[UNITS_TEXT], low[UNITS_TEXT], high[UNITS_TEXT];
     size_t at;
 
-    name_of(v, b, name);
+    budget_name(v, b, name);
     at = (size_t)snprintf(line, sizeof line, "%s: %s at the peak%s", name, draw_bytes(bytes, b->measured_bytes),
-                          !b->rows_n    ? ", and no category was recognised"
-                          : outsides(b) ? ""
-                                        : ", as estimated");
+                          !b->rows_n              ? ", and no category was recognised"
+                          : count_rows_outside(b) ? ""
+                                                  : ", as estimated");
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct result_budget_row *r = &b->rows[i];
-        if (!outside(b, r) || at >= sizeof line) continue;
+        if (!is_row_outside(b, r) || at >= sizeof line) continue;
         units_format_bytes(low, units_whole(r->expected.low));
         units_format_bytes(high, units_whole(r->expected.high));
         at += (size_t)snprintf(line + at, sizeof line - at,
@@ -191,7 +192,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
     for (size_t i = 0; i < b->ranks_n; i++) {
         const struct result_budget *k = &b->ranks[i];
         if (k->rank == b->rank) continue;
-        if (few || (shown < RANKS && outsides(k))) {
+        if (few || (shown < RANKS && count_rows_outside(k))) {
             rank_line(v, k);
             shown++;
         } else
@@ -210,7 +211,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
 }
 
 /* That the launcher's ranks share one model is likely; how is unknown. */
-static size_t ranks_of(const struct result_report *r)
+static size_t count_budget_ranks(const struct result_report *r)
 {
     size_t n = 0;
 
@@ -220,10 +221,10 @@ static size_t ranks_of(const struct result_report *r)
 
 /* Which GPU the table describes; and if ranks were recorded, but an estimate of one GPU was requested, which options to
  * add. */
-static void whose(const struct draw_text *v, const struct result_budget *b)
+static void print_budget_owner(const struct draw_text *v, const struct result_budget *b)
 {
     char line[256], name[NAME];
-    size_t ranks = ranks_of(v->report);
+    size_t ranks = count_budget_ranks(v->report);
 
     if (b->gpus > 1 && !b->rank) {
         snprintf(line, sizeof line, "The estimate is for one of %ju GPUs.", (uintmax_t)b->gpus);
@@ -238,7 +239,7 @@ static void whose(const struct draw_text *v, const struct result_budget *b)
     }
 
     if (b->gpus > 1 && b->rank) {
-        name_of(v, b, name);
+        budget_name(v, b, name);
         snprintf(line, sizeof line, "%s, the fullest, beside one of %ju GPUs:", name, (uintmax_t)b->gpus);
         draw_wrap(v, INDENT, "", line);
     }
@@ -254,24 +255,24 @@ void view_text_budget(const struct draw_text *v)
     draw_heading(v, TERMINAL_BOLD, "Budget",
                  b->planned ? ": estimated, measured, and why they differ"
                             : ": the model's minimum, the measured value, and why they differ");
-    whose(v, b);
+    print_budget_owner(v, b);
     t = b->rows_n ? four : t;
     if (b->rows_n)
-        categories(&t, b);
+        add_budget_categories(&t, b);
     else
-        estimates(&t, b);
+        add_budget_estimates(&t, b);
     snprintf(line, sizeof line, "measured at the peak (%s)", draw_layer_word(b->measured_layer));
     if (b->rows_n) {
         if (!b->planned)
-            row(&t, "the minimum, and the peak", b->estimate.total,
-                &(struct measured){b->measured_bytes, b->difference_bytes});
-        levels(&t, b);
+            add_budget_row(&t, "the minimum, and the peak", b->estimate.total,
+                           &(struct measured){b->measured_bytes, b->difference_bytes});
+        add_budget_levels(&t, b);
     } else {
-        row(&t, "the model's minimum", b->estimate.total, NULL);
-        if (b->measured_bytes != RUN_UNKNOWN) row(&t, line, (double)b->measured_bytes, NULL);
+        add_budget_row(&t, "the model's minimum", b->estimate.total, NULL);
+        if (b->measured_bytes != RUN_UNKNOWN) add_budget_row(&t, line, (double)b->measured_bytes, NULL);
     }
     text_table_print(&t, &v->term, INDENT, v->out);
-    if (b->planned) moment(v, b);
+    if (b->planned) print_budget_moment(v, b);
     if (b->gpus > 1) other_ranks(v, b);
     if (b->measured_bytes == RUN_UNKNOWN)
         draw_wrap(v, INDENT, "", "No allocation was recorded.");

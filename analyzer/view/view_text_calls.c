@@ -25,7 +25,7 @@ static const char *sync_word(const struct result_sync_site *s)
 #define KIND_COLUMNS 18
 
 /* Words are cut at the end, unlike call sites. */
-static void shorten(const struct draw_text *v, char *out, size_t size, const char *text, int columns)
+static void shorten_calls_text(const struct draw_text *v, char *out, size_t size, const char *text, int columns)
 {
     const char *mark = v->term.utf8 ? "…" : "...";
     bool fits = terminal_columns(text) <= columns;
@@ -35,7 +35,7 @@ static void shorten(const struct draw_text *v, char *out, size_t size, const cha
 }
 
 /* How often: per step if the program's steps are known, else how many times. */
-static const char *often(char *out, const struct result_pace *pace, uint64_t count)
+static const char *how_often_text(char *out, const struct result_pace *pace, uint64_t count)
 {
     if (pace->phase == RESULT_PHASE_UNKNOWN) return units_format_count(out, count);
     if (pace->phase == RESULT_PHASE_STEP)
@@ -68,10 +68,10 @@ static void wait_rows(const struct draw_text *v, size_t shown)
         const struct result_sync_site *s = &v->report->sync_lines[i];
         char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
         terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
-        shorten(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
+        shorten_calls_text(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
         units_format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {units_format_seconds(waited, s->blocked_s), units_format_share(share, s->share),
-                               often(count, &s->pace, s->count), narrow ? kind : each, kind};
+                               how_often_text(count, &s->pace, s->count), narrow ? kind : each, kind};
         struct text_table_row *row = text_table_add(&t, cells, &s->site);
         if (row) row->below = draw_paths(v, &s->paths, INDENT);
     }
@@ -84,7 +84,7 @@ static double per_second(const struct result_report *r, uint64_t count)
 }
 
 /* One line for calls that are only counted: launches, and queries with the result "not ready". */
-static void counted(const struct draw_text *v)
+static void print_counted_calls(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
     uint64_t launches = 0, again = 0;
@@ -109,7 +109,7 @@ static void counted(const struct draw_text *v)
 
 void view_text_waits(const struct draw_text *v)
 {
-    if (!v->brief) counted(v);
+    if (!v->brief) print_counted_calls(v);
 
     const struct result_report *r = v->report;
     char all[UNITS_TEXT], share[UNITS_TEXT];
@@ -167,8 +167,8 @@ void view_text_transfers(const struct draw_text *v)
         char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
         if (!isnan(x->bytes_per_s)) units_format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
-        const char *cells[] = {draw_bytes(bytes, x->bytes), often(count, &x->pace, x->count), narrow ? way : rate,
-                               narrow ? memory : way, memory};
+        const char *cells[] = {draw_bytes(bytes, x->bytes), how_often_text(count, &x->pace, x->count),
+                               narrow ? way : rate, narrow ? memory : way, memory};
         struct text_table_row *row = text_table_add(&t, cells, &x->site);
         if (row) row->below = draw_paths(v, &x->paths, INDENT);
     }

@@ -45,7 +45,7 @@ static const struct result_scope *tensors_of(const struct result_report *r, cons
     return NULL;
 }
 
-static void add_scope(const struct draw_text *v, struct text_table *t, const struct result_scope *s, bool tensors)
+static void add_scope_row(const struct draw_text *v, struct text_table *t, const struct result_scope *s, bool tensors)
 {
     const struct result_scope *of = tensors_of(v->report, s);
     char peak[UNITS_TEXT], in_tensors[UNITS_TEXT], entry[UNITS_TEXT], exit[UNITS_TEXT], count[UNITS_TEXT];
@@ -83,7 +83,7 @@ void view_text_scopes(const struct draw_text *v)
         if (!t->n)
             draw_heading(v, TERMINAL_BOLD, "Peaks by NVTX range",
                          ": live on the GPU while a range of the name was open");
-        add_scope(v, t, s, tensors);
+        add_scope_row(v, t, s, tensors);
     }
     if (!all) return;
     const size_t shown = t->n;

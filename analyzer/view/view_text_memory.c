@@ -15,8 +15,8 @@
 /* Which line happened to need one more segment says little; only allocations outside of PyTorch are interesting. */
 #define SEGMENT_ROWS 4
 
-static const struct result_peak *peak_of(const struct result_report *r, uint32_t process, int device,
-                                         enum run_series_layer layer)
+static const struct result_peak *shown_peak_of(const struct result_report *r, uint32_t process, int device,
+                                               enum run_series_layer layer)
 {
     for (size_t i = 0; i < r->peaks_n; i++)
         if (r->peaks[i].process == process && r->peaks[i].device == device && r->peaks[i].layer == layer &&
@@ -25,7 +25,7 @@ static const struct result_peak *peak_of(const struct result_report *r, uint32_t
     return NULL;
 }
 
-static const struct result_timeline *timeline_of(const struct result_report *r, const struct result_peak *p)
+static const struct result_timeline *shown_timeline_of(const struct result_report *r, const struct result_peak *p)
 {
     for (size_t i = 0; p && i < r->timelines_n; i++)
         if (r->timelines[i].process == p->process && r->timelines[i].device == p->device &&
@@ -39,21 +39,21 @@ static int chart_rows(const struct draw_text *v)
     return v->brief ? 4 : 6;
 }
 
-static double end_of(const struct result_report *r, uint32_t process)
+static double process_end_s(const struct result_report *r, uint32_t process)
 {
     return process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
 }
 
 /* In a recording of one moment, that moment needs no name. */
-static const char *at_peak(const struct draw_text *v)
+static const char *at_peak_words(const struct draw_text *v)
 {
     return v->report->no_history ? "" : " at the peak";
 }
 
 /* ---------------------------------------------------------------- by line */
 
-static void add_live(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
-                     uint64_t count, const struct result_site *site, char *below)
+static void add_live_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
+                         uint64_t count, const struct result_site *site, char *below)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT], number[UNITS_TEXT];
     const char *cells[] = {draw_bytes(size, bytes),
@@ -67,7 +67,7 @@ static void add_live(const struct draw_text *v, struct text_table *t, const stru
         free(below);
 }
 
-static void by_line(const struct draw_text *v, const struct result_peak *p, const char *what, size_t most)
+static void print_by_line(const struct draw_text *v, const struct result_peak *p, const char *what, size_t most)
 {
     struct text_table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
     size_t n = v->native ? p->by_stack_n : p->by_line_n;
@@ -78,11 +78,11 @@ static void by_line(const struct draw_text *v, const struct result_peak *p, cons
     draw_styled(v, TERMINAL_BOLD, what);
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
-            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
-                     draw_trace(v, p->by_stack[i].stack.number, 20));
+            add_live_row(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
+                         draw_trace(v, p->by_stack[i].stack.number, 20));
         else
-            add_live(v, &t, p, p->by_line[i].bytes, p->by_line[i].count, &p->by_line[i].site,
-                     draw_paths(v, &p->by_line[i].paths, 4 * INDENT));
+            add_live_row(v, &t, p, p->by_line[i].bytes, p->by_line[i].count, &p->by_line[i].site,
+                         draw_paths(v, &p->by_line[i].paths, 4 * INDENT));
     }
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
     draw_more(v, total, shown);
@@ -90,7 +90,7 @@ static void by_line(const struct draw_text *v, const struct result_peak *p, cons
 
 /* ---------------------------------------------------------------- the device's parts */
 
-static void part(struct text_table *t, int64_t bytes, int64_t whole, const char *what)
+static void add_part_row(struct text_table *t, int64_t bytes, int64_t whole, const char *what)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT] = "";
 
@@ -104,8 +104,8 @@ static void part(struct text_table *t, int64_t bytes, int64_t whole, const char 
 
 /* What other libraries than PyTorch's allocator allocated, each of them. False: the owners do not sum to it, or there
  * are none. */
-static bool taken_by(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
-                     int64_t whole)
+static bool add_taken_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
+                          int64_t whole)
 {
     size_t others = 0, shown = 0;
     int64_t sum = 0, rest = bytes;
@@ -127,54 +127,54 @@ static bool taken_by(const struct draw_text *v, struct text_table *t, const stru
         snprintf(line, sizeof line, "CUDA allocations%s%s",
                  o->kind == RESULT_OWNER_UNKNOWN ? ", owner unknown" : " of ",
                  o->kind == RESULT_OWNER_UNKNOWN ? "" : name);
-        part(t, o->bytes, whole, line);
+        add_part_row(t, o->bytes, whole, line);
         rest -= o->bytes;
         shown++;
     }
-    part(t, rest, whole, "CUDA allocations of others");
+    add_part_row(t, rest, whole, "CUDA allocations of others");
     return true;
 }
 
 /* What this process allocated: PyTorch's part as far as it reported its totals. */
-static void own_parts(const struct draw_text *v, struct text_table *t, const struct result_device_memory *m,
-                      const struct result_peak *p)
+static void add_own_parts(const struct draw_text *v, struct text_table *t, const struct result_device_memory *m,
+                          const struct result_peak *p)
 {
     bool torch = m->tensor_bytes != RUN_UNKNOWN;
 
     if (torch && (m->cached_bytes == RUN_UNKNOWN || m->direct_bytes == RUN_UNKNOWN)) {
         bool less = m->live_bytes < m->tensor_bytes;
-        part(t, less ? m->live_bytes : m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
-        part(t, less ? 0 : m->live_bytes - m->tensor_bytes, m->total_bytes,
-             "in other CUDA allocations: PyTorch's cache, libraries");
+        add_part_row(t, less ? m->live_bytes : m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+        add_part_row(t, less ? 0 : m->live_bytes - m->tensor_bytes, m->total_bytes,
+                     "in other CUDA allocations: PyTorch's cache, libraries");
         return;
     }
-    part(t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
-    part(t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
-    if (taken_by(v, t, p, m->direct_bytes, m->total_bytes)) return;
-    part(t, m->direct_bytes, m->total_bytes,
-         torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own" : "in CUDA allocations");
+    add_part_row(t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+    add_part_row(t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
+    if (add_taken_row(v, t, p, m->direct_bytes, m->total_bytes)) return;
+    add_part_row(t, m->direct_bytes, m->total_bytes,
+                 torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own" : "in CUDA allocations");
 }
 
 /* What is in use and in no recorded allocation, divided if NVML reported its owners. */
-static void outside(struct text_table *t, const struct result_device_memory *m)
+static void add_outside_row(struct text_table *t, const struct result_device_memory *m)
 {
     int64_t left = m->outside_bytes, other, context;
 
     if (m->context_bytes == RUN_UNKNOWN || m->other_bytes == RUN_UNKNOWN) {
-        part(t, left, m->total_bytes,
-             m->about ? "outside, estimated: CUDA context, libraries, other processes"
-                      : "outside: CUDA context, libraries, other processes");
+        add_part_row(t, left, m->total_bytes,
+                     m->about ? "outside, estimated: CUDA context, libraries, other processes"
+                              : "outside: CUDA context, libraries, other processes");
         return;
     }
     other = m->other_bytes < left ? m->other_bytes : left;
     left -= other;
     context = m->context_bytes < left ? m->context_bytes : left;
-    part(t, context, m->total_bytes, "this process's CUDA context and code (NVML)");
-    part(t, other, m->total_bytes, "other processes (NVML)");
-    part(t, left - context, m->total_bytes, "in use, owner unknown");
+    add_part_row(t, context, m->total_bytes, "this process's CUDA context and code (NVML)");
+    add_part_row(t, other, m->total_bytes, "other processes (NVML)");
+    add_part_row(t, left - context, m->total_bytes, "in use, owner unknown");
 }
 
-static void parts(const struct draw_text *v, uint32_t process, int device)
+static void print_parts(const struct draw_text *v, uint32_t process, int device)
 {
     const struct result_device_memory *m = NULL;
     struct text_table t = {.head = {"", "", ""}};
@@ -183,17 +183,17 @@ static void parts(const struct draw_text *v, uint32_t process, int device)
     for (size_t i = 0; i < v->report->memory_n; i++)
         if (v->report->memory[i].process == process && v->report->memory[i].device == device) m = &v->report->memory[i];
     if (!m || m->live_bytes <= 0 || m->total_bytes <= 0) return;
-    own_parts(v, &t, m, peak_of(v->report, process, device, RUN_SERIES_DEVICE));
-    part(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
+    add_own_parts(v, &t, m, shown_peak_of(v->report, process, device, RUN_SERIES_DEVICE));
+    add_part_row(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
     if (m->outside_bytes == RUN_UNKNOWN) {
-        part(&t, m->total_bytes - m->live_bytes - m->graph_bytes, m->total_bytes,
-             "free, or outside: CUDA context, libraries, other processes");
+        add_part_row(&t, m->total_bytes - m->live_bytes - m->graph_bytes, m->total_bytes,
+                     "free, or outside: CUDA context, libraries, other processes");
     } else {
-        outside(&t, m);
-        part(&t, m->free_bytes, m->total_bytes, m->about ? "free, estimated" : "free");
+        add_outside_row(&t, m);
+        add_part_row(&t, m->free_bytes, m->total_bytes, m->about ? "free, estimated" : "free");
     }
     fprintf(v->out, "  %sOf the GPU's %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-            draw_bytes(total, m->total_bytes), at_peak(v), terminal_style(&v->term, TERMINAL_PLAIN));
+            draw_bytes(total, m->total_bytes), at_peak_words(v), terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
@@ -210,8 +210,8 @@ static const struct result_site *most_unknown(const struct result_peak *p)
 
 /* "activations made in forward, freed in backward": the evidence for most of them, and the origin of the unknown ones.
  * Only the word for very small amounts. */
-static void category(const struct draw_text *v, struct text_table *t, const struct result_peak *p,
-                     enum result_category which)
+static void add_category_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p,
+                             enum result_category which)
 {
     const struct result_by_category *c = &p->by_category;
     const struct result_site *site = which == RESULT_CATEGORY_UNKNOWN ? most_unknown(p) : NULL;
@@ -227,18 +227,19 @@ static void category(const struct draw_text *v, struct text_table *t, const stru
                  *at ? "; most at " : "", at);
     else
         snprintf(line, sizeof line, "%s", result_category_text(which));
-    part(t, c->bytes[which], p->bytes, line);
+    add_part_row(t, c->bytes[which], p->bytes, line);
 }
 
-static void categories(const struct draw_text *v, const struct result_peak *p)
+static void print_categories(const struct draw_text *v, const struct result_peak *p)
 {
     struct text_table t = {.head = {"", "", ""}};
     const int64_t *bytes = p->by_category.bytes;
 
     if (bytes[RESULT_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n) return;
     for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
-        if (i != RESULT_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100) category(v, &t, p, (enum result_category)i);
-    fprintf(v->out, "  %sIn tensors%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), at_peak(v),
+        if (i != RESULT_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100)
+            add_category_row(v, &t, p, (enum result_category)i);
+    fprintf(v->out, "  %sIn tensors%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), at_peak_words(v),
             terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
@@ -266,7 +267,7 @@ static void peak_line(const struct draw_text *v, const struct result_peak *p, co
 }
 
 /* If the peak contains other kinds than plain cudaMalloc. */
-static void kinds(const struct draw_text *v, const struct result_peak *p)
+static void print_kinds(const struct draw_text *v, const struct result_peak *p)
 {
     static const char *const words[8] = {
         [GS_SPACE_DEVICE] = "cudaMalloc",          [GS_SPACE_MANAGED] = "managed", [GS_SPACE_POOL] = "pools",
@@ -282,7 +283,7 @@ static void kinds(const struct draw_text *v, const struct result_peak *p)
     if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) draw_wrap(v, INDENT, "of it       ", line);
 }
 
-static void legend(const struct draw_text *v)
+static void print_memory_legend(const struct draw_text *v)
 {
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
     draw_wrap(v, v->term.width < 60 ? INDENT : INDENT + 13, "",
@@ -294,46 +295,46 @@ static void legend(const struct draw_text *v)
 static const char *live_by_line(const struct draw_text *v, const char *what)
 {
     static char line[64];
-    snprintf(line, sizeof line, "Live%s, by line%s", at_peak(v), what);
+    snprintf(line, sizeof line, "Live%s, by line%s", at_peak_words(v), what);
     return line;
 }
 
-static void device(const struct draw_text *v, const struct result_peak *p)
+static void print_device_memory(const struct draw_text *v, const struct result_peak *p)
 {
     const struct result_report *r = v->report;
-    const struct result_peak *d = peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
-    const struct result_peak *t = peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
-    const struct result_peak *shared = peak_of(r, p->process, p->device, RUN_SERIES_SHARED);
-    const struct result_timeline *front = timeline_of(r, t), *back = timeline_of(r, d);
+    const struct result_peak *d = shown_peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
+    const struct result_peak *t = shown_peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
+    const struct result_peak *shared = shown_peak_of(r, p->process, p->device, RUN_SERIES_SHARED);
+    const struct result_timeline *front = shown_timeline_of(r, t), *back = shown_timeline_of(r, d);
     char place[96];
 
     draw_title(v, TERMINAL_BOLD, draw_device(v, place, sizeof place, p->process, p->device, p->layer));
     if (t) peak_line(v, t, "tensors     ");
     if (d) {
         peak_line(v, d, "GPU memory  ");
-        if (!v->brief) kinds(v, d);
+        if (!v->brief) print_kinds(v, d);
     }
     if (shared) peak_line(v, shared, "of others   ");
     if (!front) {
         front = back;
         back = NULL;
     }
-    if (!r->no_history) view_chart(front, back, end_of(r, p->process), chart_rows(v), &v->term, INDENT, v->out);
-    if (back && !r->no_history) legend(v);
+    if (!r->no_history) view_chart(front, back, process_end_s(r, p->process), chart_rows(v), &v->term, INDENT, v->out);
+    if (back && !r->no_history) print_memory_legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
     if (v->brief) {
-        if (!oom || !oom->waterfall_n) by_line(v, t ? t : d, live_by_line(v, t ? ": tensors" : ""), v->top);
+        if (!oom || !oom->waterfall_n) print_by_line(v, t ? t : d, live_by_line(v, t ? ": tensors" : ""), v->top);
         return;
     }
-    if (!oom) parts(v, p->process, p->device);
+    if (!oom) print_parts(v, p->process, p->device);
     if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is in the verdict */
         view_text_preallocations(v, p->process, p->device);
     if (t || d) view_text_allocator(v, p->process, p->device);
-    if ((t || d) && !(oom && oom->waterfall_n)) categories(v, t ? t : d);
-    if (t) by_line(v, t, live_by_line(v, ": tensors"), v->top);
+    if ((t || d) && !(oom && oom->waterfall_n)) print_categories(v, t ? t : d);
+    if (t) print_by_line(v, t, live_by_line(v, ": tensors"), v->top);
     if (d)
-        by_line(v, d, live_by_line(v, t ? ": CUDA allocations" : ""),
-                t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
+        print_by_line(v, d, live_by_line(v, t ? ": CUDA allocations" : ""),
+                      t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 
 /* PyTorch pins four bytes to fetch a number: such a curve is of no interest. */
@@ -348,7 +349,7 @@ static bool is_negligible(const struct result_report *r, const struct result_pea
     return p->bytes < most / 1000;
 }
 
-static void host(const struct draw_text *v, const struct result_peak *p)
+static void print_host_memory(const struct draw_text *v, const struct result_peak *p)
 {
     char place[96];
 
@@ -358,23 +359,23 @@ static void host(const struct draw_text *v, const struct result_peak *p)
     draw_title(v, TERMINAL_BOLD, place);
     peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
     if (p->bytes >= WORTH_A_CHART && !v->report->no_history)
-        view_chart(timeline_of(v->report, p), NULL, end_of(v->report, p->process), chart_rows(v), &v->term, INDENT,
-                   v->out);
-    categories(v, p);
-    by_line(v, p, live_by_line(v, ""), v->top);
+        view_chart(shown_timeline_of(v->report, p), NULL, process_end_s(v->report, p->process), chart_rows(v), &v->term,
+                   INDENT, v->out);
+    print_categories(v, p);
+    print_by_line(v, p, live_by_line(v, ""), v->top);
 }
 
 /* ---------------------------------------------------------------- all of them */
 
 /* Does the peak represent its device? (The tensor level is shown with the device level.) */
-static bool leads(const struct result_report *r, const struct result_peak *p)
+static bool is_leading_peak(const struct result_report *r, const struct result_peak *p)
 {
     if (p->bytes <= 0 || p->layer == RUN_SERIES_SHARED) return false;
-    return p->layer != RUN_SERIES_TENSOR || !peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
+    return p->layer != RUN_SERIES_TENSOR || !shown_peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
 }
 
 /* The first `shown` of them. */
-static void overview(const struct draw_text *v, const struct result_peak *const *lead, size_t n, size_t shown)
+static void print_overview(const struct draw_text *v, const struct result_peak *const *lead, size_t n, size_t shown)
 {
     const bool once = v->report->no_history;
     struct text_table t = {.head = {"", once ? "live" : "peak", once ? "" : "at", "tensors"}, .left = {true}};
@@ -382,12 +383,12 @@ static void overview(const struct draw_text *v, const struct result_peak *const 
 
     for (size_t i = 0; i < n; i++)
         any = any || (lead[i]->layer == RUN_SERIES_DEVICE &&
-                      peak_of(v->report, lead[i]->process, lead[i]->device, RUN_SERIES_TENSOR));
+                      shown_peak_of(v->report, lead[i]->process, lead[i]->device, RUN_SERIES_TENSOR));
     t.head[3] = any ? t.head[3] : NULL;
     for (size_t i = 0; i < shown; i++) {
         const struct result_peak *p = lead[i], *in_tensors;
         char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
-        in_tensors = peak_of(v->report, p->process, p->device, RUN_SERIES_TENSOR);
+        in_tensors = shown_peak_of(v->report, p->process, p->device, RUN_SERIES_TENSOR);
         if (in_tensors && in_tensors != p) draw_bytes(tensors, in_tensors->bytes);
         const char *cells[] = {draw_device(v, place, sizeof place, p->process, p->device, p->layer),
                                draw_bytes(bytes, p->bytes), once ? "" : units_format_seconds(at, p->time_s), tensors};
@@ -426,20 +427,20 @@ void view_text_memory(const struct draw_text *v)
     size_t n = 0;
 
     for (size_t i = 0; lead && i < r->peaks_n; i++)
-        if (leads(r, &r->peaks[i])) lead[n++] = &r->peaks[i];
+        if (is_leading_peak(r, &r->peaks[i])) lead[n++] = &r->peaks[i];
     size_t shown = n;
     if (lead) sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
         if (n > PLACES_MANY) qsort(lead, n, sizeof *lead, by_bytes);
-        overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
+        print_overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
         qsort(lead, n, sizeof *lead, by_bytes);
         shown = 1;
     }
     if (v->brief && shown > 1) {
-        overview(v, lead, n, n);
+        print_overview(v, lead, n, n);
         qsort(lead, n, sizeof *lead, by_bytes);
         shown = 1;
     }
-    for (size_t i = 0; i < shown; i++) (lead[i]->device >= 0 ? device : host)(v, lead[i]);
+    for (size_t i = 0; i < shown; i++) (lead[i]->device >= 0 ? print_device_memory : print_host_memory)(v, lead[i]);
     free(lead);
 }

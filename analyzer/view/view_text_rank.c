@@ -13,7 +13,7 @@ enum { ROWS = 16, WIDE = 100, NAME = 64 };
 static const double out_share = 0.1, out_time = 0.05; /* from the median, to count as an outlier */
 static const double out_bytes = 64 << 20;
 
-static void sentence(const struct draw_text *v, const char *mark, const char *text)
+static void print_rank_sentence(const struct draw_text *v, const char *mark, const char *text)
 {
     char line[1024];
 
@@ -21,19 +21,19 @@ static void sentence(const struct draw_text *v, const char *mark, const char *te
     draw_wrap(v, INDENT, mark, line);
 }
 
-static const struct run_process *process_of(const struct draw_text *v, const struct result_rank *k)
+static const struct run_process *shown_process_of(const struct draw_text *v, const struct result_rank *k)
 {
     return &v->report->processes[k->process];
 }
 
-static void name_of(const struct draw_text *v, const struct result_rank *k, char *out)
+static void rank_name(const struct draw_text *v, const struct result_rank *k, char *out)
 {
     const char *more = k->child ? ", child" : k->again ? ", earlier" : "";
 
     if (k->rank >= 0)
         snprintf(out, NAME, "rank %lld%s", (long long)k->rank, more);
     else
-        snprintf(out, NAME, "process %u", process_of(v, k)->pid);
+        snprintf(out, NAME, "process %u", shown_process_of(v, k)->pid);
 }
 
 /* The columns that exist, in the order of the cells below. */
@@ -41,15 +41,17 @@ struct columns {
     bool host, copied;
 };
 
-static void row(const struct draw_text *v, struct text_table *t, const struct result_rank *k, const struct columns *c)
+static void add_rank_row(const struct draw_text *v, struct text_table *t, const struct result_rank *k,
+                         const struct columns *c)
 {
     char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", device[UNITS_TEXT], waits[UNITS_TEXT],
                                            copied[UNITS_TEXT], time[UNITS_TEXT], whole[1024];
     const char *cells[TEXT_TABLE_COLUMNS];
     int n = 0;
 
-    name_of(v, k, who);
-    terminal_clean(whole, sizeof whole, process_of(v, k)->host ? process_of(v, k)->host : "?", v->term.utf8);
+    rank_name(v, k, who);
+    terminal_clean(whole, sizeof whole, shown_process_of(v, k)->host ? shown_process_of(v, k)->host : "?",
+                   v->term.utf8);
     text_elide(host, sizeof host, whole, 16, v->term.utf8);
     terminal_clean(whole, sizeof whole, k->gpu, v->term.utf8);
     text_elide(gpu, sizeof gpu, whole, 12, v->term.utf8);
@@ -61,11 +63,11 @@ static void row(const struct draw_text *v, struct text_table *t, const struct re
     cells[n++] = draw_bytes(device, k->device_peak_bytes);
     cells[n++] = units_format_seconds(waits, k->blocked_s);
     if (c->copied) cells[n++] = draw_bytes(copied, k->copied_bytes);
-    cells[n++] = units_format_seconds(time, (double)process_of(v, k)->end_ns / 1e9);
+    cells[n++] = units_format_seconds(time, (double)shown_process_of(v, k)->end_ns / 1e9);
     text_table_add(t, cells, NULL);
 }
 
-static struct text_table table_of(const struct columns *c)
+static struct text_table rank_table(const struct columns *c)
 {
     struct text_table t = {.left = {true}};
     int n = 1;
@@ -87,7 +89,7 @@ static struct text_table table_of(const struct columns *c)
 /* --- many ------------------------------------------------------------------------------------------
  */
 
-static double apart(double value, double median, double least)
+static double distance_from_median(double value, double median, double least)
 {
     double difference = fabs(value - median);
 
@@ -97,16 +99,17 @@ static double apart(double value, double median, double least)
 }
 
 /* How far a rank is from the median in memory, copies and waits; 0: not an outlier. */
-static double outside(const struct draw_text *v, const struct result_rank *k)
+static double rank_outside_share(const struct draw_text *v, const struct result_rank *k)
 {
     const struct result_rank_spread *s = v->report->rank_spread;
-    double time = (double)process_of(v, k)->end_ns / 1e9;
+    double time = (double)shown_process_of(v, k)->end_ns / 1e9;
     double tensors = k->tensor_peak_bytes == RUN_UNKNOWN ? NAN : (double)k->tensor_peak_bytes;
-    double most = isfinite(tensors) ? apart(tensors, s[RESULT_RANK_TENSOR_PEAK].median, out_bytes) : 0;
+    double most = isfinite(tensors) ? distance_from_median(tensors, s[RESULT_RANK_TENSOR_PEAK].median, out_bytes) : 0;
 
-    most = fmax(most, apart((double)k->device_peak_bytes, s[RESULT_RANK_DEVICE_PEAK].median, out_bytes));
-    most = fmax(most, apart((double)k->copied_bytes, s[RESULT_RANK_COPIED].median, out_bytes));
-    if (!v->report->simulated) most = fmax(most, apart(k->waited_s, s[RESULT_RANK_WAITED].median, out_time * time));
+    most = fmax(most, distance_from_median((double)k->device_peak_bytes, s[RESULT_RANK_DEVICE_PEAK].median, out_bytes));
+    most = fmax(most, distance_from_median((double)k->copied_bytes, s[RESULT_RANK_COPIED].median, out_bytes));
+    if (!v->report->simulated)
+        most = fmax(most, distance_from_median(k->waited_s, s[RESULT_RANK_WAITED].median, out_time * time));
     return most;
 }
 
@@ -115,27 +118,27 @@ struct outlier {
     double outside;
 };
 
-static int farthest(const void *x, const void *y)
+static int order_by_distance(const void *x, const void *y)
 {
     const struct outlier *a = x, *b = y;
 
     return a->outside != b->outside ? (a->outside > b->outside ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static void outliers(const struct draw_text *v, const struct columns *c)
+static void print_outliers(const struct draw_text *v, const struct columns *c)
 {
     const struct result_report *r = v->report;
-    struct text_table t = table_of(c);
+    struct text_table t = rank_table(c);
     struct outlier *list = arena_realloc(NULL, r->ranks_n, sizeof *list);
     size_t n = 0;
 
     for (size_t i = 0; i < r->ranks_n; i++) {
-        double far = r->ranks[i].again || r->ranks[i].child ? 0 : outside(v, &r->ranks[i]);
+        double far = r->ranks[i].again || r->ranks[i].child ? 0 : rank_outside_share(v, &r->ranks[i]);
         if (far > 0) list[n++] = (struct outlier){&r->ranks[i], far};
     }
-    if (n) qsort(list, n, sizeof *list, farthest);
+    if (n) qsort(list, n, sizeof *list, order_by_distance);
     size_t shown = n < v->top ? n : v->top;
-    for (size_t i = 0; i < shown; i++) row(v, &t, list[i].rank, c);
+    for (size_t i = 0; i < shown; i++) add_rank_row(v, &t, list[i].rank, c);
     if (shown) {
         fprintf(v->out, "\n%*sFarthest from the median:\n", INDENT, "");
         text_table_print(&t, &v->term, INDENT, v->out);
@@ -146,7 +149,7 @@ static void outliers(const struct draw_text *v, const struct columns *c)
     free(list);
 }
 
-static void figure_text(enum result_rank_figure figure, double value, char *out)
+static void rank_figure_text(enum result_rank_figure figure, double value, char *out)
 {
     switch (figure) {
     case RESULT_RANK_WAITED:
@@ -158,7 +161,7 @@ static void figure_text(enum result_rank_figure figure, double value, char *out)
     }
 }
 
-static void spread(const struct draw_text *v)
+static void print_spread(const struct draw_text *v)
 {
 #define WORD(s, k, w) [RESULT_RANK_##s] = w,
     static const char *const words[] = {RESULT_RANK_FIGURES(WORD)};
@@ -170,12 +173,12 @@ static void spread(const struct draw_text *v)
         const struct result_rank_spread *s = &v->report->rank_spread[i];
         char least[UNITS_TEXT], median[UNITS_TEXT], most[UNITS_TEXT], first[NAME] = "", last[NAME] = "";
         if (!isfinite(s->most) || s->most <= 0) continue;
-        figure_text((enum result_rank_figure)i, s->least, least);
-        figure_text((enum result_rank_figure)i, s->median, median);
-        figure_text((enum result_rank_figure)i, s->most, most);
+        rank_figure_text((enum result_rank_figure)i, s->least, least);
+        rank_figure_text((enum result_rank_figure)i, s->median, median);
+        rank_figure_text((enum result_rank_figure)i, s->most, most);
         if (s->least < s->most) {
-            name_of(v, &v->report->ranks[s->least_at], first);
-            name_of(v, &v->report->ranks[s->most_at], last);
+            rank_name(v, &v->report->ranks[s->least_at], first);
+            rank_name(v, &v->report->ranks[s->most_at], last);
         }
         const char *cells[] = {words[i], least, first, median, most, last};
         text_table_add(&t, cells, NULL);
@@ -183,7 +186,7 @@ static void spread(const struct draw_text *v)
     text_table_print(&t, &v->term, INDENT, v->out);
 }
 
-static bool unranked(const struct result_report *r)
+static bool has_unranked(const struct result_report *r)
 {
     return !isfinite(r->rank_spread[RESULT_RANK_DEVICE_PEAK].most);
 }
@@ -200,19 +203,19 @@ void view_text_ranks(const struct draw_text *v)
                         .copied = !narrow || (r->rank_hosts < 2 && v->term.width >= 76)};
     draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ", each at its own peak: %zu%s",
                  r->ranks_n, hosts);
-    if (few || unranked(r)) {
-        struct text_table t = table_of(&c);
+    if (few || has_unranked(r)) {
+        struct text_table t = rank_table(&c);
         size_t shown = few ? r->ranks_n : ROWS;
-        for (size_t i = 0; i < shown; i++) row(v, &t, &r->ranks[i], &c);
+        for (size_t i = 0; i < shown; i++) add_rank_row(v, &t, &r->ranks[i], &c);
         text_table_print(&t, &v->term, INDENT, v->out);
         if (shown < r->ranks_n) fprintf(v->out, "  and %zu more: --json has them\n", r->ranks_n - shown);
     } else {
-        spread(v);
-        outliers(v, &c);
+        print_spread(v);
+        print_outliers(v, &c);
     }
     for (size_t i = 0; i < r->rank_findings_n; i++) {
         const struct result_rank_finding *f = &r->rank_findings[i];
-        sentence(v, v->term.utf8 ? "• " : "- ", f->text);
-        if (f->advice) sentence(v, "  ", f->advice);
+        print_rank_sentence(v, v->term.utf8 ? "• " : "- ", f->text);
+        if (f->advice) print_rank_sentence(v, "  ", f->advice);
     }
 }

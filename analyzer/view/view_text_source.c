@@ -21,7 +21,7 @@ static int common_indent(const struct result_excerpt *e)
     return least < 0 ? 0 : least;
 }
 
-static void excerpt(const struct draw_text *v, const struct result_excerpt *e)
+static void print_excerpt(const struct draw_text *v, const struct result_excerpt *e)
 {
     const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
     const char *slash = strrchr(e->file, '/');
@@ -51,7 +51,7 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
 {
     size_t most = v->brief ? 1 : o->source_n;
 
-    for (size_t i = 0; i < o->source_n && i < most; i++) excerpt(v, &o->source[i]);
+    for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);
     for (size_t i = 0; i < o->holders_n; i++) {
         const struct result_holder *h = &o->holders[i];
         const char *slash = strrchr(h->file, '/');

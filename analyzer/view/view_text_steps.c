@@ -5,7 +5,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
-static bool alike(const struct step_list *a, const struct step_list *b)
+static bool are_steps_alike(const struct step_list *a, const struct step_list *b)
 {
     return a->n == b->n && strcmp(a->by, b->by) == 0;
 }
@@ -20,8 +20,8 @@ void view_text_steps(const struct draw_text *v)
         char count[UNITS_TEXT], time[UNITS_TEXT], by[512], line[1024], who[64] = "", since[64] = "";
         size_t others = 0, before = 0;
         for (size_t k = 0; k < r->steps_n; k++) {
-            before += k < i && alike(s, r->steps[k]);
-            others += k > i && alike(s, r->steps[k]);
+            before += k < i && are_steps_alike(s, r->steps[k]);
+            others += k > i && are_steps_alike(s, r->steps[k]);
         }
         if (before) continue;
         lines++;

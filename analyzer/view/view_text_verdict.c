@@ -27,7 +27,7 @@ static bool is_peak_same(const struct draw_text *v, const struct result_oom_verd
     return false;
 }
 
-static void live(const struct draw_text *v, const struct result_oom_verdict *o)
+static void print_live(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     struct text_table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
@@ -45,7 +45,7 @@ static void live(const struct draw_text *v, const struct result_oom_verdict *o)
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
-static void asked(const struct draw_text *v, const struct result_oom_verdict *o)
+static void print_asked(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
     const struct result_site *s = &o->stack.site;
@@ -63,7 +63,7 @@ static void asked(const struct draw_text *v, const struct result_oom_verdict *o)
     draw_label(v, TERMINAL_BOLD, "Request", line);
 }
 
-static void share_of(char *line, size_t size, int64_t bytes, const char *what)
+static void format_share_line(char *line, size_t size, int64_t bytes, const char *what)
 {
     char text[UNITS_TEXT];
     size_t at = strlen(line);
@@ -72,7 +72,7 @@ static void share_of(char *line, size_t size, int64_t bytes, const char *what)
         snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", draw_bytes(text, bytes), what);
 }
 
-static int64_t less(int64_t a, int64_t b)
+static int64_t subtract_at_least_zero(int64_t a, int64_t b)
 {
     return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
 }
@@ -99,29 +99,30 @@ static const char *in_tensors(const struct result_oom_verdict *o, char *out, siz
 }
 
 /* The device's memory at the failure: the parts sum to all of it. */
-static void held(const struct draw_text *v, const struct result_oom_verdict *o)
+static void print_held(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     char line[1024] = "", total[UNITS_TEXT], tensors[256];
-    int64_t others = less(o->device_live, o->tensor_reserved);
-    bool torch = others != RUN_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != RUN_UNKNOWN;
+    int64_t others = subtract_at_least_zero(o->device_live, o->tensor_reserved);
+    bool torch =
+        others != RUN_UNKNOWN && subtract_at_least_zero(o->tensor_reserved, o->tensor_allocated) != RUN_UNKNOWN;
 
     if (o->outside == RUN_UNKNOWN || o->free_bytes == RUN_UNKNOWN || o->space == GS_SPACE_PINNED) return;
     if (torch) {
-        share_of(line, sizeof line, o->tensor_allocated, in_tensors(o, tensors, sizeof tensors));
-        share_of(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
-        share_of(line, sizeof line, others, "in other CUDA allocations");
+        format_share_line(line, sizeof line, o->tensor_allocated, in_tensors(o, tensors, sizeof tensors));
+        format_share_line(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
+        format_share_line(line, sizeof line, others, "in other CUDA allocations");
     } else {
-        share_of(line, sizeof line, o->device_live, "in CUDA allocations");
+        format_share_line(line, sizeof line, o->device_live, "in CUDA allocations");
     }
-    share_of(line, sizeof line, o->graphs, "held for CUDA graphs");
-    share_of(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
-    share_of(line, sizeof line, o->free_bytes, "free");
+    format_share_line(line, sizeof line, o->graphs, "held for CUDA graphs");
+    format_share_line(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
+    format_share_line(line, sizeof line, o->free_bytes, "free");
     size_t at = strlen(line);
     snprintf(line + at, sizeof line - at, " = %s", draw_bytes(total, o->total_bytes));
     draw_label(v, TERMINAL_BOLD, "Memory", line);
 }
 
-static void stack(const struct draw_text *v, const struct result_oom_verdict *o)
+static void print_failing_stack(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     char *trace = draw_trace(v, o->stack.number, INDENT + DRAW_LABEL);
 
@@ -147,7 +148,7 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
                  draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
                  units_format_seconds(at, o->time_s), step,
                  o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
-    asked(v, o);
+    print_asked(v, o);
     if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
     for (size_t i = 0; i < o->advice_n && i < (v->brief ? ADVICE_BRIEF : o->advice_n); i++)
         draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
@@ -159,7 +160,7 @@ void view_text_failure(const struct draw_text *v)
     if (v->report->ooms_n) failure_head(v, &v->report->ooms[0], "gpuspy: ");
 }
 
-static void one(const struct draw_text *v, const struct result_oom_verdict *o)
+static void print_one_failure(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     failure_head(v, o, "");
     if (o->verdict) {
@@ -172,13 +173,13 @@ static void one(const struct draw_text *v, const struct result_oom_verdict *o)
     if (o->waterfall_n)
         view_text_waterfall(v, o);
     else
-        held(v, o);
-    if (!v->brief) stack(v, o);
-    if (!o->waterfall_n) live(v, o);
+        print_held(v, o);
+    if (!v->brief) print_failing_stack(v, o);
+    if (!o->waterfall_n) print_live(v, o);
 }
 
 /* The peak that is nearest to its device's size; without a GPU the largest of host memory. */
-static const struct result_peak *fullest(const struct result_report *r, bool gpu, int64_t *total)
+static const struct result_peak *fullest_peak(const struct result_report *r, bool gpu, int64_t *total)
 {
     const struct result_peak *best = NULL;
     double best_share = -1;
@@ -213,7 +214,7 @@ static bool hands_out_itself(const struct result_report *r)
 
 /* The first process that failed, preceded by "2 of 4 processes: …" if there are several. NULL: none is known to have.
  * */
-static const char *failure(const struct result_report *r, char *out, size_t size)
+static const char *format_failure(const struct result_report *r, char *out, size_t size)
 {
     size_t failed = 0;
     char how[RUN_FAILURE_TEXT], first[RUN_FAILURE_TEXT] = "", rank[32] = "";
@@ -257,13 +258,13 @@ static void no_oom(const struct draw_text *v)
                        : hands_out_itself(v->report)                   ? "No CUDA call ran out of memory"
                                                                        : "Memory did not run out";
     int64_t total;
-    const struct result_peak *p = fullest(v->report, true, &total);
+    const struct result_peak *p = fullest_peak(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[RUN_FAILURE_TEXT + 64],
         why[RUN_FAILURE_TEXT + 64], crash[RUN_FAILURE_TEXT + 128];
 
-    if (!p) p = fullest(v->report, false, &total);
+    if (!p) p = fullest_peak(v->report, false, &total);
     enum terminal_style colour = TERMINAL_GREEN;
-    if (failure(v->report, raw, sizeof raw)) {
+    if (format_failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
         terminal_clean(why, sizeof why, raw, v->term.utf8); /* the text of an exception is the program's */
         snprintf(crash, sizeof crash, "%c%s; %c%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, first_in_clause(none),
@@ -307,7 +308,7 @@ void view_text_verdict(const struct draw_text *v)
     if (!fatal) no_oom(v);
     /* One in full: the fatal one, or else the first that was survived; the others are its
      * repetitions (ranks that fail together, an allocator that retries). */
-    for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) one(v, &r->ooms[i]);
+    for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) print_one_failure(v, &r->ooms[i]);
     if (r->ooms_total > shown) {
         char line[128];
         snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists them",

@@ -16,7 +16,7 @@
 static const double line_least = 0.01;
 static const double rounding_least = 0.2; /* of the tensors: less is not worth reporting */
 
-static void bar(const struct draw_text *v, double share, char *out, size_t size)
+static void format_waterfall_bar(const struct draw_text *v, double share, char *out, size_t size)
 {
     static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     int width = v->term.width >= WIDE ? BAR_WIDE : BAR_NARROW;
@@ -60,11 +60,11 @@ static const int colours[RESULT_CATEGORIES_N] = {
     [RESULT_CATEGORY_WORKSPACES] = 124, [RESULT_CATEGORY_KV_CACHE] = 30,   [RESULT_CATEGORY_UNKNOWN] = 245,
 };
 
-static void part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)
+static void add_waterfall_part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)
 {
     char bytes[UNITS_TEXT], share[UNITS_TEXT], drawn[BAR_WIDE * 3 + 8];
 
-    bar(v, p->share, drawn, sizeof drawn);
+    format_waterfall_bar(v, p->share, drawn, sizeof drawn);
     const char *cells[] = {draw_bytes(bytes, p->bytes), units_format_share(share, p->share), drawn, p->text};
     struct text_table_row *row = text_table_add(t, cells, NULL);
     if (row && p->what == RESULT_HELD_TENSORS) terminal_foreground(&v->term, colours[p->category], row->colour);
@@ -85,7 +85,7 @@ static void small_parts(struct text_table *t, int64_t bytes, int64_t total)
     text_table_add(t, cells, NULL);
 }
 
-static int widest(const struct result_oom_verdict *o)
+static int widest_part_name(const struct result_oom_verdict *o)
 {
     int most = 0;
 
@@ -102,7 +102,7 @@ static int widest(const struct result_oom_verdict *o)
 
 void view_text_waterfall(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    struct cell c = {v, widest(o)};
+    struct cell c = {v, widest_part_name(o)};
     struct text_table t = {
         .last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}, .coloured = 2};
     char total[UNITS_TEXT];
@@ -116,7 +116,7 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
         if (v->brief && o->waterfall[i].share < BRIEF_LEAST)
             small += o->waterfall[i].bytes;
         else
-            part(v, &t, &o->waterfall[i]);
+            add_waterfall_part(v, &t, &o->waterfall[i]);
     }
     if (small) small_parts(&t, small, o->total_bytes);
     text_table_print(&t, &v->term, 2 * INDENT, v->out);

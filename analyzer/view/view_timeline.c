@@ -53,12 +53,12 @@ size_t view_timeline_columns(const struct terminal *term)
 
 /* ---------------------------------------------------------------- fillings */
 
-static int eighths(const struct chart *k, int64_t bytes)
+static int bytes_in_eighths(const struct chart *k, int64_t bytes)
 {
     return (int)((double)bytes / (double)k->top * k->rows * 8 + 0.5);
 }
 
-static void fill_column(struct chart *k, size_t x)
+static void fill_chart_column(struct chart *k, size_t x)
 {
     const struct profile_course_column *f = &k->front->columns[x], *b = k->back ? &k->back->columns[x] : NULL;
     int64_t sum = 0, held = b && b->known && b->high > f->high ? b->high : f->high;
@@ -66,11 +66,11 @@ static void fill_column(struct chart *k, size_t x)
 
     for (int i = 0; i < RESULT_CATEGORIES_N; i++) {
         sum += !f->known ? 0 : k->stacked ? f->by_category[i] : i == 0 ? f->high : 0;
-        end[i] = eighths(k, sum);
+        end[i] = bytes_in_eighths(k, sum);
     }
     if (sum > 0 && end[RESULT_CATEGORIES_N - 1] == 0)
         end[RESULT_CATEGORIES_N - 1] = 1; /* small amounts remain visible */
-    end[HELD] = b || f->known ? eighths(k, held) : 0;
+    end[HELD] = b || f->known ? bytes_in_eighths(k, held) : 0;
     if (end[HELD] < end[RESULT_CATEGORIES_N - 1]) end[HELD] = end[RESULT_CATEGORIES_N - 1];
     end[EMPTY] = k->rows * 8 + 8;
 }
@@ -84,7 +84,7 @@ static int filling_at(const int *end, int eighth)
 }
 
 /* The filling at the bottom of a cell, its height, and the one above it: if there are several, the two largest. */
-static void cell_of(const int *end, int row, int *low, int *upper, int *height)
+static void chart_cell_of(const int *end, int row, int *low, int *upper, int *height)
 {
     int part[FILLS] = {0}, first = -1, second = -1;
 
@@ -109,7 +109,7 @@ static void cell_of(const int *end, int row, int *low, int *upper, int *height)
 
 /* ---------------------------------------------------------------- drawing */
 
-static void paint(const struct terminal *t, int fore, int back, FILE *out)
+static void paint_cell(const struct terminal *t, int fore, int back, FILE *out)
 {
     if (fore == EMPTY) {
         fputs(terminal_style(t, TERMINAL_PLAIN), out);
@@ -122,7 +122,7 @@ static void paint(const struct terminal *t, int fore, int back, FILE *out)
     }
 }
 
-static const char *glyph(const struct terminal *t, int low, int upper, int height)
+static const char *cell_glyph(const struct terminal *t, int low, int upper, int height)
 {
     static const char *const block[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
@@ -140,8 +140,8 @@ static void draw_row(const struct chart *k, int row)
 
     for (size_t x = 0; x < k->c->columns_n; x++) {
         int low, upper, height;
-        cell_of(k->ends[x], row, &low, &upper, &height);
-        const char *g = glyph(t, low, upper, height);
+        chart_cell_of(k->ends[x], row, &low, &upper, &height);
+        const char *g = cell_glyph(t, low, upper, height);
         if (*g == ' ') {
             blanks++;
             continue;
@@ -154,7 +154,7 @@ static void draw_row(const struct chart *k, int row)
         }
         fprintf(out, "%*s", blanks, "");
         blanks = 0;
-        if (low != fore || behind != back) paint(t, low, behind, out);
+        if (low != fore || behind != back) paint_cell(t, low, behind, out);
         fore = low;
         back = behind;
         fputs(g, out);
@@ -162,7 +162,7 @@ static void draw_row(const struct chart *k, int row)
     fprintf(out, "%s\n", fore == EMPTY ? "" : terminal_style(t, TERMINAL_PLAIN));
 }
 
-static void axis(const struct chart *k)
+static void print_time_axis(const struct chart *k)
 {
     const struct draw_text *v = k->v;
     char from[UNITS_TEXT], middle[UNITS_TEXT], to[UNITS_TEXT];
@@ -179,17 +179,17 @@ static void axis(const struct chart *k)
     fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, to);
 }
 
-static void draw(struct chart *k)
+static void draw_course(struct chart *k)
 {
     char label[UNITS_TEXT];
 
-    for (size_t x = 0; x < k->c->columns_n; x++) fill_column(k, x);
+    for (size_t x = 0; x < k->c->columns_n; x++) fill_chart_column(k, x);
     for (int r = k->rows - 1; r >= 0; r--) {
         int64_t at = r == k->rows - 1 ? k->top : k->rows >= 8 && r == k->rows / 2 - 1 ? k->top / 2 : -1;
         fprintf(k->v->out, "%*s %s", LABEL - 1, at < 0 ? "" : draw_bytes(label, at), k->v->term.utf8 ? "│" : "|");
         draw_row(k, r);
     }
-    axis(k);
+    print_time_axis(k);
 }
 
 /* ---------------------------------------------------------------- marks */
@@ -210,7 +210,7 @@ static void mark_sign(const struct draw_text *v, enum mark m)
             terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-static bool concerns(const struct run_oom *o, const struct profile_course *k)
+static bool concerns_course(const struct run_oom *o, const struct profile_course *k)
 {
     return o->process == k->process && (o->device == k->device || o->device < 0);
 }
@@ -227,7 +227,7 @@ static void mark_row(const struct chart *k, struct run *run)
     for (size_t i = 0; i < n; i++) {
         enum mark m = ooms[i].fatal ? MARK_OOM : MARK_SURVIVED;
         size_t x = profile_courses_column(k->c, ooms[i].time_ns);
-        if (concerns(&ooms[i], k->front) && at[x] < m) at[x] = (uint8_t)m;
+        if (concerns_course(&ooms[i], k->front) && at[x] < m) at[x] = (uint8_t)m;
     }
     at[columns] = MARK_NONE; /* outside */
     bool any = false;
@@ -332,7 +332,7 @@ static void scope_rows(const struct chart *k)
 /* ---------------------------------------------------------------- what it all is */
 
 /* One after another, on as many lines as necessary. */
-static void entry(const struct draw_text *v, int *at, int fill, const char *text)
+static void print_legend_entry(const struct draw_text *v, int *at, int fill, const char *text)
 {
     int columns = terminal_columns(text) + 4;
 
@@ -343,7 +343,7 @@ static void entry(const struct draw_text *v, int *at, int fill, const char *text
     fprintf(v->out, "%*s", *at ? 2 : v->term.width < 60 ? 2 : LABEL + 1, "");
     *at = *at ? *at : v->term.width < 60 ? 2 : LABEL + 1;
     if (v->term.colour || fill == HELD) {
-        paint(&v->term, fill, EMPTY, v->out);
+        paint_cell(&v->term, fill, EMPTY, v->out);
         fputs(fill == HELD ? (v->term.utf8 ? "░ " : ". ") : v->term.utf8 ? "█ " : "# ", v->out);
         fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
     }
@@ -363,7 +363,7 @@ static const struct profile_course_column *peak_column(const struct chart *k)
 }
 
 /* From the top of the stack down, at the highest column of the chart. */
-static void legend(const struct chart *k)
+static void print_timeline_legend(const struct chart *k)
 {
     const struct draw_text *v = k->v;
     const struct profile_course_column *peak = peak_column(k);
@@ -371,13 +371,13 @@ static void legend(const struct chart *k)
     char bytes[UNITS_TEXT], text[128];
 
     if (k->back)
-        entry(v, &at, HELD,
-              v->term.width < 60 ? "reserved, in no tensor" : "PyTorch's cache and other CUDA allocations");
+        print_legend_entry(
+            v, &at, HELD, v->term.width < 60 ? "reserved, in no tensor" : "PyTorch's cache and other CUDA allocations");
     for (int i = RESULT_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
         if (!peak->by_category[i]) continue;
         text_put(text, sizeof text, "%s %s", result_category_text((enum result_category)i),
                  draw_bytes(bytes, peak->by_category[i]));
-        entry(v, &at, i, text);
+        print_legend_entry(v, &at, i, text);
     }
     if (at) fputc('\n', v->out);
 }
@@ -397,12 +397,13 @@ static void mark_legend(const struct chart *k, struct run *run)
                 units_format_seconds(at, (double)k->front->peak_ns / 1e9));
     }
     for (size_t i = 0; i < n; i++) {
-        if (!concerns(&ooms[i], k->front) || profile_courses_column(k->c, ooms[i].time_ns) == k->c->columns_n) continue;
+        if (!concerns_course(&ooms[i], k->front) || profile_courses_column(k->c, ooms[i].time_ns) == k->c->columns_n)
+            continue;
         if (!ooms[i].fatal) {
             survived++;
             continue;
         }
-        if (i + 1 < n && ooms[i + 1].fatal && concerns(&ooms[i + 1], k->front)) continue; /* the last of them */
+        if (i + 1 < n && ooms[i + 1].fatal && concerns_course(&ooms[i + 1], k->front)) continue; /* the last of them */
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_OOM);
         fprintf(v->out, " out of memory at %s\n", units_format_seconds(at, (double)ooms[i].time_ns / 1e9));
@@ -417,12 +418,12 @@ static void mark_legend(const struct chart *k, struct run *run)
 /* ---------------------------------------------------------------- all of them */
 
 /* Does a course have its own chart? A device is drawn behind its tensors. */
-static bool leads(const struct profile_courses *c, const struct profile_course *k)
+static bool is_leading_course(const struct profile_courses *c, const struct profile_course *k)
 {
     return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
 }
 
-static bool categorised(const struct profile_courses *c, const struct profile_course *k)
+static bool is_course_categorised(const struct profile_courses *c, const struct profile_course *k)
 {
     for (size_t x = 0; x < c->columns_n; x++)
         for (int i = 0; i < RESULT_CATEGORIES_N; i++)
@@ -430,7 +431,7 @@ static bool categorised(const struct profile_courses *c, const struct profile_co
     return false;
 }
 
-static int64_t rank_of(const struct draw_text *v, const struct profile_course *k)
+static int64_t course_rank(const struct draw_text *v, const struct profile_course *k)
 {
     return v->report->processes[k->process].rank; /* unknown comes first */
 }
@@ -441,9 +442,9 @@ static size_t list_charts(const struct draw_text *v, const struct profile_course
     size_t n = 0;
 
     for (size_t i = 0; i < c->n; i++) {
-        if (!leads(c, &c->list[i])) continue;
+        if (!is_leading_course(c, &c->list[i])) continue;
         size_t at = n++;
-        for (; at > 0 && rank_of(v, out[at - 1]) > rank_of(v, &c->list[i]); at--) out[at] = out[at - 1];
+        for (; at > 0 && course_rank(v, out[at - 1]) > course_rank(v, &c->list[i]); at--) out[at] = out[at - 1];
         out[at] = &c->list[i];
     }
     return n;
@@ -459,7 +460,7 @@ static int64_t most_in(const struct profile_courses *c, const struct profile_cou
 }
 
 /* One scale for GPUs, so that charts can be compared; another one for the host's memory. */
-static int64_t scale_of(const struct profile_courses *c, bool gpu)
+static int64_t courses_scale(const struct profile_courses *c, bool gpu)
 {
     int64_t most = 0;
 
@@ -468,15 +469,15 @@ static int64_t scale_of(const struct profile_courses *c, bool gpu)
     return most;
 }
 
-static void one(const struct draw_text *v, struct run *run, const struct profile_courses *c,
-                const struct profile_course *k, int rows)
+static void print_one_course(const struct draw_text *v, struct run *run, const struct profile_courses *c,
+                             const struct profile_course *k, int rows)
 {
     struct chart chart = {.v = v,
                           .c = c,
                           .front = k,
                           .rows = rows,
-                          .top = scale_of(c, k->device >= 0),
-                          .stacked = v->term.colour && categorised(c, k)};
+                          .top = courses_scale(c, k->device >= 0),
+                          .stacked = v->term.colour && is_course_categorised(c, k)};
     char place[96], peak[UNITS_TEXT], end[UNITS_TEXT];
 
     if (k->layer == RUN_SERIES_TENSOR) chart.back = profile_courses_of(c, k->process, k->device, RUN_SERIES_DEVICE);
@@ -492,12 +493,12 @@ static void one(const struct draw_text *v, struct run *run, const struct profile
         return;
     }
     chart.ends = arena_realloc(NULL, c->columns_n, sizeof *chart.ends);
-    draw(&chart);
+    draw_course(&chart);
     mark_row(&chart, run);
     step_row(&chart);
     scope_rows(&chart);
     mark_legend(&chart, run);
-    legend(&chart);
+    print_timeline_legend(&chart);
     free(chart.ends);
 }
 
@@ -507,7 +508,7 @@ void view_timeline(const struct draw_text *v, struct run *run, const struct prof
     size_t charts = list_charts(v, c, list), shown = charts < v->top ? charts : v->top;
 
     if (!rows) rows = charts == 1 ? ROWS_ONE : charts <= 3 ? ROWS_FEW : ROWS_MANY;
-    for (size_t i = 0; i < shown; i++) one(v, run, c, list[i], rows);
+    for (size_t i = 0; i < shown; i++) print_one_course(v, run, c, list[i], rows);
     draw_more(v, charts, shown);
     free(list);
 }
@@ -525,7 +526,7 @@ static json_t *column_json(const struct profile_courses *c, const struct profile
     set_bytes(o, "low_bytes", p->low);
     for (int i = 0; i < RESULT_CATEGORIES_N; i++)
         if (p->by_category[i]) set_bytes(by, result_category_word((enum result_category)i), p->by_category[i]);
-    set(o, "by_category", by);
+    set_json(o, "by_category", by);
     return o;
 }
 
@@ -541,11 +542,11 @@ static json_t *course_json(const struct result_report *r, const struct profile_c
     set_bytes(o, "end_bytes", k->end);
     for (size_t x = 0; x < c->columns_n; x++)
         if (k->columns[x].known) json_array_append_new(points, column_json(c, k, x));
-    set(o, "points", points);
+    set_json(o, "points", points);
     return o;
 }
 
-static json_t *scopes_json(const struct result_report *r, const struct profile_courses *c)
+static json_t *course_scopes_json(const struct result_report *r, const struct profile_courses *c)
 {
     struct result_report with = *r;
 
@@ -582,8 +583,8 @@ void view_timeline_json(json_t *o, struct run *run, const struct result_report *
     }
     set_real(o, "from_s", (double)c->from_ns / 1e9);
     set_real(o, "to_s", (double)c->to_ns / 1e9);
-    set(o, "series", series);
-    set(o, "steps", steps);
-    set(o, "oom", failures);
-    set(o, "scopes", scopes_json(r, c));
+    set_json(o, "series", series);
+    set_json(o, "steps", steps);
+    set_json(o, "oom", failures);
+    set_json(o, "scopes", course_scopes_json(r, c));
 }

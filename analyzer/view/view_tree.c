@@ -23,7 +23,7 @@ struct drawing {
     bool last[RUN_DEPTH_MAX + 2]; /* by row above: it is the last of its siblings */
 };
 
-static void bar(const struct drawing *d, int64_t weight)
+static void print_tree_bar(const struct drawing *d, int64_t weight)
 {
     static const char *const part[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     const struct terminal *t = &d->v->term;
@@ -48,7 +48,7 @@ static void pad_left(FILE *out, const char *text, int columns)
 }
 
 /* The lines to the left of a row; for a deep one only the nearest. Returns the columns taken. */
-static int lines(const struct drawing *d, unsigned depth, int room)
+static int print_tree_lines(const struct drawing *d, unsigned depth, int room)
 {
     const struct draw_text *v = d->v;
     bool utf8 = v->term.utf8;
@@ -69,7 +69,7 @@ static int lines(const struct drawing *d, unsigned depth, int room)
     return columns + 2 * (int)(depth - from + 1);
 }
 
-static void figures(const struct drawing *d, int64_t weight)
+static void print_tree_figures(const struct drawing *d, int64_t weight)
 {
     const struct draw_text *v = d->v;
     char text[UNITS_TEXT];
@@ -77,10 +77,10 @@ static void figures(const struct drawing *d, int64_t weight)
     pad_left(v->out, view_profile_weight(d->p, weight, text), WEIGHT);
     pad_left(v->out, units_format_share(text, d->whole ? (double)weight / (double)d->whole : 0), SHARE + 2);
     fputs("  ", v->out);
-    if (d->bar) bar(d, weight);
+    if (d->bar) print_tree_bar(d, weight);
 }
 
-static int room_of(const struct drawing *d)
+static int tree_row_room(const struct drawing *d)
 {
     return d->v->term.width - WEIGHT - SHARE - 4 - (d->bar ? d->bar + 2 : 0);
 }
@@ -88,8 +88,8 @@ static int room_of(const struct drawing *d)
 /* A row that is not a call: the rest. */
 static void rest_row(struct drawing *d, unsigned depth, int64_t weight, const char *text)
 {
-    figures(d, weight);
-    int room = room_of(d), at = lines(d, depth, room);
+    print_tree_figures(d, weight);
+    int room = tree_row_room(d), at = print_tree_lines(d, depth, room);
 
     fprintf(d->v->out, "%s%.*s%s\n", terminal_style(&d->v->term, TERMINAL_DIM), (int)terminal_fit(text, room - at),
             text, terminal_style(&d->v->term, TERMINAL_PLAIN));
@@ -101,8 +101,8 @@ static void call_row(struct drawing *d, unsigned depth, const struct view_branch
     char label[2048];
     bool own = view_branch_kind_of(b) == BRANCH_OWN;
 
-    figures(d, b->total);
-    int room = room_of(d), at = lines(d, depth, room);
+    print_tree_figures(d, b->total);
+    int room = tree_row_room(d), at = print_tree_lines(d, depth, room);
     view_branch_label(d->v, b, label, sizeof label, room - at);
     fprintf(d->v->out, "%s%s%s\n", own ? "" : terminal_style(t, TERMINAL_DIM), label,
             own ? "" : terminal_style(t, TERMINAL_PLAIN));
@@ -118,7 +118,7 @@ static void more_row(struct drawing *d, unsigned depth, const struct view_branch
 }
 
 /* No deeper than RUN_DEPTH_MAX, with little stack. */
-static void rows(struct drawing *d, const struct view_branch *b, unsigned depth)
+static void print_tree_rows(struct drawing *d, const struct view_branch *b, unsigned depth)
 {
     int64_t rest;
     size_t shown = view_branch_shown(b, d->limits, &rest);
@@ -129,7 +129,7 @@ static void rows(struct drawing *d, const struct view_branch *b, unsigned depth)
     if (d->limits->depth && below >= d->limits->depth) return;
     for (size_t i = 0; i < shown; i++) {
         d->last[below] = i + 1 == shown && !more && !here;
-        rows(d, b->children[i], below);
+        print_tree_rows(d, b->children[i], below);
     }
     d->last[below] = !here;
     if (more) more_row(d, below, b, shown, rest);
@@ -153,7 +153,7 @@ void view_tree(const struct draw_text *v, const struct profile *p, const struct 
     *d = (struct drawing){
         .v = v, .p = p, .limits = limits, .whole = tree->root->total, .bar = bar_columns(v->term.width)};
     fputc('\n', v->out);
-    rows(d, view_branch_build(&arena, tree, limits->full), 0);
+    print_tree_rows(d, view_branch_build(&arena, tree, limits->full), 0);
     arena_free(&arena);
     free(d);
 }
@@ -164,11 +164,11 @@ static json_t *node_json(const struct profile *p, const struct profile_call_node
 {
     json_t *o = json_object();
 
-    set(o, "parent", parent < 0 ? NULL : json_integer(parent));
-    set(o, "depth", json_integer(n->depth));
-    set(o, "frame", n->frame ? draw_json_frame(n->frame) : NULL);
-    set(o, "total", view_profile_weight_json(p, n->total));
-    set(o, "self", view_profile_weight_json(p, n->self));
+    set_json(o, "parent", parent < 0 ? NULL : json_integer(parent));
+    set_json(o, "depth", json_integer(n->depth));
+    set_json(o, "frame", n->frame ? draw_json_frame(n->frame) : NULL);
+    set_json(o, "total", view_profile_weight_json(p, n->total));
+    set_json(o, "self", view_profile_weight_json(p, n->self));
     set_count(o, "count", n->total_count);
     set_count(o, "self_count", n->self_count);
     return o;

@@ -40,7 +40,8 @@ static void sentence_of(const struct view_whatif *w, const char *error, const st
     }
 }
 
-static void add_row(struct text_table *table, const char *name, const char *error, const struct whatif_outcome *o)
+static void add_outcome_row(struct text_table *table, const char *name, const char *error,
+                            const struct whatif_outcome *o)
 {
     char allocated[UNITS_TEXT], reserved[UNITS_TEXT], retries[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
     char when[UNITS_TEXT];
@@ -96,19 +97,19 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
     draw_label(t, TERMINAL_PLAIN, "Rules", line);
 }
 
-static bool helps(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
+static bool does_scenario_help(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
 {
     const struct whatif_outcome *o = &s->outcome;
     if (s->error || !s->conf || !o->fits) return false;
     return !recorded->fits || o->peak_reserved_bytes < recorded->peak_reserved_bytes;
 }
 
-static void print_next(const struct draw_text *t, const struct view_whatif *w)
+static void print_next_whatif(const struct draw_text *t, const struct view_whatif *w)
 {
     struct view_commands c = {.most = VIEW_COMMANDS};
     const struct whatif_scenario *best = w->scenarios, *last = &w->scenarios[w->n - 1];
     char words[160];
-    if (helps(best, &w->proof->recorded)) {
+    if (does_scenario_help(best, &w->proof->recorded)) {
         text_put(words, sizeof words, "whatif --set %s --html whatif.html", best->conf);
         view_add_command(&c, words, "memory over time with the best setting, beside the recorded run");
     }
@@ -135,9 +136,9 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
         if (sentence[0]) draw_label(t, TERMINAL_BOLD, "Result", sentence);
     }
     fputc('\n', t->out);
-    add_row(&table, "as recorded", NULL, recorded);
+    add_outcome_row(&table, "as recorded", NULL, recorded);
     for (size_t i = 0; i < w->n; i++)
-        add_row(&table, w->scenarios[i].name, w->scenarios[i].error, &w->scenarios[i].outcome);
+        add_outcome_row(&table, w->scenarios[i].name, w->scenarios[i].error, &w->scenarios[i].outcome);
     text_table_print(&table, &t->term, INDENT, t->out);
     if (w->proof->unsure_sizes) {
         fputc('\n', t->out);
@@ -154,32 +155,32 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
             "fail here");
         break;
     }
-    if (w->search && w->n) print_next(t, w);
+    if (w->search && w->n) print_next_whatif(t, w);
 }
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *failure_json(const struct view_whatif *w, const struct whatif_failure *f)
+static json_t *whatif_failure_json(const struct view_whatif *w, const struct whatif_failure *f)
 {
     const struct result_site site = site_of(w->run, f->stack, NULL);
     json_t *o = json_object();
     set_real(o, "time_s", (double)f->time_ns / 1e9);
-    set(o, "device", json_integer(f->device));
+    set_json(o, "device", json_integer(f->device));
     set_count(o, "event", f->event);
-    set(o, "step", f->step ? json_integer((json_int_t)f->step) : NULL);
+    set_json(o, "step", f->step ? json_integer((json_int_t)f->step) : NULL);
     set_bytes(o, "requested_bytes", f->requested_bytes);
     set_bytes(o, "allocated_bytes", f->allocated_bytes);
     set_bytes(o, "reserved_bytes", f->reserved_bytes);
-    set(o, "site", draw_json_site(&site));
+    set_json(o, "site", draw_json_site(&site));
     return o;
 }
 
 static void outcome_json(json_t *o, const struct view_whatif *w, const struct whatif_outcome *x)
 {
-    set(o, "device", json_integer(x->device));
+    set_json(o, "device", json_integer(x->device));
     set_bytes(o, "device_bytes", x->capacity_bytes);
     set_bool(o, "fits", x->fits);
-    set(o, "oom", x->fits ? NULL : failure_json(w, &x->oom));
+    set_json(o, "oom", x->fits ? NULL : whatif_failure_json(w, &x->oom));
     set_bytes(o, "peak_allocated_bytes", x->peak_allocated_bytes);
     set_bytes(o, "peak_reserved_bytes", x->peak_reserved_bytes);
     set_count(o, "segments", x->segments);
@@ -198,7 +199,7 @@ static json_t *settings_json(const struct whatif_scenario *s)
         for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
             if (s->scale[c] != 1) set_real(scale, result_category_word((enum result_category)c), s->scale[c]);
         }
-        set(o, "scale", scale);
+        set_json(o, "scale", scale);
     }
     return o;
 }
@@ -208,33 +209,33 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     const struct whatif_proof *p = w->proof;
     json_t *recorded = json_object(), *list = json_array(), *replay = json_object();
     outcome_json(recorded, w, &p->recorded);
-    set(o, "recorded", recorded);
+    set_json(o, "recorded", recorded);
     for (size_t i = 0; i < w->n; i++) {
         const struct whatif_scenario *s = &w->scenarios[i];
         json_t *x = json_object();
         set_text(x, "name", s->name);
-        set(x, "settings", settings_json(s));
+        set_json(x, "settings", settings_json(s));
         set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error && !s->scale && !s->outcome.unsure);
         set_text(x, "error", s->error);
         if (!s->error) {
             outcome_json(x, w, &s->outcome);
-            set(x, "request_fits", s->outcome.request_fits ? json_true() : NULL);
+            set_json(x, "request_fits", s->outcome.request_fits ? json_true() : NULL);
             set_bytes(x, "spare_bytes", s->outcome.spare_bytes);
             set_bytes(x, "cached_bytes", s->outcome.cached_bytes);
             set_bytes(x, "largest_free_bytes", s->outcome.largest_free_bytes);
         }
         json_array_append_new(list, x);
     }
-    set(o, "whatif", list);
+    set_json(o, "whatif", list);
     set_bool(replay, "exact", p->exact);
     set_count(replay, "allocations", p->blocks);
     set_count(replay, "allocations_at_recorded_address", p->blocks_placed);
     set_count(replay, "segments", p->segments);
     set_count(replay, "segments_as_recorded", p->segments_same);
-    set(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
+    set_json(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
     set_real(replay, "begin_s", p->begin_ns ? (double)p->begin_ns / 1e9 : NAN);
     set_text(replay, "reason", p->reason);
     set_text(replay, "torch_version", p->torch_version);
     set_text(replay, "torch_assumed", p->torch_version ? NULL : p->torch_assumed);
-    set(o, "replay", replay);
+    set_json(o, "replay", replay);
 }

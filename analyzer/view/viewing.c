@@ -91,13 +91,13 @@ json_t *viewing_json_head(const struct viewing *v)
     const char *const *note = run_notes(v->run, &n);
 
     for (size_t i = 0; i < n; i++) json_array_append_new(notes, json_string(note[i]));
-    set(o, "schema", json_integer(RESULT_SCHEMA));
+    set_json(o, "schema", json_integer(RESULT_SCHEMA));
     set_text(o, "view", v->who);
     set_text(o, "command", v->head.command);
-    set(o, "processes", LIST(v->head.processes, v->head.processes_n, draw_json_process));
+    set_json(o, "processes", LIST(v->head.processes, v->head.processes_n, draw_json_process));
     set_count(o, "lost_events", v->head.lost_events);
     set_bool(o, "complete", v->head.complete);
-    set(o, "notes", notes);
+    set_json(o, "notes", notes);
     return o;
 }
 
@@ -128,7 +128,7 @@ bool view_profile_sensible(const char *who, const struct view_profile_settings *
     return false;
 }
 
-static int layer_of(const char *word)
+static int layer_of_word(const char *word)
 {
     if (!word) return PROFILE_USUAL;
     for (int i = 0; i < RUN_SERIES_LAYERS; i++)
@@ -171,7 +171,7 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
     struct profile_request w = {.what = profile_of_word(what),
                                 .process = -1,
                                 .device = v->settings->choice.device,
-                                .layer = layer_of(s->layer),
+                                .layer = layer_of_word(s->layer),
                                 .categories = categories};
 
     if (s->at) {
@@ -291,10 +291,10 @@ void view_profile_json(json_t *o, const struct profile *p)
 
     set_text(o, "title", p->title);
     set_text(o, "unit", in_time(p) ? "s" : p->unit);
-    set(o, "total", view_profile_weight_json(p, p->total));
+    set_json(o, "total", view_profile_weight_json(p, p->total));
     set_count(o, "count", p->count);
     for (size_t i = 0; p->moments && i < p->moments_n; i++)
         json_array_append_new(moments,
                               p->moments[i] == RUN_UNKNOWN ? json_null() : json_real((double)p->moments[i] / 1e9));
-    set(o, "moments_s", moments);
+    set_json(o, "moments_s", moments);
 }

@@ -121,7 +121,7 @@ uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address)
     return CACHING_NO_BLOCK;
 }
 
-static int order_by_address(const void *x, const void *y)
+static int order_blocks_by_address(const void *x, const void *y)
 {
     const struct whatif_piece *a = x, *b = y;
     if (a->address != b->address) return a->address < b->address ? -1 : 1;
@@ -131,7 +131,7 @@ static int order_by_address(const void *x, const void *y)
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
 {
     const int64_t small = 1 << 20;
-    if (n) qsort(pieces, n, sizeof *pieces, order_by_address);
+    if (n) qsort(pieces, n, sizeof *pieces, order_blocks_by_address);
     for (size_t i = 0; i < n; i++) {
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
         if (!p->block) {

@@ -12,7 +12,7 @@ struct numbered {
     int64_t identity, number;
 };
 
-static int64_t number_of(struct numbered *list, size_t n, int64_t identity)
+static int64_t pool_number_of(struct numbered *list, size_t n, int64_t identity)
 {
     while (n-- > 0) {
         if (list[n].identity == identity) return list[n].number;
@@ -58,14 +58,14 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
         struct whatif_fact fact = {a->time_ns, a->address, a->value, a->kind};
         if (a->process != process || a->device != device) continue;
         if (a->kind == GS_ALLOCATOR_POOL && a->value > 0) {
-            fact.value = number_of(known, known_n, a->value);
+            fact.value = pool_number_of(known, known_n, a->value);
             if (!fact.value && pools == POOLS_MAX) fact.value = UNKNOWN;
             if (!fact.value) {
                 fact.value = ++pools;
                 *ARENA_PUSH(known, known_n, known_cap) = (struct numbered){a->value, fact.value};
             }
         } else if (a->kind == GS_ALLOCATOR_UNUSED) {
-            fact.value = number_of(known, known_n, a->value);
+            fact.value = pool_number_of(known, known_n, a->value);
             if (!fact.value) continue;
             for (size_t k = 0; k < known_n; k++) { /* the next with this identity is another */
                 if (known[k].identity == a->value) known[k--] = known[--known_n];
@@ -104,7 +104,7 @@ struct whatif_range {
 };
 
 /* The first that ends above an address. */
-static size_t find(const struct whatif_pool_map *m, uint64_t address)
+static size_t find_range(const struct whatif_pool_map *m, uint64_t address)
 {
     size_t low = 0, high = m->n;
     while (low < high) {
@@ -117,14 +117,14 @@ static size_t find(const struct whatif_pool_map *m, uint64_t address)
     return low;
 }
 
-static void insert(struct whatif_pool_map *m, size_t at, struct whatif_range range)
+static void insert_range(struct whatif_pool_map *m, size_t at, struct whatif_range range)
 {
     (void)ARENA_PUSH(m->ranges, m->n, m->cap);
     memmove(&m->ranges[at + 1], &m->ranges[at], (m->n - 1 - at) * sizeof *m->ranges);
     m->ranges[at] = range;
 }
 
-static void drop(struct whatif_pool_map *m, size_t at)
+static void drop_range(struct whatif_pool_map *m, size_t at)
 {
     memmove(&m->ranges[at], &m->ranges[at + 1], (--m->n - at) * sizeof *m->ranges);
 }
@@ -133,37 +133,38 @@ void whatif_pool_map_add(struct whatif_pool_map *m, uint64_t address, int64_t by
 {
     struct whatif_range range = {address, address + (uint64_t)bytes, UNKNOWN, page};
     if (bytes <= 0 || range.end < address || m->n >= RANGES_MAX) return;
-    size_t at = find(m, address);
+    size_t at = find_range(m, address);
     if (page && at > 0 && m->ranges[at - 1].page && m->ranges[at - 1].end == address) {
         at--;
         range.address = m->ranges[at].address;
         range.pool = m->ranges[at].pool;
-        drop(m, at);
+        drop_range(m, at);
     }
     if (page && at < m->n && m->ranges[at].page && m->ranges[at].address == range.end) {
         range.end = m->ranges[at].end;
         if (range.pool == UNKNOWN) range.pool = m->ranges[at].pool;
-        drop(m, at);
+        drop_range(m, at);
     }
-    insert(m, at, range);
+    insert_range(m, at, range);
 }
 
 static int64_t take_out(struct whatif_pool_map *m, uint64_t address, int64_t bytes)
 {
-    const size_t at = find(m, address);
+    const size_t at = find_range(m, address);
     if (bytes <= 0 || at == m->n || m->ranges[at].address > address) return UNKNOWN;
     const struct whatif_range range = m->ranges[at];
     const uint64_t end = address + (uint64_t)bytes;
-    drop(m, at);
-    if (end < range.end) insert(m, at, (struct whatif_range){end, range.end, range.pool, range.page});
-    if (range.address < address) insert(m, at, (struct whatif_range){range.address, address, range.pool, range.page});
+    drop_range(m, at);
+    if (end < range.end) insert_range(m, at, (struct whatif_range){end, range.end, range.pool, range.page});
+    if (range.address < address)
+        insert_range(m, at, (struct whatif_range){range.address, address, range.pool, range.page});
     return range.pool;
 }
 
 static void note_pool(struct whatif_pool_map *m, const struct whatif_fact *fact)
 {
     m->any_private = m->any_private || fact->value > 0;
-    const size_t at = find(m, fact->address);
+    const size_t at = find_range(m, fact->address);
     if (at < m->n && m->ranges[at].address <= fact->address && fact->value != UNKNOWN) m->ranges[at].pool = fact->value;
 }
 
@@ -187,7 +188,7 @@ int64_t whatif_pool_map_remove(struct whatif_pool_map *m, const struct whatif_fa
 int64_t whatif_pool_map_at(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns, uint64_t address)
 {
     whatif_pool_map_advance(m, f, ns);
-    const size_t at = find(m, address);
+    const size_t at = find_range(m, address);
     return at < m->n && m->ranges[at].address <= address ? m->ranges[at].pool : UNKNOWN;
 }
 

@@ -46,7 +46,7 @@ static struct whatif_device *device_at(struct beside *b)
     return &b->proof->w->devices[b->device];
 }
 
-static void part(struct beside *b, const char *reason)
+static void part_replay(struct beside *b, const char *reason)
 {
     struct whatif_proof *p = &b->proof->w->proof;
     if (p->parted_at_event) return;
@@ -60,7 +60,7 @@ static void part(struct beside *b, const char *reason)
 /* Areas of expandable segments lie apart by this in the replay. */
 enum { AREA_BITS = 45 };
 
-static uint64_t add_area(struct beside *b)
+static uint64_t add_proof_area(struct beside *b)
 {
     *ARENA_PUSH(b->areas, b->areas_n, b->areas_cap) = 0;
     return (uint64_t)b->areas_n << AREA_BITS;
@@ -86,14 +86,14 @@ static bool proof_take_one(struct beside *b, int64_t bytes, bool page, uint64_t 
     if (!c && b->fails) return false;
     if (c && c->free) return false; /* refused: the allocator then frees cached segments */
     if (c && c->bytes == bytes) {
-        if (!page) *address = c->page ? add_area(b) : c->address;
+        if (!page) *address = c->page ? add_proof_area(b) : c->address;
         b->from++;
         b->proof->w->proof.segments_same++;
         return true;
     }
-    part(b, c ? "the replay requests a segment of another size" : "the replay requests one more segment");
+    part_replay(b, c ? "the replay requests a segment of another size" : "the replay requests one more segment");
     b->from += c != NULL;
-    if (!page) *address = add_area(b);
+    if (!page) *address = add_proof_area(b);
     return true;
 }
 
@@ -104,7 +104,7 @@ static bool proof_take(void *self, int64_t bytes, int64_t page, uint64_t *addres
     if (!page) return proof_take_one(b, bytes, false, address);
     for (int64_t done = 0; done < bytes; done += page) {
         if (b->from == b->calls_n && !b->fails) {
-            part(b, "the replay requests one more segment");
+            part_replay(b, "the replay requests one more segment");
             return true;
         }
         if (!proof_take_one(b, page, true, address)) {
@@ -126,7 +126,7 @@ static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t
             at++;
         }
         if (at == b->calls_n) {
-            part(b, "the replay frees a segment that the recorded allocator kept");
+            part_replay(b, "the replay frees a segment that the recorded allocator kept");
             return;
         }
         memmove(&b->calls[b->from + 1], &b->calls[b->from], (at - b->from) * sizeof *b->calls);
@@ -139,7 +139,7 @@ static uint64_t proof_reserve(void *self, int64_t bytes)
 {
     struct beside *b = self;
     (void)bytes;
-    return add_area(b);
+    return add_proof_area(b);
 }
 
 static struct beside *beside_of(struct proof *p, uint32_t process, int device)
@@ -165,7 +165,7 @@ static void find_pools(struct beside *b)
     }
 }
 
-static struct caching_allocator *allocator_of(struct beside *b)
+static struct caching_allocator *proof_allocator_of(struct beside *b)
 {
     if (!b->allocator) {
         const struct caching_driver driver = {b, proof_take, proof_give_back, proof_reserve};
@@ -183,8 +183,8 @@ static void apply_facts(struct beside *b, int64_t ns)
     const struct whatif_facts *f = &device_at(b)->facts;
     for (; b->next_fact < f->n && f->list[b->next_fact].ns <= ns; b->next_fact++) {
         const struct whatif_fact *fact = &f->list[b->next_fact];
-        if (fact->kind == GS_ALLOCATOR_CAP) caching_set_cap(allocator_of(b), fact->value);
-        if (fact->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(allocator_of(b), (uint32_t)fact->value);
+        if (fact->kind == GS_ALLOCATOR_CAP) caching_set_cap(proof_allocator_of(b), fact->value);
+        if (fact->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(proof_allocator_of(b), (uint32_t)fact->value);
     }
 }
 
@@ -196,7 +196,7 @@ static bool empties_cache(const struct beside *b, uint32_t stack)
 }
 
 /* Calls that gave segments back and belong to no request: the program emptied the cache. */
-static void settle(struct beside *b, bool requests)
+static void settle_pending(struct beside *b, bool requests)
 {
     while (b->from < b->calls_n && b->calls[b->from].free) {
         size_t next = b->from;
@@ -205,10 +205,10 @@ static void settle(struct beside *b, bool requests)
         if (for_request || (requests && b->fails)) return;
         const size_t before = b->from;
         struct whatif_device *d = device_at(b);
-        caching_empty_cache(allocator_of(b));
+        caching_empty_cache(proof_allocator_of(b));
         *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = b->proof->now_ns;
         if (b->from == before) {
-            part(b, "the recorded allocator freed segments in which the replay has blocks");
+            part_replay(b, "the recorded allocator freed segments in which the replay has blocks");
             b->from = next;
         }
     }
@@ -217,8 +217,9 @@ static void settle(struct beside *b, bool requests)
 static void finish_calls(struct beside *b)
 {
     if (b->from < b->calls_n) {
-        part(b, b->calls[b->from].free ? "the recorded allocator freed a segment that the replay kept"
-                                       : "the recorded allocator requested a segment that the replay did not need");
+        part_replay(b, b->calls[b->from].free
+                           ? "the recorded allocator freed a segment that the replay kept"
+                           : "the recorded allocator requested a segment that the replay did not need");
     }
     b->from = b->calls_n = 0;
 }
@@ -266,7 +267,7 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
 
 /* What CUDA would call used without the other processes: NVML's figure for this one, and what is nobody's (9 MiB of an
  * H200). Of the real device NVML's total has what the driver keeps, which CUDA's has not. */
-static int64_t used_bytes(const struct run_device_sample *s, int64_t total)
+static int64_t sample_used_bytes(const struct run_device_sample *s, int64_t total)
 {
     const bool known = run_is_known(s->free_bytes) && run_is_known(s->other_bytes) && s->total_bytes >= total;
     const int64_t used = known ? total - s->free_bytes - s->other_bytes : 0;
@@ -284,7 +285,7 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
         if (s->process > process || (s->process == process && s->time_ns > ns)) return;
         if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
         struct beside *b = beside_of(p, process, s->device);
-        add_base(b, s->time_ns, used_bytes(s, device_at(b)->total) - b->device_live);
+        add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
     }
 }
 
@@ -322,7 +323,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
         (struct call){life->address, life->bytes, freed ? run_free_stack(w->run, life) : life->stack, freed, page};
 }
 
-static uint64_t stream_of(const struct run_lifetime *life)
+static uint64_t proof_stream_of(const struct run_lifetime *life)
 {
     return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
 }
@@ -351,7 +352,7 @@ static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream)
 
 /* A recording states the streams of tensors, and not of a request that failed: it is the last one, or another one on
  * which there is no memory for it. */
-static void refuse(struct beside *b, int64_t bytes, size_t oom)
+static void refuse_replay(struct beside *b, int64_t bytes, size_t oom)
 {
     struct whatif_device *d = device_at(b);
     if (is_refused(b, bytes, b->last_stream)) return;
@@ -363,7 +364,7 @@ static void refuse(struct beside *b, int64_t bytes, size_t oom)
         d->streams_n = i < known ? known : d->streams_n;
         return;
     }
-    part(b, "the replay finds memory for the request that failed");
+    part_replay(b, "the replay finds memory for the request that failed");
 }
 
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
@@ -375,10 +376,10 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     if (whatif_was_before(w, d->process, life)) {
         if (whatif_is_gone(w, d->process, life)) return; /* if other streams wait for it: placed as cached memory */
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){
-            .address = life->address, .stream = stream_of(life), .bytes = life->bytes, .block = true};
+            .address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes, .block = true};
         return;
     }
-    struct caching_allocator *a = allocator_of(b);
+    struct caching_allocator *a = proof_allocator_of(b);
     const uint64_t retries = caching_totals(a)->retries, unsplit = caching_totals(a)->unsplit;
     bool pool_unknown;
     const uint32_t pool = whatif_pool_of(d, &b->map, life, &pool_unknown);
@@ -388,21 +389,21 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->refused = false;
     b->events++;
     w->proof.blocks++;
-    note_stream(b, stream_of(life));
+    note_stream(b, proof_stream_of(life));
     whatif_release_due(&b->dues, a, life->alloc_ns);
-    settle(b, true);
+    settle_pending(b, true);
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool)) {
-        part(b, "the replay finds no memory for a request that succeeded");
+        part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
         const uint32_t block = map_get(&b->lane.block_of, life->address);
         const bool same = is_placed(b, caching_block_address(a, block), life->address);
         w->proof.blocks_placed += same;
-        if (!same) part(b, "the replay places a block at another address");
+        if (!same) part_replay(b, "the replay places a block at another address");
         /* Snapshots have what was asked for, and of blocks at the end their own size; recordings the latter. */
         if (!w->imported && caching_block_bytes(a, block) != life->bytes)
-            part(b, "the replay gives a block another size");
+            part_replay(b, "the replay gives a block another size");
         const bool whole = caching_totals(a)->unsplit > unsplit;
         if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
     }
@@ -436,10 +437,10 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         b = beside_of(p, series->process, life->device);
         b->allocated = arena_add_capped(b->allocated, -life->bytes);
         if (whatif_is_gone(p->w, series->process, life)) return;
-        (void)allocator_of(b);
+        (void)proof_allocator_of(b);
         apply_facts(b, life->free_ns);
         b->events++;
-        settle(b, false);
+        settle_pending(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
         if (block == CACHING_NO_BLOCK) return;
@@ -493,14 +494,14 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
                                                   .stack = oom->stack,
                                                   .device = oom->device};
     }
-    struct caching_allocator *a = allocator_of(b);
+    struct caching_allocator *a = proof_allocator_of(b);
     const uint64_t retries = caching_totals(a)->retries;
     apply_facts(b, oom->time_ns);
     if (!b->refused && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
-    if (oom->requested_bytes > 0) refuse(b, caching_rounded(&d->rules, oom->requested_bytes), index);
+    if (oom->requested_bytes > 0) refuse_replay(b, caching_rounded(&d->rules, oom->requested_bytes), index);
     b->fails = false;
     d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);
@@ -514,7 +515,7 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 /* --- the proof -------------------------------------------------------------------------------------------- */
 
-static void conclude(struct whatif *w)
+static void conclude_proof(struct whatif *w)
 {
     struct whatif_proof *p = &w->proof;
     const struct whatif_device *worst = NULL;
@@ -552,7 +553,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
     for (size_t i = 0; i < p.n; i++) {
         struct beside *b = p.list[i];
         if (b->allocator) apply_facts(b, INT64_MAX);
-        settle(b, false);
+        settle_pending(b, false);
         if (b->allocator) device_at(b)->recorded.segments = caching_totals(b->allocator)->peak_segments;
         caching_allocator_free(b->allocator);
         map_free(&b->lane.block_of);
@@ -563,7 +564,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         free(b);
     }
     free(p.list);
-    conclude(w);
+    conclude_proof(w);
     if (ok && !w->proof.blocks) {
         snprintf(error, error_size,
                  "nothing can be replayed: no allocation of PyTorch's caching allocator was recorded");

@@ -17,13 +17,13 @@ struct parser {
     size_t error_size;
 };
 
-static bool fail(const struct parser *p, const char *key, const char *value, const char *accepted)
+static bool reject_setting(const struct parser *p, const char *key, const char *value, const char *accepted)
 {
     snprintf(p->error, p->error_size, "%s: '%s' is not %s", key, value, accepted);
     return false;
 }
 
-static bool has(const struct parser *p, const char *key, enum caching_version_rule rule)
+static bool rules_have(const struct parser *p, const char *key, enum caching_version_rule rule)
 {
     const char *since;
     if (caching_rules_have(p->rules, rule, &since)) return true;
@@ -32,7 +32,7 @@ static bool has(const struct parser *p, const char *key, enum caching_version_ru
     return false;
 }
 
-static bool number_of(const char *text, double *value)
+static bool parse_setting_number(const char *text, double *value)
 {
     char *end;
     *value = strtod(text, &end);
@@ -42,7 +42,8 @@ static bool number_of(const char *text, double *value)
 static bool set_expandable(const struct parser *p, const char *key, const char *value)
 {
     const bool on = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
-    if (!on && strcasecmp(value, "false") != 0 && strcmp(value, "0") != 0) return fail(p, key, value, "True or False");
+    if (!on && strcasecmp(value, "false") != 0 && strcmp(value, "0") != 0)
+        return reject_setting(p, key, value, "True or False");
     p->rules->expandable = on;
     return true;
 }
@@ -51,8 +52,9 @@ static bool set_mebibytes(const struct parser *p, const char *value, const char 
 {
     double n;
     const bool at_least = caching_rules_have(p->rules, CACHING_SPLIT_AT_LEAST, NULL);
-    if (!number_of(value, &n) || n < 20 || (n == 20 && !at_least) || n > 1e9 || n != floor(n)) {
-        return fail(p, key, value, at_least ? "a whole number of MiB, at least 20" : "a whole number of MiB above 20");
+    if (!parse_setting_number(value, &n) || n < 20 || (n == 20 && !at_least) || n > 1e9 || n != floor(n)) {
+        return reject_setting(p, key, value,
+                              at_least ? "a whole number of MiB, at least 20" : "a whole number of MiB above 20");
     }
     *to = (int64_t)n * MIB;
     return true;
@@ -72,8 +74,8 @@ static bool set_max_round(const struct parser *p, const char *key, const char *v
 static bool set_large_segment(const struct parser *p, const char *key, const char *value)
 {
     double n;
-    if (!number_of(value, &n) || n <= 10 || n > 1e6 || n != floor(n)) {
-        return fail(p, key, value, "a whole number of MiB above 10");
+    if (!parse_setting_number(value, &n) || n <= 10 || n > 1e6 || n != floor(n)) {
+        return reject_setting(p, key, value, "a whole number of MiB above 10");
     }
     if (p->rules->max_round_bytes == p->rules->large_bytes) p->rules->max_round_bytes = (int64_t)n * MIB;
     p->rules->large_bytes = (int64_t)n * MIB;
@@ -83,13 +85,14 @@ static bool set_large_segment(const struct parser *p, const char *key, const cha
 static bool set_threshold(const struct parser *p, const char *key, const char *value)
 {
     double n;
-    if (!number_of(value, &n) || n <= 0 || n >= 1) return fail(p, key, value, "a share between 0 and 1");
+    if (!parse_setting_number(value, &n) || n <= 0 || n >= 1)
+        return reject_setting(p, key, value, "a share between 0 and 1");
     p->rules->gc_threshold = n;
     return true;
 }
 
 /* set_per_process_memory_fraction */
-static int64_t share_of(const struct caching_rules *rules, double fraction)
+static int64_t share_of_device(const struct caching_rules *rules, double fraction)
 {
     const double bytes = fraction * (double)rules->device_bytes;
     return (int64_t)(caching_rules_have(rules, CACHING_FRACTION_ROUNDS, NULL) ? round(bytes) : bytes);
@@ -98,14 +101,15 @@ static int64_t share_of(const struct caching_rules *rules, double fraction)
 int64_t whatif_rules_cap_on(const struct caching_rules *rules, int64_t cap, int64_t device_bytes)
 {
     if (cap <= 0 || device_bytes <= 0 || device_bytes == INT64_MAX || device_bytes == rules->device_bytes) return cap;
-    return share_of(rules, (double)cap / (double)device_bytes);
+    return share_of_device(rules, (double)cap / (double)device_bytes);
 }
 
 static bool set_fraction(const struct parser *p, const char *key, const char *value)
 {
     double n;
-    if (!number_of(value, &n) || n <= 0 || n > 1) return fail(p, key, value, "a share above 0, at most 1");
-    p->rules->allowed_bytes = p->rules->gc_memory = share_of(p->rules, n);
+    if (!parse_setting_number(value, &n) || n <= 0 || n > 1)
+        return reject_setting(p, key, value, "a share above 0, at most 1");
+    p->rules->allowed_bytes = p->rules->gc_memory = share_of_device(p->rules, n);
     return true;
 }
 
@@ -116,7 +120,7 @@ static bool set_reserve(const struct parser *p, const char *key, const char *val
     const double n = strtod(value, &end);
     const bool gibibytes = end != value && (*end == 'G' || *end == 'g');
     if (end == value || end[gibibytes] || !(n > 0 && n < 1e6))
-        return fail(p, key, value, "a share of the memory, such as 0.5, or GiB, such as 40G");
+        return reject_setting(p, key, value, "a share of the memory, such as 0.5, or GiB, such as 40G");
     p->rules->reserve_share = gibibytes ? 0 : n;
     p->rules->reserve_bytes = gibibytes ? (int64_t)(n * (double)(1 << 30)) : 0;
     return true;
@@ -136,11 +140,11 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
     double size, parts;
     char entry[64];
     if (*value != '[') {
-        if (!number_of(value, &parts) || !is_divisor(parts)) return fail(p, key, value, accepted);
+        if (!parse_setting_number(value, &parts) || !is_divisor(parts)) return reject_setting(p, key, value, accepted);
         for (size_t i = 0; i < n; i++) divisions[i] = (uint32_t)parts;
         return true;
     }
-    if (!has(p, key, CACHING_DIVISIONS_LIST)) return false;
+    if (!rules_have(p, key, CACHING_DIVISIONS_LIST)) return false;
     const size_t after = caching_rules_have(p->rules, CACHING_DIVISIONS_REST, NULL);
     bool first = true;
     size_t last = 0;
@@ -148,12 +152,13 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         const size_t length = strcspn(at, ",]");
         snprintf(entry, sizeof entry, "%.*s", (int)length, at);
         char *colon = strchr(entry, ':');
-        if (!colon || !number_of(colon + 1, &parts) || (parts != 0 && !is_divisor(parts))) {
-            return fail(p, key, value, accepted);
+        if (!colon || !parse_setting_number(colon + 1, &parts) || (parts != 0 && !is_divisor(parts))) {
+            return reject_setting(p, key, value, accepted);
         }
         *colon = 0;
         const bool rest = strcmp(entry, ">") == 0;
-        if (!rest && (!number_of(entry, &size) || !is_divisor(size))) return fail(p, key, value, accepted);
+        if (!rest && (!parse_setting_number(entry, &size) || !is_divisor(size)))
+            return reject_setting(p, key, value, accepted);
         size_t index = rest ? last + after : (size_t)log2(size);
         if (!rest && index >= n) index = n - 1;
         for (size_t i = first && !rest ? 0 : index; i < n && (i <= index || rest); i++) divisions[i] = (uint32_t)parts;
@@ -167,10 +172,10 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
 static bool set_backend(const struct parser *p, const char *key, const char *value)
 {
     return strcasecmp(value, "native") == 0 ||
-           fail(p, key, value, "'native', the allocator that gpuspy replays (cudaMallocAsync is CUDA's own)");
+           reject_setting(p, key, value, "'native', the allocator that gpuspy replays (cudaMallocAsync is CUDA's own)");
 }
 
-static bool ignore(const struct parser *p, const char *key, const char *value)
+static bool ignore_setting(const struct parser *p, const char *key, const char *value)
 {
     (void)p, (void)key, (void)value;
     return true;
@@ -184,7 +189,8 @@ static const struct {
 } keys[] = {
     {"expandable_segments", set_expandable, CACHING_EXPANDABLE},
     {"expandable_segments_reserve", set_reserve, CACHING_EXPANDABLE_RESERVE},
-    {"expandable_segments_reserve_by_class", ignore, CACHING_EXPANDABLE_RESERVE}, /* of streams that C++ code tags */
+    {"expandable_segments_reserve_by_class", ignore_setting,
+     CACHING_EXPANDABLE_RESERVE}, /* of streams that C++ code tags */
     {"large_segment_size_mb", set_large_segment, CACHING_LARGE_SEGMENT},
     {"max_split_size_mb", set_max_split, ALWAYS},
     {"max_non_split_rounding_mb", set_max_round, CACHING_MAX_ROUND},
@@ -192,18 +198,18 @@ static const struct {
     {"per_process_memory_fraction", set_fraction, ALWAYS}, /* by set_per_process_memory_fraction */
     {"roundup_power2_divisions", set_divisions, ALWAYS},
     {"backend", set_backend, CACHING_BACKEND},
-    {"release_lock_on_cudamalloc", ignore, ALWAYS},
-    {"release_lock_on_hipmalloc", ignore, ALWAYS},
-    {"pinned_use_cuda_host_register", ignore, ALWAYS},
-    {"pinned_use_hip_host_register", ignore, ALWAYS},
-    {"pinned_num_register_threads", ignore, ALWAYS},
-    {"pinned_use_background_threads", ignore, ALWAYS},
-    {"pinned_reserve_segment_size_mb", ignore, ALWAYS},
-    {"graph_capture_record_stream_reuse", ignore, ALWAYS},
-    {"throw_on_cudamalloc_oom", ignore, ALWAYS},
-    {"pinned_free_catch_all", ignore, ALWAYS},
-    {"pinned_max_round_threshold_mb", ignore, ALWAYS},
-    {"pinned_max_cached_size_mb", ignore, ALWAYS},
+    {"release_lock_on_cudamalloc", ignore_setting, ALWAYS},
+    {"release_lock_on_hipmalloc", ignore_setting, ALWAYS},
+    {"pinned_use_cuda_host_register", ignore_setting, ALWAYS},
+    {"pinned_use_hip_host_register", ignore_setting, ALWAYS},
+    {"pinned_num_register_threads", ignore_setting, ALWAYS},
+    {"pinned_use_background_threads", ignore_setting, ALWAYS},
+    {"pinned_reserve_segment_size_mb", ignore_setting, ALWAYS},
+    {"graph_capture_record_stream_reuse", ignore_setting, ALWAYS},
+    {"throw_on_cudamalloc_oom", ignore_setting, ALWAYS},
+    {"pinned_free_catch_all", ignore_setting, ALWAYS},
+    {"pinned_max_round_threshold_mb", ignore_setting, ALWAYS},
+    {"pinned_max_cached_size_mb", ignore_setting, ALWAYS},
 };
 
 /* What PyTorch refuses of settings together. */
@@ -249,7 +255,7 @@ bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *err
             snprintf(error, error_size, "'%s' is not a setting of PyTorch's allocator that gpuspy knows", name);
             return false;
         }
-        if (keys[i].rule != ALWAYS && !has(&p, name, (enum caching_version_rule)keys[i].rule)) return false;
+        if (keys[i].rule != ALWAYS && !rules_have(&p, name, (enum caching_version_rule)keys[i].rule)) return false;
         if (!keys[i].set(&p, name, value)) return false;
     }
     return check_rules(rules, error, error_size);

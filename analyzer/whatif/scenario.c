@@ -100,7 +100,7 @@ static void drop_left_out(struct track *t)
 }
 
 /* What happens by itself up to a time. */
-static void advance(struct play *p, struct track *t, int64_t ns)
+static void advance_play(struct play *p, struct track *t, int64_t ns)
 {
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     const uint64_t every = p->scenario->flush_every;
@@ -149,7 +149,7 @@ static void note_curve(struct track *t, int64_t ns)
 }
 
 /* From 1; 0: in none, or unknown. */
-static uint64_t step_of(const struct whatif *w, const struct whatif_failure *f)
+static uint64_t step_of_failure(const struct whatif *w, const struct whatif_failure *f)
 {
     const struct step_list *steps = whatif_steps_of(w, f->process);
     const size_t step = steps ? step_at(steps, f->time_ns) : SIZE_MAX;
@@ -163,7 +163,7 @@ void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, s
     w->steps_n = steps_n;
     for (size_t i = 0; i < n; i++) {
         struct whatif_outcome *o = &scenarios[i].outcome;
-        if (!scenarios[i].error && !o->fits) o->oom.step = step_of(w, &o->oom);
+        if (!scenarios[i].error && !o->fits) o->oom.step = step_of_failure(w, &o->oom);
     }
 }
 
@@ -177,23 +177,23 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
-    failure.step = step_of(p->w, &failure);
+    failure.step = step_of_failure(p->w, &failure);
     o->fits = false;
     o->oom = failure;
 }
 
 /* --- events ------------------------------------------------------------------------------------------- */
 
-static uint64_t stream_of(const struct run_lifetime *life)
+static uint64_t play_stream_of(const struct run_lifetime *life)
 {
     return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
 }
 
-static void allocate(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
+static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
-    advance(p, t, life->alloc_ns);
+    advance_play(p, t, life->alloc_ns);
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or gone */
-    t->last_stream = stream_of(life);
+    t->last_stream = play_stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
     const double *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
@@ -224,7 +224,7 @@ static void play_on_alloc(void *self, const struct run_lifetime *life, const str
     struct track *t = track_of(p, series->process, life->device);
     if (t->over) return;
     if (tensor) {
-        allocate(p, t, life, series->process);
+        play_allocation(p, t, life, series->process);
     } else {
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
     }
@@ -243,7 +243,7 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
         return;
     }
     if (whatif_is_gone(p->w, series->process, life)) return;
-    advance(p, t, life->free_ns);
+    advance_play(p, t, life->free_ns);
     t->events++;
     const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
     const uint32_t block = whatif_lane_take(&t->lane, life->address);
@@ -264,7 +264,7 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct track *t = track_of(p, oom->process, oom->device);
     struct whatif_outcome *o = &p->scenario->outcome;
     if (t->over) return;
-    advance(p, t, oom->time_ns);
+    advance_play(p, t, oom->time_ns);
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
     const uint64_t stream = whatif_failed_stream(&p->w->devices[t - p->tracks], index, t->last_stream);
     const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, 0);
@@ -315,7 +315,7 @@ static void track_on_free(void *self, const struct run_lifetime *life, const str
 
 /* --- all of them ---------------------------------------------------------------------------------------- */
 
-static bool prepare(struct play *p, struct whatif *w, struct whatif_scenario *s)
+static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {
     char error[256];
     *p = (struct play){.w = w, .scenario = s};
@@ -356,7 +356,7 @@ static void finish_curve(struct play *p, const struct track *t)
     for (size_t i = t->curve_at + 1; i < WHATIF_CURVE; i++) c->reserved[i] = t->over ? RUN_UNKNOWN : t->last_reserved;
 }
 
-static void conclude(struct play *p)
+static void conclude_play(struct play *p)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct track *worst = NULL;
@@ -383,7 +383,7 @@ static void conclude(struct play *p)
     if (worst->curve) finish_curve(p, worst);
 }
 
-static void release(struct play *p)
+static void release_play(struct play *p)
 {
     for (size_t i = 0; p->tracks && i < p->w->devices_n; i++) {
         struct track *t = &p->tracks[i];
@@ -406,15 +406,15 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     observers[0] = (struct run_observer){.self = &tracker, .alloc = track_on_alloc, .free = track_on_free};
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n; i++) {
-        if (!prepare(&plays[i], w, &scenarios[i])) continue;
+        if (!prepare_play(&plays[i], w, &scenarios[i])) continue;
         plays[i].maps = tracker.maps;
         observers[observers_n++] =
             (struct run_observer){.self = &plays[i], .alloc = play_on_alloc, .free = play_on_free, .oom = play_on_oom};
     }
     ok = ok && (observers_n == 1 || run_replay(w->run, observers, observers_n, error, error_size));
     for (size_t i = 0; i < n; i++) {
-        if (ok && !scenarios[i].error) conclude(&plays[i]);
-        release(&plays[i]);
+        if (ok && !scenarios[i].error) conclude_play(&plays[i]);
+        release_play(&plays[i]);
     }
     for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&tracker.maps[i]);
     free(tracker.maps);

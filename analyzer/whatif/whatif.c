@@ -13,7 +13,7 @@ static void keep_pending(void *self, const struct run_pending *pending)
 }
 
 /* Why nothing can be replayed; NULL: something may be. */
-static const char *missing(const struct run *run)
+static const char *missing_fact(const struct run *run)
 {
     static const enum run_fact needed[] = {RUN_FACT_MEMORY, RUN_FACT_HISTORY, RUN_FACT_TENSORS, RUN_FACT_SEGMENTS};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
@@ -66,7 +66,7 @@ static bool reproduces_more(struct whatif *w, size_t assumed, bool *ok, char *er
 
 /* A recording that does not state PyTorch's version is replayed as the version that reproduces most of it before the
  * replay parts. */
-static bool prove(struct whatif *w, char *error, size_t error_size)
+static bool prove_replay(struct whatif *w, char *error, size_t error_size)
 {
     bool ok = prove_as(w, 0, error, error_size), partial = false;
     if (!ok || !w->proof.torch_assumed) return ok;
@@ -79,7 +79,7 @@ static bool prove(struct whatif *w, char *error, size_t error_size)
 struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,
                             size_t error_size)
 {
-    const char *why = missing(run);
+    const char *why = missing_fact(run);
     if (why) {
         snprintf(error, error_size, "nothing can be replayed: part of what PyTorch's allocator did is unknown (%s)",
                  why);
@@ -95,7 +95,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
-    if (prove(w, error, error_size)) return w;
+    if (prove_replay(w, error, error_size)) return w;
     whatif_free(w);
     return NULL;
 }

@@ -174,7 +174,6 @@ def test_the_analyzer_leaves_the_schemas_prefix_alone():
 FORMATTER = shutil.which("clang-format")
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists() or not FORMATTER or " 14." not in output(FORMATTER, "--version"), reason="no clang-format 14")
 def identifiers(file):
     """The words of a C source, without comments and strings"""
     code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", (ROOT / file).read_text(), flags=re.S)
@@ -188,6 +187,24 @@ def test_names_are_specific():
     assert {f: names for f in files if (names := identifiers(f) & vague)} == {}
 
 
+def functions_of(file):
+    """Those that it defines, also static ones; not those that a macro makes"""
+    return re.findall(r"^[a-z][\w *]*?\b(?:__attribute__\(\(\w+\)\) )?([a-z]\w*)\([^;{}]*\)\n\{", (ROOT / file).read_text(), re.M)
+
+
+def test_a_function_can_be_found_by_its_name():
+    """A verb and its object, and one function in the whole tree that is called so."""
+    files = output("git", "ls-files", "analyzer/*.[ch]", "interpose/*.[ch]", "schema/*.[ch]").split()
+    defined = {}
+    for file in files:
+        for name in functions_of(file):
+            defined.setdefault(name, set()).add(file)
+    assert len(defined) > 5000
+    assert {n: f for n, f in defined.items() if "_" not in n and n not in ("main", "complain")} == {}
+    assert {n: f for n, f in defined.items() if len(f) > 1} == {}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or not FORMATTER or " 14." not in output(FORMATTER, "--version"), reason="no clang-format 14")
 def test_the_sources_are_formatted():
     files = re.findall(r"'(.*?)'", re.search(r"^FORMATTED = .*", (ROOT / "Makefile").read_text(), re.M)[0])
     files = output("git", "ls-files", *files).split()

@@ -28,10 +28,10 @@ ADDED = {
         ("analyzer/result/result.h", '    X(CAPACITY, "capacity", "capacity")', '    X(MADE_UP, "made_up", "made up") X(CAPACITY, "capacity", "capacity")'),
         ("analyzer/oom/oom_cause.c", "    INFERRED(CAPACITY, NULL,", '    INFERRED(MADE_UP, is_pinned, oom_explain_pinned, "if it is not")\n    INFERRED(CAPACITY, NULL,')],
     "a thing to do about OOMs": [
-        ("analyzer/oom/oom_measures.c", "    {SPACE, checkpoint, GUESSED, NULL},", "    {SPACE, checkpoint, GUESSED, NULL},\n    {SPACE, copies, GUESSED, NULL},")],
+        ("analyzer/oom/oom_measures.c", "    {SPACE, measure_checkpoint, GUESSED, NULL},", "    {SPACE, measure_checkpoint, GUESSED, NULL},\n    {SPACE, measure_model_copies, GUESSED, NULL},")],
     "a gate of `gpuspy check`": [
         ("analyzer/check/gates.def", "GATE(OOM, ", 'GATE(NEW, "max-new", COUNT, "N", new, none, "new things", "no more than N new things")\nGATE(OOM, '),
-        ("analyzer/check/measure.c", "static void explain_none(", "static void measure_new(struct checking *c)\n{\n    emit(c, -1, 0, NULL);\n}\n\nstatic void explain_none(")],
+        ("analyzer/check/measure.c", "static void explain_none(", "static void measure_new(struct checking *c)\n{\n    emit_measure(c, -1, 0, NULL);\n}\n\nstatic void explain_none(")],
     "a section of the report": [
         ("analyzer/view/sections.def", 'SECTION(MARKS, ', 'SECTION(NOVELTY, "novelty", view_text_novelty, "marks", ASK(MARKS), 9)\nSECTION(MARKS, '),
         ("analyzer/view/view_text_parts.h", "void view_text_marks(", "void view_text_novelty(const struct draw_text *v);\nvoid view_text_marks("),
