@@ -87,7 +87,7 @@ static void add_gpus(struct head *h, const struct plan *p)
 }
 
 /* " of 49 x 480 x 720": what a diffusion model makes. */
-static const char *made(const struct plan *p, char out[64])
+static const char *image_size_text(const struct plan *p, char out[64])
 {
     const struct model_shape *s = &p->model->shape;
 
@@ -126,7 +126,8 @@ static void view_estimate_head(const struct view_estimate *v)
                       : v->a->assumed.seq                      ? " (length assumed)"
                                                                : "");
     else if (p->batch)
-        add_head_part(&h, "batch %ju%s%s", (uintmax_t)p->batch, made(p, size), v->a->assumed.batch ? " (assumed)" : "");
+        add_head_part(&h, "batch %ju%s%s", (uintmax_t)p->batch, image_size_text(p, size),
+                      v->a->assumed.batch ? " (assumed)" : "");
     if (p->batch && p->model->shape.heads) add_head_part(&h, "%s attention", attentions[p->attention]);
     at = at ? terminal_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
