@@ -18,7 +18,7 @@
 #include "interpose/host.h"
 #include "interpose/reroute.h"
 #include "interpose/resolve.h"
-#include "interpose/say.h"
+#include "interpose/message.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"

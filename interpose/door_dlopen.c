@@ -13,7 +13,7 @@
 #include "interpose/config.h"
 #include "interpose/reroute.h"
 #include "interpose/resolve.h"
-#include "interpose/say.h"
+#include "interpose/message.h"
 #include "interpose/session.h"
 
 int gs_dlopen_filter(const char *file, int mode);

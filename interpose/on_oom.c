@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "interpose/config.h"
-#include "interpose/say.h"
+#include "interpose/message.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436

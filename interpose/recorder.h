@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include "interpose/stack.h"
 #include "interpose/allocator.h"
-#include "interpose/say.h"
+#include "interpose/message.h"
 #include "schema/event.h"
 #include "schema/spool.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "interpose/say.h"
+#include "interpose/message.h"
 #include "interpose/session.h"
 #include "interpose/stack.h"
 #include "schema/shell_word.h"

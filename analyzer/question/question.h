@@ -36,7 +36,7 @@ void question_preallocations_finish(struct question_preallocations *p); /* after
 /* The preallocation of the device outside of PyTorch, NULL none. */
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device);
 
-/* said.c: NVML's sample of the device nearest to that time, NULL none. */
+/* mark.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
                                                      int64_t time_ns);
 

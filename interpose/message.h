@@ -1,6 +1,6 @@
 /* What gpuspy prints on stderr. */
-#ifndef GPUSPY_SAY_H
-#define GPUSPY_SAY_H
+#ifndef GPUSPY_MESSAGE_H
+#define GPUSPY_MESSAGE_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "interpose/say.h"
+#include "interpose/message.h"
 
 #include <errno.h>
 #include <stdarg.h>
