@@ -76,9 +76,8 @@ static const struct command_example examples[] = {
 const struct command_text command_text_report = {
     .options = options,
     .about =
-        "Explains a recording: why memory ran out, what to do, what was live at the peak by line of code, which lines "
-        "wait for the GPU, which copy, and what grows. It reads all processes of the run, and completes the recording "
-        "of a process that was killed. Recordings of other tools are read, too (see 'gpuspy help import').",
+        "Explains a recording, also one of another tool (see 'gpuspy help import'): why memory ran out, what to do, "
+        "what was live at the peak by line of code, which lines wait for the GPU, which copy, and what grows.",
     .examples = examples,
 };
 

@@ -224,7 +224,7 @@ TESTS = [
          [[W("range", 1, "sc"), R("live", "l", "sc")], [W("live", 1, "sc"), R("range", "g", "sc")]],
          lambda r, last: r["l"] == 0 and r["g"] == 0, needs=[(0, 0), (0, 1), (1, 0), (1, 1)],
          code=[("interpose/mark_early.c", "atomic_store(&e->state, OPEN);"),
-               ("interpose/mark_early.c", "if (!atomic_load(&gs_session_live) || !take(e, OPEN, CLAIMED)) return true;")]),
+               ("interpose/mark_early.c", "if (!atomic_load(&gs_session_live) || !take_early_slot(e, OPEN, CLAIMED)) return true;")]),
     # No fence is between the mark and the clock: GS_SLACK_NS exists because of this.
     Litmus("the clock may be read before the mark is seen",
          [[W("busy", 1), R("clock", "t")], [W("clock", 1), R("busy", "b", "acq")]],

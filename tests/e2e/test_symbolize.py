@@ -205,7 +205,7 @@ def test_a_symbolized_recording_reads_the_same_without_the_programs(recording):
     assert b"app::Pool::add(unsigned long) (code.cc" in before["folded"]
     done = recording.gpuspy("symbolize", "run.db")
     assert done.returncode == 0 and not done.stderr, done.stderr
-    assert re.match(r"\d+ of \d+ native frames are named, [1-9]\d* with file and line\n1 frame stands", done.stdout), done.stdout
+    assert re.match(r"\d+ of \d+ native frames are named, [1-9]\d* with file and line\n1 frame represents", done.stdout), done.stdout
     content = recording.database.read_bytes()
     again = recording.gpuspy("symbolize", "run.db")
     assert again.returncode == 0 and "nothing was new" in again.stdout
