@@ -4,6 +4,7 @@
 # build for aarch64. SHORT=1 builds and tests the recorder only, without PyTorch. Ends with "N passed, N failed".
 # Needs Debian's qemu-user, binutils-aarch64-linux-gnu and jq.
 set -uo pipefail
+unset MAKEFLAGS MFLAGS # of a make that lends its jobs only to lines that it knows to be make
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${O:-build}") wheel=$(realpath -m "${O:-build}")/wheel-aarch64
 root=$wheel/root
@@ -63,13 +64,13 @@ if [ -n "${SHORT:-}" ]; then # what reorders memory, and what knows the processo
     short=(ANALYZER_LIB= UNIT_SRC="${tests[*]}")
     parts="wheel-build WHEEL_PARTS=libgpuspy.so"
 fi
-if ! make --no-print-directory wheel-tools ARCH=aarch64 O="$build" >/dev/null || ! fetch >/dev/null; then
+if ! make -j"$(nproc)" --no-print-directory wheel-tools ARCH=aarch64 O="$build" >/dev/null || ! fetch >/dev/null; then
     echo "test-arm64: skipped: zig or Debian's libraries for arm64 cannot be had here" >&2
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-make --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
-make --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
+make -j"$(nproc)" --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
+make -j"$(nproc)" --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
     SQLITE_STATIC="$wheel/libs/libsqlite3.a" LDFLAGS="-L$wheel/libs" \
     ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
 for test in "${tests[@]}"; do

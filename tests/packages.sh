@@ -3,6 +3,7 @@
 # with "N passed, N failed". ROOTS=default, which `make test-roots` sets, also installs them in clean roots of the oldest and the
 # newest Debian that the mirror has; ROOTS="bullseye sid" chooses the roots, MIRROR where they come from. They stay in $O/roots.
 set -uo pipefail
+unset MAKEFLAGS MFLAGS # of a make that lends its jobs only to lines that it knows to be make
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${O:-build}")
 python=${PYTHON:-python3}
@@ -30,7 +31,7 @@ check() { # NAME COMMAND...
     fi
 }
 
-if ! have dpkg-deb || ! make --no-print-directory wheel-tools O="$build" >"$scratch/make.txt" 2>&1; then
+if ! have dpkg-deb || ! make -j"$(nproc)" --no-print-directory wheel-tools O="$build" >"$scratch/make.txt" 2>&1; then
     tail -n 3 "$scratch/make.txt" >&2
     skip packages "zig or Debian's static libraries cannot be had here"
     echo "0 passed, 0 failed, 1 skipped"
@@ -38,7 +39,7 @@ if ! have dpkg-deb || ! make --no-print-directory wheel-tools O="$build" >"$scra
 fi
 kinds="wheel deb"
 if have rpmbuild; then kinds+=" rpm"; else skip rpm "install rpm"; fi
-if ! make --no-print-directory $kinds O="$build" >"$scratch/make.txt" 2>&1; then
+if ! make -j"$(nproc)" --no-print-directory $kinds O="$build" >"$scratch/make.txt" 2>&1; then
     tail -n 20 "$scratch/make.txt"
     echo "0 passed, 1 failed"
     exit 1

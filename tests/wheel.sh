@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The wheel as its users have it: in an environment of its own, without a compiler. Ends with "N passed, N failed".
 set -uo pipefail
+unset MAKEFLAGS MFLAGS # of a make that lends its jobs only to lines that it knows to be make
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${O:-build}")
 python=${PYTHON:-python3}
@@ -8,13 +9,13 @@ passed=0 failed=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-if ! make --no-print-directory wheel-tools O="$build" >"$scratch/make.txt" 2>&1; then
+if ! make -j"$(nproc)" --no-print-directory wheel-tools O="$build" >"$scratch/make.txt" 2>&1; then
     tail -n 3 "$scratch/make.txt" >&2
     echo "test-wheel: skipped: zig or Debian's static libraries cannot be had here" >&2
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-if ! make --no-print-directory wheel O="$build" >"$scratch/make.txt" 2>&1; then
+if ! make -j"$(nproc)" --no-print-directory wheel O="$build" >"$scratch/make.txt" 2>&1; then
     tail -n 20 "$scratch/make.txt"
     echo "0 passed, 1 failed"
     exit 1
