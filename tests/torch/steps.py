@@ -14,7 +14,7 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(32, width), nn.Linear(width, 8)
 
     def forward(self, x):
-        return self.b(torch.relu(self.a(x)))  # the returned result
+        return self.b(torch.relu(self.a(x)))  # makes the result
 
 
 def batch():
