@@ -11,7 +11,7 @@ struct terminal {
     bool terminal; /* the stream is a terminal */
     bool colour;   /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb"; or as --color chose */
     bool rich;     /* 256 colours */
-    bool links;    /* OSC 8 links work: there is no pager in between, some of which show the sequence */
+    bool links;    /* OSC 8 links work: no pager is used, because some print the sequence */
     bool utf8;     /* the locale's character set; call setlocale(LC_CTYPE, "") first */
     int width;     /* columns: $COLUMNS, else the terminal's, else 100; 40 … 300 */
 };

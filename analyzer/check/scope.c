@@ -35,7 +35,7 @@ static void emit_scope(struct checking *c, const char *name, const struct result
                                       .moment_ns = s ? s->peak_ns : RUN_UNKNOWN});
 }
 
-/* Did a range of it begin, whatever is known of memory then? */
+/* Did a range with this name begin, even if its memory is unknown? */
 static bool is_marked(const struct checking *c, const char *name)
 {
     size_t n;

@@ -70,7 +70,7 @@ struct diff_figure {
 /* The peak within the NVTX ranges of a name, of the process and GPU where it was highest. */
 struct diff_scope {
     const char *name, *domain; /* domain NULL: the default one */
-    double peak[2];            /* NAN: not known, or there is no such range */
+    double peak[2];            /* NAN: unknown, or the range does not exist */
     uint64_t count[2];         /* ranges; 0: there is none */
 };
 

@@ -238,7 +238,7 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     struct estimate_replay_peaks free, within, most;
     const bool converts = is_hopper(p);
     struct estimate_line *line;
-    /* what is beside the trained model is no part of the replay */
+    /* the replay covers only the trained model */
     const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
     double holes, least, more, live = largest_tensor(p, r, true).likely - outside_of(r) - beside;
 

@@ -48,7 +48,7 @@ struct pass {
     double workspace;
     bool forward_has, backward_has; /* a workspace */
     uint64_t address;
-    bool trains;  /* else there is no backward pass */
+    bool trains;  /* false: inference, without a backward pass */
     bool keeps;   /* autograd does; not in forward of a checkpointed layer, which keeps its input alone */
     size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none is */
     bool refused; /* a request found no memory, also after cached segments were freed */

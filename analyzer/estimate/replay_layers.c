@@ -167,7 +167,7 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
 {
     double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = node_bytes(b, q);
     uint32_t s = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                                         .from = put_map(b, q, 0, 0), /* in order of heads */
+                                                         .from = put_map(b, q, 0, 0), /* ordered by head */
                                                          .others = {k},
                                                          .bytes = bytes});
     if (bias)
@@ -186,7 +186,7 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
         s = put_node(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
     s = put_node(b, (struct estimate_replay_op){
                         .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = out});
-    return put_map(b, s, 0, 0); /* in order of tokens */
+    return put_map(b, s, 0, 0); /* ordered by token */
 }
 
 static uint32_t fused_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v)
@@ -285,7 +285,7 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
 
 /* --- T5 ----------------------------------------------------------------------------------------- */
 
-/* What the "math" kernel reads: float32, scaled, in order of heads. */
+/* What the "math" kernel reads: float32, scaled, ordered by head. */
 static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
 {
     in = put_cast(b, in, 4, inner);
@@ -313,7 +313,7 @@ static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t
     s = put_node(
         b, (struct estimate_replay_op){
                .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = node_bytes(b, q)});
-    return put_map(b, put_cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* in order of tokens */
+    return put_map(b, put_cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* ordered by token */
 }
 
 /* The same with a contiguous mask, which a fused kernel takes: its gradient has one for each sequence. */
