@@ -145,7 +145,7 @@ def write_rpm(build, dist, version, arch, files, when):
 
 def main(kind, build, dist, version, arch, objcopy="objcopy", gpuspy=None):
     build, dist = Path(build), Path(dist)
-    stripped = wheel.Stripped(objcopy, build / "stripped")
+    stripped = wheel.Stripped(objcopy)
     zsh = "zsh/vendor-completions" if kind == "deb" else "zsh/site-functions"
     files = below_usr(build, gpuspy or build / "gpuspy", stripped, zsh)
     dist.mkdir(parents=True, exist_ok=True)

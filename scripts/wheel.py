@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -49,18 +50,19 @@ def newest_glibc(path):
 class Stripped:
     """Binaries without debugging information, which is collected."""
 
-    def __init__(self, objcopy, scratch):
-        self.objcopy, self.scratch, self.debug = objcopy, scratch, {}
-        scratch.mkdir(parents=True, exist_ok=True)
+    def __init__(self, objcopy):
+        self.objcopy, self.debug = objcopy, {}
 
     def read(self, path):
         if newest_glibc(path) > GLIBC:
             sys.exit(f"wheel: {path} needs glibc {'.'.join(map(str, newest_glibc(path)))}")
-        plain, debug = self.scratch / "plain", self.scratch / f"{path.name}.debug"
-        output(self.objcopy, "--only-keep-debug", path, debug)
-        output(self.objcopy, "--strip-all", path, plain)
-        self.debug[debug.name] = debug.read_bytes()
-        return plain.read_bytes()
+        # a folder of its own: make -j packs the wheel, the deb and the rpm at the same time
+        with tempfile.TemporaryDirectory(prefix="gpuspy-") as scratch:
+            plain, debug = Path(scratch, "plain"), Path(scratch, f"{path.name}.debug")
+            output(self.objcopy, "--only-keep-debug", path, debug)
+            output(self.objcopy, "--strip-all", path, plain)
+            self.debug[debug.name] = debug.read_bytes()
+            return plain.read_bytes()
 
 
 def installed(build, stripped):
@@ -157,7 +159,7 @@ def write_debug(path, debug, when):
 
 def main(build, dist, version, arch, objcopy="objcopy", gpuspy=None):
     build, dist = Path(build), Path(dist)
-    stripped = Stripped(objcopy, build / "stripped")
+    stripped = Stripped(objcopy)
     files = contents(build, version, arch, stripped, gpuspy or build / "gpuspy")
     dist.mkdir(parents=True, exist_ok=True)
     wheel = dist / f"gpuspy-{version}-py3-none-manylinux_2_28_{arch}.whl"
