@@ -19,6 +19,7 @@
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/base/sort.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
@@ -132,12 +133,6 @@ static void add_measure(struct oom_sight *s, enum oom_effort effort, int64_t fre
     }
 }
 
-static int order_measured_stacks(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return a < b ? -1 : a > b;
-}
-
 /* The call paths whose live blocks are all of one kind; 0: some also have blocks of others. */
 static size_t stacks_of(const struct oom_sight *s,
                         bool (*is)(const struct oom_sight *, const struct result_category_line *), uint32_t *stacks)
@@ -154,7 +149,7 @@ static size_t stacks_of(const struct oom_sight *s,
         *at = yes;
     }
     map_free(&kind);
-    qsort(stacks, n, sizeof *stacks, order_measured_stacks);
+    SORT(stacks, n, sort_uint32_up);
     return shared ? 0 : n;
 }
 
