@@ -11,6 +11,7 @@
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_sight.h"
 
@@ -104,9 +105,6 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
 
 /* --- the measures: each adds what applies
  * --------------------------------------------------------- */
-
-#define TEXT(s, ...) arena_printf((s)->b->arena, __VA_ARGS__)
-#define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
 
 /* A guess is never said to be enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)

@@ -137,9 +137,6 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
 
 /* --- in words ------------------------------------------------------------------------------------ */
 
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
-
 bool oom_keeps_trials(const struct oom_facts *f)
 {
     enum { TRIALS = 2 }; /* one may be a teacher that was trained first */

@@ -9,9 +9,6 @@
 
 typedef struct oom_facts facts;
 
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
-
 static void advise_replayed(struct oom_words *w, int effort, int64_t frees, const char *name,
                             const struct oom_replayed *r, const char *text)
 {
