@@ -1,5 +1,5 @@
-/* One row a family, in the order of output. All samples of a family stand together, so each family asks all recordings.
- */
+/* Writes one metric family after the other: a table row per family, in the order of output. OpenMetrics wants all
+ * samples of a family together, so each family visits all recordings. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum family_type { GAUGE, COUNTER, INFO };
 struct writer;
 
 struct family {
-    const char *name, *unit; /* without the _total of a counter; unit NULL: none */
+    const char *name, *unit; /* name: without a counter's _total; unit NULL: none */
     enum family_type type;
     const char *help;
     void (*write)(struct writer *w);
@@ -20,7 +20,7 @@ struct family {
 
 struct writer {
     const struct fleet *fleet;
-    const struct fleet_recording *r; /* whose samples are written; NULL: the fleet's own */
+    const struct fleet_recording *r; /* its samples are being written; NULL: samples of gpuspy metrics itself */
     const struct family *family;
     FILE *out;
     bool openmetrics, has_head, has_label;
@@ -33,7 +33,7 @@ static const char *counter_suffix(const struct writer *w)
     return w->family->type == COUNTER ? "_total" : w->family->type == INFO ? "_info" : "";
 }
 
-/* The older format names a counter as its samples, and has no unit and no info. */
+/* In the older format a counter has the name of its samples, and there are no units and no info metrics. */
 static void put_metric_head(struct writer *w)
 {
     static const char *const types[] = {[GAUGE] = "gauge", [COUNTER] = "counter", [INFO] = "info"};
@@ -53,7 +53,7 @@ static void put_fleet_label(struct writer *w, const char *key, const char *value
 {
     char clean[1024];
     if (!value || !*value) {
-        return; /* an empty label is one that does not exist */
+        return; /* to Prometheus an empty label is a missing label */
     }
     fprintf(w->out, "%c%s=\"", w->has_label ? ',' : '{', key);
     w->has_label = true;
@@ -82,7 +82,7 @@ static void label_gpu(struct writer *w, int device)
     }
 }
 
-/* The caller adds labels of its own, then ends the line with the value. */
+/* Begins a sample; the caller adds labels and ends the line with the value. */
 static void begin_sample(struct writer *w)
 {
     if (!w->has_head) {
@@ -205,7 +205,7 @@ static void write_peak_bytes(struct writer *w)
     of_series(w, series_peak_of);
 }
 
-/* One value for each device; RUN_UNKNOWN: none. */
+/* Writes one value per device; RUN_UNKNOWN: no sample. */
 static void of_devices(struct writer *w, int64_t (*value)(const struct writer *w, const struct top_device *d))
 {
     for (size_t i = 0; i < current_source(w)->devices_n; i++) {
@@ -351,7 +351,7 @@ static void write_step(struct writer *w)
 /* ---------------------------------------------------------------- lines */
 
 struct line {
-    char file[512], function[256], caller[576]; /* caller: "train.py:7" */
+    char file[512], function[256], caller[576]; /* caller: as "train.py:7" */
     int line;
     int64_t bytes;
 };
@@ -419,7 +419,7 @@ struct kinds {
     int64_t blocked_ns[KINDS], bytes[KINDS];
 };
 
-/* All that a damaged recording holds besides is one kind, the last. */
+/* Unknown kinds of a damaged recording are counted as the last one. */
 static struct kinds add_up_calls(const struct top_calls *calls, size_t n, const char *(*word)(unsigned kind))
 {
     struct kinds k = {{0}, {0}, {0}};
