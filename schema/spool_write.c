@@ -48,10 +48,10 @@ static int claim_lowest(struct gs_spool *s)
     return -1;
 }
 
-/* Waits for a chunk in small steps, as long as the drain is alive. While chunks change hands the time starts anew, up
+/* Waits for a chunk in small steps, as long as the drain is alive. While chunks change hands the time starts again, up
  * to a limit: the drain frees them, and other threads merely take them faster. If nothing moved at all, a thread that
- * waited in vain sets a flag, and the next ones try only once: a drain that hangs costs the application one wait, not
- * one per event. */
+ * waited without success sets a flag, and the next ones try only once: a drain that hangs costs the application one
+ * wait, not one per event. */
 static int claim_waiting(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
