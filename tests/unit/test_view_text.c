@@ -473,6 +473,7 @@ static void a_failure_near_the_peak_does_not_hide_what_was_live_at_it(void **sta
     (void)state;
     r.budget.present = false; /* comes before the peak */
     for (int lower = 0; lower <= 1; lower++) {
+        oom.time_s = peaks[1].time_s;
         oom.waterfall = &part;
         oom.waterfall_n = 1;
         oom.live_sum = lower ? 6 * MIB : 1780 * MIB;
