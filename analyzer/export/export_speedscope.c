@@ -1,5 +1,5 @@
 /* speedscope's file format: each frame once, and profiles of weighted samples. One profile of the run per requested
- * kind, followed, if it has several processes, by one per process. */
+ * kind, followed, if it has 2 to PROCESSES_MOST processes, by one per process. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
