@@ -36,7 +36,4 @@ struct import_part {
 bool import_file_part(const char *path, enum import_format format, const char *to, const struct import_part *part,
                       void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size);
 
-/* Prefix of rows in `meta` of an imported database; IMPORT_META "format" has the format's word. */
-#define IMPORT_META "import."
-
 #endif
