@@ -21,6 +21,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 struct list {
@@ -52,9 +53,8 @@ static bool of_run(const char *path, const char *run_id)
 static int by_length_then_name(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
-    size_t n = strlen(x), m = strlen(y);
 
-    return n != m ? (n < m ? -1 : 1) : strcmp(x, y); /* run.db before run.123.db */
+    return SORT_UP(strlen(x), strlen(y)) ?: strcmp(x, y); /* run.db before run.123.db */
 }
 
 static void add_recorded_path(struct list *l, const char *path)
@@ -86,7 +86,7 @@ static struct list find_recorded(const struct command_recorded *r)
             add_recorded_path(&l, path);
     }
     if (d) closedir(d);
-    if (l.n) qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
+    SORT(l.path, l.n, by_length_then_name);
     return l;
 }
 

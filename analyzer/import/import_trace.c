@@ -12,6 +12,7 @@
 #include "analyzer/import/trace_file.h"
 #include "analyzer/import/trace_memory.h"
 #include "analyzer/import/trace_stack.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 static const int64_t in_1973_ns = 100000000000000000; /* later times are wall-clock times */
@@ -93,8 +94,7 @@ static void claim_block(struct writing *w, struct import_trace_record *r)
 static int order_records_by_time(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
-    if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
-    return (x->a > y->a) - (x->a < y->a);
+    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a);
 }
 
 static void find_alone(struct writing *w)
@@ -109,7 +109,7 @@ static void find_alone(struct writing *w)
                                                                                        .a = (uint32_t)i + 1,
                                                                                        .kind = IMPORT_TRACE_ALONE};
     }
-    if (w->alone_n > 1) qsort(w->alone, w->alone_n, sizeof *w->alone, order_records_by_time);
+    SORT(w->alone, w->alone_n, order_records_by_time);
 }
 
 /* The time of the first record; in a memory timeline, memory that existed before has a time below 0. */

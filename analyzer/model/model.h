@@ -261,6 +261,9 @@ const char *model_family_word(enum model_family family);
 /* Adds tensors to the list and their number to `params`. Returns the row; NULL: the count exceeds MODEL_PARAMS_MAX. */
 struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
                                enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
+/* The same of one tensor with `dims` dimensions; in a layer: in layers of that kind only. False instead of NULL. */
+bool model_add_one(struct model *m, const char *name, enum model_tensor_role role, enum model_tensor_place place,
+                   unsigned kind, uint64_t rows, uint64_t cols, unsigned dims);
 
 /* Adds the tensors of the shape's tower, if it has one. False: too many parameters. */
 bool model_add_tower(struct model *m);
