@@ -115,6 +115,7 @@ struct model_shape {
     bool gated;           /* MLP of three matrices (SwiGLU, GeGLU) */
     bool
         one_kernel_gelu; /* of GPT-2's kind: "gelu", "relu" and the like instead of gelu_new, which is six operations */
+    bool new_gelu;       /* gelu_new in models with rotary positions (Phi, GPT-J) */
     bool no_dropout;     /* of GPT-2's kind: its configuration drops nothing out */
     bool fused_qkv;      /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
     bool fused_gate;     /* the MLP's gate and up matrices are stored as one (Phi-3) */
