@@ -106,6 +106,17 @@ static size_t name_section(char *out, size_t size, size_t at, size_t number, con
     return at + (size_t)snprintf(out + at, size - at, "%s%s", number ? ", " : "", number < NAMED ? word : "and more");
 }
 
+/* Whether the section fits into the screen: else it is printed anew without its chart. */
+static bool fit_section(const struct draw_text *brief, const struct section *s, struct printed *p, size_t lines)
+{
+    if (!s->brief || lines + p->lines <= VIEW_BRIEF_LINES) return true;
+    struct draw_text smaller = *brief;
+    smaller.no_chart = true;
+    free(p->text);
+    *p = print_aside(&smaller, s->print);
+    return lines + p->lines <= VIEW_BRIEF_LINES;
+}
+
 /* The sections that fit into VIEW_BRIEF_LINES by their rank; the others are named with the command that shows them. */
 static void print_brief(const struct draw_text *v)
 {
@@ -121,9 +132,9 @@ static void print_brief(const struct draw_text *v)
     for (unsigned i = 0; i < SECTIONS; i++) text[i] = print_aside(&brief, sections[i].print);
     for (int rank = 0; rank < BRIEF_RANKS; rank++)
         for (unsigned i = 0; i < SECTIONS; i++) {
-            if (sections[i].brief != rank || (rank && lines + text[i].lines > VIEW_BRIEF_LINES)) continue;
-            fits[i] = true;
-            lines += text[i].lines;
+            if (sections[i].brief != rank) continue;
+            fits[i] = fit_section(&brief, &sections[i], &text[i], lines);
+            if (fits[i]) lines += text[i].lines;
         }
     fwrite(warnings.text, 1, warnings.size, v->out);
     for (unsigned i = 0; i < SECTIONS; i++) {

@@ -17,6 +17,7 @@ const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, con
     if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process ||
         p->device != o->device || p->layer != o->live_layer)
         return NULL;
+    if (o->live_sum != RUN_UNKNOWN && (double)o->live_sum < 0.98 * (double)p->bytes) return NULL;
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
