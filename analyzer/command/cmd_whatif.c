@@ -30,7 +30,7 @@ static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "a setting of PYTORCH_CUDA_ALLOC_CONF over the recorded ones, such as expandable_segments:True"},
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "a GPU with less memory: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
+     "a smaller or larger GPU: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
     {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
      "tensors allocated from this line are freed at the end of their step at the latest"},
     {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
@@ -138,7 +138,7 @@ static int by_size(const void *x, const void *y)
     return SORT_UP((*a)->total_bytes, (*b)->total_bytes);
 }
 
-/* GPUs smaller than the recorded one, one GPU per size. */
+/* A GPU for each size; only those smaller than `below`, if that is known. */
 static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
 {
     size_t n = 0, kept = 0;
@@ -177,8 +177,9 @@ struct question {
 static bool search_settings(struct whatif *w, struct question *q, char *error, size_t error_size)
 {
     const struct estimate_gpu *gpus[SIZES];
-    const int64_t total = whatif_proof(w)->recorded.capacity_bytes;
-    const size_t settings = sizeof searched / sizeof *searched, gpus_n = list_gpus(gpus, total);
+    const struct whatif_outcome *recorded = &whatif_proof(w)->recorded; /* a run that failed needs a larger GPU */
+    const size_t settings = sizeof searched / sizeof *searched,
+                 gpus_n = list_gpus(gpus, recorded->fits ? recorded->capacity_bytes : RUN_UNKNOWN);
     for (size_t i = 0; i < settings; i++) {
         q->list[q->n++] = (struct whatif_scenario){.name = searched[i], .conf = searched[i]};
     }

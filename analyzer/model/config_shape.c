@@ -369,7 +369,7 @@ static void read_llama4(struct model_reading *r)
     if (s->window_layers == 0) s->window = 0;
 }
 
-/* transformers activations.py: those of several operations. */
+/* Activations that take several operations; transformers, activations.py. */
 static bool is_activation_in_pieces(const char *activation)
 {
     return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
