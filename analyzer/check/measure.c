@@ -142,7 +142,7 @@ static const char *list_peak_parts(struct checking *c, int device)
     if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) {
         return NULL;
     }
-    return arena_printf(c->arena, "then %s in tensors, %s cached by PyTorch",
+    return arena_printf(c->arena, "at that moment %s in tensors, %s cached by PyTorch",
                         units_format_bytes(tensors, (uint64_t)m->tensor_bytes),
                         units_format_bytes(cached, (uint64_t)m->cached_bytes));
 }
@@ -760,7 +760,7 @@ static void measure_budget(struct checking *c)
     }
     one_budget(c, "all three together", most, estimate, NULL);
     if (!isnan(l->budget.activations)) {
-        one_budget(c, "tensors at most", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
+        one_budget(c, "peak of tensors", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
     }
 }
 

@@ -1,4 +1,4 @@
-/* The tables by line: what each held, waited and copied. */
+/* The tables by line: bytes, waits and copies of each. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_tables.h"
@@ -31,7 +31,7 @@ void export_lines_free(struct export_lines *l)
     *l = (struct export_lines){0};
 }
 
-/* Texts of a run are the same pointer where they are equal. */
+/* Compares pointers, because equal texts of a run have the same address. */
 static int same_place(const void *a, const void *b)
 {
     const struct export_line *x = a, *y = b;
@@ -69,7 +69,7 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
 {
     struct map known = {0}, helpers = {0}; /* known: stack → the line that has its site */
     size_t kept = 0;
-    site_helpers(run, &helpers); /* as in the report: its lines are these */
+    site_helpers(run, &helpers); /* makes the lines equal to those of the report */
     for (size_t i = 0; i < l->n; i++) {
         uint32_t *at = map_at(&known, l->list[i].stack);
         l->list[i].site = *at == MAP_NEW ? site_of(run, l->list[i].stack, &helpers) : l->list[*at].site;
@@ -120,7 +120,7 @@ static void lines_on_alloc(void *self, const struct run_lifetime *life, const st
     to->count++;
 }
 
-/* What a recording of bounded size lost was allocated, too. */
+/* Adds the allocations whose rows a bounded recording removed. */
 static void add_removed_lines(struct export_tables *x)
 {
     size_t n;
@@ -139,7 +139,7 @@ static void add_removed_lines(struct export_tables *x)
     }
 }
 
-/* What is live when all is replayed, and all that was ever allocated: one pass. */
+/* Adds, in one pass, the memory that is live at the end and all memory that was ever allocated. */
 static bool add_ends_and_sums(struct export_tables *x, char *error, size_t error_size)
 {
     struct run *run = x->e->run;
@@ -171,7 +171,8 @@ static void lines_on_wait(void *self, const struct question_wait *w)
         struct export_line *l = export_lines_at(&x->waits, w->process, w->stack, w->device, w->kind);
         l->values[0] = arena_add_capped(l->values[0], w->blocked_ns);
         l->values[1] += (int64_t)w->count;
-        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) { /* else it is a sum */
+        /* without a start it is a sum of several waits */
+        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) {
             l->values[2] = w->blocked_ns;
         }
     }

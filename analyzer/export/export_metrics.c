@@ -1,6 +1,6 @@
-/* OpenMetrics text: what a run came to, for Prometheus's textfile collector, which reads the same as its
- * own text format. All are gauges: a recording is over, its figures do not count on. Every sample carries
- * run_id, pid and rank, so that files of several runs in one folder do not contradict each other. */
+/* OpenMetrics text: figures of a run for Prometheus's textfile collector, which also reads this format. All are gauges,
+ * because a recording is complete and its figures do not increase any more. Every sample has the labels run_id, pid and
+ * rank, so that files of several runs in one folder do not contradict each other. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 struct metrics {
     struct export_tables x;
-    struct export_lines waits, copies; /* by process, device and kind alone */
+    struct export_lines waits, copies; /* by process, device and kind only */
     FILE *out;
     const struct family *family;
 };
@@ -34,7 +34,7 @@ static void put_metric_label(struct metrics *m, const char *key, const char *val
 {
     char clean[512];
     if (!value || !*value) {
-        return; /* an empty label is one that is not there */
+        return; /* to Prometheus an empty label is a missing label */
     }
     fprintf(m->out, ",%s=\"", key);
     for (const char *p = terminal_clean(clean, sizeof clean, value, true); *p; p++) {
@@ -53,7 +53,7 @@ static void put_int_label(struct metrics *m, const char *key, int64_t value)
     }
 }
 
-/* The caller adds labels, and ends with end_metric() or end_real_metric(). */
+/* The caller adds labels, then calls end_metric() or end_real_metric(). */
 static void begin_metric(struct metrics *m, uint32_t process)
 {
     size_t n;
@@ -191,7 +191,7 @@ static void put_category_bytes(struct metrics *m)
     }
 }
 
-/* How often, by process and device: few. */
+/* One sample of a count per process, device and kind. */
 static void put_counted(struct metrics *m, struct export_lines *l, const char *label_of_kind)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -316,7 +316,7 @@ static const struct family families[] = {
      .of_steps = metric_median_of},
 };
 
-/* Without their lines of the program. */
+/* Adds up the lines of each process, device and kind. */
 static void add_up_lines(const struct export_lines *from, struct export_lines *to)
 {
     for (size_t i = 0; i < from->n; i++) {

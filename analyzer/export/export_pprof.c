@@ -1,6 +1,6 @@
-/* A profile as `go tool pprof` reads it: profile.proto, compressed. Memory has four values a sample, as
- * heap profiles have: what was live at the moment, and what was allocated in all. Waits are what mutex
- * profiles are, contentions and delay. Samples carry device, category, layer, rank and process. */
+/* A profile in the format of `go tool pprof`: profile.proto, compressed. Memory has four values per sample, as heap
+ * profiles have: live at the moment, and allocated in total. Waits are like mutex profiles: contentions and delay.
+ * Samples have the labels device, category, layer, rank and process. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -49,7 +49,7 @@ struct function {
     uint64_t name, file;
 };
 
-struct path { /* of a stack: where its locations lie */
+struct path { /* of a stack: the range of its locations */
     size_t first, n;
 };
 
@@ -178,7 +178,7 @@ static int same_order(const void *a, const void *b)
                ?: SORT_UP(x->category, y->category);
 }
 
-/* What two profiles say of the same is one sample. */
+/* Merges samples of two profiles with the same stack and labels. */
 static void merge_pprof_samples(struct pprof *p)
 {
     size_t kept = 0;
@@ -232,7 +232,7 @@ static void write_pprof_sample(struct pprof *p, const struct sample *s, size_t v
 
 /* --- the tables ---------------------------------------------------------------------------------- */
 
-/* Each module has a range of addresses of its own. */
+/* Each module gets its own range of addresses. */
 static void write_modules(struct pprof *p)
 {
     uint64_t start = 1 << 12;
@@ -350,7 +350,7 @@ static void pprof_free(struct pprof *p)
 
 static const struct types {
     const char *of[VALUES][2]; /* type and unit */
-    size_t n, shown;           /* shown: what is to be looked at first */
+    size_t n, shown;           /* shown: the value that pprof shows first */
 } memory_types =
     {{{"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"}},
      4,
@@ -371,7 +371,7 @@ static bool write_profile(struct pprof *p, const struct profile *profile, enum p
 {
     const struct types *types = pprof_types_of(what);
     bool memory = types == &memory_types || types == &allocated_types;
-    put_pprof_text(p, ""); /* number 0 */
+    put_pprof_text(p, ""); /* text number 0 must be "" */
     for (size_t i = 0; i < types->n; i++) {
         write_type(p, types->of[i][0], types->of[i][1]);
     }

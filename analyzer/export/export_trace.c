@@ -5,10 +5,10 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 
-enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of it */
+enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of GRAIN */
 
-/* Memory taken from CUDA, of which it is not known before a block lies in it whether it is PyTorch's:
- * `written` from then on. In a snapshot's history all of it is. */
+/* A CUDA allocation or mapping. Only a block in it shows that it belongs to PyTorch: `written` is then true. In an
+ * imported snapshot all of them do. */
 struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;
@@ -16,13 +16,13 @@ struct piece {
     bool written, mapped, private;
 };
 
-struct change { /* of a mapping */
+struct change { /* a mapping or unmapping */
     int64_t time_ns;
     uint32_t mapping;
     bool mapped;
 };
 
-struct pending { /* of a free: until its last event has passed */
+struct pending { /* a free that waits until the last of its events has completed */
     uint64_t address;
     int64_t free_ns, done_ns;
 };
@@ -37,18 +37,18 @@ struct tracer {
     const struct export_trace_request *wish;
     struct export_trace_state *state;
     int64_t last_alloc_ns;
-    bool here, done;                   /* in the wished process; past the moment */
-    bool imported;                     /* a snapshot of PyTorch's: what was there at time 0 is no event */
-    struct export_trace_event mapping; /* held back: what is mapped or unmapped piece by piece is one call */
+    bool here, done;                   /* in the requested process; after the requested moment */
+    bool imported;                     /* an imported snapshot: memory that existed at time 0 makes no event */
+    struct export_trace_event mapping; /* delayed: consecutive mappings or unmappings are one call of the allocator */
     struct piece *pieces;              /* in order of address */
     size_t pieces_n, pieces_cap;
     struct change *changes; /* in order of time */
     size_t changes_n, changes_cap, change;
-    struct pending *pendings; /* by address, then time */
+    struct pending *pendings; /* sorted by address, then time */
     size_t pendings_n, pendings_cap;
-    struct waiting *waiting; /* few, in no order */
+    struct waiting *waiting; /* few, unsorted */
     size_t waiting_n, waiting_cap;
-    int64_t next_done_ns; /* the earliest of them, RUN_NEVER */
+    int64_t next_done_ns; /* the earliest of them; RUN_NEVER */
     size_t segments_cap, blocks_cap;
 };
 
@@ -175,8 +175,8 @@ static void piece_take(struct piece *p, const struct export_trace_block *b)
     p->private = b->private;
 }
 
-/* A block lies in it: so it is PyTorch's, and of the block's stream. What was mapped piece by piece
- * for the block is one call of the allocator's. */
+/* A block is in the piece, so the piece belongs to PyTorch and to the block's stream. Pieces that were mapped one after
+ * another for the block are one call of the allocator. */
 static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
 {
     uint64_t end = b->address + (uint64_t)b->bytes;
@@ -265,7 +265,7 @@ static void list_pendings(struct tracer *t)
     size_t kept = 0;
     allocator_each_pending(t->run, t->wish->process, trace_on_pending, t);
     SORT(t->pendings, t->pendings_n, pending_order);
-    for (size_t i = 0; i < t->pendings_n; i++) { /* a free waits for the last of its events */
+    for (size_t i = 0; i < t->pendings_n; i++) { /* the free completes with the last of its events */
         struct pending *last = kept ? &t->pendings[kept - 1] : NULL;
         if (last && pending_order(last, &t->pendings[i]) == 0) {
             last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns : last->done_ns;
@@ -291,7 +291,7 @@ static void tensor_free(struct tracer *t, const struct export_trace_block *b, in
     t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
 }
 
-/* The earliest of those that wait. */
+/* Completes the free that ends first. */
 static void complete_trace(struct tracer *t)
 {
     size_t at = 0;
@@ -311,7 +311,7 @@ static void complete_trace(struct tracer *t)
     }
 }
 
-/* --- in order of time --------------------------------------------------------------------------- */
+/* --- merging in order of time ------------------------------------------------------------------- */
 
 static struct export_trace_block block_of_mapping(const struct run_mapping *m)
 {
@@ -340,7 +340,7 @@ static void apply_change(struct tracer *t, const struct change *c, const struct 
     }
 }
 
-/* All that was mapped, unmapped and came to the end of its waiting up to a time. */
+/* Applies all mappings, unmappings and completed frees up to a time. */
 static void catch_up(struct tracer *t, int64_t time_ns)
 {
     size_t n;
@@ -360,7 +360,7 @@ static void catch_up(struct tracer *t, int64_t time_ns)
 
 /* --- lifetimes ---------------------------------------------------------------------------------- */
 
-/* Memory of the device that has an address of its own: not pinned, not physical memory alone. */
+/* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
 static bool is_device_lifetime(const struct run_lifetime *life)
 {
     return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
@@ -385,7 +385,7 @@ static struct export_trace_block trace_block_of(const struct tracer *t, const st
 
 static void block_alloc(struct tracer *t, const struct export_trace_block *b, int64_t time_ns)
 {
-    if (!piece_of(t, b->address)) { /* its segment is not known */
+    if (!piece_of(t, b->address)) { /* its segment is unknown */
         whole_alloc(t, b, time_ns);
         return;
     }
@@ -395,7 +395,8 @@ static void block_alloc(struct tracer *t, const struct export_trace_block *b, in
 
 static void keep_state(struct tracer *t);
 
-/* False: it is of no interest, or after the moment, at whose end what is live is looked at. */
+/* False: the event is of another process or device, or after the requested moment. The first such event stores the
+ * state at that moment. */
 static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
 {
     if (!t->here || t->done) {
@@ -530,7 +531,7 @@ static void gather_trace_mappings(struct tracer *t)
     }
 }
 
-/* What was mapped end to end, for one stream, is one segment. */
+/* Adjacent mappings of one stream are one segment. */
 static void gather_pieces(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
@@ -567,8 +568,8 @@ static int order_trace_blocks(const void *a, const void *b)
     return SORT_UP(x->address, y->address);
 }
 
-/* Gives each segment its blocks. Of blocks that overlap, or reach out of their segment, the first
- * stays: the sizes have to add up. */
+/* Assigns the blocks to their segments. Of blocks that overlap or extend beyond their segment, keeps the first, because
+ * the sizes must add up. */
 static void share_out_trace_blocks(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;

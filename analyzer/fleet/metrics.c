@@ -1,5 +1,5 @@
-/* One row a family, in the order of output. All samples of a family stand together, so each family asks all recordings.
- */
+/* Writes one metric family after the other: a table row per family, in the order of output. OpenMetrics wants all
+ * samples of a family together, so each family visits all recordings. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum family_type { GAUGE, COUNTER, INFO };
 struct writer;
 
 struct family {
-    const char *name, *unit; /* without the _total of a counter; unit NULL: none */
+    const char *name, *unit; /* name: without a counter's _total; unit NULL: none */
     enum family_type type;
     const char *help;
     void (*write)(struct writer *w);
@@ -24,7 +24,7 @@ struct family {
 
 struct writer {
     const struct fleet *fleet;
-    const struct fleet_recording *r; /* whose samples are written; NULL: the fleet's own */
+    const struct fleet_recording *r; /* its samples are being written; NULL: samples of gpuspy metrics itself */
     const struct family *family;
     FILE *out;
     bool openmetrics, has_head, has_label;
@@ -37,7 +37,7 @@ static const char *counter_suffix(const struct writer *w)
     return w->family->type == COUNTER ? "_total" : w->family->type == INFO ? "_info" : "";
 }
 
-/* The older format names a counter as its samples, and has no unit and no info. */
+/* In the older format a counter has the name of its samples, and there are no units and no info metrics. */
 static void put_metric_head(struct writer *w)
 {
     static const char *const types[] = {[GAUGE] = "gauge", [COUNTER] = "counter", [INFO] = "info"};
@@ -57,7 +57,7 @@ static void put_fleet_label(struct writer *w, const char *key, const char *value
 {
     char clean[1024];
     if (!value || !*value) {
-        return; /* an empty label is one that does not exist */
+        return; /* to Prometheus an empty label is a missing label */
     }
     fprintf(w->out, "%c%s=\"", w->has_label ? ',' : '{', key);
     w->has_label = true;
@@ -86,7 +86,7 @@ static void label_gpu(struct writer *w, int device)
     }
 }
 
-/* The caller adds labels of its own, then ends the line with the value. */
+/* Begins a sample; the caller adds labels and ends the line with the value. */
 static void begin_sample(struct writer *w)
 {
     if (!w->has_head) {
@@ -200,6 +200,7 @@ static int64_t series_peak_of(const struct top_series *s)
     return s->peak;
 }
 
+/* Writes one value per device that has one. */
 static void write_each_device(struct writer *w)
 {
     const struct family *f = w->family;
@@ -289,7 +290,7 @@ static void write_step(struct writer *w)
 /* ---------------------------------------------------------------- lines */
 
 struct line {
-    char file[512], function[256], caller[576]; /* caller: "train.py:7" */
+    char file[512], function[256], caller[576]; /* caller: as "train.py:7" */
     int line;
     int64_t bytes;
 };
@@ -357,7 +358,7 @@ struct kinds {
     int64_t blocked_ns[KINDS], bytes[KINDS];
 };
 
-/* All that a damaged recording holds besides is one kind, the last. */
+/* Unknown kinds of a damaged recording are counted as the last one. */
 static struct kinds add_up_calls(const struct top_calls *calls, size_t n, const char *(*word)(unsigned kind))
 {
     struct kinds k = {{0}, {0}, {0}};

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The profiler strips the entries of sys.path from file names. Without the folder that these packages lie in, their
- * lines would pass for the program's own. */
+/* The profiler strips the entries of sys.path from file names. This restores the folder of these packages, without
+ * which their lines would seem to be the program's own. */
 static const struct {
     const char *folder, *part;
 } stripped[] = {
@@ -84,7 +84,7 @@ static const char *file_folder_of(const char *file)
     return "";
 }
 
-/* The "(" of "file(line): function"; NULL if the text is something else. */
+/* Finds the "(" of "file(line): function"; NULL: the text has another form. */
 static const char *find_line(const char *text)
 {
     for (const char *close = text; (close = strstr(close, "): ")) != NULL; close++) {

@@ -9,9 +9,9 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 
-enum { PIECE = 1 << 10 }; /* records that are read from or written to a file at once */
+enum { PIECE = 1 << 10 }; /* records that are read or written at once */
 
-struct piece { /* a stretch of a file, read in order */
+struct piece { /* a range of a file, read in order */
     uint64_t at, end;
     size_t next, n; /* in records */
     struct import_trace_record *records;
@@ -20,13 +20,13 @@ struct piece { /* a stretch of a file, read in order */
 struct import_records {
     char *beside;
     struct import_trace_record *held;
-    size_t n, cap, most; /* most: of n */
+    size_t n, cap, most; /* most: how many may be in memory */
     uint64_t count;
-    int pieces_fd, sorted_fd; /* -1 none */
+    int pieces_fd, sorted_fd; /* -1: none */
     uint64_t pieces_end, sorted_end;
-    struct piece *pieces; /* by the first record that is not merged yet: a heap */
+    struct piece *pieces; /* a heap, by the first record that is not merged yet */
     size_t pieces_n, pieces_cap;
-    struct piece all; /* of the sorted file */
+    struct piece all; /* the sorted file */
     int error;
 };
 
@@ -65,7 +65,7 @@ static int order_trace_records(const void *a, const void *b)
 
 /* --- files ------------------------------------------------------------------------------------- */
 
-/* A file that has no name any more. */
+/* A file without a name. */
 static int open_records_file(struct import_records *s)
 {
     char path[4096];
@@ -96,7 +96,7 @@ static void write_to(struct import_records *s, int fd, uint64_t *end, const stru
     }
 }
 
-/* NULL: there is no further one. */
+/* NULL: the piece has no further record. */
 static struct import_trace_record *first_record_of(struct import_records *s, int fd, struct piece *p)
 {
     if (p->next < p->n) return &p->records[p->next];
@@ -118,7 +118,7 @@ static struct import_trace_record *first_record_of(struct import_records *s, int
     return p->records;
 }
 
-/* The first n that are held; what is left is at most one. */
+/* Sorts the first n records in memory and writes them; at most one record stays. */
 static void write_piece(struct import_records *s, size_t n)
 {
     SORT(s->held, n, order_trace_records);

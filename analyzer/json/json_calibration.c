@@ -4,7 +4,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/draw/json_site.h"
 
-/* Text of a database or a file may be anything. */
+/* The text comes from a database or a file, and may be invalid UTF-8. */
 static json_t *calibration_text_json(const char *from)
 {
     char clean[512];

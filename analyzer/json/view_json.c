@@ -22,7 +22,7 @@ static json_t *run_json(const struct result_report *r)
     if (r->imported) set_bool(o, "imported", true);
     set_count(o, "events", r->events);
     set_json(o, "notes", LIST_OF(r->notes_n, i, json_string(r->notes[i])));
-    if (r->lacks_n) { /* of a recording that gpuspy did not make */
+    if (r->lacks_n) { /* of an imported recording */
         set_json(o, "lacks", LIST_OF(r->lacks_n, i, json_string(r->lacks[i])));
         if (r->no_memory) set_text(o, "why_no_memory", r->no_memory);
     }
@@ -92,7 +92,7 @@ static json_t *by_site_json(const struct result_by_site *s)
     return o;
 }
 
-/* Which of several processes an entry is about: added to every one of them. */
+/* Adds the process to which an entry belongs, in every run: one process or several. */
 static void set_where(json_t *o, uint32_t process, int device)
 {
     draw_json_where(o, now, process, device);
@@ -161,7 +161,7 @@ static json_t *memory_json(const struct result_device_memory *m)
     return o;
 }
 
-/* Whole numbers stay whole: bytes are. */
+/* Writes whole numbers, such as bytes, without a fraction. */
 static json_t *report_real_or_null(double value)
 {
     if (!isfinite(value)) {
@@ -540,7 +540,7 @@ static json_t *budget_json(const struct result_budget *b)
     return o;
 }
 
-/* Each rank's is of the same form, with "pid", "rank" and "device". */
+/* The budget, and in `ranks` the same members for each rank, with "pid", "rank" and "device". */
 static json_t *budgets_json(const struct result_budget *b)
 {
     json_t *o = budget_json(b);

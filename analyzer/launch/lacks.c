@@ -29,7 +29,7 @@ const char *launch_lacks_table(void)
             close(fd);
             return NULL;
         }
-        /* The descriptor stays open: processes of the run open the table through it. */
+        /* The descriptor stays open, because the run's processes open the table through it. */
         snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), fd);
         table = at;
         table->magic = GS_LACKS_MAGIC;
@@ -61,7 +61,8 @@ size_t launch_lacks_list(struct launch_lack **list)
     for (uint32_t i = 0; i < used; i++) {
         struct gs_lack *row = &table->rows[i];
         if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls)) continue;
-        row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] = 0; /* any process may write there */
+        row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] =
+            0; /* every process of the run can write to the table */
         l[n++] = (struct launch_lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED),
                                       row->refused != 0};
     }

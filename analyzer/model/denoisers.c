@@ -1,11 +1,12 @@
-/* Denoisers, walked operation by operation as their forward pass does: on the way their tensors are listed. */
+/* Denoisers, each walked operation by operation as its forward pass does. A walk lists the operations and the tensors.
+ */
 #include "analyzer/model/denoisers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
 
-enum { TIME = 256 }; /* numbers that a time step is spread out to */
+enum { TIME = 256 }; /* width of a time step's sinusoidal embedding */
 
 struct walk {
     struct model *m;
@@ -13,12 +14,12 @@ struct walk {
     const struct model_denoiser *d;
     struct model_op *ops;
     size_t n, cap;
-    bool lists; /* tensors, too */
+    bool lists; /* lists tensors, too */
     bool failed;
     enum model_tensor_place place;
     unsigned layer, block;          /* from 1; 0: none */
-    uint64_t places, text;          /* of the image, of the text */
-    uint64_t height, width, frames; /* latent */
+    uint64_t places, text;          /* number of positions of the image, of the text */
+    uint64_t height, width, frames; /* of the latent image or video */
 };
 
 static void walk_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
@@ -41,6 +42,7 @@ static const struct model_op *operation_at(const struct walk *w, uint32_t op)
     return &w->ops[op - 1];
 }
 
+/* Notes that a variable keeps the output of `x` until the last operation has run. */
 static void release_operation(struct walk *w, uint32_t x)
 {
     struct model_op *last = &w->ops[w->n - 1];
@@ -52,14 +54,14 @@ static void release_operation(struct walk *w, uint32_t x)
         }
 }
 
-/* Variables had these outputs until the last operation was done. */
+/* Notes this for several outputs. */
 #define RELEASE(w, ...)                                                                                           \
     do {                                                                                                          \
         const uint32_t released_[] = {__VA_ARGS__};                                                               \
         for (size_t i_ = 0; i_ < sizeof released_ / sizeof *released_; i_++) release_operation(w, released_[i_]); \
     } while (0)
 
-/* Something that comes from outside, without a gradient. */
+/* An input of the model, without a gradient. */
 static uint32_t walk_input(struct walk *w, uint64_t width, uint64_t places)
 {
     return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_MAP, .width = width, .places = places});
@@ -88,7 +90,8 @@ static uint32_t walk_linear(struct walk *w, uint32_t x, uint64_t out)
     return linear_as(w, x, "linear", TENSOR_OTHER, out, true);
 }
 
-/* `window`: elements of its kernel; `groups` equal to the channels: each by itself. `places` of the output. */
+/* `window`: elements of the kernel; `groups` equal to the channels: a depthwise convolution. `places`: of the output.
+ */
 static uint32_t walk_conv(struct walk *w, uint32_t x, uint64_t out, uint64_t window, uint64_t groups, uint64_t places,
                           bool bias)
 {
@@ -107,7 +110,7 @@ static uint32_t walk_conv(struct walk *w, uint32_t x, uint64_t out, uint64_t win
                                                 .role = TENSOR_CONV});
 }
 
-/* `affine`: 0 none, 1 a factor, 2 also a sum, for each channel of `width`. */
+/* `affine`, per channel of `width`: 0: none, 1: a factor, 2: a factor and an addend. */
 static uint32_t walk_norm(struct walk *w, enum model_op_kind kind, uint32_t x, uint64_t width, unsigned affine)
 {
     if (affine) walk_tensor(w, "norm", TENSOR_NORM, width, 1, 1);
@@ -177,7 +180,7 @@ static uint32_t walk_view(struct walk *w, uint32_t x, uint64_t width, uint64_t p
     return op;
 }
 
-/* One after another, or (`beside`) channels beside channels. */
+/* Joins along the positions or (`beside`) along the channels. */
 static uint32_t walk_join(struct walk *w, uint32_t x, uint32_t y, bool beside)
 {
     return put_denoiser_op(
@@ -188,7 +191,7 @@ static uint32_t walk_join(struct walk *w, uint32_t x, uint32_t y, bool beside)
                              .others = {y}});
 }
 
-/* What is only a learned table or an embedding of a few numbers: no activations worth counting. */
+/* A learned table or an embedding of a few numbers: its activations are negligible. */
 static void mlp_of_vector(struct walk *w, uint64_t in, uint64_t inner, uint64_t out)
 {
     walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, in, 1), inner)), out);
@@ -221,9 +224,9 @@ struct qkv {
 
 /* How a denoiser projects to queries, keys and values. */
 struct projections {
-    bool bias, added;        /* added: of the text beside the image */
+    bool bias, added;        /* added: of the text in a layer for image and text */
     enum model_op_kind norm; /* of queries and keys; MODEL_OP_MAP: none */
-    uint64_t norm_width;     /* a head's, or all heads' at once */
+    uint64_t norm_width;     /* of one head, or of all heads */
     unsigned affine;
     uint64_t inner;
 };
@@ -255,7 +258,7 @@ static uint32_t out_of(struct walk *w, uint32_t x, uint64_t width, bool added)
     return linear_as(w, x, added ? "to_add_out" : "to_out", added ? TENSOR_MLP : TENSOR_ATTENTION, width, true);
 }
 
-/* Of queries from `x` to keys from `y` (0: `x`); diffusers' own processors divide by 1 after it (`divides`). */
+/* Queries from `x`, keys from `y` (0: `x`). `divides`: diffusers' own processors divide by 1 afterwards. */
 static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struct projections *p, unsigned turns,
                              bool divides)
 {
@@ -284,7 +287,7 @@ static uint32_t walk_resnet_block(struct walk *w, uint32_t x, uint64_t out)
     h = walk_norm(w, MODEL_OP_GROUP_NORM, is_same_operation(w, MODEL_OP_SHIFT, h, time), out, 2);
     h = walk_conv(w, walk_unary(w, h), out, 9, 1, places, true);
     if (in != out) x = walk_conv(w, x, out, 1, 1, places, true);
-    h = walk_map(w, walk_add(w, x, h), 0); /* divided by output_scale_factor, 1 */
+    h = walk_map(w, walk_add(w, x, h), 0); /* the division by output_scale_factor, 1 */
     w->block = outside;
     return h;
 }
@@ -397,7 +400,7 @@ static uint32_t gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
     return walk_add(w, x, is_same_operation(w, MODEL_OP_SCALE, y, by));
 }
 
-/* Factors and sums for each image, made of the time step. */
+/* Factors and addends per image, computed from the time step. */
 static uint32_t walk_modulation(struct walk *w, uint64_t in, uint64_t times)
 {
     return walk_linear(w, walk_unary(w, walk_input(w, in, 1)), times * w->s->hidden);
@@ -436,7 +439,8 @@ struct streams {
     uint32_t image, text;
 };
 
-/* An MMDiT's layer. `last`: SD3's last one makes no text. `dual`: the image attends to itself alone, too. */
+/* A layer of MMDiT. `last`: the last one of SD3, which has no text output. `dual`: with an additional self-attention of
+ * the image. */
 static struct streams joint_layer(struct walk *w, struct streams x, const struct projections *p, unsigned turns,
                                   bool dual, bool last)
 {
@@ -473,11 +477,11 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
         x.text = gated_add(w, x.text, text, text_by);
         x.text = gated_add(w, x.text, walk_mlp(w, walk_modulated(w, plain_norm(w, x.text), text_by)), text_by);
     }
-    RELEASE(w, again, gated, before.image, last ? a : before.text); /* the last one hands out a view of it */
+    RELEASE(w, again, gated, before.image, last ? a : before.text); /* the last one returns a view of it */
     return x;
 }
 
-/* Attention and MLP beside each other, of both streams joined. */
+/* Attention and MLP in parallel, on the joined streams. */
 static struct streams single_layer(struct walk *w, struct streams x, const struct projections *p, unsigned turns)
 {
     const uint64_t h = w->s->hidden;
@@ -554,7 +558,7 @@ static void denoise_sd3(struct walk *w)
     walk_final(w, x.image, true, true, 4 * w->d->out);
 }
 
-/* The text as all layers read it. */
+/* The text's embedding that all layers read. */
 static uint32_t walk_caption(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
@@ -562,7 +566,7 @@ static uint32_t walk_caption(struct walk *w)
     return walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, w->d->text, w->text), h)), h);
 }
 
-/* adaLN-single: one matrix for all layers, and a table in each. */
+/* adaLN-single: one matrix for all layers, and one table per layer. */
 static void time_single(struct walk *w, bool sizes)
 {
     const uint64_t h = w->s->hidden;
@@ -596,7 +600,7 @@ static void denoise_pixart(struct walk *w)
     walk_final(w, x, false, true, 4 * w->d->out);
 }
 
-/* Sana's MLP: convolutions, of which one sees neighbours. */
+/* Sana's MLP: convolutions, one of which reads neighbours. */
 static uint32_t mix_ffn(struct walk *w, uint32_t x)
 {
     const uint64_t h = w->s->hidden, inner = w->s->ffn, places = w->places;
@@ -641,7 +645,7 @@ static void denoise_sana(struct walk *w)
     walk_final(w, x, false, true, w->d->out);
 }
 
-/* A norm, its factors and the sum of a residual in float32; what is read and made has the weights' type. */
+/* The product with factors and the sum of a residual in float32; inputs and output have the weights' type. */
 static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
 {
     return walk_narrow(w, walk_wide(w, walk_add(w, walk_wide(w, walk_map(w, x, 0)),
@@ -682,7 +686,7 @@ static void denoise_ltx(struct walk *w)
     const struct projections p = normed_projections(w, h);
     uint32_t x = walk_linear(w, walk_input(w, w->d->latent, w->places), h), text = walk_caption(w);
     const uint32_t turns =
-        walk_wide(w, walk_input(w, 2 * h, w->places)); /* cosines and sines, of each image and channel */
+        walk_wide(w, walk_input(w, 2 * h, w->places)); /* cosines and sines per position and channel */
 
     time_single(w, false);
     for (uint64_t i = 0; i < w->s->layers; i++) {
@@ -701,7 +705,7 @@ static void denoise_ltx(struct walk *w)
     RELEASE(w, turns);
 }
 
-/* CogVideoX: one set of matrices for both streams, each with factors of its own. */
+/* CogVideoX: both streams share one set of matrices, with separate factors. */
 static void denoise_cogvideox(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
@@ -716,7 +720,7 @@ static void denoise_cogvideox(struct walk *w)
         for (int half = 0; half < 2; half++) {
             uint32_t by = walk_modulation(w, w->d->time, 6);
             uint32_t image = walk_modulated(w, walk_norm(w, MODEL_OP_LAYER_NORM, x.image, h, 2), by);
-            uint32_t text = plain_norm(w, x.text); /* with the image's factors */
+            uint32_t text = plain_norm(w, x.text); /* with the parameters of the image's norm */
             text = walk_modulated(w, text, by);
             uint32_t joined = walk_join(w, text, image, false), y;
             y = half ? walk_mlp(w, joined) : walk_attends(w, joined, 0, &p, w->d->rotary ? 3 : 0, true);
@@ -734,7 +738,7 @@ static void denoise_cogvideox(struct walk *w)
     linear_as(w, last, "proj_out", TENSOR_HEAD, 4 * w->d->out, true);
 }
 
-/* Layers that the text goes through before. */
+/* Layers that only the text passes through, at the beginning. */
 static uint32_t walk_refined(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
@@ -766,7 +770,7 @@ static void denoise_hunyuan(struct walk *w)
     walk_streams(w, x, &p, 4 * w->d->out);
 }
 
-/* --- what is around --------------------------------------------------------------------------- */
+/* --- the rest of a pipeline ------------------------------------------------------------------- */
 
 static const struct model_pipeline pipelines[] = {
 #define PIPELINE(id, ...) {#id, __VA_ARGS__},

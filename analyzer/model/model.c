@@ -1,4 +1,4 @@
-/* The list of tensors and what is summed over it. */
+/* The list of a model's tensors, and sums over it. */
 #include "analyzer/model/model.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ void model_free(struct model *m)
     m->tensors_n = m->tensors_cap = 0;
 }
 
-/* Biases of experts are theirs too: a bias follows its matrix in the list. */
+/* Includes the biases of experts: in the list a bias follows its matrix. */
 static uint64_t expert_params(const struct model *m)
 {
     uint64_t params = 0;

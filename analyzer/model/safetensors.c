@@ -1,8 +1,6 @@
-/* .safetensors: 8 bytes of length, a JSON header, the data. Only headers are read.
- *
- * The rules are those of the reference implementation (safetensors 0.8.0, src/tensor.rs): a header of at
- * most 100 MB, offsets that follow each other without a gap from 0 to the end of the file, sizes that are
- * what type and shape say. */
+/* Reads .safetensors: 8 bytes with a length, a JSON header, the data. Reads only the header. The rules are those of the
+ * reference implementation (safetensors 0.8.0, src/tensor.rs): a header of at most 100 MB, offsets that follow each
+ * other without a gap from 0 to the end of the file, sizes that agree with type and shape. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +38,7 @@ struct header {
     size_t n, cap;
 };
 
-/* A line that names the tensor. False. */
+/* Prints a line that names the tensor. Returns false. */
 static bool refuse_safetensors_tensor(const struct header *h, const struct entry *e, const char *what)
 {
     char name[128], clean[128];
@@ -95,7 +93,7 @@ static bool read_offsets(struct header *h, struct entry *e)
            model_scan_expect(&h->scan, ',') && model_scan_uint(&h->scan, &e->end) && model_scan_expect(&h->scan, ']');
 }
 
-/* Type, shape and offsets against each other. */
+/* Checks type, shape and offsets against each other. */
 static bool check_entry(struct header *h, struct entry *e)
 {
     struct model_stored_tensor *t = &e->tensor;
@@ -172,7 +170,7 @@ static bool read_tensors(struct header *h)
         while (model_scan_key(&h->scan, &first, &key, &n)) {
             const char *at = h->scan.at;
             if (!(is_header_word(key, n, "__metadata__") ? model_scan_skip(&h->scan) : read_header_entry(h, key, n))) {
-                if (!h->scan.problem) return false; /* it was said */
+                if (!h->scan.problem) return false; /* a line was printed */
                 h->scan.at = (char *)at;
                 break;
             }

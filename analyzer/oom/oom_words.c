@@ -159,7 +159,8 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
     const facts *f = w->f;
     if (!w->v->fatal && !w->v->handled) { /* a retry, which succeeded */
         w->v->verdict = TEXT(
-            w, "PyTorch's cache: it held %s that no tensor used, freed its cached segments, and the request succeeded",
+            w,
+            "PyTorch's cache held %s that no tensor used; PyTorch freed its cached segments, and the request succeeded",
             SIZE(w, oom_cached_bytes(f)));
         oom_add_measure(w->b, w->v,
                         (struct result_measure){.frees_bytes = RUN_UNKNOWN,

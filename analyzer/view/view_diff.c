@@ -401,8 +401,8 @@ static void view_rows(const struct view_diff *v)
         diff_cell_text(v, r, last_of(v, l, category), LINE);
         format_in_units(v, r, last_of(v, l, category));
     }
-    rest_line(v, &g, &d->smaller[1], category, "smaller growth", "that grew less");
-    rest_line(v, &g, &d->smaller[0], category, "smaller shrinking", "that shrank less");
+    rest_line(v, &g, &d->smaller[1], category, "other that grew", "others that grew");
+    rest_line(v, &g, &d->smaller[0], category, "other that shrank", "others that shrank");
     rest_line(v, &g, &d->same, category, "unchanged", "unchanged");
     struct line *l = sum_line(v, &g, &d->total);
     l->rule = true;

@@ -261,7 +261,12 @@ static int by_verdict_and_size(const void *a, const void *b)
 /* Each bar represents that GPU's memory. */
 static void print_compact_targets(const struct view_estimate *v)
 {
-    int left_over = v->term.width - 64;
+    int names = 14;
+    for (size_t i = 0; i < v->a->targets_n; i++) {
+        const int columns = (int)strlen(target_name(&v->a->targets[i]));
+        names = columns > names ? columns : names;
+    }
+    int left_over = v->term.width - 50 - names;
     struct seen seen = {0};
     struct bar b = {.seen = &seen,
                     .width = left_over < COMPACT_LEAST ? COMPACT_LEAST
@@ -279,7 +284,7 @@ static void print_compact_targets(const struct view_estimate *v)
         b.t = t;
         b.scale = t->memory;
         format_margin(t, true, left, sizeof left);
-        fprintf(v->out, "  %-14s ", target_name(t));
+        fprintf(v->out, "  %-*s ", names, target_name(t));
         print_bar(v, &b);
         fprintf(v->out, " %10s  %s%s%s, %s\n", view_estimate_bytes(memory, t->memory),
                 terminal_style(&v->term, verdict_style(t->fit.verdict)), estimate_fit_words[t->fit.verdict],

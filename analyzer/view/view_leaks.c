@@ -147,9 +147,12 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
     fprintf(t->out, "%s%s%s\n", terminal_style(&t->term, TERMINAL_BOLD), line,
             terminal_style(&t->term, TERMINAL_PLAIN));
     draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));
-    fputc('\n', t->out);
+    if (t->report->growth_n) { /* the answer, before the complete list */
+        view_text_growth(t);
+        draw_title(t, TERMINAL_BOLD, "All that was live, by line");
+    } else
+        fputc('\n', t->out);
     print_rows(t, rows);
-    view_text_growth(t);
 }
 
 /* ---------------------------------------------------------------- JSON */

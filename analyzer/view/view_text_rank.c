@@ -83,7 +83,7 @@ static struct text_table rank_table(const struct columns *c)
     t.head[n++] = "CUDA allocations";
     t.head[n++] = "waited";
     if (c->copied) t.head[n++] = "copied";
-    t.head[n++] = "of";
+    t.head[n++] = "recorded";
     return t;
 }
 
@@ -201,7 +201,7 @@ void view_text_ranks(const struct draw_text *v)
     bool few = r->ranks_n <= ROWS, narrow = v->term.width < WIDE;
     struct columns c = {.host = r->rank_hosts > 1 && v->term.width >= 70,
                         .copied = !narrow || (r->rank_hosts < 2 && v->term.width >= 76)};
-    draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ", each at its own peak: %zu%s",
+    draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ": %zu%s, each at its own peak",
                  r->ranks_n, hosts);
     if (few || has_unranked(r)) {
         struct text_table t = rank_table(&c);
