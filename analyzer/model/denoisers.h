@@ -17,7 +17,6 @@ enum model_op_kind {
     MODEL_OP_GATED, /* one half of its input times an activation of the other half */
     MODEL_OP_SCALE, /* times a vector per image that depends on the time step */
     MODEL_OP_SHIFT, /* plus such a vector */
-    MODEL_OP_MULTIPLY,
     MODEL_OP_ADD,
     MODEL_OP_JOIN, /* torch.cat of two inputs */
     MODEL_OP_PART, /* a copy of a part */
@@ -51,7 +50,7 @@ struct model_op *model_denoiser_ops(const struct model *m, size_t *n);
 /* The other parts of a denoiser's pipeline: denoisers.def. */
 struct model_pipeline {
     const char *name;
-    uint64_t vae, text, largest_text; /* number of parameters: of the VAE, of all text encoders, of the largest one */
+    uint64_t vae, text; /* number of parameters: of the VAE, of all text encoders */
     unsigned image, frames, text_tokens;
     bool guidance;                  /* classifier-free: each step computes the prompt and the empty one */
     bool wide_vae;                  /* the VAE decodes in float32 although the pipeline has float16 */

@@ -47,6 +47,13 @@ static uint32_t read_stack_number(const struct load *l, sqlite3_stmt *st, int co
     return run_ids_get(&l->db->stacks, run_column_int(st, column));
 }
 
+/* The end of a reader of rows: keeps a valid row. False: the table has too many. */
+#define ADD_ROW(list, row, is_valid)                                                         \
+    ({                                                                                       \
+        if (is_valid) *ARENA_PUSH(l->run->list, l->run->list##_n, l->run->list##_cap) = row; \
+        l->run->list##_n < SMALL_TABLE_MAX;                                                  \
+    })
+
 static bool add_process(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
@@ -98,24 +105,19 @@ static bool add_unseen(struct load *l, sqlite3_stmt *st)
 
 static bool add_device(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_device d = {.process = read_process_number(l, st, 0),
                            .device = read_device_column(st, 1),
-                           .name = run_column_text(run, st, 2),
+                           .name = run_column_text(l->run, st, 2),
                            .total_bytes = read_positive(st, 3),
                            .free_bytes = read_positive(st, 4),
                            .seen_ns = read_positive(st, 5),
                            .physical_bytes = RUN_UNKNOWN,
                            .graph_bytes = RUN_UNKNOWN};
-    if (d.process != RUN_NONE && d.device >= 0) {
-        *ARENA_PUSH(run->devices, run->devices_n, run->devices_cap) = d;
-    }
-    return run->devices_n < SMALL_TABLE_MAX;
+    return ADD_ROW(devices, d, d.process != RUN_NONE && d.device >= 0);
 }
 
 static bool add_oom(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     int64_t time = read_positive(st, 10);
     struct run_oom o = {.process = read_process_number(l, st, 0),
                         .device = read_device_column(st, 1),
@@ -131,10 +133,7 @@ static bool add_oom(struct load *l, sqlite3_stmt *st)
                         .fatal = sqlite3_column_int64(st, 11) != 0,
                         .stack = read_stack_number(l, st, 12),
                         .thread = column_uint(st, 13)};
-    if (o.process != RUN_NONE) {
-        *ARENA_PUSH(run->ooms, run->ooms_n, run->ooms_cap) = o;
-    }
-    return run->ooms_n < SMALL_TABLE_MAX;
+    return ADD_ROW(ooms, o, o.process != RUN_NONE);
 }
 
 /* Columns that older recordings lack. */
@@ -170,16 +169,12 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
 
 static bool add_sample_of_device(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_sample s = {.process = read_process_number(l, st, 0),
                            .device = read_device_column(st, 1),
                            .time_ns = read_positive(st, 2),
                            .free_bytes = read_positive(st, 3),
                            .total_bytes = read_positive(st, 4)};
-    if (s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0) {
-        *ARENA_PUSH(run->samples, run->samples_n, run->samples_cap) = s;
-    }
-    return run->samples_n < SMALL_TABLE_MAX;
+    return ADD_ROW(samples, s, s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0);
 }
 
 static bool add_thread(struct load *l, sqlite3_stmt *st)
@@ -205,7 +200,6 @@ static int read_percent(sqlite3_stmt *st, int column)
 
 static bool add_device_sample(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_device_sample s = {.process = read_process_number(l, st, 0),
                                   .device = read_device_column(st, 1),
                                   .time_ns = read_positive(st, 2),
@@ -216,11 +210,8 @@ static bool add_device_sample(struct load *l, sqlite3_stmt *st)
                                   .own_bytes = read_positive(st, 7),
                                   .other_bytes = read_positive(st, 8),
                                   .other_pid = column_uint(st, 9),
-                                  .other_name = run_column_command(run, st, 10)};
-    if (s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0) {
-        *ARENA_PUSH(run->device_samples, run->device_samples_n, run->device_samples_cap) = s;
-    }
-    return run->device_samples_n < SMALL_TABLE_MAX;
+                                  .other_name = run_column_command(l->run, st, 10)};
+    return ADD_ROW(device_samples, s, s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0);
 }
 
 static bool add_mark_total(struct load *l, sqlite3_stmt *st)
@@ -235,26 +226,20 @@ static bool add_mark_total(struct load *l, sqlite3_stmt *st)
                                .count = count,
                                .open = count > closed ? count - closed : 0,
                                .total_ns = run_bounded(sqlite3_column_int64(st, 5))};
-    *ARENA_PUSH(run->marks, run->marks_n, run->marks_cap) = m;
-    return run->marks_n < SMALL_TABLE_MAX;
+    return ADD_ROW(marks, m, true);
 }
 
 static bool add_reserved(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_reserved r = {.process = read_process_number(l, st, 0),
                              .device = read_device_column(st, 1),
                              .time_ns = read_positive(st, 2),
                              .bytes = read_positive(st, 3)};
-    if (r.process != RUN_NONE && r.time_ns >= 0 && r.bytes >= 0) {
-        *ARENA_PUSH(run->reserved, run->reserved_n, run->reserved_cap) = r;
-    }
-    return run->reserved_n < SMALL_TABLE_MAX;
+    return ADD_ROW(reserved, r, r.process != RUN_NONE && r.time_ns >= 0 && r.bytes >= 0);
 }
 
 static bool add_mapping(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     int64_t unmap = read_positive(st, 5);
     struct run_mapping m = {.process = read_process_number(l, st, 0),
                             .device = read_device_column(st, 1),
@@ -263,10 +248,7 @@ static bool add_mapping(struct load *l, sqlite3_stmt *st)
                             .map_ns = read_positive(st, 4),
                             .unmap_ns = unmap == RUN_UNKNOWN ? RUN_NEVER : unmap,
                             .stack = read_stack_number(l, st, 6)};
-    if (m.process != RUN_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0) {
-        *ARENA_PUSH(run->mappings, run->mappings_n, run->mappings_cap) = m;
-    }
-    return run->mappings_n < SMALL_TABLE_MAX;
+    return ADD_ROW(mappings, m, m.process != RUN_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0);
 }
 
 static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
@@ -279,24 +261,17 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
     const struct run_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
     bool same = last && last->process == g.process && last->device == g.device &&
                 last->bytes == g.bytes; /* it is queried at each launch */
-    if (g.process != RUN_NONE && g.device >= 0 && g.time_ns >= 0 && !same) {
-        *ARENA_PUSH(run->graphs, run->graphs_n, run->graphs_cap) = g;
-    }
-    return run->graphs_n < SMALL_TABLE_MAX;
+    return ADD_ROW(graphs, g, g.process != RUN_NONE && g.device >= 0 && g.time_ns >= 0 && !same);
 }
 
 static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_pool_memory p = {.process = read_process_number(l, st, 0),
                                 .device = read_device_column(st, 1),
                                 .pool = (uint64_t)sqlite3_column_int64(st, 2),
                                 .time_ns = read_positive(st, 3),
                                 .reserved_bytes = run_bounded(sqlite3_column_int64(st, 4))};
-    if (p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0) {
-        *ARENA_PUSH(run->pools, run->pools_n, run->pools_cap) = p;
-    }
-    return run->pools_n < SMALL_TABLE_MAX;
+    return ADD_ROW(pools, p, p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0);
 }
 
 static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
@@ -316,20 +291,15 @@ static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_counted c = {.process = read_process_number(l, st, 0),
                             .api = column_uint(st, 1),
                             .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
                             .not_ready = (uint64_t)run_bounded(sqlite3_column_int64(st, 3))};
-    if (c.process != RUN_NONE && c.count) {
-        *ARENA_PUSH(run->counted, run->counted_n, run->counted_cap) = c;
-    }
-    return run->counted_n < SMALL_TABLE_MAX;
+    return ADD_ROW(counted, c, c.process != RUN_NONE && c.count);
 }
 
 static bool add_check(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_tensor_check c = {.process = read_process_number(l, st, 0),
                                  .layer = (uint8_t)column_uint(st, 1),
                                  .device = read_device_column(st, 2),
@@ -338,10 +308,7 @@ static bool add_check(struct load *l, sqlite3_stmt *st)
                                  .first_mismatch_ns = read_positive(st, 5),
                                  .first_difference = run_column_int(st, 6),
                                  .last_difference = run_column_int(st, 7)};
-    if (c.process != RUN_NONE) {
-        *ARENA_PUSH(run->checks, run->checks_n, run->checks_cap) = c;
-    }
-    return run->checks_n < SMALL_TABLE_MAX;
+    return ADD_ROW(checks, c, c.process != RUN_NONE);
 }
 
 enum { SIGNALS = 65 }; /* Linux has 1 to 64 */
@@ -427,25 +394,17 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
 
 static bool add_mapper(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_mapper m = {.process = read_process_number(l, st, 0), .stack = read_stack_number(l, st, 1)};
-    if (m.process != RUN_NONE) {
-        *ARENA_PUSH(run->mappers, run->mappers_n, run->mappers_cap) = m;
-    }
-    return run->mappers_n < SMALL_TABLE_MAX;
+    return ADD_ROW(mappers, m, m.process != RUN_NONE);
 }
 
 static bool add_device_context(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
     struct run_context c = {.process = read_process_number(l, st, 0),
                             .device = read_device_column(st, 1),
                             .create_ns = read_positive(st, 2),
                             .stack = read_stack_number(l, st, 3)};
-    if (c.process != RUN_NONE && c.device >= 0) {
-        *ARENA_PUSH(run->contexts, run->contexts_n, run->contexts_cap) = c;
-    }
-    return run->contexts_n < SMALL_TABLE_MAX;
+    return ADD_ROW(contexts, c, c.process != RUN_NONE && c.device >= 0);
 }
 
 static bool add_setting(struct load *l, sqlite3_stmt *st)
@@ -529,75 +488,73 @@ static bool add_remark(struct load *l, sqlite3_stmt *st)
 /* In this order: later rows refer to earlier ones. */
 static const struct {
     bool (*add)(struct load *l, sqlite3_stmt *st); /* false: stop reading this table */
-    bool stacks_first;
     bool needed;
     const char *what, *sql;
 } tables[] = {
-    {add_process, false, true, "process",
+    {add_process, true, "process",
      "SELECT id, pid, ppid, rank, run_id, host, command, cwd, exe, python_version, start_real_ns, "
      "end_ns, "
      "complete, lost_events, lost_first_ns FROM process ORDER BY id LIMIT 1"},
-    {add_api, false, false, "api", "SELECT id, name FROM api"},
-    {add_unseen, false, false, "api",
+    {add_api, false, "api", "SELECT id, name FROM api"},
+    {add_unseen, false, "api",
      "SELECT group_concat(name, ', ') FROM (SELECT DISTINCT name FROM api WHERE id >= 4096 ORDER BY "
      "name)"},
-    {add_meta, false, false, "meta",
+    {add_meta, false, "meta",
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
      "'exception', 'exception_place', 'python_gc', 'torch_version', 'stopped', 'import.torch')"},
-    {add_attached, false, false, "meta",
+    {add_attached, false, "meta",
      "SELECT value + 0.0, (SELECT sum(value + 0) FROM meta WHERE key LIKE 'attached_tensor_bytes.%'), "
      "(SELECT value FROM meta WHERE key = 'attached_blocks') FROM meta WHERE "
      "key = 'attached_after_s'"},
-    {add_import, false, false, "meta",
+    {add_import, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
      "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "
      "max(CASE key WHEN 'import.unblocked' THEN value + 0 END), "
      "max(CASE key WHEN 'import.has' THEN value END) "
      "FROM meta WHERE key LIKE 'import.%'"},
-    {add_remark, false, false, "meta", "SELECT value FROM meta WHERE key LIKE 'import.remark.%' ORDER BY key LIMIT 32"},
-    {add_setting, false, false, "meta",
+    {add_remark, false, "meta", "SELECT value FROM meta WHERE key LIKE 'import.remark.%' ORDER BY key LIMIT 32"},
+    {add_setting, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
-    {add_thread, false, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},
-    {add_device, false, false, "device",
+    {add_thread, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},
+    {add_device, false, "device",
      "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY "
      "device, id"},
-    {add_oom, true, true, "oom",
+    {add_oom, true, "oom",
      "SELECT process_id, device, layer, space, api, requested_bytes, free_bytes, total_bytes, "
      "tensor_allocated, tensor_reserved, time_ns, fatal, stack_id, thread_id FROM oom ORDER BY id"},
-    {add_physical, false, false, "device",
+    {add_physical, false, "device",
      "SELECT process_id, device, physical_bytes FROM device WHERE physical_bytes > 0 LIMIT 4096"},
-    {add_capped, true, false, "oom",
-     "SELECT process_id, time_ns, thread_id, layer FROM oom WHERE capped = 1 ORDER BY id"},
-    {add_sample_of_device, false, false, "sample",
+    {add_capped, false, "oom", "SELECT process_id, time_ns, thread_id, layer FROM oom WHERE capped = 1 ORDER BY id"},
+    {add_sample_of_device, false, "sample",
      "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample WHERE source <> 2 "
      "ORDER BY id"},
     /* not in a database of schema 1 */
-    {add_device_sample, false, false, "sample",
+    {add_device_sample, false, "sample",
      "SELECT process_id, device, time_ns, free_bytes, total_bytes, utilisation, "
      "memory_utilisation, own_bytes, other_bytes, other_pid, other_name FROM sample "
      "WHERE source = 2 ORDER BY id"},
-    {add_mark_total, false, false, "mark",
+    {add_mark_total, false, "mark",
      "SELECT m.kind, n.name, d.name, count(*), count(life_ns), sum(life_ns) FROM mark m "
      "LEFT JOIN mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain "
      "GROUP BY m.kind, m.name, m.domain"},
-    {add_reserved, false, false, "reserved", "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
-    {add_mapping, true, false, "mapping",
+    {add_reserved, false, "reserved", "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
+    {add_mapping, false, "mapping",
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
      "?1 OR EXISTS (SELECT 1 FROM oom) OR EXISTS (SELECT 1 FROM reserved) ORDER BY id"},
-    {add_mapper, true, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
-    {add_device_context, true, false, "handle",
+    {add_mapper, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
+    {add_device_context, false, "handle",
      "SELECT process_id, device, create_ns, stack_id FROM handle WHERE kind = 1 ORDER BY id"},
-    {add_graph_memory, false, false, "pool",
+    {add_graph_memory, false, "pool",
      "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
-    {add_pool_memory, false, false, "pool",
+    {add_pool_memory, false, "pool",
      "SELECT process_id, device, pool, time_ns, reserved_bytes FROM pool WHERE pool <> 0 AND "
      "reserved_bytes IS NOT NULL ORDER BY id"},
-    {add_allocator_fact, false, false, "allocator_fact",
+    {add_allocator_fact, false, "allocator_fact",
      "SELECT process_id, device, time_ns, kind, address, value FROM allocator_fact ORDER BY time_ns, id"},
-    {add_counted, false, false, "call_count",
+    {add_counted, false, "call_count",
      "SELECT process_id, api, total(count), total(count * not_ready) FROM call_count WHERE count > 0 "
      "GROUP BY process_id, api"},
-    {add_check, false, false, "tensor_check",
+    {add_check, false, "tensor_check",
      "SELECT process_id, layer, device, events, mismatches, first_mismatch_ns, first_difference, "
      "last_difference FROM tensor_check"},
 };

@@ -133,7 +133,6 @@ static void read_expandable(struct run_torch_settings *s, const struct conf *c, 
     const char *value = NULL;
     enum asked asked = ask_setting(c, run, "expandable_segments", &value);
     enum run_known seen = has_mapped_segments(run, process);
-    s->expandable_seen = seen == RUN_YES;
     if (seen == RUN_YES || (seen == RUN_UNSURE && asked == ASKED && parse_truth(value))) {
         s->expandable = RUN_YES;
     } else if (seen == RUN_NO && s->known && asked != CONTRADICTED) {
@@ -170,9 +169,6 @@ static void read_split_settings(struct run_torch_settings *s, const struct conf 
         double share = strtod(value, NULL);
         s->gc_threshold = share > 0 && share < 1 ? share : NAN;
     }
-    asked = ask_setting(c, run, "roundup_power2_divisions", &value);
-    s->roundup = asked == ASKED ? RUN_YES : asked == NOT_ASKED && s->known ? RUN_NO : RUN_UNSURE;
-    s->roundup_divisions = asked == ASKED ? value : NULL;
 }
 
 struct run_torch_settings run_torch_settings(struct run *run, uint32_t process)

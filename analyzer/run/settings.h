@@ -22,13 +22,10 @@ struct run_torch_settings {
     const char *variable;      /* which one was set: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF; NULL none */
     const char *text;          /* its value, NULL */
     enum run_known expandable; /* segments that grow */
-    bool expandable_seen;      /* … were mapped, by whatever library */
     enum run_backend backend;
     int64_t max_split_bytes; /* larger blocks are not split; 0 no limit (the default), RUN_UNKNOWN */
     double
         gc_threshold; /* share of the memory from which cached segments are freed; 0 never (the default), NAN unknown */
-    const char *roundup_divisions; /* the value of roundup_power2_divisions, NULL if not set or unknown */
-    enum run_known roundup;        /* whether it was set */
 };
 
 /* Strings belong to the run. Cheap: no pass over rows. */

@@ -31,16 +31,20 @@ static uint32_t own_pid(uint32_t pid)
     return own;
 }
 
+static size_t read_proc(uint32_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/%s", pid, name);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, size, f) : 0;
+    if (f) fclose(f);
+    return n;
+}
+
 static uint32_t parent_of_pid(uint32_t pid)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f) {
-        fclose(f);
-    }
-    text[n] = 0;
+    char text[1024];
+    text[read_proc(pid, "stat", text, sizeof text - 1)] = 0;
     char *close = strrchr(text, ')'); /* the name before it may contain anything */
     return close && strlen(close) > 4 ? (uint32_t)strtoul(close + 4, NULL, 10) : 0;
 }
@@ -58,13 +62,8 @@ bool top_descends(uint32_t pid, uint32_t ancestor)
 
 char *top_command_of(uint32_t pid)
 {
-    char path[64], text[4096], masked[4096];
-    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f) {
-        fclose(f);
-    }
+    char text[4096], masked[4096];
+    size_t n = read_proc(pid, "cmdline", text, sizeof text - 1);
     const bool cut = n == sizeof text - 1;
     while (cut && n > 0 && text[n - 1] && text[n - 1] != ' ') {
         n--; /* a word that is cut may be the beginning of a secret */

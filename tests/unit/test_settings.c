@@ -96,7 +96,6 @@ static void nothing_set(void **state)
     assert_int_equal(t.backend, RUN_BACKEND_NATIVE);
     assert_int_equal(t.max_split_bytes, 0);
     assert_true(t.gc_threshold == 0);
-    assert_int_equal(t.roundup, RUN_NO);
     end(&w);
 }
 
@@ -111,7 +110,6 @@ static void old_recording(void **state)
     assert_int_equal(t.backend, RUN_BACKEND_UNKNOWN);
     assert_true(t.max_split_bytes == RUN_UNKNOWN);
     assert_true(isnan(t.gc_threshold));
-    assert_int_equal(t.roundup, RUN_UNSURE);
     end(&w);
 }
 
@@ -127,11 +125,9 @@ static void all_set(void **state)
     struct run_torch_settings t = answer(&w);
     assert_string_equal(t.variable, "PYTORCH_CUDA_ALLOC_CONF");
     assert_int_equal(t.expandable, RUN_YES);
-    assert_false(t.expandable_seen);
     assert_int_equal(t.backend, RUN_BACKEND_ASYNC);
     assert_int_equal(t.max_split_bytes, 128 * SYN_MIB);
     assert_true(t.gc_threshold == 0.8);
-    assert_string_equal(t.roundup_divisions, "[256:1,>:4]");
     assert_string_equal(run_setting_value(w.run, 0, "CUDA_LAUNCH_BLOCKING"), "1");
     assert_null(run_setting_value(w.run, 0, "NCCL_BUFFSIZE"));
     assert_null(run_setting_value(w.run, 1, "CUDA_LAUNCH_BLOCKING"));
@@ -147,7 +143,6 @@ static void seen_wins(void **state)
     mapped_from(&w, syn_native(&w.s, 0, "/site-packages/torch/lib/libc10_cuda.so", 4));
     struct run_torch_settings t = answer(&w);
     assert_int_equal(t.expandable, RUN_YES); /* _set_allocator_settings, at run time */
-    assert_true(t.expandable_seen);
     end(&w);
 }
 
