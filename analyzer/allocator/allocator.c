@@ -235,7 +235,6 @@ static void segments_on_free(void *self, const struct run_lifetime *life, const 
 static void segments_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct allocator_replay *a = self;
-    (void)index;
     a->last_oom_ns = oom->time_ns;
     allocator_flushes_oom(a->flushes, oom);
 }
@@ -265,8 +264,6 @@ static void segments_on_process_start(void *self, uint32_t process)
 static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct allocator_replay *a = self;
-    (void)process;
-    (void)end_ns;
     for (size_t i = 0; i < a->segments_n; i++) {
         const struct allocator_segment *s = &a->segments[i];
         if (s->alloc_ns >= 0) {
@@ -278,8 +275,7 @@ static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns
 
 void allocator_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct allocator_replay *a = arena_realloc(NULL, 1, sizeof *a);
-    memset(a, 0, sizeof *a);
+    struct allocator_replay *a = arena_zeroed(1, sizeof *a);
     a->b = b;
     a->mappings = run_mappings(b->run, &a->mappings_n);
     a->mapping_affinity = arena_realloc(NULL, a->mappings_n + 1, sizeof *a->mapping_affinity);

@@ -276,7 +276,6 @@ void allocator_flushes_sync(struct allocator_flushes *f, const struct run_sync *
 
 void allocator_flushes_process(struct allocator_flushes *f, uint32_t process)
 {
-    (void)process;
     map_free(&f->of_thread);
     f->of_thread = (struct map){0};
     for (size_t i = 0; i < f->retries_n; i++) {
@@ -290,8 +289,7 @@ void allocator_flushes_process(struct allocator_flushes *f, uint32_t process)
 
 struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a)
 {
-    struct allocator_flushes *f = arena_realloc(NULL, 1, sizeof *f);
-    memset(f, 0, sizeof *f);
+    struct allocator_flushes *f = arena_zeroed(1, sizeof *f);
     f->a = a;
     f->b = a->b;
     f->owing = SIZE_MAX;

@@ -31,6 +31,11 @@ void *arena_realloc(void *p, size_t count, size_t size)
     return grown;
 }
 
+void *arena_zeroed(size_t count, size_t size)
+{
+    return memset(arena_realloc(NULL, count, size), 0, count * size);
+}
+
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap) {

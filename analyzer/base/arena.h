@@ -17,6 +17,7 @@ char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((
 void arena_free(struct arena *arena);
 
 void *arena_realloc(void *p, size_t count, size_t size);
+void *arena_zeroed(size_t count, size_t size);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])

@@ -12,7 +12,6 @@ static uintptr_t page_size;
 
 static void on_bus(int number, siginfo_t *info, void *unused)
 {
-    (void)unused;
     const int saved = errno;
     void *page = (void *)((uintptr_t)info->si_addr & ~(page_size - 1));
     if (info->si_code <= 0) { /* another process sent it: raise it again without the handler */

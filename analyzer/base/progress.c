@@ -41,7 +41,6 @@ void progress_show(void *unused, const char *what, uint64_t done, uint64_t total
     static int64_t next_ms;
     static int visible = -1;
 
-    (void)unused;
     if (visible < 0) {
         visible = isatty(STDERR_FILENO) && !terminal_is_dumb();
         next_ms = progress_now_ms() + FIRST_MS;

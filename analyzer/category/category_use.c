@@ -149,7 +149,6 @@ static bool is_segment_lifetime(struct category_uses *u, const struct run_lifeti
 static void uses_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
-    (void)series;
     if (is_segment_lifetime(u, life)) {
         return;
     }
@@ -173,7 +172,6 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
 static void uses_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct category_uses *u = self;
-    (void)index;
     enum category_role role = role_of(u, oom->stack);
     bool next = (role == CATEGORY_ROLE_COPY && u->now->backward_ns != RUN_NEVER) ||
                 (role == CATEGORY_ROLE_SETUP && u->now->begins_n); /* of another model */
@@ -196,7 +194,6 @@ static void count_life(struct course *c, const struct run_lifetime *life, int64_
 static void uses_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
-    (void)series;
     if (life->layer != GS_LAYER_DEVICE || !u->tensors) {
         count_life(u->now, life, life->free_ns);
     }

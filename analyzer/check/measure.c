@@ -83,8 +83,6 @@ static void measure_lost(struct checking *c)
 
 static void explain_none(struct checking *c, struct check_result *r)
 {
-    (void)c;
-    (void)r;
 }
 
 static void measure_oom(struct checking *c)
@@ -246,8 +244,6 @@ static void measure_on_live(void *self, size_t moment, const struct run_lifetime
 {
     struct live_at *l = self;
     const struct run_series *s = run_series(l->c->run, life->series);
-    (void)moment;
-    (void)free_stack;
     if (s->device == l->device && s->layer == l->layer) add_stack(&l->stacks, life->stack, life->bytes);
 }
 
@@ -575,7 +571,6 @@ struct copied {
 static void measure_on_copy(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct copied *k = self;
-    (void)sync;
     if (!copy || copy->direction != GS_DIR_H2D || copy->bytes <= 0) {
         return;
     }
@@ -660,8 +655,6 @@ static void measure_on_heap(void *self, size_t moment, const struct run_lifetime
     struct heap *h = self;
     const struct run_series *s = run_series(h->c->run, life->series);
     const struct allocator_range range = {life->address, life->bytes};
-    (void)moment;
-    (void)free_stack;
     if (s->device == h->device && s->layer == RUN_SERIES_DEVICE) {
         *ARENA_PUSH(h->segments, h->segments_n, h->segments_cap) = range;
     } else if (s->device == h->device && s->layer == RUN_SERIES_TENSOR) {

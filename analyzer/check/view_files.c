@@ -121,7 +121,6 @@ static void test_name(struct check *c, const struct check_result *r, FILE *out)
         print_xml_text(out, r->what ? r->what : "");
         fprintf(out, "%s%s)", r->what && *who ? ", " : "", who);
     }
-    (void)c;
 }
 
 static void test_case(struct check *c, const struct check_result *r, FILE *out)

@@ -68,7 +68,6 @@ static bool learn_from_run(const struct settings *s, char *path, const struct ru
     struct run *run = run_open((const char *const *)&path, 1, options_, error, sizeof error);
     struct result_report *report = run ? report_build(run, options_, error, sizeof error) : NULL;
 
-    (void)s;
     if (report)
         question_learn(report, path, options_->plan, out);
     else

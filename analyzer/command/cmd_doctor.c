@@ -164,8 +164,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
         complain("doctor: give one Python or program at a time");
         return EXIT_USAGE;
     }
-    struct doctor *d = arena_realloc(NULL, 1, sizeof *d);
-    memset(d, 0, sizeof *d);
+    struct doctor *d = arena_zeroed(1, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;
     if (!doctor_target(d)) {

@@ -300,8 +300,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
     bool done;
     char error[1024] = "";
     int64_t limit = 0;
-    struct question *q = arena_realloc(NULL, 1, sizeof *q);
-    memset(q, 0, sizeof *q);
+    struct question *q = arena_zeroed(1, sizeof *q);
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
     if (!done && s.html && (s.view.json || !wants_one(&s))) {

@@ -54,7 +54,6 @@ static void count_test_lifetime(void *self, const struct run_lifetime *life, con
 {
     struct seen *s = self;
 
-    (void)series;
     if (life->layer == GS_LAYER_DEVICE && life->bytes == BYTES && life->free_ns != RUN_NEVER) {
         s->count++;
         s->depth = run_stack_depth(s->run, life->stack);

@@ -46,7 +46,6 @@ static void overview_on_alloc(void *self, const struct run_lifetime *life, const
 
 static void overview_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    (void)life;
     overview_on_event(self, series);
 }
 
@@ -57,8 +56,7 @@ static bool replay_overview(struct overview *o, char *error, size_t error_size)
         .self = o, .process_start = overview_on_process_start, .alloc = overview_on_alloc, .free = overview_on_free};
 
     run_processes(o->run, &n);
-    o->devices = arena_realloc(NULL, n, sizeof *o->devices);
-    memset(o->devices, 0, n * sizeof *o->devices);
+    o->devices = arena_zeroed(n, sizeof *o->devices);
     return run_replay(o->run, &observer, 1, error, error_size);
 }
 

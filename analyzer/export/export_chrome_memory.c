@@ -106,8 +106,7 @@ static void change_counter(struct memory *m, const struct run_lifetime *life, co
         return;
     }
     if (!l->parts) {
-        l->parts = arena_realloc(NULL, m->c->buckets, sizeof *l->parts);
-        memset(l->parts, 0, m->c->buckets * sizeof *l->parts);
+        l->parts = arena_zeroed(m->c->buckets, sizeof *l->parts);
     }
     keep_counter_line(m, l);
 }

@@ -158,7 +158,6 @@ static void write_snapshot_event(void *self, const struct export_trace_event *ev
 static void count_event(void *self, const struct export_trace_event *event)
 {
     struct snapshot *s = self;
-    (void)event;
     export_progress_show(s->e);
     s->seen++;
 }
@@ -332,8 +331,7 @@ bool export_snapshot(struct export *e, char *error, size_t error_size)
 {
     size_t n;
     int64_t start = run_processes(e->run, &n)[e->process].start_real_ns;
-    struct snapshot *s = arena_realloc(NULL, 1, sizeof *s);
-    memset(s, 0, sizeof *s);
+    struct snapshot *s = arena_zeroed(1, sizeof *s);
     s->e = e;
     s->start_us = start == RUN_UNKNOWN ? 0 : start / 1000;
     s->categorizer = category_finder_new(e->run);

@@ -418,7 +418,6 @@ static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
 static void trace_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct tracer *t = self;
-    (void)series;
     if (!is_trace_event_chosen(t, life->device, life->alloc_ns) || !life->bytes) {
         return;
     }
@@ -439,7 +438,6 @@ static void trace_on_alloc(void *self, const struct run_lifetime *life, const st
 static void trace_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct tracer *t = self;
-    (void)series;
     if (!is_trace_event_chosen(t, life->device, life->free_ns) || !life->bytes) {
         return;
     }
@@ -456,7 +454,6 @@ static void trace_on_free(void *self, const struct run_lifetime *life, const str
 static void trace_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct tracer *t = self;
-    (void)index;
     bool ours = t->wish->tensors ? oom->layer == GS_LAYER_TENSOR
                                  : oom->layer == GS_LAYER_DEVICE && oom->space != GS_SPACE_PINNED;
     if (is_trace_event_chosen(t, oom->device, oom->time_ns) && ours) {
@@ -477,8 +474,6 @@ static void trace_on_process_start(void *self, uint32_t process)
 static void trace_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct tracer *t = self;
-    (void)process;
-    (void)end_ns;
     if (t->here && !t->done) {
         catch_up(t, t->wish->until_ns);
         keep_state(t);

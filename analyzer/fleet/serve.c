@@ -274,7 +274,6 @@ static void remove_file(const char *folder)
 
 static void stop_serving(int number)
 {
-    (void)number;
     stopped = 1;
 }
 

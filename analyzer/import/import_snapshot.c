@@ -567,8 +567,7 @@ bool import_snapshot_part(const char *path, const char *to, const struct import_
                           void (*progress)(void *, uint64_t), void *self, char *error, size_t error_size)
 {
     const char *slash = strrchr(path, '/');
-    struct importer *s = arena_realloc(NULL, 1, sizeof *s);
-    memset(s, 0, sizeof *s);
+    struct importer *s = arena_zeroed(1, sizeof *s);
     bool ok = import_snapshot_read(&s->from, path, progress, self, error, error_size) &&
               choose_part(s, part, error, error_size);
     if (ok) {

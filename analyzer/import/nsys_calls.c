@@ -123,7 +123,6 @@ static int space_of(int kind)
 static void sql_name(sqlite3_context *context, int n, sqlite3_value **v)
 {
     char name[256];
-    (void)n;
     import_call_name(name, sizeof name, (const char *)sqlite3_value_text(v[0]));
     sqlite3_result_text(context, name, -1, SQLITE_TRANSIENT);
 }
@@ -131,32 +130,27 @@ static void sql_name(sqlite3_context *context, int n, sqlite3_value **v)
 static void sql_role(sqlite3_context *context, int n, sqlite3_value **v)
 {
     const char *name = (const char *)sqlite3_value_text(v[0]);
-    (void)n;
     sqlite3_result_int(context, name ? import_call_role(name) : IMPORT_ROLE_OTHER);
 }
 
 static void sql_word(sqlite3_context *context, int n, sqlite3_value **v)
 {
-    (void)n;
     sqlite3_result_int(context, copy_word(sqlite3_value_int(v[0]), sqlite3_value_int(v[1]), sqlite3_value_int(v[2])));
 }
 
 static void sql_space(sqlite3_context *context, int n, sqlite3_value **v)
 {
-    (void)n;
     sqlite3_result_int(context, space_of(sqlite3_value_int(v[0])));
 }
 
 static void sql_whole(sqlite3_context *context, int n, sqlite3_value **v)
 {
-    (void)n;
     sqlite3_result_value(context, sqlite3_value_type(v[0]) == SQLITE_INTEGER ? v[0] : v[1]);
 }
 
 static void sql_span(sqlite3_context *context, int n, sqlite3_value **v)
 {
     int64_t start = sqlite3_value_int64(v[0]), end = sqlite3_value_int64(v[1]);
-    (void)n;
     if (sqlite3_value_type(v[0]) != SQLITE_INTEGER || start < -IMPORT_TIME_MAX || start > IMPORT_TIME_MAX) return;
     const bool known = sqlite3_value_type(v[1]) == SQLITE_INTEGER && end > start && end <= IMPORT_TIME_MAX;
     sqlite3_result_int64(context, known ? end - start : 0);
@@ -166,7 +160,6 @@ static void sql_note_process(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct import_spans *s = sqlite3_user_data(context);
     int64_t process = sqlite3_value_int64(v[0]), start = sqlite3_value_int64(v[1]), span = sqlite3_value_int64(v[2]);
-    (void)n;
     if (sqlite3_value_type(v[0]) != SQLITE_INTEGER || sqlite3_value_type(v[2]) != SQLITE_INTEGER) return;
     if (s->n > IMPORT_PROCESSES_MAX) return; /* import_nsys refuses the file */
     struct import_span *of = MAP_ROW(&s->index, (uint64_t)process, s->list, s->n, s->cap,

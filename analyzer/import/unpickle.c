@@ -672,8 +672,7 @@ static bool unpickle_all(struct reader *r)
 struct import_pickle *import_unpickle(const char *path, const struct import_reading *reading, char *error,
                                       size_t error_size)
 {
-    struct reader *r = arena_realloc(NULL, 1, sizeof *r);
-    memset(r, 0, sizeof *r);
+    struct reader *r = arena_zeroed(1, sizeof *r);
     r->p = arena_realloc(NULL, 1, sizeof *r->p);
     *r->p = (struct import_pickle){0};
     r->reading = *reading;

@@ -270,7 +270,6 @@ static void walk_alexnet(struct walk *w, const int n[NUMBERS])
     } rows[] = {
         {64, 11, 4, 2, true}, {192, 5, 1, 2, true}, {384, 3, 1, 1, false}, {256, 3, 1, 1, false}, {256, 3, 1, 1, true}};
 
-    (void)n;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         next_block(w);
         put_conv(w, (uint64_t)rows[i].outputs, (uint64_t)rows[i].kernel, (uint64_t)rows[i].stride,
@@ -425,7 +424,6 @@ static void walk_mobilenet_v2(struct walk *w, const int n[NUMBERS])
     } rows[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
                 {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
 
-    (void)n;
     conv_norm_act(w, 32, 3, 2, 1, CONV_RELU6, LET_GO);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (unsigned block = 0; block < rows[i].blocks; block++)

@@ -358,7 +358,6 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
 {
     struct oom_failures *o = self;
     uint32_t *at = SITE_REACH(o->come_of, life->location, o->come_of_cap);
-    (void)series;
     if (!*at) {
         uint32_t line = run_stack_python(o->b->run, life->stack);
         *at = (line != RUN_NONE ? line : (uint32_t)run_stack_count(o->b->run)) + 1;
@@ -377,7 +376,6 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
 static void failures_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct oom_failures *o = self;
-    (void)series;
     oom_passes_add_free(&o->passes, o->b->run, life);
 }
 
@@ -482,7 +480,6 @@ static void failures_on_reserved(void *self, const struct run_reserved *reserved
 static void failures_on_process_start(void *self, uint32_t process)
 {
     struct oom_failures *o = self;
-    (void)process;
     oom_passes_start(&o->passes);
     oom_trials_start(&o->trials);
     o->latest = NULL;
@@ -496,8 +493,7 @@ static void failures_on_process_start(void *self, uint32_t process)
 
 struct oom_failures *oom_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct oom_failures *o = arena_realloc(NULL, 1, sizeof *o);
-    memset(o, 0, sizeof *o);
+    struct oom_failures *o = arena_zeroed(1, sizeof *o);
     o->b = b;
     o->rows = run_ooms(b->run, &o->rows_n);
     o->group_of = arena_realloc(NULL, o->rows_n, sizeof *o->group_of);

@@ -37,8 +37,7 @@ static bool replay_measure(struct oom_replays *r, struct whatif *w)
     if (proof->parted_at_event || (proof->reason && !proof->unsure_sizes)) return false;
     r->unsure = proof->unsure_sizes;
     for (size_t i = 0; i < r->scenarios_n; i++) {
-        struct whatif_request *requests = arena_realloc(NULL, r->rows_n, sizeof *requests);
-        memset(requests, 0, r->rows_n * sizeof *requests);
+        struct whatif_request *requests = arena_zeroed(r->rows_n, sizeof *requests);
         r->scenarios[i] = (struct whatif_scenario){.name = confs[i], .conf = confs[i], .requests = requests};
     }
     return whatif_run(w, r->scenarios, r->scenarios_n, error, sizeof error);

@@ -120,8 +120,7 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     if (t->n < 2) {
         return h.earlier;
     }
-    h.held = arena_realloc(NULL, t->n, sizeof *h.held);
-    memset(h.held, 0, t->n * sizeof *h.held);
+    h.held = arena_zeroed(t->n, sizeof *h.held);
     run_each_live(run, take_trial_lifetime, &h);
     for (size_t i = 0; i + 1 < t->n; i++) {
         h.earlier.trials += h.held[i].count > 0;

@@ -264,8 +264,7 @@ size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct p
         uint32_t *at = map_at(&of, key_of_place(order[i]));
         if (*at == MAP_NEW) {
             *at = (uint32_t)n;
-            struct written *g = arena_realloc(NULL, 1, sizeof *g);
-            memset(g, 0, sizeof *g);
+            struct written *g = arena_zeroed(1, sizeof *g);
             g->place = *order[i];
             g->place.count = 0;
             g->place.ns = g->place.bytes = 0;

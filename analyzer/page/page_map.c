@@ -158,7 +158,6 @@ static void blocks_on_live(void *self, const struct run_lifetime *life)
 static void blocks_on_pending(void *self, size_t moment, const struct run_pending *p)
 {
     struct address_map *map = self;
-    (void)moment;
     if (p->device == map->device && p->known == RUN_YES && p->bytes > 0) {
         *ARENA_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = p->address,
                                                                                   .stream = p->stream,
@@ -415,13 +414,11 @@ static inline void reach_moment(struct page_maps *m, int64_t ns)
 
 static void blocks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    (void)series;
     reach_moment(self, life->alloc_ns);
 }
 
 static void blocks_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    (void)series;
     reach_moment(self, life->free_ns);
 }
 
@@ -437,8 +434,6 @@ static void blocks_on_process_start(void *self, uint32_t process)
 
 static void blocks_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    (void)process;
-    (void)end_ns;
     reach_moment(self, RUN_NEVER);
 }
 

@@ -221,8 +221,7 @@ static bool list_scopes(struct building *w, char *error, size_t error_size)
     w->c->scopes = arena_realloc(NULL, r->scopes_n + 1, sizeof *w->c->scopes);
     for (size_t i = 0; i < r->scopes_n; i++) {
         if (r->scopes[i].device < 0) continue;
-        bool *covered = arena_realloc(NULL, w->c->columns_n, sizeof *covered);
-        memset(covered, false, w->c->columns_n * sizeof *covered);
+        bool *covered = arena_zeroed(w->c->columns_n, sizeof *covered);
         w->c->scopes[w->c->scopes_n++] = (struct profile_course_scope){r->scopes[i], covered};
     }
     run_processes(w->run, &processes);

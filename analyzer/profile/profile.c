@@ -122,7 +122,6 @@ static void watch_on_free(void *self, const struct run_lifetime *life, const str
 static void sum_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct build *b = self;
-    (void)series;
     profile_sums_add(&b->sums, life, RUN_NONE, 0);
 }
 
@@ -256,8 +255,7 @@ static void find_ooms(struct build *b)
     size_t n, processes;
     const struct run_oom *all = run_ooms(b->run, &n);
     run_processes(b->run, &processes);
-    b->ooms = arena_realloc(NULL, processes, sizeof *b->ooms);
-    memset(b->ooms, 0, processes * sizeof *b->ooms);
+    b->ooms = arena_zeroed(processes, sizeof *b->ooms);
     for (size_t i = 0; i < n; i++) {
         const struct run_oom **last = &b->ooms[all[i].process];
         bool here = b->wish->device < 0 || all[i].device < 0 || all[i].device == b->wish->device;

@@ -72,7 +72,6 @@ static void add_removed_statistics(struct profile_statistics *s, uint32_t proces
 
 static void statistics_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    (void)end_ns;
     add_removed_statistics(self, process);
 }
 

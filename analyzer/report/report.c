@@ -96,20 +96,17 @@ static void *watch_start(struct site_builder *b, struct run_observer *o)
 
 static void *syncs_start(struct site_builder *b, struct run_observer *o)
 {
-    (void)o;
     return question_syncs_start(b);
 }
 
 static void *transfers_start(struct site_builder *b, struct run_observer *o)
 {
-    (void)o;
     return question_transfers_start(b);
 }
 
 static void allocators_call(struct site_builder *b, void *state, const struct run_copy *copy,
                             const struct run_sync *sync)
 {
-    (void)state, (void)copy;
     if (sync) {
         allocator_add_sync(b, sync);
     }
@@ -117,13 +114,11 @@ static void allocators_call(struct site_builder *b, void *state, const struct ru
 
 static void ranks_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
-    (void)b;
     question_ranks_add(state, copy, sync);
 }
 
 static void watch_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
-    (void)state;
     if (b->options->watch && b->options->watch->call) {
         b->options->watch->call(b->options->watch->self, copy, sync);
     }
@@ -131,14 +126,12 @@ static void watch_call(struct site_builder *b, void *state, const struct run_cop
 
 static void syncs_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
-    (void)b;
     question_syncs_add(state, copy, sync);
 }
 
 static void transfers_call(struct site_builder *b, void *state, const struct run_copy *copy,
                            const struct run_sync *sync)
 {
-    (void)b, (void)sync;
     if (copy) {
         question_transfers_add(state, copy);
     }
@@ -156,7 +149,6 @@ static bool estimate_build(struct site_builder *b, char *error, size_t error_siz
 
 static bool advice_build(struct site_builder *b, char *error, size_t error_size)
 {
-    (void)error, (void)error_size;
     question_advice_build(b);
     question_loop_advice(b);
     return true;

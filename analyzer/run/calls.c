@@ -37,7 +37,6 @@ static void read_copy_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct cursor *c = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[C_KIND]);
-    (void)n;
     if (c->n == PIECE) { /* more rows than numbers: not a recorder's table */
         return;
     }
@@ -66,7 +65,6 @@ static void read_sync_row(sqlite3_context *context, int n, sqlite3_value **v)
     struct cursor *c = sqlite3_user_data(context);
     bool none = sqlite3_value_type(v[S_DEVICE]) == SQLITE_NULL;
     int64_t device = none ? -1 : sqlite3_value_int64(v[S_DEVICE]);
-    (void)n;
     if (c->n == PIECE) {
         return;
     }

@@ -345,7 +345,6 @@ char *run_database_uri(const char *path, const char *query)
 
 static int copy_path(sqlite3_vfs *vfs, const char *path, int size, char *out)
 {
-    (void)vfs;
     return snprintf(out, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 

@@ -121,7 +121,6 @@ static void extra_on_row(sqlite3_context *context, int n, sqlite3_value **v)
     struct rows *r = sqlite3_user_data(context);
     bool freed = sqlite3_value_type(v[1]) != SQLITE_NULL;
     int64_t at = sqlite3_value_int64(v[0]), life = freed ? sqlite3_value_int64(v[1]) : 0;
-    (void)n;
     at = at < 0 ? 0 : at;
     const struct run_row row = {.stack = extra_stack_of(r->db, v[2]),
                                 .free_stack = extra_stack_of(r->db, v[3]),

@@ -580,8 +580,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     struct run_replay replay = {
         .run = run, .observers = observers, .observers_n = n, .detailed = run->options.memory_map || run->reserved_n};
     run_replay_free(run);
-    run->series_of = arena_realloc(NULL, run->processes_n, sizeof *run->series_of);
-    memset(run->series_of, 0, run->processes_n * sizeof *run->series_of);
+    run->series_of = arena_zeroed(run->processes_n, sizeof *run->series_of);
     run->last_location_n = run->stacks_n;
     run->last_location = arena_realloc(NULL, run->last_location_n, sizeof *run->last_location);
     memset(run->last_location, 0xff, run->last_location_n * sizeof *run->last_location);

@@ -81,7 +81,6 @@ static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(con
 
 static bool any_database(const char *name, const char *stem)
 {
-    (void)stem;
     return name[0] != '.' && has_suffix(name, ".db");
 }
 
@@ -167,7 +166,6 @@ static bool is_recording_folder(const char *path)
 
 static bool any_name(const char *name, const char *stem)
 {
-    (void)stem;
     return name[0] != '.';
 }
 
@@ -193,7 +191,6 @@ static bool list_runs(const char *folder, struct paths *found)
 static bool may_be_foreign(const char *name, const char *stem)
 {
     static const char *const endings[] = {".pickle", ".pkl", ".json", ".gz", ".sqlite", ".prof"};
-    (void)stem;
     for (size_t i = 0; name[0] != '.' && i < sizeof endings / sizeof *endings; i++) {
         if (has_suffix(name, endings[i])) return true;
     }

@@ -68,8 +68,7 @@ static void strings_resize(struct run *run)
 {
     const char **old = run->strings;
     size_t size = old ? (run->strings_mask + 1) * 2 : 1024;
-    run->strings = arena_realloc(NULL, size, sizeof *run->strings);
-    memset(run->strings, 0, size * sizeof *run->strings);
+    run->strings = arena_zeroed(size, sizeof *run->strings);
     for (size_t i = 0; old && i <= run->strings_mask; i++) {
         if (old[i]) {
             size_t at = hash_string_bytes(old[i], strlen(old[i])) & (size - 1);

@@ -334,7 +334,6 @@ static void owners_on_reserved(void *self, const struct run_reserved *reserved)
 static void owners_on_process_start(void *self, uint32_t process)
 {
     struct site_builder *b = self;
-    (void)process;
     for (size_t i = 0; i < DEVICES; i++) {
         b->owners->pending[i].reserved = 0;
         b->owners->pending[i].n = 0;
@@ -343,8 +342,7 @@ static void owners_on_process_start(void *self, uint32_t process)
 
 void site_owners_start(struct site_builder *b, struct run_observer *observer)
 {
-    b->owners = arena_realloc(NULL, 1, sizeof *b->owners);
-    memset(b->owners, 0, sizeof *b->owners);
+    b->owners = arena_zeroed(1, sizeof *b->owners);
     owner_index_of(b, "unknown", 7, RESULT_OWNER_UNKNOWN, NULL);
     *observer = (struct run_observer){.self = b,
                                       .process_start = owners_on_process_start,

@@ -32,8 +32,7 @@ static struct run *session_run(struct sql_session *s)
     site_helpers(s->run, &s->helpers);
     const uint32_t n = (uint32_t)run_stack_count(s->run);
     s->python = arena_realloc(NULL, (size_t)n + 1, sizeof *s->python);
-    s->site_of_stack = arena_realloc(NULL, (size_t)n + 1, sizeof *s->site_of_stack);
-    memset(s->site_of_stack, 0, ((size_t)n + 1) * sizeof *s->site_of_stack);
+    s->site_of_stack = arena_zeroed((size_t)n + 1, sizeof *s->site_of_stack);
     for (uint32_t i = 0; i < n; i++) { /* callers come first */
         const uint32_t parent = run_stack_parent(s->run, i);
         s->python[i] = run_stack_frame(s->run, i)->kind == GS_FRAME_PYTHON ? i

@@ -305,7 +305,6 @@ static void add_step_event(struct step_finder *f, const struct run_lifetime *lif
 static void steps_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct step_finder *f = self;
-    (void)free_stack;
     add_step_event(f, life, run_series(f->b->run, life->series));
 }
 
@@ -363,7 +362,6 @@ static void steps_on_alloc(void *self, const struct run_lifetime *life, const st
 static void steps_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct step_finder *f = self;
-    (void)end_ns;
     *SITE_REACH(f->of_process, process, f->of_process_n) = choose_step_list(f, process);
 }
 

@@ -16,8 +16,7 @@ void top_curve_add(struct top_curve *c, int64_t time_ns, int64_t amount)
 {
     const int64_t bucket = bucket_of(time_ns);
     if (!c->change) {
-        c->change = arena_realloc(NULL, BUCKETS, sizeof *c->change);
-        memset(c->change, 0, BUCKETS * sizeof *c->change);
+        c->change = arena_zeroed(BUCKETS, sizeof *c->change);
         c->newest = bucket;
     }
     for (int64_t i = 0; i < bucket - c->newest && i < BUCKETS; i++) {

@@ -47,7 +47,6 @@ static void restore_screen(void)
 
 static void on_resize(int number)
 {
-    (void)number;
     resized = 1;
 }
 

@@ -156,7 +156,6 @@ static void publish_users(struct top_users users, bool over)
 
 static void *run_users_thread(void *unused)
 {
-    (void)unused;
     bool open = open_nvml();
     publish_users(open ? ask_users() : (struct top_users){0}, !open);
     while (open) {

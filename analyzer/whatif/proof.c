@@ -138,7 +138,6 @@ static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t
 static uint64_t proof_reserve(void *self, int64_t bytes)
 {
     struct beside *b = self;
-    (void)bytes;
     return add_proof_area(b);
 }
 

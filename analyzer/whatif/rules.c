@@ -177,7 +177,6 @@ static bool set_backend(const struct parser *p, const char *key, const char *val
 
 static bool ignore_setting(const struct parser *p, const char *key, const char *value)
 {
-    (void)p, (void)key, (void)value;
     return true;
 }
 

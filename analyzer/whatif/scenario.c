@@ -82,8 +82,7 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
     whatif_lane_place(&t->lane, d->pieces, d->pieces_n);
     if (p->scenario->curve) {
-        t->curve = arena_realloc(NULL, 1, sizeof *t->curve);
-        memset(t->curve, 0, sizeof *t->curve);
+        t->curve = arena_zeroed(1, sizeof *t->curve);
         t->curve->end_ns = p->scenario->curve->end_ns;
     }
     return t;
@@ -319,8 +318,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     char error[256];
     *p = (struct play){.w = w, .scenario = s};
     s->outcome = (struct whatif_outcome){.fits = true, .spare_bytes = RUN_UNKNOWN, .capacity_bytes = RUN_UNKNOWN};
-    p->tracks = arena_realloc(NULL, w->devices_n + 1, sizeof *p->tracks);
-    memset(p->tracks, 0, (w->devices_n + 1) * sizeof *p->tracks);
+    p->tracks = arena_zeroed(w->devices_n + 1, sizeof *p->tracks);
     if (s->without && !parse_line(p, s->without)) {
         s->error = arena_printf(&w->arena, "'%s' is not a line such as train.py:42", s->without);
         return false;
