@@ -13,6 +13,7 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/top/model.h"
+#include "analyzer/base/sort.h"
 
 struct settings {
     bool json, csv, alone;
@@ -238,11 +239,6 @@ static int from_stdin(struct sql_session *s, const struct sql_printer *p)
 
 /* ---------------------------------------------------------------- the command */
 
-static int order_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Lists the given file and those of the run's other processes. Converts a recording of another tool first. */
 static size_t find_files(const char *path, bool alone, char **out, size_t room, bool *more)
 {
@@ -260,9 +256,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
     }
     char **names = input_siblings(first, &names_n);
     free(imported);
-    if (names_n) {
-        qsort(names, names_n, sizeof *names, order_names);
-    }
+    SORT(names, names_n, sort_texts);
     for (size_t i = 0; i < names_n; i++) {
         if (top_peek(names[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
             if (n < room) {

@@ -17,6 +17,7 @@
 #include "analyzer/top/find.h"
 #include "analyzer/top/screen.h"
 #include "analyzer/top/view.h"
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 #define ROWS_JSON 50
@@ -157,11 +158,6 @@ static int find_pid(struct top_model *m, uint32_t pid)
     return m->sources_n ? EXIT_YES : EXIT_INPUT;
 }
 
-static int order_top_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static bool is_database(const char *name)
 {
     size_t n = strlen(name);
@@ -188,9 +184,7 @@ static struct names list_top_folder(const char *folder)
     if (dir) {
         closedir(dir);
     }
-    if (names.n) {
-        qsort(names.list, names.n, sizeof *names.list, order_top_names);
-    }
+    SORT(names.list, names.n, sort_texts);
     return names;
 }
 
@@ -210,7 +204,7 @@ static void add_siblings(struct top_model *m, const char *path)
     struct names names = {0};
     names.list = input_siblings(path, &names.n);
     if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
-        qsort(names.list, names.n, sizeof *names.list, order_top_names);
+        SORT(names.list, names.n, sort_texts);
         for (size_t i = 0; i < names.n; i++) {
             if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
                 add_once(m, names.list[i]);

@@ -7,6 +7,7 @@
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/question/question.h"
 #include "analyzer/report/report.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 enum { POINTS_ALL = 30000, POINTS_MOST = 400000, PARTS_LEAST = 200, PARTS_MOST = 4000, SAMPLES_MOST = 4000 };
@@ -133,7 +134,7 @@ static void counters_on_process_start(void *self, uint32_t process)
 static int order_counter_lines(const void *a, const void *b)
 {
     const struct point *x = a, *y = b;
-    return (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns);
+    return SORT_UP(x->time_ns, y->time_ns);
 }
 
 static void write_parts(struct memory *m, uint32_t series)
@@ -143,7 +144,7 @@ static void write_parts(struct memory *m, uint32_t series)
     for (size_t i = 0; l->parts && i < m->c->buckets; i++) {
         const struct part *p = &l->parts[i];
         struct point three[3] = {p->high, p->low, p->last};
-        qsort(three, 3, sizeof *three, order_counter_lines);
+        SORT(three, 3, order_counter_lines);
         for (size_t k = 0; p->used && k < 3; k++) {
             if (k == 0 || three[k].time_ns != three[k - 1].time_ns || three[k].total != three[k - 1].total) {
                 write_point(m, s, l, &three[k]);

@@ -9,6 +9,7 @@
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
 #include "analyzer/report/report.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 /* Fields of profile.proto. */
@@ -123,23 +124,13 @@ static uint32_t function_of(struct pprof *p, const struct run_frame *f)
     char name[PROFILE_LABEL];
     const char *file = f->file ? f->file : f->module ? f->module : "";
     struct function new = {put_pprof_text(p, profile_frame_function(f, name)), put_pprof_text(p, file)};
-    uint32_t *at = map_at(&p->function_of, new.name << 32 | new.file);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)p->functions_n;
-        *ARENA_PUSH(p->functions, p->functions_n, p->functions_cap) = new;
-    }
-    return *at;
+    return MAP_INDEX(&p->function_of, new.name << 32 | new.file, p->functions, p->functions_n, p->functions_cap, new);
 }
 
 static uint64_t put_location(struct pprof *p, const struct run_frame *f)
 {
-    uint32_t *at = map_at(&p->location_of, (uintptr_t)f);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)p->locations_n;
-        *ARENA_PUSH(p->locations, p->locations_n, p->locations_cap) =
-            (struct location){f, pprof_module_of(p, f), function_of(p, f)};
-    }
-    return *at + 1;
+    return 1 + MAP_INDEX(&p->location_of, (uintptr_t)f, p->locations, p->locations_n, p->locations_cap,
+                         (struct location){f, pprof_module_of(p, f), function_of(p, f)});
 }
 
 /* Innermost first. */
@@ -180,23 +171,18 @@ static int same_order(const void *a, const void *b)
 {
     const struct profile_entry *x = &((const struct sample *)a)->of;
     const struct profile_entry *y = &((const struct sample *)b)->of;
-    const int64_t left[] = {x->process, x->stack, x->device, x->layer, x->category};
-    const int64_t right[] = {y->process, y->stack, y->device, y->layer, y->category};
-    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
-        if (left[i] != right[i]) {
-            return left[i] < right[i] ? -1 : 1;
-        }
-    }
-    return 0;
+    return SORT_UP(x->process, y->process)
+               ?: SORT_UP(x->stack, y->stack)
+               ?: SORT_UP(x->device, y->device)
+               ?: SORT_UP(x->layer, y->layer)
+               ?: SORT_UP(x->category, y->category);
 }
 
 /* Merges samples of two profiles with the same stack and labels. */
 static void merge_pprof_samples(struct pprof *p)
 {
     size_t kept = 0;
-    if (p->samples_n > 1) {
-        qsort(p->samples, p->samples_n, sizeof *p->samples, same_order);
-    }
+    SORT(p->samples, p->samples_n, same_order);
     for (size_t i = 0; i < p->samples_n; i++) {
         if (kept && same_order(&p->samples[kept - 1], &p->samples[i]) == 0) {
             for (size_t v = 0; v < VALUES; v++) {

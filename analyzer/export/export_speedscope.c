@@ -27,12 +27,7 @@ struct scope {
 
 static uint32_t speedscope_frame_index(struct scope *s, const struct run_frame *f)
 {
-    uint32_t *at = map_at(&s->index, (uintptr_t)f);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)s->frames_n;
-        *ARENA_PUSH(s->frames, s->frames_n, s->frames_cap) = f;
-    }
-    return *at;
+    return MAP_INDEX(&s->index, (uintptr_t)f, s->frames, s->frames_n, s->frames_cap, f);
 }
 
 static bool of_process(void *self, const struct profile_entry *entry)

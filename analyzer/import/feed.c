@@ -150,14 +150,10 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
 
 static uint32_t native_index(struct import_feed *f, const struct import_frame *frame, uint64_t hash)
 {
-    uint32_t *index = map_at(&f->native_indexes, hash);
-    if (*index == MAP_NEW) {
-        *index = (uint32_t)f->natives_n;
-        *ARENA_PUSH(f->natives, f->natives_n, f->natives_cap) =
-            (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
-                            frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL, frame->line};
-    }
-    return *index;
+    return MAP_INDEX(&f->native_indexes, hash, f->natives, f->natives_n, f->natives_cap,
+                     (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
+                                     frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL,
+                                     frame->line});
 }
 
 static void define_frame(struct import_feed *f, const struct import_frame *frame, uint64_t hash, uint32_t number)

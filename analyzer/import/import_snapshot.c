@@ -13,6 +13,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/import/feed.h"
 #include "analyzer/import/snapshot_read.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 /* BEFORE_NS: between the memory that existed before and the first event */
@@ -102,7 +103,7 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
 static int order_pieces_by_address(const void *a, const void *b)
 {
     const struct import_snapshot_piece *x = a, *y = b;
-    return (x->address > y->address) - (x->address < y->address);
+    return SORT_UP(x->address, y->address);
 }
 
 static void hold_end(struct importer *s)
@@ -120,7 +121,7 @@ static void hold_end(struct importer *s)
         const struct import_snapshot_piece *p = &s->from.blocks.list[i];
         hold_piece(p->pending ? &s->pending : &s->blocks, p);
     }
-    if (s->private.n > 1) qsort(s->private.list, s->private.n, sizeof *s->private.list, order_pieces_by_address);
+    SORT(s->private.list, s->private.n, order_pieces_by_address);
 }
 
 /* The pool that the event states, or that its segment has if it exists at the end. */
@@ -304,7 +305,7 @@ static const struct import_snapshot_piece **sort_pieces(const struct set *set, s
     for (size_t i = 0; i < set->pieces.n; i++) {
         if (set->pieces.list[i].bytes) list[(*n)++] = &set->pieces.list[i];
     }
-    if (*n > 1) qsort(list, *n, sizeof *list, by_place);
+    SORT(list, *n, by_place);
     return list;
 }
 

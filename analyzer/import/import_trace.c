@@ -12,6 +12,7 @@
 #include "analyzer/import/trace_file.h"
 #include "analyzer/import/trace_memory.h"
 #include "analyzer/import/trace_stack.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 static const int64_t in_1973_ns = 100000000000000000; /* later times are wall-clock times */
@@ -93,8 +94,7 @@ static void claim_block(struct writing *w, struct import_trace_record *r)
 static int order_records_by_time(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
-    if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
-    return (x->a > y->a) - (x->a < y->a);
+    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a);
 }
 
 static void find_alone(struct writing *w)
@@ -109,7 +109,7 @@ static void find_alone(struct writing *w)
                                                                                        .a = (uint32_t)i + 1,
                                                                                        .kind = IMPORT_TRACE_ALONE};
     }
-    if (w->alone_n > 1) qsort(w->alone, w->alone_n, sizeof *w->alone, order_records_by_time);
+    SORT(w->alone, w->alone_n, order_records_by_time);
 }
 
 /* The time of the first record; in a memory timeline, memory that existed before has a time below 0. */
@@ -180,13 +180,12 @@ static uint32_t trace_stack_of(struct writing *w, const struct import_trace_reco
 static void write_memory(struct writing *w, const struct import_trace_record *r, struct import_event *e)
 {
     uint32_t process = w->t->threads[r->thread].process;
-    const struct import_level *level = import_trace_level(&w->levels, process, r->device);
     bool freed = r->bytes < 0;
     e->device = r->device;
     e->address = import_trace_address(r->address, process);
     e->bytes = freed ? -r->bytes : r->bytes;
     e->stream = GS_STREAM_UNKNOWN;
-    e->no_totals = r->allocated < 0 || r->reserved < 0 || level->missing || w->t->processes_n > 1;
+    e->no_totals = r->allocated < 0 || r->reserved < 0 || w->t->processes_n > 1;
     e->allocated = r->allocated;
     e->reserved = r->reserved;
     import_feed_tensor(w->feed, e, freed);
@@ -271,12 +270,15 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
 
 static void write_before(struct writing *w)
 {
+    struct import_frame before = {.function = "(allocated before the recording)", .python = true};
+    const uint32_t stack = w->levels.before_n ? import_feed_stack(w->feed, &before, 1) : 0;
     for (size_t i = 0; i < w->levels.before_n; i++) {
         const struct import_before *b = &w->levels.before[i];
         struct import_event e = {.device = b->device,
                                  .address = import_trace_address(b->address, b->process),
                                  .bytes = b->bytes,
                                  .stream = GS_STREAM_UNKNOWN,
+                                 .stack = stack,
                                  .no_totals = true};
         import_feed_tensor(w->feed, &e, false);
     }
@@ -346,20 +348,15 @@ static void note_levels(struct writing *w)
     char bytes[UNITS_TEXT];
     for (size_t i = 0; i < w->levels.n && i < 8; i++) {
         const struct import_level *l = &w->levels.list[i];
-        if (!l->missing) continue; /* otherwise the store compares the totals */
-        units_format_bytes(bytes, (uint64_t)l->missing);
+        if (!l->kept) continue; /* otherwise the store compares the totals */
+        const char *freed = "were allocated before the recording and not freed in it: gpuspy counts them as one block";
+        units_format_bytes(bytes, (uint64_t)l->kept);
         if (l->device < 0) {
-            REMARK(w,
-                   "%s of CPU tensors were allocated before the recording and not freed in it: no figure here "
-                   "counts them",
-                   bytes);
+            REMARK(w, "%s of CPU tensors %s", bytes, freed);
         } else {
-            REMARK(w,
-                   "GPU %d: %s of tensors were allocated before the recording and not freed in it: no figure here "
-                   "counts them",
-                   l->device, bytes);
+            REMARK(w, "GPU %d: %s of tensors %s", l->device, bytes, freed);
         }
-        if (!l->mismatches) continue;
+        if (!l->mismatches) continue; /* the store compares those of one process, too */
         REMARK(w, "after %s, PyTorch's total differs from the sum of the events before: some are missing",
                units_format_plural(bytes, l->mismatches, "event", NULL));
     }
@@ -375,10 +372,7 @@ static void note_limits(struct writing *w)
     }
     if (t->has_more) REMARK(w, "the file goes on after the first trace, which is all that gpuspy read");
     if (w->levels.unplaced && !t->timeline) {
-        REMARK(
-            w,
-            "the trace has no addresses: a free is assumed to free the youngest live tensor of its size, and what was "
-            "allocated before the recording is unknown unless the trace frees it");
+        REMARK(w, "the trace has no addresses: a free is assumed to free the youngest live tensor of its size");
     } else if (w->levels.unplaced) {
         REMARK(
             w,
@@ -409,13 +403,13 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
 }
 
-/* Whether the figures of live memory are too low, and why; NULL: they are not. */
+/* Why figures of live memory may be too low; NULL: they are not. */
 static const char *unknown_before(const struct writing *w)
 {
-    for (size_t i = 0; i < w->levels.n; i++)
-        if (w->levels.list[i].missing > 0)
-            return "the trace does not record what was allocated before it and not freed in it";
-    return w->levels.unplaced ? "the trace has no addresses: what was allocated before it is unknown" : NULL;
+    bool totals = true;
+    for (size_t i = 0; i < w->levels.n; i++) totals = totals && w->levels.list[i].has_total;
+    return totals ? NULL
+                  : "the trace has no totals: memory that was allocated before it and not freed in it is unknown";
 }
 
 /* What the trace contains, to complete "it has …". `copies` without calls: of GPUs of neither CUDA nor ROCm. */
@@ -440,6 +434,7 @@ static void write_trace_notes(struct writing *w)
     struct import_trace *t = w->t;
     const bool copies = t->calls || t->gpu_n;
     const char *before = t->memory_n ? unknown_before(w) : NULL;
+    if (before && !t->timeline) REMARK(w, "%s, so peaks can be higher than stated", before);
     const char *why =
         t->timeline ? "a PyTorch memory timeline does not record it" : "this torch.profiler trace has no calls to CUDA";
     import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",

@@ -169,12 +169,8 @@ static void sql_note_process(sqlite3_context *context, int n, sqlite3_value **v)
     (void)n;
     if (sqlite3_value_type(v[0]) != SQLITE_INTEGER || sqlite3_value_type(v[2]) != SQLITE_INTEGER) return;
     if (s->n > IMPORT_PROCESSES_MAX) return; /* import_nsys refuses the file */
-    uint32_t *at = map_at(&s->index, (uint64_t)process);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)s->n;
-        *ARENA_PUSH(s->list, s->n, s->cap) = (struct import_span){process, start, start + span};
-    }
-    struct import_span *of = &s->list[*at];
+    struct import_span *of = MAP_ROW(&s->index, (uint64_t)process, s->list, s->n, s->cap,
+                                     (struct import_span){process, start, start + span});
     of->first = of->first < start ? of->first : start;
     of->last = of->last > start + span ? of->last : start + span;
 }

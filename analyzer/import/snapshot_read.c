@@ -8,6 +8,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/import/import.h"
+#include "analyzer/base/sort.h"
 
 static const int64_t largest = (int64_t)1 << 48;
 
@@ -359,7 +360,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
 static int order_notes_by_time(const void *a, const void *b)
 {
     const struct import_snapshot_note *x = a, *y = b;
-    return (x->time_us > y->time_us) - (x->time_us < y->time_us);
+    return SORT_UP(x->time_us, y->time_us);
 }
 
 static void read_notes(struct import_snapshot *s, const struct import_value *notes)
@@ -373,7 +374,7 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
         n.ends = stage && strcmp(stage, "END") == 0;
         if (n.name && n.time_us > 0 && stage) *ARENA_PUSH(s->notes, s->notes_n, s->notes_cap) = n;
     }
-    if (s->notes_n > 1) qsort(s->notes, s->notes_n, sizeof *s->notes, order_notes_by_time);
+    SORT(s->notes, s->notes_n, order_notes_by_time);
 }
 
 /* --- the whole file ------------------------------------------------------------------------------------- */

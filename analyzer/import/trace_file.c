@@ -22,12 +22,8 @@ struct reading {
 static uint32_t thread_of(struct import_trace *t, const struct import_trace_event *e)
 {
     uint32_t pid = import_name_of(&t->names, e->pid), tid = import_name_of(&t->names, e->tid);
-    uint32_t *at = map_at(&t->thread_index, (uint64_t)pid << 32 | tid);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)t->threads_n;
-        *ARENA_PUSH(t->threads, t->threads_n, t->threads_cap) = (struct import_trace_thread){.pid = pid, .tid = tid};
-    }
-    return *at;
+    return MAP_INDEX(&t->thread_index, (uint64_t)pid << 32 | tid, t->threads, t->threads_n, t->threads_cap,
+                     (struct import_trace_thread){.pid = pid, .tid = tid});
 }
 
 static struct import_trace_record *keep_trace_record(struct import_trace *t, const struct import_trace_event *e,

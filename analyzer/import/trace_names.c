@@ -67,13 +67,8 @@ uint32_t import_name_of(struct import_names *names, const char *text)
         *ARENA_PUSH(names->list, names->n, names->cap) = (struct import_name){.text = ""};
         *map_at(&names->index, hash_name("")) = 0;
     }
-    uint32_t *at = map_at(&names->index, hash_name(text));
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)names->n;
-        *ARENA_PUSH(names->list, names->n, names->cap) =
-            (struct import_name){.text = arena_printf(&names->arena, "%s", text)};
-    }
-    return *at;
+    return MAP_INDEX(&names->index, hash_name(text), names->list, names->n, names->cap,
+                     (struct import_name){.text = arena_printf(&names->arena, "%s", text)});
 }
 
 const char *import_name_text(const struct import_names *names, uint32_t name)

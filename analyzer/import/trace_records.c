@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 enum { PIECE = 1 << 10 }; /* records that are read or written at once */
 
@@ -59,9 +60,7 @@ void import_records_free(struct import_records *s)
 static int order_trace_records(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
-    if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
-    if (x->duration_ns != y->duration_ns) return x->duration_ns > y->duration_ns ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
+    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_DOWN(x->duration_ns, y->duration_ns) ?: SORT_UP(x->number, y->number);
 }
 
 /* --- files ------------------------------------------------------------------------------------- */
@@ -122,7 +121,7 @@ static struct import_trace_record *first_record_of(struct import_records *s, int
 /* Sorts the first n records in memory and writes them; at most one record stays. */
 static void write_piece(struct import_records *s, size_t n)
 {
-    qsort(s->held, n, sizeof *s->held, order_trace_records);
+    SORT(s->held, n, order_trace_records);
     if (s->pieces_fd < 0) s->pieces_fd = open_records_file(s);
     struct piece p = {.at = s->pieces_end};
     if (!s->error) write_to(s, s->pieces_fd, &s->pieces_end, s->held, n);
@@ -207,7 +206,7 @@ static void merge_pieces(struct import_records *s, void (*each)(void *, struct i
 bool import_records_sort(struct import_records *s, void (*each)(void *, struct import_trace_record *), void *self)
 {
     if (s->pieces_fd < 0 && !s->error) {
-        if (s->n > 1) qsort(s->held, s->n, sizeof *s->held, order_trace_records);
+        SORT(s->held, s->n, order_trace_records);
         for (size_t i = 0; i < s->n; i++) each(self, &s->held[i]);
         s->all = (struct piece){.n = s->n, .records = s->held};
         s->held = NULL;

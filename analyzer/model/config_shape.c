@@ -369,6 +369,13 @@ static void read_llama4(struct model_reading *r)
     if (s->window_layers == 0) s->window = 0;
 }
 
+/* Activations that take several operations; transformers, activations.py. */
+static bool is_activation_in_pieces(const char *activation)
+{
+    return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
+           strcmp(activation, "gelu_python") == 0;
+}
+
 static void read_by_type(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
@@ -392,6 +399,9 @@ static void read_by_type(struct model_reading *r)
     }
     if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
         s->context = s->positions - 2; /* positions begin after the padding index, 1 */
+    if (strcmp(type, "phi") == 0 || strcmp(type, "gptj") == 0)
+        s->new_gelu = is_activation_in_pieces(
+            model_config_word(r->json, strcmp(type, "phi") == 0 ? "hidden_act" : "activation_function"));
     if (strcmp(type, "starcoder2") == 0)
         s->qkv_bias = s->out_bias = s->mlp_bias = read_config_flag(r, "use_bias", true);
     if (strcmp(type, "stablelm") == 0) {
@@ -414,13 +424,6 @@ static void read_by_type(struct model_reading *r)
     if (read_config_flag(r, "add_cross_attention", false))
         model_config_reject(
             r, "add_cross_attention is true, which gpuspy does not support; give the model's .safetensors");
-}
-
-/* Activations that take several operations; transformers, activations.py. */
-static bool is_activation_in_pieces(const char *activation)
-{
-    return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
-           strcmp(activation, "gelu_python") == 0;
 }
 
 /* Settings that determine what layers of GPT-2 and GPT-Neo keep for backward. Absent keys have transformers' defaults.

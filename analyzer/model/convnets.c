@@ -26,20 +26,8 @@ struct walk {
 static void put_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
                        unsigned dims)
 {
-    struct model_tensor *t;
-
     *(role == TENSOR_BIAS ? &w->bias : &w->weight) = rows * cols;
-    if (!w->m) return;
-    t = model_add(w->m, name, role, w->place, rows, cols, 1);
-    if (!t) {
-        w->failed = true;
-        return;
-    }
-    t->dims = dims;
-    if (w->place == TENSOR_IN_LAYER) {
-        t->layers = 1;
-        t->kind = w->block;
-    }
+    if (w->m && !model_add_one(w->m, name, role, w->place, w->block, rows, cols, dims)) w->failed = true;
 }
 
 static void put_conv_map(struct walk *w, enum model_conv_op op, bool in_place, uint64_t inputs)

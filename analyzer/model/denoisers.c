@@ -25,19 +25,8 @@ struct walk {
 static void walk_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
                         unsigned dims)
 {
-    struct model_tensor *t;
-
-    if (!w->lists || !rows || !cols) return;
-    t = model_add(w->m, name, role, w->place, rows, cols, 1);
-    if (!t) {
+    if (w->lists && rows && cols && !model_add_one(w->m, name, role, w->place, w->layer, rows, cols, dims))
         w->failed = true;
-        return;
-    }
-    t->dims = dims;
-    if (w->place == TENSOR_IN_LAYER) {
-        t->layers = 1;
-        t->kind = w->layer;
-    }
 }
 
 static uint32_t put_denoiser_op(struct walk *w, struct model_op op)
@@ -64,6 +53,13 @@ static void release_operation(struct walk *w, uint32_t x)
             return;
         }
 }
+
+/* Notes this for several outputs. */
+#define RELEASE(w, ...)                                                                                           \
+    do {                                                                                                          \
+        const uint32_t released_[] = {__VA_ARGS__};                                                               \
+        for (size_t i_ = 0; i_ < sizeof released_ / sizeof *released_; i_++) release_operation(w, released_[i_]); \
+    } while (0)
 
 /* An input of the model, without a gradient. */
 static uint32_t walk_input(struct walk *w, uint64_t width, uint64_t places)
@@ -249,6 +245,14 @@ static struct qkv walk_projected(struct walk *w, uint32_t x, uint32_t y, const s
     return r;
 }
 
+/* Rotary positions; 0: none. */
+static void turn_queries(struct walk *w, struct qkv *r, unsigned turns)
+{
+    if (!turns) return;
+    r->q = walk_map(w, r->q, turns);
+    r->k = walk_map(w, r->k, turns);
+}
+
 static uint32_t out_of(struct walk *w, uint32_t x, uint64_t width, bool added)
 {
     return linear_as(w, x, added ? "to_add_out" : "to_out", added ? TENSOR_MLP : TENSOR_ATTENTION, width, true);
@@ -261,15 +265,10 @@ static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struc
     const uint64_t heads = w->s->heads, width = operation_at(w, x)->width;
     struct qkv r = walk_projected(w, x, y ? y : x, p);
 
-    if (turns) {
-        r.q = walk_map(w, r.q, turns);
-        r.k = walk_map(w, r.k, turns);
-    }
+    turn_queries(w, &r, turns);
     x = out_of(w, walk_attention(w, r.q, r.k, r.v, heads), width, false);
     x = divides ? walk_map(w, x, 0) : x;
-    release_operation(w, r.q);
-    release_operation(w, r.k);
-    release_operation(w, r.v);
+    RELEASE(w, r.q, r.k, r.v);
     return x;
 }
 
@@ -327,16 +326,14 @@ static uint32_t walk_transformer(struct walk *w, uint32_t x, uint64_t depth, uin
         const uint32_t one = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2), a = walk_attends(w, one, 0, &own, 0, true);
         x = walk_add(w, a, x);
         const uint32_t two = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
-        release_operation(w, one);
+        RELEASE(w, one);
         const uint32_t b = walk_attends(w, two, text, &own, 0, true);
-        release_operation(w, a);
+        RELEASE(w, a);
         x = walk_add(w, b, x);
         const uint32_t three = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
-        release_operation(w, two);
+        RELEASE(w, two);
         x = walk_add(w, feed_forward(w, three, 4 * width, true), x);
-        release_operation(w, three);
-        release_operation(w, b);
-        release_operation(w, before);
+        RELEASE(w, three, b, before);
         w->block = 0;
     }
     denoiser_head_of(w, start, heads);
@@ -384,7 +381,7 @@ static void denoise_unet(struct walk *w)
                                                      .from = x});
             x = walk_conv(w, x, d->width[i], 9, 1, operation_at(w, x)->places, true);
         }
-        release_operation(w, before);
+        RELEASE(w, before);
     }
     w->place = TENSOR_AFTER;
     x = walk_unary(w, walk_norm(w, MODEL_OP_GROUP_NORM, x, d->width[0], 2));
@@ -431,6 +428,12 @@ static uint32_t plain_norm(struct walk *w, uint32_t x)
     return walk_norm(w, MODEL_OP_LAYER_NORM, x, w->s->hidden, 0);
 }
 
+/* Tokens of 2 x 2 places of the latent image. */
+static uint32_t walk_patches(struct walk *w)
+{
+    return walk_conv(w, walk_input(w, w->d->latent, w->places * 4), w->s->hidden, 4, 1, w->places, true);
+}
+
 /* The two streams of image and text. */
 struct streams {
     uint32_t image, text;
@@ -458,31 +461,23 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
     i = walk_projected(w, normed, normed, p);
     t = walk_projected(w, text, text, &added);
     i = (struct qkv){walk_join(w, i.q, t.q, false), walk_join(w, i.k, t.k, false), walk_join(w, i.v, t.v, false)};
-    if (turns) {
-        i.q = walk_map(w, i.q, turns);
-        i.k = walk_map(w, i.k, turns);
-    }
+    turn_queries(w, &i, turns);
     a = walk_attention(w, i.q, i.k, i.v, w->s->heads);
     const uint32_t text_a = last ? 0 : walk_part(w, a, h, w->text);
     const uint32_t image_a = out_of(w, walk_part(w, a, h, w->places), h, false);
     if (!last) text = out_of(w, text_a, h, true);
-    release_operation(w, i.q);
-    release_operation(w, i.k);
-    release_operation(w, i.v);
+    RELEASE(w, i.q, i.k, i.v);
     const uint32_t gated = is_same_operation(w, MODEL_OP_SCALE, image_a, by);
     x.image = walk_add(w, x.image, gated);
     if (dual) x.image = gated_add(w, x.image, walk_attends(w, second, 0, p, 0, false), by);
     const uint32_t again = walk_modulated(w, plain_norm(w, x.image), by);
-    release_operation(w, normed);
+    RELEASE(w, normed);
     x.image = gated_add(w, x.image, walk_mlp(w, again), by);
     if (!last) {
         x.text = gated_add(w, x.text, text, text_by);
         x.text = gated_add(w, x.text, walk_mlp(w, walk_modulated(w, plain_norm(w, x.text), text_by)), text_by);
     }
-    release_operation(w, again);
-    release_operation(w, gated);
-    release_operation(w, before.image);
-    release_operation(w, last ? a : before.text); /* the last one returns a view of it */
+    RELEASE(w, again, gated, before.image, last ? a : before.text); /* the last one returns a view of it */
     return x;
 }
 
@@ -504,14 +499,10 @@ static struct streams single_layer(struct walk *w, struct streams x, const struc
     k = walk_map(w, r.k, turns);
     a = walk_attention(w, a, k, r.v, w->s->heads);
     const uint32_t both = walk_join(w, a, m, true);
-    release_operation(w, r.v);
-    release_operation(w, k);
+    RELEASE(w, r.v, k);
     a = linear_as(w, both, "proj_out", TENSOR_MLP, h, true);
     joined = gated_add(w, joined, a, by);
-    release_operation(w, normed);
-    release_operation(w, m);
-    release_operation(w, before.image);
-    release_operation(w, before.text);
+    RELEASE(w, normed, m, before.image, before.text);
     return (struct streams){.image = walk_view(w, joined, h, w->places), .text = walk_view(w, joined, h, w->text)};
 }
 
@@ -525,33 +516,42 @@ static void walk_final(struct walk *w, uint32_t x, bool continuous, bool scaled,
     linear_as(w, scaled ? walk_modulated(w, x, by) : x, "proj_out", TENSOR_HEAD, out, true);
 }
 
+/* All layers of two streams, then those of one. */
+static void walk_streams(struct walk *w, struct streams x, const struct projections *p, uint64_t out)
+{
+    for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, p, 3, false, false);
+    for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, p, 3);
+    walk_final(w, x.image, true, true, out);
+}
+
+/* With an RMSNorm of queries and keys. */
+static struct projections normed_projections(const struct walk *w, uint64_t width)
+{
+    return (struct projections){
+        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = width, .affine = 1, .inner = w->s->hidden};
+}
+
 static void denoise_flux(struct walk *w)
 {
-    const uint64_t h = w->s->hidden, head = w->s->head_dim;
-    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = head, .affine = 1, .inner = h};
+    const uint64_t h = w->s->hidden;
+    const struct projections p = normed_projections(w, w->s->head_dim);
     struct streams x = {.image = walk_linear(w, walk_input(w, w->d->latent, w->places), h),
                         .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, TIME, h, h);
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
-    for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, &p, 3, false, false);
-    for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, &p, 3);
-    walk_final(w, x.image, true, true, w->d->out);
+    walk_streams(w, x, &p, w->d->out);
 }
 
 static void denoise_sd3(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {.bias = true,
-                                  .norm = w->d->qk_norm ? MODEL_OP_RMS_NORM : MODEL_OP_MAP,
-                                  .norm_width = w->s->head_dim,
-                                  .affine = 1,
-                                  .inner = h};
-    struct streams x = {
-        .image = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
+    struct projections p = normed_projections(w, w->s->head_dim);
+    struct streams x = {.image = walk_map(w, walk_patches(w), 0),
+                        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
+    if (!w->d->qk_norm) p.norm = MODEL_OP_MAP;
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     for (uint64_t i = 0; i < w->s->layers; i++) x = joint_layer(w, x, &p, 0, i < w->d->dual, i + 1 == w->s->layers);
@@ -583,8 +583,7 @@ static void denoise_pixart(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true, .norm = MODEL_OP_MAP, .inner = h};
-    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-             text = walk_caption(w);
+    uint32_t x = walk_map(w, walk_patches(w), 0), text = walk_caption(w);
 
     time_single(w, w->d->sizes);
     for (uint64_t i = 0; i < w->s->layers; i++) {
@@ -592,13 +591,11 @@ static void denoise_pixart(struct walk *w)
         const uint32_t before = x, by = walk_table(w, 6, h), normed = walk_modulated(w, plain_norm(w, x), by);
         x = gated_add(w, x, walk_attends(w, normed, 0, &p, 0, true), by);
         const uint32_t a = walk_attends(w, x, text, &p, 0, true);
-        release_operation(w, normed);
+        RELEASE(w, normed);
         x = walk_add(w, a, x);
         const uint32_t again = walk_modulated(w, plain_norm(w, x), by);
         x = gated_add(w, x, walk_mlp(w, again), by);
-        release_operation(w, again);
-        release_operation(w, a);
-        release_operation(w, before);
+        RELEASE(w, again, a, before);
     }
     walk_final(w, x, false, true, 4 * w->d->out);
 }
@@ -641,11 +638,9 @@ static void denoise_sana(struct walk *w)
         a = walk_attends(w, x, text, &cross, 0, true);
         x = walk_add(w, a, x);
         const uint32_t again = walk_modulated(w, plain_norm(w, x), by);
-        release_operation(w, normed);
+        RELEASE(w, normed);
         x = gated_add(w, x, mix_ffn(w, again), by);
-        release_operation(w, again);
-        release_operation(w, a);
-        release_operation(w, before);
+        RELEASE(w, again, a, before);
     }
     walk_final(w, x, false, true, w->d->out);
 }
@@ -660,9 +655,8 @@ static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t 
 static void denoise_wan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
-    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-             text;
+    const struct projections p = normed_projections(w, h);
+    uint32_t x = walk_map(w, walk_patches(w), 0), text;
 
     mlp_of_vector(w, TIME, h, h);
     walk_modulation(w, h, 6);
@@ -674,16 +668,14 @@ static void denoise_wan(struct walk *w)
                        a = walk_attends(w, one, 0, &p, 2, false);
         x = wide_gated_add(w, x, a, by);
         const uint32_t two = walk_narrow(w, walk_wide(w, walk_norm(w, MODEL_OP_LAYER_NORM, x, h, 2)));
-        release_operation(w, one);
+        RELEASE(w, one);
         const uint32_t b = walk_attends(w, two, text, &p, 0, false);
-        release_operation(w, a);
+        RELEASE(w, a);
         x = walk_add(w, x, b);
         const uint32_t three = walk_narrow(w, walk_modulated(w, walk_wide(w, plain_norm(w, x)), by));
-        release_operation(w, two);
+        RELEASE(w, two);
         x = wide_gated_add(w, x, walk_mlp(w, three), by);
-        release_operation(w, three);
-        release_operation(w, b);
-        release_operation(w, before);
+        RELEASE(w, three, b, before);
     }
     walk_final(w, x, false, true, 4 * w->d->out);
 }
@@ -691,7 +683,7 @@ static void denoise_wan(struct walk *w)
 static void denoise_ltx(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
+    const struct projections p = normed_projections(w, h);
     uint32_t x = walk_linear(w, walk_input(w, w->d->latent, w->places), h), text = walk_caption(w);
     const uint32_t turns =
         walk_wide(w, walk_input(w, 2 * h, w->places)); /* cosines and sines per position and channel */
@@ -705,14 +697,12 @@ static void denoise_ltx(struct walk *w)
         const uint32_t a = walk_attends(w, x, text, &p, 0, false);
         x = walk_add(w, x, a);
         const uint32_t two = walk_modulated(w, walk_norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
-        release_operation(w, one);
+        RELEASE(w, one);
         x = gated_add(w, x, walk_mlp(w, two), by);
-        release_operation(w, two);
-        release_operation(w, a);
-        release_operation(w, before);
+        RELEASE(w, two, a, before);
     }
     walk_final(w, x, false, true, w->d->out);
-    release_operation(w, turns);
+    RELEASE(w, turns);
 }
 
 /* CogVideoX: both streams share one set of matrices, with separate factors. */
@@ -721,8 +711,7 @@ static void denoise_cogvideox(struct walk *w)
     const uint64_t h = w->s->hidden;
     const struct projections p = {
         .bias = true, .norm = MODEL_OP_LAYER_NORM, .norm_width = w->s->head_dim, .affine = 2, .inner = h};
-    struct streams x = {.image = walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true),
-                        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
+    struct streams x = {.image = walk_patches(w), .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, h, w->d->time, w->d->time);
     for (uint64_t i = 0; i < w->s->layers; i++) {
@@ -737,11 +726,9 @@ static void denoise_cogvideox(struct walk *w)
             y = half ? walk_mlp(w, joined) : walk_attends(w, joined, 0, &p, w->d->rotary ? 3 : 0, true);
             x.image = gated_add(w, x.image, walk_view(w, y, h, w->places), by);
             x.text = gated_add(w, x.text, walk_view(w, y, h, w->text), by);
-            release_operation(w, image);
-            release_operation(w, text);
-            release_operation(w, joined);
+            RELEASE(w, image, text, joined);
         }
-        release_operation(w, before.image);
+        RELEASE(w, before.image);
     }
     after_layers(w);
     uint32_t last = walk_norm(w, MODEL_OP_LAYER_NORM, walk_join(w, x.text, x.image, false), h, 2);
@@ -773,18 +760,14 @@ static uint32_t walk_refined(struct walk *w)
 static void denoise_hunyuan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {
-        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = w->s->head_dim, .affine = 1, .inner = h};
-    struct streams x = {
-        .image = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0)};
+    const struct projections p = normed_projections(w, w->s->head_dim);
+    struct streams x = {.image = walk_map(w, walk_patches(w), 0)};
 
     x.text = walk_refined(w);
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
-    for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, &p, 3, false, false);
-    for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, &p, 3);
-    walk_final(w, x.image, true, true, 4 * w->d->out);
+    walk_streams(w, x, &p, 4 * w->d->out);
 }
 
 /* --- the rest of a pipeline ------------------------------------------------------------------- */

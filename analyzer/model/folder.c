@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/model/files.h"
+#include "analyzer/base/sort.h"
 
 enum { ENTRIES_MAX = 100000 };
 
@@ -15,11 +16,6 @@ struct entries {
     size_t n, cap;
     model_read_fn *read; /* reads one of its files */
 };
-
-static int order_entries_by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 static bool list_entries(const struct model_file *f, struct entries *e)
 {
@@ -32,7 +28,7 @@ static bool list_entries(const struct model_file *f, struct entries *e)
     closedir(dir);
     if (e->n > ENTRIES_MAX) /* the index or a part may be among the others */
         return model_file_reject(f, "has more than %d files; give the model's own files", ENTRIES_MAX);
-    if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, order_entries_by_name);
+    SORT(e->names, e->n, sort_texts);
     return true;
 }
 

@@ -116,6 +116,7 @@ struct model_shape {
     bool tied;            /* the output layer is the embedding */
     bool gated;           /* an MLP of three matrices (SwiGLU, GeGLU) */
     bool one_kernel_gelu; /* GPT-2's kind: "gelu", "relu" or similar instead of gelu_new, which is six operations */
+    bool new_gelu;        /* gelu_new in models with rotary positions (Phi, GPT-J) */
     bool no_dropout;      /* GPT-2's kind: all dropout probabilities are 0 */
     bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
     bool fused_gate;      /* the MLP's gate and up matrices are stored as one (Phi-3) */
@@ -261,6 +262,9 @@ const char *model_family_word(enum model_family family);
 /* Adds tensors to the list and their number to `params`. Returns the row; NULL: the count exceeds MODEL_PARAMS_MAX. */
 struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
                                enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
+/* The same of one tensor with `dims` dimensions; in a layer: in layers of that kind only. False instead of NULL. */
+bool model_add_one(struct model *m, const char *name, enum model_tensor_role role, enum model_tensor_place place,
+                   unsigned kind, uint64_t rows, uint64_t cols, unsigned dims);
 
 /* Adds the tensors of the shape's tower, if it has one. False: too many parameters. */
 bool model_add_tower(struct model *m);

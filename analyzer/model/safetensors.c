@@ -9,6 +9,7 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/files.h"
 #include "analyzer/model/json_scan.h"
+#include "analyzer/base/sort.h"
 
 enum { HEADER_MAX = 100000000, RANK_MAX = 64, INDEX_MAX = 200000000 };
 
@@ -139,16 +140,14 @@ static bool read_header_entry(struct header *h, const char *name, size_t length)
 static int by_begin(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return x->end < y->end ? -1 : x->end > y->end;
+    return SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end);
 }
 
 static bool check_layout(struct header *h, uint64_t data)
 {
     uint64_t at = 0;
 
-    if (h->n > 1) qsort(h->entries, h->n, sizeof *h->entries, by_begin);
+    SORT(h->entries, h->n, by_begin);
     for (size_t i = 0; i < h->n; i++) {
         if (h->entries[i].begin != at)
             return refuse_safetensors_tensor(

@@ -144,7 +144,7 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
     snprintf(title, sizeof title, "%s%s", who,
              o->fatal     ? "OUT OF MEMORY"
              : o->handled ? "Out of memory, handled by the program"
-                          : "Out of memory, then succeeded on a retry");
+                          : "Failed allocation, which succeeded on a retry,");
     draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, " on %s at %s%s%s",
                  draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
                  units_format_seconds(at, o->time_s), step,
@@ -278,8 +278,7 @@ static void no_oom(const struct draw_text *v)
         colour = TERMINAL_YELLOW;
     }
     if (!p && v->report->no_memory) {
-        draw_heading(v, colour == TERMINAL_GREEN ? TERMINAL_YELLOW : colour, none, "; memory is unknown: %s",
-                     v->report->no_memory);
+        draw_heading(v, colour == TERMINAL_GREEN ? TERMINAL_YELLOW : colour, none, "; memory was not recorded");
         return;
     }
     if (!p) {
