@@ -1,4 +1,5 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
+#include <string.h>
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/site/holder.h"
