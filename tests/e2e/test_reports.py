@@ -125,7 +125,7 @@ def test_a_folder_of_ranks(ranks):
     assert abs(report["sync_share"] - 50 * .02 / 10) < 1e-9  # of the running time of all processes together
     for at in ranks.folder, ranks.database:
         out = text(ranks, at)
-        assert "GPU 0 to 3: NVIDIA RTX, 24.00 GiB each" in out and "of 8 processes" in out
+        assert "GPUs 0 to 3: NVIDIA RTX, 24.00 GiB each" in out and "of 8 processes" in out
         lines = re.findall(r"^  rank (\d), GPU", out, re.M)
         assert lines == [str(i) for i in range(8)]
 
