@@ -208,6 +208,8 @@ def estimated(row):
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
     left = {"driver": (), "reserved": ("context",), "after loading": ("context", "weights"), "allocated": ("context", "allocator")}[counter(row)]
+    if "paged" in " ".join(command) and counter(row) != "driver":
+        left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None
     for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
         parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]

@@ -70,7 +70,7 @@ dtype: bf16
 enable_activation_checkpointing: True
 optimizer_in_bwd: True
 """
-TORCHTUNE_FULL = re.sub("lora_|  apply.*\n|  rank.*\n|  attn_mod.*\n", "", TORCHTUNE).replace("steps: 8", "steps: 1") + "enable_activation_offloading: True\n"
+TORCHTUNE_FULL = re.sub(r"  lora_.*\n|  apply.*\n|lora_", "", TORCHTUNE).replace("steps: 8", "steps: 1") + "enable_activation_offloading: True\n"
 FACTORY = """
 model_name_or_path: Qwen/Qwen2.5-7B-Instruct
 stage: sft
