@@ -7,9 +7,6 @@
 
 typedef struct oom_facts facts;
 
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
-
 /* If almost nothing else is freed, no step is known to have ended (share of the bytes that were freed). */
 static const double hardly_freed = 0.05;
 

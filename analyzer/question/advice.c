@@ -251,11 +251,13 @@ static void of_retries(struct advices *a)
                            : "")));
 }
 
+/* A trace has no segments: PyTorch may have reserved them before it for a peak that the trace does not show. */
 static bool is_wasted(const struct advices *a, const struct result_fragmentation *f)
 {
     enum { WORTH = 256 << 20 };
-    return !a->b->report->no_history && f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN &&
-           f->free_bytes >= WORTH && run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
+    return !run_why_unknown(a->b->run, RUN_FACT_SEGMENTS) && !a->b->report->no_history && f->utilisation < 0.9 &&
+           f->free_bytes != RUN_UNKNOWN && f->free_bytes >= WORTH &&
+           run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
 }
 
 /* What the replay has as recorded and with expandable segments, for the process and device that reserved most; false:

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
+#include "analyzer/base/sort.h"
 
 enum {
     WIDEST = 120, /* cells of a bar */
@@ -254,7 +255,7 @@ static int by_verdict_and_size(const void *a, const void *b)
 
     if (x->fit.verdict != y->fit.verdict) return x->fit.verdict < y->fit.verdict ? -1 : 1;
     if (x->memory != y->memory) return (x->memory < y->memory) == (x->fit.verdict != FIT_NO) ? -1 : 1;
-    return (x > y) - (x < y); /* in the order of the table of GPUs */
+    return SORT_UP(x, y); /* in the order of the table of GPUs */
 }
 
 /* Each bar represents that GPU's memory. */
@@ -274,7 +275,7 @@ static void print_compact_targets(const struct view_estimate *v)
 
     const struct estimate_target **sorted = malloc(v->a->targets_n * sizeof(const struct estimate_target *));
     for (size_t i = 0; sorted && i < v->a->targets_n; i++) sorted[i] = &v->a->targets[i];
-    if (sorted) qsort(sorted, v->a->targets_n, sizeof *sorted, by_verdict_and_size);
+    if (sorted) SORT(sorted, v->a->targets_n, by_verdict_and_size);
     putc('\n', v->out);
     print_smallest_gpu(v);
     for (size_t i = 0; i < v->a->targets_n; i++) {

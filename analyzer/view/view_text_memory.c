@@ -8,6 +8,7 @@
 #include "analyzer/view/text_chart.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
+#include "analyzer/base/sort.h"
 
 #define PLACES_MANY 16 /* of more, only the highest peaks are listed */
 #define PLACES_MAX 4   /* devices shown in full; of more, each gets a line and the fullest is shown in full */
@@ -417,8 +418,7 @@ static void sort_by_rank(const struct result_report *r, const struct result_peak
 static int by_bytes(const void *a, const void *b)
 {
     const struct result_peak *x = *(const struct result_peak *const *)a, *y = *(const struct result_peak *const *)b;
-
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x > y) - (x < y);
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y);
 }
 
 void view_text_memory(const struct draw_text *v)
@@ -432,14 +432,14 @@ void view_text_memory(const struct draw_text *v)
     size_t shown = n;
     if (lead) sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
-        if (n > PLACES_MANY) qsort(lead, n, sizeof *lead, by_bytes);
+        if (n > PLACES_MANY) SORT(lead, n, by_bytes);
         print_overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
-        qsort(lead, n, sizeof *lead, by_bytes);
+        SORT(lead, n, by_bytes);
         shown = 1;
     }
     if (v->brief && shown > 1) {
         print_overview(v, lead, n, n);
-        qsort(lead, n, sizeof *lead, by_bytes);
+        SORT(lead, n, by_bytes);
         shown = 1;
     }
     for (size_t i = 0; i < shown; i++) (lead[i]->device >= 0 ? print_device_memory : print_host_memory)(v, lead[i]);

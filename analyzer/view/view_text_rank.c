@@ -7,6 +7,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
+#include "analyzer/base/sort.h"
 
 enum { ROWS = 16, WIDE = 100, NAME = 64 };
 
@@ -121,8 +122,7 @@ struct outlier {
 static int order_by_distance(const void *x, const void *y)
 {
     const struct outlier *a = x, *b = y;
-
-    return a->outside != b->outside ? (a->outside > b->outside ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
+    return SORT_DOWN(a->outside, b->outside) ?: SORT_UP(a->rank, b->rank);
 }
 
 static void print_outliers(const struct draw_text *v, const struct columns *c)
@@ -136,7 +136,7 @@ static void print_outliers(const struct draw_text *v, const struct columns *c)
         double far = r->ranks[i].again || r->ranks[i].child ? 0 : rank_outside_share(v, &r->ranks[i]);
         if (far > 0) list[n++] = (struct outlier){&r->ranks[i], far};
     }
-    if (n) qsort(list, n, sizeof *list, order_by_distance);
+    SORT(list, n, order_by_distance);
     size_t shown = n < v->top ? n : v->top;
     for (size_t i = 0; i < shown; i++) add_rank_row(v, &t, list[i].rank, c);
     if (shown) {
