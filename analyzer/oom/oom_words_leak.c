@@ -102,7 +102,7 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
     if (!v->holders_n) return TEXT(w, "%s: %s", leak_line_of(w), otherwise);
     const char *line = leak_line_of(w), *holders = site_holders_text(w->b, v->holders, v->holders_n);
     const size_t n = strlen(line);
-    if (strncmp(holders, line, n) == 0 && holders[n] == ' ') return TEXT(w, "kept by %s (guess)", holders);
+    if (strncmp(holders, line, n) == 0 && holders[n] == ' ') holders += n + 1; /* the line is named once */
     return TEXT(w, "%s: kept by %s (guess)", line, holders);
 }
 
