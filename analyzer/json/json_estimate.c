@@ -28,7 +28,7 @@ static json_t *estimate_count_json(uint64_t n)
     return n ? json_integer((json_int_t)n) : json_null();
 }
 
-/* ---------------------------------------------------------------- what was asked */
+/* ---------------------------------------------------------------- the question */
 
 static json_t *model_json(const struct model *m)
 {
