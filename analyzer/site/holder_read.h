@@ -33,6 +33,7 @@ struct site_search {
     size_t at, from, to;              /* the statement that called; the bounds of its function */
     bool module;                      /* not in a function but at the top level of the file */
     struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
+    const char *class;                /* of self; NULL unknown */
     /* of the frame that it called */
     bool returned;                /* the value is returned */
     bool raises;                  /* it, or what it called, contains a raise statement */
