@@ -57,7 +57,7 @@ static bool is_known_demand(const facts *f, int64_t beside)
 
 /* In PyTorch, where every operation frees something, what only allocates is loading, unless many passes made it: their
  * graphs, or outputs of a single layer. */
-static bool is_loading(const facts *f)
+static bool only_loads(const facts *f)
 {
     enum { MANY = 8 };
     const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_passes >= MANY;
@@ -68,7 +68,7 @@ static bool is_loading(const facts *f)
  * growth is new. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) || is_loading(f)) {
+    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) || only_loads(f)) {
         return false;
     }
     if (f->live - f->before_growth < f->growing / 2) {

@@ -139,13 +139,15 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
     return found;
 }
 
-/* In a loop without backward(), or with backward(retain_graph=True): a variable that each iteration takes over from the
- * previous one holds its graph. If graphs are retained, what else the loop stores would be held in any case. */
+/* In a loop without backward(), or with backward(retain_graph=True) or create_graph=True: a variable that each
+ * iteration takes over from the previous one holds its graph. If graphs are retained, what else the loop stores would
+ * be held in any case. */
 static void read_carried(struct site_search *s)
 {
     const size_t loop = site_common_loop(s, s->at, s->at);
     struct site_assignment a;
-    if (!s->graph || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) {
+    const bool creates = range_has(s, s->from, s->to, "create_graph=True");
+    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) {
         return;
     }
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
@@ -332,6 +334,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
             s->raises = site_code_begins(&s->code.list[i], "raise");
         }
         on = on && read_frame(s, first);
+        s->callee = frame->function;
         first = false;
         own = on;
         if (is_final(&s->found)) {

@@ -121,9 +121,12 @@ static bool is_given(struct site_search *s, const char *name, bool (*is)(const c
     return false;
 }
 
+/* A number of thousands bounds nothing that fills a GPU before. */
 static bool is_bounded(const char *value)
 {
-    return strstr(value, "maxlen=") && !strstr(value, "maxlen=None");
+    enum { DIGITS = 3 };
+    const char *most = strstr(value, "maxlen=");
+    return most && !strstr(value, "maxlen=None") && strspn(most + 7, "0123456789_") <= DIGITS;
 }
 
 static bool is_list(const char *value)
@@ -220,17 +223,14 @@ static bool is_parameter(struct site_search *s, const char *name)
 static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
     const struct site_names self = {.list = {name}, .n = 1};
-    if (is_parameter(s, name)) {
-        return false;
-    }
+    const bool sums = s->graph && !is_parameter(s, name);
     if (a->augmented) {
-        return s->graph || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
+        return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
     }
+    const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     return site_holds(a->value, &self, false) &&
            (is_concatenation(a->value) || is_unpacking(a->value, name) ||
-            (strstr(a->value, " + ") &&
-             (s->graph ? site_holds(a->value, &self, true)
-                       : is_given(s, name, is_list) && strncmp(a->value, name, strlen(name)) == 0)));
+            (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
 
 static bool part_holds(struct site_search *s, size_t i, const char *value)
@@ -353,16 +353,20 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
 }
 
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
-static const char *class_of(struct site_search *s, const char *name)
+static const char *find_class_of(struct site_search *s, const char *name)
 {
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (site_assignment_of(s->scratch, s->code.list[i].code, &a) && a.value[site_name_length(a.value)] == '(') {
-            site_targets_of(s->scratch, a.targets, &made, NULL);
-            if (made.n == 1 && strcmp(made.list[0], name) == 0) {
-                return site_base_name(s->scratch,
-                                      arena_printf(s->scratch, "%.*s", (int)site_name_length(a.value), a.value));
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) {
+            continue;
+        }
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
+            const size_t n = site_name_length(value);
+            if (strcmp(made.list[k], name) == 0 && value[n] == '(') {
+                return arena_printf(s->scratch, "%.*s", (int)n, value);
             }
         }
     }
@@ -408,7 +412,7 @@ static bool find_callee(struct site_search *s, const char *name, struct site_sea
 {
     const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
     const char *object = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
-    const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : class_of(in, object);
+    const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
     *method = true;
     if (dot ? find_method(in, class, last, def)
             : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def)) {
@@ -421,7 +425,7 @@ static bool find_callee(struct site_search *s, const char *name, struct site_sea
 
 /* Binds the parameters of def to those of the arguments that hold the memory. A parameter *args or **more takes all
  * others; an argument *values gives all parameters from there. */
-static void bind_names(struct site_search *s, const char *arguments, bool method, struct site_search *in,
+static void bind_names(struct site_search *s, size_t at, const char *arguments, bool method, struct site_search *in,
                        const char *def)
 {
     const char *open = strchr(def, '('), *end = site_closing(open), *part;
@@ -432,7 +436,7 @@ static void bind_names(struct site_search *s, const char *arguments, bool method
         const size_t keyword = site_name_length(part);
         const bool named = keyword && part[keyword] == '=' && part[keyword + 1] != '=';
         const char *others = has_parameter(s, parameters, part, keyword) ? part : strstr(parameters, "**");
-        const bool holds = site_value_holds(s, s->code.n, named ? part + keyword + 1 : part + strspn(part, "*"));
+        const bool holds = site_value_holds(s, at, named ? part + keyword + 1 : part + strspn(part, "*"));
         bool rest;
         do {
             const char *to = !named ? site_part_of(s->scratch, parameters, k) : others ? others : "";
@@ -444,6 +448,13 @@ static void bind_names(struct site_search *s, const char *arguments, bool method
             k += !rest;
         } while (*part == '*' && !rest);
     }
+}
+
+/* Is the last part of a dotted name that of another one? */
+static bool ends_in(const char *name, const char *other)
+{
+    const char *a = strrchr(name, '.'), *b = strrchr(other, '.');
+    return strcmp(a ? a + 1 : name, b ? b + 1 : other) == 0;
 }
 
 void site_read_calls(struct site_search *s, size_t i, unsigned depth)
@@ -458,9 +469,11 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
         struct site_search in = *s;
         const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
         const char *name = arena_printf(s->scratch, "%.*s", (int)n, p);
-        if (end && site_value_holds(s, s->code.n, arguments) && find_callee(s, name, &in, &def, &method)) {
+        const bool outer = s->callee && ends_in(name, s->callee); /* the call that led to the allocation */
+        const size_t at = outer ? s->code.n : i;
+        if (end && site_value_holds(s, at, arguments) && find_callee(s, name, &in, &def, &method)) {
             in.found.n = in.names.n = in.objects.n = 0;
-            bind_names(s, arguments, method, &in, in.code.list[def].code);
+            bind_names(s, at, arguments, method, &in, in.code.list[def].code);
             in.at = in.code.n; /* no statement is the call itself */
             in.from = def + 1;
             in.to = site_code_end(&in.code, def);

@@ -168,10 +168,21 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
     }
 }
 
-/* "for x in loader", "with open(f) as g": the names that they bind, and the value. */
+/* "for x in loader", "with open(f) as g", "if (x := f(y)) > 0": the names that they bind, and the value. */
 static bool header_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to)
 {
-    const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as ");
+    const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as "), *walrus = strstr(st->code, ":=");
+    if (walrus && (site_code_begins(st, "if") || site_code_begins(st, "while") || site_code_begins(st, "elif"))) {
+        const char *end = walrus, *name;
+        while (end > st->code && end[-1] == ' ') {
+            end--;
+        }
+        for (name = end; name > st->code && is_name_character(name[-1]); name--) {
+        }
+        *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(end - name), name),
+                                       .value = walrus + 2};
+        return true;
+    }
     if (site_code_begins(st, "for") && in) {
         const char *name = strstr(st->code, "for ") + 4;
         *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(in - name), name), .value = in + 4};

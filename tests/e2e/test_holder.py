@@ -165,6 +165,12 @@ SHAPES = {
     # a recurrent state in a loop without backward()
     "carried": ("def cell(x, h):\n    return Net()(x) + h\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = cell(x, h)\n",
                 "h = cell(x, h)"),
+    "walrus": ("outs = []\nfor step in range(1000):\n    if (out := model(batch())) is not None:\n        outs.append(out)\n", "outs.append(out)"),
+    # a logger that is called, given what its own line makes
+    "keywords": ("class Log:\n    def __call__(self, step, **values):\n        self.items.append((step, values))\nlog, other = Log(), 1\nlog.items = []\n"
+                 "for step in range(1000):\n    log(step, out=model(batch()))\n", "self.items.append((step, values))"),
+    "long queue": ("from collections import deque\nqueue = deque(maxlen=100_000)\nfor step in range(1000):\n    out = model(batch())\n    queue.append(out)\n",
+                   "queue.append(out)"),
     "exc_info": ("import sys\nfailed = {}\ndef work(step):\n    out = model(batch())\n    raise ValueError(step)\nfor step in range(1000):\n"
                  "    try:\n        work(step)\n    except ValueError:\n        failed[step] = sys.exc_info()\n", "failed[step] = sys.exc_info()"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
