@@ -355,16 +355,28 @@ static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32
                                                    .bytes = node_bytes(b, y)});
 }
 
+/* The variables of a function that returns with operation `op` have these until then. */
+static void hold_until(struct build *b, uint32_t op, uint32_t first, uint32_t second, uint32_t third)
+{
+    memcpy(b->list->ops[op - 1].lets_go, (uint32_t[]){first, second, third}, 3 * sizeof first);
+}
+
+/* Keys or values, which the decoder caches, and kernels that are not fused copy. */
+static uint32_t t5_part(struct build *b, uint32_t in, double inner, bool caches)
+{
+    const bool fused = b->p->attention == PLAN_ATTENTION_FLASH, cached = caches && !plan_remakes_layers(b->p);
+    uint32_t x = put_linear(b, in, (double)b->m->hidden, inner, false, NO_ADAPTER);
+
+    return fused && !cached ? x : put_map(b, x, REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
+}
+
 /* Attention whose keys and values are of `of`; the decoder caches them. */
 static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
 {
     double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
-    uint32_t in = put_norm_node(b, x, width), q = put_linear(b, in, width, inner, false, NO_ADAPTER), k, v, y;
+    uint32_t in = put_norm_node(b, x, width), q = put_linear(b, in, width, inner, false, NO_ADAPTER),
+             k = t5_part(b, of ? of : in, inner, caches), v = t5_part(b, of ? of : in, inner, caches), y;
 
-    k = put_map(b, put_linear(b, of ? of : in, width, inner, false, NO_ADAPTER),
-                REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
-    v = put_map(b, put_linear(b, of ? of : in, width, inner, false, NO_ADAPTER),
-                REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
     if (b->p->attention == PLAN_ATTENTION_EAGER)
         y = put_score_nodes(b, q, k, v, bias);
     else if (estimate_act_bias_learns(b->p, of > 0))
@@ -372,7 +384,11 @@ static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t 
                                                    : masked_attention(b, q, k, v, bias);
     else
         y = fused_attention(b, q, k, v);
-    return put_add(b, put_dropout(b, put_linear(b, y, inner, width, false, NO_ADAPTER), width), x);
+    y = put_linear(b, y, inner, width, false, NO_ADAPTER);
+    hold_until(b, y, q, k, v);
+    y = put_dropout(b, y, width);
+    hold_until(b, y, in, 0, 0);
+    return put_add(b, y, x);
 }
 
 static uint32_t t5_mlp(struct build *b, uint32_t x)
@@ -387,7 +403,9 @@ static uint32_t t5_mlp(struct build *b, uint32_t x)
                                                     .bytes = node_bytes(b, y)});
     else
         y = put_map(b, y, REPLAY_KEEPS_OUTPUT, 0);
-    return put_add(b, put_dropout(b, put_linear(b, put_dropout(b, y, f), f, width, false, NO_ADAPTER), width), x);
+    y = put_linear(b, put_dropout(b, y, f), f, width, false, NO_ADAPTER);
+    hold_until(b, y, in, 0, 0);
+    return put_add(b, put_dropout(b, y, width), x);
 }
 
 /* The positions' bias and the mask, which all layers of a stack add. */
