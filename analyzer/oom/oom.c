@@ -415,6 +415,10 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
             c->once_ns = line->last_ns;
         }
     }
+    for (size_t i = 0; i < c->live_n; i++) {
+        const struct oom_history *history = SITE_REACH(o->history, c->live[i].location, o->history_cap);
+        c->live[i].turned_rank = oom_history_rank(history, c->turned_ns);
+    }
 }
 
 /* Not only refused and then granted, as the allocator's second attempt is. */

@@ -119,6 +119,7 @@ struct oom_live { /* what one location held at that moment */
     uint64_t times;                          /* its allocations, freed or not */
     int64_t first_ns, last_ns;               /* of its live blocks: the first and the last allocation */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
+    double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
 };

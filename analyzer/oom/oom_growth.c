@@ -52,6 +52,13 @@ static const struct step_list *oom_steps_of(const struct site_builder *b, const 
 
 enum { LAYERS = 64 }; /* a smaller count may be the layers of a model */
 
+/* The loop around it went on after the first quarter of its live blocks: in allocations, because on a busy machine the
+ * last iteration can take longer than all others. */
+static bool has_turned_meanwhile(const struct oom_live *l)
+{
+    return l->turned_rank > l->first_rank + (1 - l->first_rank) / 4;
+}
+
 /* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its part, and nothing is
  * freed. What grows inside a pass counts if it grew over several of the program's steps, or if the loop around it
  * iterated meanwhile: a line outside of all passes, such as the one that makes the batch, has occurred again. If only
@@ -69,8 +76,7 @@ static bool one_pass(const struct site_builder *b, const struct oom_live *l, con
     if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) {
         return false;
     }
-    int64_t grew = f->row->time_ns - l->first_ns;
-    if (f->turned_ns > l->first_ns + grew / 4) {
+    if (has_turned_meanwhile(l)) {
         return false;
     }
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
@@ -82,7 +88,7 @@ static bool one_script_pass(const struct site_builder *b, const struct oom_live 
 {
     uint32_t stack = run_location(b->run, l->location)->stack;
     bool script = run_stack_python(b->run, stack) != RUN_NONE && !oom_is_in_pass(b->run, stack);
-    return script && !sure && l->count < LAYERS && f->turned_ns <= l->first_ns + (f->row->time_ns - l->first_ns) / 4;
+    return script && !sure && l->count < LAYERS && !has_turned_meanwhile(l);
 }
 
 /* Of each step since the first that made one, a block remains; data was copied meanwhile, so the steps are not layers.

@@ -104,6 +104,25 @@ def test_capacity_is_not_a_leak(recording):
     assert oom["advice"] == [m["text"] for m in oom["measures"]] and "batch" not in " ".join(oom["advice"])
 
 
+def test_the_last_pass_of_a_leak_may_take_longer_than_all_others(recording):
+    """On a busy machine: a loop that keeps its graphs is no single pass that does not fit."""
+    with Rows(recording.database, seconds=15) as r:
+        r.device()
+        batch = r.stack(*MAIN, "/home/me/train.py:15 validate")
+        passes = r.stack(*MAIN, "/home/me/train.py:16 validate", f"{TORCH}/nn/modules/module.py:1501 _call_impl",
+                         f"{TORCH}/nn/functional.py:900 gelu")
+        r.block(0.1, 20 * GIB, None, passes)
+        r.reserved(0.1, 20 * GIB)
+        for k in range(80):
+            r.block(1 + k * .01, 40 * MIB, .005, batch, TENSOR)
+            for layer in range(4):
+                r.block(1 + k * .01 + (.001 if k < 79 else 3) * (layer + 1), 60 * MIB, None, passes, TENSOR)
+        r.oom(14.5, 5 * GIB, 4 * GIB - 512 * MIB, 24 * GIB, stack=passes)
+        r.oom(14.5, 5 * GIB, 4 * GIB - 512 * MIB, 24 * GIB, TENSOR, allocated=320 * 60 * MIB, reserved=20 * GIB, stack=passes)
+    (oom,) = recording.report()["oom"]
+    assert oom["cause"] == "leak" and oom["blame"]["line"] == 16, oom["verdict"]
+
+
 @pytest.fixture
 def ranks(recording):
     for i in range(8):
