@@ -1,4 +1,5 @@
 #include "analyzer/page/page_singles.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,7 @@ static int more_first(const void *a, const void *b)
 {
     const struct page_singles_path *x = *(struct page_singles_path *const *)a,
                                    *y = *(struct page_singles_path *const *)b;
-    return x->most != y->most ? (x->most > y->most ? -1 : 1) : (x > y) - (x < y);
+    return SORT_DOWN(x->most, y->most) ?: SORT_UP(x, y);
 }
 
 /* All paths, the one that held most first. */
@@ -147,9 +148,7 @@ static struct page_singles_path **in_order(struct page_singles *s)
     for (size_t i = 0; i < s->paths_n; i++) {
         order[i] = &s->paths[i];
     }
-    if (s->paths_n > 1) {
-        qsort(order, s->paths_n, sizeof *order, more_first);
-    }
+    SORT(order, s->paths_n, more_first);
     return order;
 }
 
@@ -202,12 +201,10 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
 static int single_by_time(const void *a, const void *b)
 {
     const struct page_single *x = a, *y = b;
-    return x->alloc_ns != y->alloc_ns ? (x->alloc_ns < y->alloc_ns ? -1 : 1)
-           : x->bytes != y->bytes     ? (x->bytes > y->bytes ? -1 : 1)
-                                      : (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns);
+    return SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns);
 }
 
-/* By path, then time. Returns where each path's are; the caller frees it. */
+/* By path, then time. Returns the index of each path's first entry; the caller frees it. */
 static size_t *sort_singles(struct page_singles *s)
 {
     struct page_single *sorted = arena_realloc(NULL, s->n + 1, sizeof *sorted);
@@ -225,7 +222,7 @@ static size_t *sort_singles(struct page_singles *s)
     for (size_t i = 0; i < s->paths_n; i++) {
         const size_t n = s->paths[i].listed;
         first[i] -= n;
-        if (n > 1) qsort(sorted + first[i], n, sizeof *sorted, single_by_time);
+        SORT(sorted + first[i], n, single_by_time);
     }
     return first;
 }

@@ -6,6 +6,7 @@
 #include "analyzer/site/builder.h"
 #include "analyzer/step/step_moments.h"
 #include "analyzer/step/step_tree.h"
+#include "analyzer/base/sort.h"
 
 enum { LEAST = 2 };
 
@@ -55,16 +56,7 @@ uint64_t step_module_calls(const struct site_builder *b, uint32_t stack)
 /* Steps that begin at `ns` or before. */
 static size_t count_steps_begun(const struct step_list *s, int64_t ns)
 {
-    size_t low = 0, high = s->starts_n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->start_ns[middle] <= ns) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return SORT_COUNT(s->starts_n, i, s->start_ns[i] <= ns);
 }
 
 /* The step within thinned step `k` that contains ns. */

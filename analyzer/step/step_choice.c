@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/step/step_tree.h"
+#include "analyzer/base/sort.h"
 
 enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
@@ -334,12 +335,6 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
     return m;
 }
 
-static int order_counts(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The others have a whole number of visits per iteration. */
 static bool counts_divide(const uint32_t *counts, size_t n)
 {
@@ -362,9 +357,7 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
             *ARENA_PUSH(counts, n, cap) = t->stacks[i].events;
         }
     }
-    if (n) {
-        qsort(counts, n, sizeof *counts, order_counts);
-    }
+    SORT(counts, n, sort_uint32_up);
     for (size_t i = 0, same = 0; i < n; i++) {
         same = i && counts[i] == counts[i - 1] ? same + 1 : 1;
         if (same > most) {

@@ -124,14 +124,9 @@ uint32_t step_place_of(struct step_place_tree *t, uint32_t stack)
 
 uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread)
 {
-    uint32_t *index = map_at(&t->threads, thread);
-    if (*index == MAP_NEW) {
-        *index = (uint32_t)t->threads_n;
-        *ARENA_PUSH(t->at, t->threads_n, t->at_cap) = STEP_PLACE_ROOT;
-    }
     t->thread = thread;
-    t->thread_index = *index;
-    return &t->at[*index];
+    t->thread_index = MAP_INDEX(&t->threads, thread, t->at, t->threads_n, t->at_cap, STEP_PLACE_ROOT);
+    return &t->at[t->thread_index];
 }
 
 bool step_place_is_even(const struct step_place *p)
