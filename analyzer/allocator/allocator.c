@@ -224,10 +224,11 @@ static void segments_on_free(void *self, const struct run_lifetime *life, const 
     if (series->layer != RUN_SERIES_DEVICE) {
         return;
     }
-    if (allocator_owns(a->b, life->location) == RUN_YES) {
+    const enum run_known own = allocator_owns(a->b, life->location);
+    if (own == RUN_YES) {
         allocator_flushes_free(a->flushes, life);
     }
-    if (life->space == GS_SPACE_DEVICE) {
+    if (own != RUN_NO && life->space == GS_SPACE_DEVICE) {
         segment_gone(a, life);
     }
 }

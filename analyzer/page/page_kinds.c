@@ -147,7 +147,8 @@ static unsigned fate_of(struct page_kinds *k, uint32_t free_stack)
 static uint32_t kinds_of(struct page_kinds *k, const struct run_lifetime *life, const struct run_series *series,
                          uint32_t free_stack)
 {
-    unsigned use = category_uses_of(k->report->uses, series->process, life->stack, life->alloc_ns, life->free_ns);
+    unsigned use =
+        k->python ? category_uses_of(k->report->uses, series->process, life->stack, life->alloc_ns, life->free_ns) : 0;
     unsigned fate = fate_of(k, free_stack) * CATEGORY_USES + use;
     if (life->location >= k->memos_n) {
         size_t n = (size_t)life->location * 2 + 64;

@@ -11,7 +11,7 @@ unsigned profile_statistics_life_class(int64_t ns)
 {
     unsigned i = 0;
 
-    for (; ns >= 10 && i + 1 < STATISTICS_LIVES; ns /= 10) i++;
+    for (int64_t limit = 10; ns >= limit && i + 1 < STATISTICS_LIVES; limit *= 10) i++;
     return i;
 }
 

@@ -37,6 +37,7 @@ struct question_memory {
     struct site_builder *b;
     uint32_t process; /* the one now replayed */
     size_t nvml_at;   /* the next of NVML's samples */
+    int64_t nvml_ns;  /* … and its time; RUN_NEVER: there is none */
     struct card cards[CARDS];
     struct result_device_memory *list;
     size_t n, cap;
@@ -121,6 +122,7 @@ static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
         if (s->process != m->process) {
             continue;
         }
+        m->nvml_ns = s->time_ns;
         if (s->time_ns > until_ns) {
             return;
         }
@@ -133,6 +135,7 @@ static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
             }
         }
     }
+    m->nvml_ns = RUN_NEVER;
 }
 
 static inline void memory_on_event(struct question_memory *m, const struct run_series *s, int64_t alloc_ns)
@@ -174,18 +177,20 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
 
 static void memory_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    if (series->layer == RUN_SERIES_DEVICE) {
-        add_nvml_samples(self, life->alloc_ns);
+    struct question_memory *m = self;
+    if (series->layer == RUN_SERIES_DEVICE && m->nvml_ns <= life->alloc_ns) {
+        add_nvml_samples(m, life->alloc_ns);
     }
-    memory_on_event(self, series, life->alloc_ns);
+    memory_on_event(m, series, life->alloc_ns);
 }
 
 static void memory_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    if (series->layer == RUN_SERIES_DEVICE) {
-        add_nvml_samples(self, life->free_ns);
+    struct question_memory *m = self;
+    if (series->layer == RUN_SERIES_DEVICE && m->nvml_ns <= life->free_ns) {
+        add_nvml_samples(m, life->free_ns);
     }
-    memory_on_event(self, series, -1);
+    memory_on_event(m, series, -1);
 }
 
 static void memory_on_reserved(void *self, const struct run_reserved *reserved)
@@ -231,6 +236,7 @@ static void memory_on_process_start(void *self, uint32_t process)
     memset(m->cards, 0, sizeof m->cards);
     m->process = process;
     m->nvml_at = 0;
+    m->nvml_ns = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
         struct card *c = devices[i].process == process ? card_of_device(m, devices[i].device) : NULL;
         if (c) {

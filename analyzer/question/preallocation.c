@@ -111,7 +111,7 @@ static void preallocation_on_alloc(void *self, const struct run_lifetime *life, 
 static void preallocation_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_preallocations *p = self;
-    struct holder *h = series->layer == RUN_SERIES_DEVICE ? preallocation_holder_of(p, life) : NULL;
+    struct holder *h = p->n && series->layer == RUN_SERIES_DEVICE ? preallocation_holder_of(p, life) : NULL;
     if (h) {
         h->live = arena_add_capped(h->live, -life->bytes);
     }
