@@ -15,7 +15,10 @@ before anything was written.
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
 other sources. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
-reserved memory with that, and the driver's figure with both."""
+reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
+fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
+the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is
+reserved less the weights. It also has the kernels that CUDA loads later, 50 to 90 MiB, which gpuspy counts with the context."""
 import csv
 import hashlib
 import json
@@ -58,6 +61,8 @@ def measured(row):
 
 def counter(row):
     text = row["what_measure"]
+    if "xMem" in row["source"] and "image" in row["task"]:
+        return "after loading"
     if "NVML" in text or text.startswith("GPU memory"):
         return "driver"
     return "reserved" if "reserved" in text else "allocated"
@@ -159,7 +164,11 @@ def options(row):
     elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
         raise Skipped("adapter: " + task)
     if "optimizer in backward" in row["notes"]:
-        raise Skipped("optimizer in backward")
+        out += ["--step", "in-backward"]
+    if "8-bit paged AdamW" in row["notes"]:
+        out[out.index("--optimizer") + 1] = "paged-adamw8bit"
+    if "litgpt" in row["source"] and model.startswith("phi"):
+        out += ["--one-kernel-gelu"]  # litgpt's GptNeoxMLP
     if "full-parameter" in task:  # QwenLM's, by DeepSpeed
         out += ["--master-weights"]
     if row["checkpointing"] == "recipe default":  # torchtune's
@@ -198,7 +207,9 @@ def estimated(row):
     if done.returncode > 1:
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
-    left = {"driver": (), "reserved": ("context",), "allocated": ("context", "allocator")}[counter(row)]
+    left = {"driver": (), "reserved": ("context",), "after loading": ("context", "weights"), "allocated": ("context", "allocator")}[counter(row)]
+    if "paged" in " ".join(command) and counter(row) != "driver":
+        left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None
     for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
         parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]

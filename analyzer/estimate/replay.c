@@ -221,7 +221,8 @@ static void replay_forward(struct pass *c, size_t i, uint32_t input)
     if (op->flags & REPLAY_KEEPS_OUTPUT) save_for_backward(c, node, node->out);
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
-    release_tensor(c, node->out); /* the readers have it */
+    release_tensor(c, node->out);                                       /* the readers have it */
+    if (!c->keeps && !node->parameter[0]) return_block(c, &node->cast); /* autocast caches copies of what is trained */
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
     for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) release_tensor(c, node->out);
     each_input(c, i, NOTHING, has_read);
@@ -241,17 +242,14 @@ static size_t checkpoint_begin(const struct pass *c, size_t i)
     return i;
 }
 
-/* Keeps what a checkpointed layer reads from outside. A transformer's layer keeps its first input: its others (the
- * mask, the encoder's output) are referenced elsewhere for as long. */
+/* Keeps what a checkpointed layer reads from outside: torch.utils.checkpoint has all arguments until it runs again. */
 static void keep_inputs(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     const uint32_t from[] = {op->from, op->others[0], op->others[1]};
 
-    const bool all = c->p->model->shape.family == MODEL_DENOISER;
-
-    if (!op->checkpoint || !c->trains || (!all && checkpoint_begin(c, i) != i)) return;
-    for (size_t k = 0; k < (all ? 3 : 1); k++)
+    if (!op->checkpoint || !c->trains) return;
+    for (size_t k = 0; k < 3; k++)
         if (from[k] && c->list.ops[from[k] - 1].checkpoint != op->checkpoint)
             c->tensors[c->nodes[i].inputs[k] = c->nodes[from[k] - 1].out].refs++;
 }
@@ -313,6 +311,26 @@ static void deliver_gradient(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
+/* Adagrad makes its states when it is made, the others in their first step. */
+static void make_states(struct pass *c, struct parameter *one)
+{
+    const struct estimate_optimizer *o = c->p->optimizer;
+    double element = c->weight;
+
+    for (unsigned i = 0; i < o->copies && i < STATES; i++)
+        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take_block(c, one->elements * element);
+    if (o->fixed_32nds && one->states[STATES - 1] == CACHING_NO_BLOCK)
+        one->states[STATES - 1] = take_block(c, one->elements * o->fixed_32nds / 32);
+}
+
+/* The optimizer's step in backward: of a parameter whose gradient is complete. */
+static void step_at_once(struct pass *c, struct parameter *one)
+{
+    make_states(c, one);
+    for (unsigned i = 0; i < c->p->optimizer->loop; i++) for_a_moment(c, one->elements * c->weight);
+    return_block(c, &one->gradient);
+}
+
 /* Autograd hands the first gradient over and adds a later one: a tied weight's out of place, unless autocast's cast
  * made the first a tensor of its own. */
 static void of_parameters(struct pass *c, size_t i)
@@ -340,6 +358,7 @@ static void of_parameters(struct pass *c, size_t i)
             made = sum;
         }
         one->gradient = made;
+        if (c->p->step == PLAN_STEP_IN_BACKWARD && !op->again) step_at_once(c, one);
     }
 }
 
@@ -406,18 +425,6 @@ static void replay_backward(struct pass *c, size_t i)
 
 /* --- a training -------------------------------------------------------------------------------- */
 
-/* Adagrad makes its states when it is made, the others in their first step. */
-static void make_states(struct pass *c, struct parameter *one)
-{
-    const struct estimate_optimizer *o = c->p->optimizer;
-    double element = c->weight;
-
-    for (unsigned i = 0; i < o->copies && i < STATES; i++)
-        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take_block(c, one->elements * element);
-    if (o->fixed_32nds && one->states[STATES - 1] == CACHING_NO_BLOCK)
-        one->states[STATES - 1] = take_block(c, one->elements * o->fixed_32nds / 32);
-}
-
 static void replay_load(struct pass *c)
 {
     for (size_t i = 0; i < c->list.n; i++) take_block(c, c->list.ops[i].stored);
@@ -478,7 +485,7 @@ static void run_micro_batch(struct pass *c, uint32_t *input)
     double second = c->most - base;
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
-        if (!one->old) second -= one->elements * c->gradient;
+        if (!one->old && one->gradient != CACHING_NO_BLOCK) second -= one->elements * c->gradient;
         one->old = one->gradient != CACHING_NO_BLOCK;
     }
     c->second = fmax(c->second, second);

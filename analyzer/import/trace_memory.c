@@ -6,18 +6,18 @@ static const uint32_t freed = MAP_NEW - 1;
 static const uint64_t first_made_up = (uint64_t)1 << 52;
 enum { ALIGN = 512, PROCESS_SHIFT = 48 };
 
-struct waiting { /* a live block that has no address in the trace */
+struct waiting { /* a live block without an address in the trace */
     uint64_t address;
-    uint32_t next; /* 1 + the one before of the same size */
+    uint32_t next; /* 1 + the previous one of the same size */
 };
 
 struct import_finding {
     struct import_trace_levels *l;
-    struct map live;  /* address → any value, or `freed` */
-    struct map sizes; /* size → 1 + the youngest in `waiting` */
+    struct map live;  /* address → any value; `freed`: it was freed */
+    struct map sizes; /* size → 1 + the youngest one in `waiting` */
     struct waiting *waiting;
     size_t waiting_n, waiting_cap;
-    uint32_t spare; /* 1 + the first of those that nothing waits in any more */
+    uint32_t spare; /* 1 + the first unused entry of `waiting` */
     uint64_t next_address;
 };
 

@@ -46,6 +46,8 @@ def test_a_real_out_of_memory_stays_one_where_nothing_was_wasted():
     assert not recorded["fits"] and recorded["oom"]["requested_bytes"] == 5308694528
     assert recorded["peak_reserved_bytes"] >= 84202749952
     assert not other["fits"] and other["oom"]["site"]["line"] == 181
+    larger = asked(file, "--limit", "200GiB")["whatif"][0]
+    assert larger["fits"] and larger["request_fits"] and larger["device_bytes"] == 200 << 30
 
 
 def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
