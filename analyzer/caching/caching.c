@@ -55,6 +55,7 @@ struct caching_allocator {
     size_t pools_n, pools_cap;
     struct area *areas;
     size_t areas_n, areas_cap;
+    uint32_t spare_area; /* 1 + the first that is not in use; its address is the next such number; 0 none */
     struct caching_totals totals;
     enum { BY_ADDRESS, BY_BLOCK, BY_SEGMENT } order; /* of free blocks with the same size */
     uint64_t ranks;                                  /* given so far */
@@ -264,7 +265,16 @@ static bool is_split(const struct caching_block *b)
     return b->prev != CACHING_NONE || b->next != CACHING_NONE;
 }
 
-/* The whole pages of a free mapped block go back. [unmap_block] */
+/* [release_expandable_segment] */
+static void drop_area(struct caching_allocator *a, uint32_t block)
+{
+    const uint32_t area = a->blocks[block].area;
+    a->areas[area] = (struct area){.address = a->spare_area};
+    a->spare_area = area + 1;
+    drop_block(a, block);
+}
+
+/* The whole pages of a free mapped block go back, and then an area without pages. [unmap_block] */
 static void unmap_block(struct caching_allocator *a, uint32_t at)
 {
     const struct area area = a->areas[a->blocks[at].area];
@@ -288,7 +298,11 @@ static void unmap_block(struct caching_allocator *a, uint32_t at)
     a->blocks[at].mapped = false;
     merge_blocks(a, at, a->blocks[at].prev);
     merge_blocks(a, at, a->blocks[at].next);
-    set_insert(a, at);
+    if (is_split(&a->blocks[at])) {
+        set_insert(a, at);
+    } else {
+        drop_area(a, at);
+    }
 }
 
 /* [release_blocks] */
@@ -456,15 +470,17 @@ static uint32_t add_expandable_area(struct caching_allocator *a, const struct re
                                     int64_t bytes)
 {
     const bool small = caching_pool_of(a, r->pool)->small;
-    *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) =
-        (struct area){address, small ? small_segment : a->rules.large_bytes};
+    const uint32_t spare = a->spare_area, area = spare ? spare - 1 : (uint32_t)a->areas_n;
+    if (!spare) (void)ARENA_PUSH(a->areas, a->areas_n, a->areas_cap);
+    if (spare) a->spare_area = (uint32_t)a->areas[area].address;
+    a->areas[area] = (struct area){address, small ? small_segment : a->rules.large_bytes};
     uint32_t at = add_block(a, (struct caching_block){.address = address,
                                                       .rank = next_rank(a),
                                                       .stream = r->stream,
                                                       .bytes = bytes,
                                                       .prev = CACHING_NONE,
                                                       .next = CACHING_NONE,
-                                                      .area = (uint32_t)a->areas_n - 1,
+                                                      .area = area,
                                                       .pool = r->pool});
     set_insert(a, at);
     return at;

@@ -21,6 +21,8 @@ static const struct {
                 "sqlite REPORT"},
     {".nvvp", NVPROF},
     {".nvprof", NVPROF},
+    {".xplane.pb", "a profile of JAX or TensorFlow over time, which gpuspy does not read; record device memory with "
+                   "jax.profiler.save_device_memory_profile(\"memory.prof\")"},
     {".ncu-rep", "a report of Nsight Compute, which does not record memory"},
 };
 

@@ -186,6 +186,12 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
                   "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait "
                   "as long as in the recording; with other settings that can differ");
     }
+    if (w->proof->unsure_context && w->scenarios[0].limit) {
+        fputc('\n', t->out);
+        draw_wrap(t, INDENT, "",
+                  "How much memory CUDA's context takes is known of one GPU only: the others are assumed to have as "
+                  "large a context");
+    }
     for (size_t i = 0; i < w->n; i++) {
         if (w->scenarios[i].error || !w->scenarios[i].outcome.unsure) continue;
         fputc('\n', t->out);
@@ -255,7 +261,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));
-        const bool sure = p->exact && !p->unsure_sizes && !p->unsure_frees;
+        const bool sure = p->exact && !p->unsure_sizes && !p->unsure_frees && !(p->unsure_context && s->limit);
         set_bool(x, "exact", sure && !s->error && !s->scale && !s->outcome.unsure);
         set_text(x, "error", s->error);
         if (!s->error) {

@@ -564,6 +564,17 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 /* --- the proof -------------------------------------------------------------------------------------------- */
 
+/* A run that ends before NVML was asked about its second GPU. */
+static void assume_context(struct whatif *w, struct whatif_device *d)
+{
+    for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {
+        const struct whatif_device *other = &w->devices[i];
+        if (other->process != d->process || !other->bases_n) continue;
+        push_base(d, 0, other->bases[other->bases_n - 1].bytes);
+        w->proof.unsure_context = true;
+    }
+}
+
 static void conclude_proof(struct whatif *w)
 {
     struct whatif_proof *p = &w->proof;
@@ -571,6 +582,7 @@ static void conclude_proof(struct whatif *w)
     for (size_t i = 0; i < w->devices_n; i++) {
         struct whatif_device *d = &w->devices[i];
         settle_bases(d);
+        assume_context(w, d);
         d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;
         d->recorded.spare_bytes = RUN_UNKNOWN;
         if (!worst || (worst->recorded.fits && !d->recorded.fits) ||

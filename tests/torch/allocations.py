@@ -236,6 +236,19 @@ def switched():
     kept += [mib(5), mib(40)]
 
 
+def two_devices():
+    """A model on each GPU."""
+    first, second = mlp(512, 4), mlp(700, 3).to("cuda:1")
+    optimizers = torch.optim.Adam(first.parameters()), torch.optim.SGD(second.parameters(), lr=0.1, momentum=0.9)
+    for step in range(6):
+        x = torch.randn(64 + step * 91 % 300, 512, device=device)
+        y = torch.cat([first(x), x], 1)[:, :700].to("cuda:1")
+        second(y).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def mixed():
     """Small and large requests, freed in a different order."""
     kept, seed = [], 7
@@ -342,7 +355,7 @@ def ragged():
 
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
-    foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, switched, mixed, large, pinned, adapters, lstm, convolutions,
+    foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, switched, two_devices, mixed, large, pinned, adapters, lstm, convolutions,
     shapes, accumulation, adversarial, in_turn, ragged)]
 
 if __name__ == "__main__":

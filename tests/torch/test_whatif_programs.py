@@ -18,7 +18,7 @@ SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_s
 MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
 CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
          if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
-CASES += [("", 1, "switched"), *(("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams")))]
+CASES += [("", 1, "switched"), *(("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams"), (2, "two_devices")))]
 if os.environ.get("WHATIF_ALL"):
     CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
 
@@ -31,7 +31,7 @@ def asked(file, *words):
 
 def run_of(once, program, setting="", size=LARGE):
     return once(f"allocations {program} {setting} {size}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=size,
-                PYTORCH_CUDA_ALLOC_CONF=setting)
+                SIMCUDA_DEVICES=2 if program == "two_devices" else 1, PYTORCH_CUDA_ALLOC_CONF=setting)
 
 
 def size_of(recorded, which):

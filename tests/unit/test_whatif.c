@@ -149,6 +149,25 @@ static void test_the_end_of_a_pool_frees_its_own_segments(void **state)
     whatif_lane_free(&lane);
 }
 
+static void test_an_expandable_segment_without_pages_ends(void **state)
+{
+    const struct caching_rules rules = rules_of("expandable_segments:True");
+    struct whatif_lane lane;
+    (void)state;
+    whatif_lane_start(&lane, &rules, false, 128 * MIB);
+    caching_release(lane.allocator, caching_allocate(lane.allocator, 30 * MIB, 0, 0));
+    const uint64_t once = lane.reserved;
+    caching_release(lane.allocator, caching_allocate(lane.allocator, 50 * MIB, 0, 0));
+    assert_int_equal(lane.reserved, once);
+    for (unsigned i = 2; i < 5; i++) {
+        caching_empty_cache(lane.allocator);
+        assert_int_equal(caching_totals(lane.allocator)->reserved, 0);
+        caching_release(lane.allocator, caching_allocate(lane.allocator, 30 * MIB, 0, 0));
+        assert_int_equal(lane.reserved, i * once);
+    }
+    whatif_lane_free(&lane);
+}
+
 /* --- rules ------------------------------------------------------------------------------------------ */
 
 /* The example in torch.cuda.memory's documentation, 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
@@ -390,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_blocks_lie_apart),
         cmocka_unit_test(test_pending_memory_is_nobodys),
         cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
+        cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_divisions_by_size),
         cmocka_unit_test(test_large_segment_size),
