@@ -221,7 +221,7 @@ static void replay_forward(struct pass *c, size_t i, uint32_t input)
     if (op->flags & REPLAY_KEEPS_OUTPUT) save_for_backward(c, node, node->out);
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
-    release_tensor(c, node->out); /* the readers have it */
+    release_tensor(c, node->out);                                       /* the readers have it */
     if (!c->keeps && !node->parameter[0]) return_block(c, &node->cast); /* autocast caches copies of what is trained */
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
     for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) release_tensor(c, node->out);

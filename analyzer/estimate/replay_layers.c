@@ -135,12 +135,11 @@ static uint32_t put_add(struct build *b, uint32_t x, uint32_t y)
 
 static uint32_t put_factor(struct build *b, uint32_t in, double width, double out, double element)
 {
-    return estimate_replay_put(b->list,
-                               (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
-                                                           .from = in,
-                                                           .bytes = element * b->tokens * out,
-                                                           .parameters = {width * out},
-                                                           .cast = b->z.amp ? 2 * width * out : 0});
+    return estimate_replay_put(b->list, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                                                    .from = in,
+                                                                    .bytes = element * b->tokens * out,
+                                                                    .parameters = {width * out},
+                                                                    .cast = b->z.amp ? 2 * width * out : 0});
 }
 
 /* peft's LoRA of the product `base` of `in`: its factors are float32, so it casts its input, and its result back.

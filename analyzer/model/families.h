@@ -42,7 +42,9 @@
 #define OPT GPT, .fused_qkv = false
 #define CEREBRAS GPT, .one_kernel_gelu = true, .no_dropout = true
 #define NEOX GPT, .positions = 0, .tied = false
-#define PHI NEOX, .fused_qkv = false, .norms = 1, .head_bias = true, .new_gelu = true /* and GPT-J: attention beside the MLP */
+#define PHI                                                                                                          \
+    NEOX, .fused_qkv = false, .norms = 1, .head_bias = true, .new_gelu = true /* and GPT-J: attention beside the MLP \
+                                                                               */
 #define BLOOM GPT, .positions = 0, .embedding_norm = true
 #define FALCON GPT, .positions = 0, .qkv_bias = false, .out_bias = false, .mlp_bias = false
 #define STARCODER2 GPT, .positions = 0, .fused_qkv = false
