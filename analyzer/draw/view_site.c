@@ -6,20 +6,12 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/draw/view.h"
+#include "analyzer/site/site.h"
 
 #define LINE_MAX_BYTES 1024
 #define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
 #define WHOLE 400       /* columns: nothing is cut */
 #define NAME_MOST 48    /* columns of a file's name: a longer one is cut */
-
-/* Length of the first word; a number and its unit are one. */
-static size_t word_length(const char *text)
-{
-    size_t n = strcspn(text, " ");
-    bool number = n > 0 && strspn(text, "0123456789.,") == n;
-
-    return number && text[n] ? n + 1 + strcspn(text + n + 1, " ") : n;
-}
 
 /* Words from column `at` on; the lines after the first start at `hang`. */
 static void wrap_site_text(const struct draw_text *v, int hang, int at, const char *text)
@@ -29,7 +21,7 @@ static void wrap_site_text(const struct draw_text *v, int hang, int at, const ch
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
-        size_t n = word_length(p);
+        size_t n = text_word_length(p);
         char whole[4096], word[4096];
         snprintf(whole, sizeof whole, "%.*s", (int)n, p);
         text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);
@@ -134,16 +126,6 @@ static void format_site_place(const struct draw_text *v, char *out, size_t size,
     text_put(out, size, "%s%s", path, tail);
 }
 
-static struct result_site frame_as_site(const struct run_frame *f)
-{
-    return (struct result_site){.kind = f->kind,
-                                .known = true,
-                                .function = f->function,
-                                .file = f->file ? f->file : f->module,
-                                .line = f->line,
-                                .offset = f->offset};
-}
-
 /* "train.py:34": columns below which a place is not shortened. */
 static int least_site_columns(const struct draw_text *v, const struct result_site *s)
 {
@@ -202,7 +184,7 @@ static bool site_and_caller(const struct draw_text *v, char *out, size_t size, c
         bool own_function, other_function, other_folders;
     } step[] = {{true, true, true}, {true, false, true}, {true, false, false}, {false, false, false}};
     const char *arrow = s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
-    struct result_site other = frame_as_site(other_of(s));
+    struct result_site other = site_of_frame(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
@@ -232,7 +214,7 @@ char *draw_site(const struct draw_text *v, char *out, size_t size, const struct 
 
 char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct run_frame *frame, int columns)
 {
-    struct result_site s = frame_as_site(frame);
+    struct result_site s = site_of_frame(frame);
 
     return draw_site(v, out, size, &s, columns);
 }
@@ -339,7 +321,7 @@ struct trace_lines {
 static void trace_line(struct trace_lines *t, const struct run_frame *frame)
 {
     static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
-    struct result_site s = frame_as_site(frame);
+    struct result_site s = site_of_frame(frame);
     size_t kind = s.kind == GS_FRAME_NATIVE;
     char line[LINE_MAX_BYTES];
     if (kind && !t->native) return;

@@ -11,6 +11,7 @@
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_sight.h"
 
@@ -19,6 +20,7 @@
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/base/sort.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
@@ -104,9 +106,6 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
 /* --- the measures: each adds what applies
  * --------------------------------------------------------- */
 
-#define TEXT(s, ...) arena_printf((s)->b->arena, __VA_ARGS__)
-#define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
-
 /* A guess is never said to be enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
 {
@@ -132,12 +131,6 @@ static void add_measure(struct oom_sight *s, enum oom_effort effort, int64_t fre
     }
 }
 
-static int order_measured_stacks(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return a < b ? -1 : a > b;
-}
-
 /* The call paths whose live blocks are all of one kind; 0: some also have blocks of others. */
 static size_t stacks_of(const struct oom_sight *s,
                         bool (*is)(const struct oom_sight *, const struct result_category_line *), uint32_t *stacks)
@@ -154,7 +147,7 @@ static size_t stacks_of(const struct oom_sight *s,
         *at = yes;
     }
     map_free(&kind);
-    qsort(stacks, n, sizeof *stacks, order_measured_stacks);
+    SORT(stacks, n, sort_uint32_up);
     return shared ? 0 : n;
 }
 
@@ -340,13 +333,12 @@ static void eight_bit(struct oom_sight *s)
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
                 begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
                 begun ? TEXT(s,
-                             "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
-                             "sets up "
-                             "the optimizer's state, %s so far and in the end about twice the parameters' %s",
+                             "use an 8-bit optimizer (bitsandbytes) or Adafactor: this first step sets up the "
+                             "optimizer's state, %s so far and in the end about twice the parameters' %s",
                              SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
                       : TEXT(s,
-                             "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
-                             "state, if it is fp32",
+                             "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                             "state, if that is fp32",
                              SIZE(s, o->bytes)));
 }
 
@@ -371,7 +363,7 @@ static void measure_zero(struct oom_sight *s)
     }
     add_measure(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
                 TEXT(s,
-                     "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
+                     "use ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
                      "optimizer state",
                      (long long)ranks, SIZE(s, o->bytes)));
 }
@@ -388,14 +380,14 @@ static void measure_gradients(struct oom_sight *s)
     if (s->phase == OOM_FORWARD) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", g->bytes,
                        TEXT(s,
-                            "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
+                            "call optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
                             "%s of gradients, unless you accumulate them",
                             SIZE(s, g->bytes)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
         add_measure(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
-                    "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
+                    "pass gradient_as_bucket_view=True to DistributedDataParallel: gradients then need no copy");
     }
 }
 
@@ -403,9 +395,8 @@ static void measure_foreach(struct oom_sight *s)
 {
     if (s->phase == OOM_STEP || s->foreach.bytes) {
         add_measure(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
-                    "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
-                    "a "
-                    "time");
+                    "set foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
+                    "a time");
     }
 }
 
@@ -442,10 +433,10 @@ static void no_grad(struct oom_sight *s)
     size_t before = s->v->measures_n;
     add_measure(s, OOM_EFFORT_LINE, s->kept, 0,
                 s->evaluates ? TEXT(s,
-                                    "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
+                                    "put torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
-                             : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
+                             : "if no backward pass is to follow: use torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) {
         lead_measure(s, before);
     }
@@ -532,7 +523,7 @@ static void key_value_cache(struct oom_sight *s)
 {
     add_measure(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
                 TEXT(s,
-                     "half as many sequences at once, or half as long ones: the cache of keys and values "
+                     "process half as many sequences at once, or half as long ones: the cache of keys and values "
                      "holds %s",
                      SIZE(s, s->cache.bytes)));
 }
@@ -630,9 +621,9 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
         oom_add_measure(
             b, v,
-            (struct result_measure){.text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy "
+            (struct result_measure){.text = model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
                                                     "estimate' computes the minimum for its weights and optimizer"
-                                                  : "smaller pieces, or fewer at a time; or a larger GPU",
+                                                  : "use smaller pieces, or fewer at a time; or a larger GPU",
                                     .frees_bytes = RUN_UNKNOWN,
                                     .effort = OOM_EFFORT_TRAINING});
     }

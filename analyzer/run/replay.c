@@ -288,16 +288,12 @@ static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
     if (last && *last != RUN_NONE && run->locations[*last].series == series) {
         return *last;
     }
-    uint32_t *at = map_at(&run->location_map, (uint64_t)series << 32 | stack);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)run->locations_n;
-        *ARENA_PUSH(run->locations, run->locations_n, run->locations_cap) =
-            (struct run_location){.series = series, .stack = stack};
-    }
+    const uint32_t at = MAP_INDEX(&run->location_map, (uint64_t)series << 32 | stack, run->locations, run->locations_n,
+                                  run->locations_cap, (struct run_location){.series = series, .stack = stack});
     if (last) {
-        *last = *at;
+        *last = at;
     }
-    return *at;
+    return at;
 }
 
 /* Aligned, so that a lifetime is in one cache line. */
@@ -664,6 +660,11 @@ uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
 {
     const struct run_replay *r = run->replay;
     return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
+}
+
+uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
+{
+    return (uint32_t)(life - run->replay->live);
 }
 
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)

@@ -19,12 +19,7 @@ static struct result_site native_site(struct top_model *m, uint32_t stack)
         const struct run_frame *f = run_stack_frame(m->run, at);
         if (f->kind == GS_FRAME_NATIVE && site_module_rank(f->module) < 2 && !is_allocator(f->module)) {
             f = run_frame_named(m->run, at);
-            return (struct result_site){.kind = f->kind,
-                                        .known = true,
-                                        .function = f->function,
-                                        .file = f->file ? f->file : f->module,
-                                        .line = f->line,
-                                        .offset = f->offset};
+            return site_of_frame(f);
         }
     }
     return site_of(m->run, stack, NULL);
@@ -93,12 +88,7 @@ static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bo
     }
     if (g->of_stack[at] == RUN_NONE) {
         struct result_site site = top_site(t, stack, native);
-        uint32_t *group = map_at(&g->by_key, table_site_key(&site, function));
-        if (*group == MAP_NEW) {
-            *group = (uint32_t)g->n;
-            *ARENA_PUSH(g->sites, g->n, g->cap) = site;
-        }
-        g->of_stack[at] = *group;
+        g->of_stack[at] = MAP_INDEX(&g->by_key, table_site_key(&site, function), g->sites, g->n, g->cap, site);
     }
     return g->of_stack[at];
 }
