@@ -7,7 +7,7 @@ errors, by source.
 
 scripts/estimate-rows/ has runs of xMem's repository (plot/data/002-Monte Carlo/*/001, commit d61e0764). Those whose name's
 SHA-256 begins with a byte below 128 are for validation: no formula was written with them at hand. The others are for
-development, 14 of them are here. Runs that ended out of memory are left out. Other tools' estimates of a row are in its notes.
+development, 14 of them are here, and 13 of the folder 002. Runs that ended out of memory are left out. Other tools' estimates of a row are in its notes.
 
 diffusion-*.tsv: figures of diffusion models from blogs, READMEs and issues, divided by the SHA-256 of the whole row in the same way
 before anything was written.
@@ -153,9 +153,11 @@ def options(row):
     if any(word in row["source"] for word in DROPPED):
         out += ["--drop-outputs"]
     if "lora" in task or "dora" in task:
-        out += ["--adapter", "qlora" if "q-lora" in task or "qlora" in task else "lora"]
+        torchtune = "torchtune" in row["source"]  # prepares nothing; its recipes have ranks of 8 and, for 405B, 16
+        out += ["--adapter", "qlora" if ("q-lora" in task or "qlora" in task) and not torchtune else "lora"]
+        out += ["--weights", "nf4-double"] if torchtune else []
         rank = re.search(r"r=?(\d+)", row["notes"])
-        out += ["--lora-rank", rank[1] if rank else "64"] + (["--target", "qv"] if "q,v" in row["notes"] or "'q_proj', 'v_proj'" in row["notes"] else [])
+        out += ["--lora-rank", rank[1] if rank else "64" if not torchtune else "16" if "405" in model else "8"] + (["--target", "qv"] if "q,v" in row["notes"] or "'q_proj', 'v_proj'" in row["notes"] else [])
         if "nf4-dq" in precision or "nf4" in precision:
             out += ["--weights", "nf4-double" if "dq" in precision else "nf4"]
         if "gptq" in precision:

@@ -13,7 +13,7 @@
 
 /* Goes up whenever an estimate of activations changes by more than a rounding: the factors learned with
  * other formulas are then not used. */
-enum { CALIBRATION_FORMULAS = 5 };
+enum { CALIBRATION_FORMULAS = 6 };
 
 enum { CALIBRATION_ROWS_MAX = 512 }; /* older ones go */
 
