@@ -366,6 +366,11 @@ bool category_needs_setup(unsigned rule)
     return rules[rule % RULES].hint & STATE;
 }
 
+bool category_is_copied(unsigned rule)
+{
+    return rules[rule % RULES].hint & COPIED;
+}
+
 const char *category_evidence(unsigned rule)
 {
     return rule < RULES ? rules[rule].evidence : rules[rule - RULES].alike;

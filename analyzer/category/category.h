@@ -70,6 +70,7 @@ unsigned category_rule_count(void);
 enum result_category category_of_rule(unsigned rule);
 bool category_outlives_steps(unsigned rule); /* several steps: an activation that no backward pass needs */
 bool category_needs_setup(unsigned rule);    /* it needs an optimizer that sets up its state */
+bool category_is_copied(unsigned rule);      /* it needs a copy to the GPU outside of modules */
 const char *category_evidence(unsigned rule);
 const char *category_while_word(unsigned rule); /* "STEP": the activity, as in category.def */
 

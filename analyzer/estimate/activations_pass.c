@@ -118,10 +118,12 @@ bool estimate_act_has_logits(const struct model_shape *m)
            m->family == MODEL_MAMBA || m->masked_lm;
 }
 
-/* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host; stepped with. */
+/* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host; stepped with.
+ */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
-    return p->accumulation > 1 || p->step == PLAN_STEP_IN_BACKWARD || (p->bucket_view && estimate_shard_group(p, false) > 1) ||
+    return p->accumulation > 1 || p->step == PLAN_STEP_IN_BACKWARD ||
+           (p->bucket_view && estimate_shard_group(p, false) > 1) ||
            (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
 }
 

@@ -217,8 +217,8 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
         if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;
     }
     if (bytes.high <= 0) return;
-    line = estimate_add(r, ESTIMATE_TEMPORARIES,
-                        p->step == PLAN_STEP_IN_BACKWARD ? IN_PHASE(BACKWARD) : IN_PHASE(STEP), "optimizer step",
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, p->step == PLAN_STEP_IN_BACKWARD ? IN_PHASE(BACKWARD) : IN_PHASE(STEP),
+                        "optimizer step",
                         (struct estimate_interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
     estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
                      "%s: %s parameters here, the largest tensor %s, %.0f B each", how,

@@ -583,6 +583,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
         f.after = c->after;
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
+        f.trials.repeated = f.trials.repeated && !oom_trials_grow_model(o->b, &f.trials);
         f.failed_pass = c->failed_pass;
         oom_find_growing(o->b, c->live, c->live_n, &f);
         oom_find_demand(o->b, &f);

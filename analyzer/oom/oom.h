@@ -29,14 +29,16 @@ struct oom_after {
 
 /* What earlier trials (oom_trials.h) still hold. */
 struct oom_earlier {
-    size_t trials;       /* that hold a module's block */
-    int64_t bytes;       /* allocated from the first trial's beginning to the current one's, and still live */
-    uint64_t count;      /* blocks */
-    int64_t model_bytes; /* of it, by building or moving modules */
-    bool repeated;       /* a call path that builds or moves a module holds blocks of several trials */
-    int64_t from_ns;     /* when the first trial began */
-    int64_t since_ns;    /* when the current trial began */
-    uint32_t stack;      /* of the largest earlier block of a module; RUN_NONE none */
+    size_t trials; /* that hold a module's block */
+    int64_t bytes; /* allocated from the first trial's beginning to the current one's, and still live; if call paths
+                    * repeat, without those of a single trial, which the trials share: data, a backbone */
+    int64_t all_bytes, again_bytes; /* with them; those of several trials */
+    uint64_t count;                 /* blocks */
+    int64_t model_bytes;            /* of it, by building or moving modules */
+    bool repeated;                  /* a call path that builds or moves a module holds blocks of several trials */
+    int64_t from_ns;                /* when the first trial began */
+    int64_t since_ns;               /* when the current trial began */
+    uint32_t stack;                 /* of the largest earlier block of a module; RUN_NONE none */
     int64_t largest;
 };
 /* What earlier passes that ran out of memory still hold (oom_failed.c). */
@@ -75,6 +77,7 @@ struct oom_facts {
     uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
     bool growing_varies;     /* its blocks differ in size */
+    bool adds_modules;       /* what grows most, besides optimizer states, is modules that were moved to the GPU */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
     int64_t heaviest_begun_ns;                   /* the first allocation of the largest's call path, freed or not */

@@ -69,12 +69,19 @@ static enum result_oom_outcome without_status(const struct oom_after *a, bool se
     return a->again || (a->times && !complete) ? RESULT_OUTCOME_UNKNOWN : RESULT_OUTCOME_ENDED;
 }
 
-static enum result_oom_outcome at_an_error(const struct oom_after *a, bool served)
+/* A pool hands the exception of one item to the thread that waits for its result, and goes on with the next item. */
+static bool in_pool(const struct run *run, const struct run_oom *row)
 {
-    if (a->granted || a->again >= AGAIN) {
+    return run_stack_is_in(run, row->stack, "concurrent/futures/thread.py", NULL) ||
+           run_stack_is_in(run, row->stack, "multiprocessing/pool.py", NULL);
+}
+
+static enum result_oom_outcome at_an_error(const struct oom_after *a, bool served, bool pool)
+{
+    if ((a->granted && !pool) || a->again >= AGAIN) {
         return RESULT_OUTCOME_HANDLED;
     }
-    return !a->times || (!served && !a->again) ? RESULT_OUTCOME_ENDED : RESULT_OUTCOME_UNKNOWN;
+    return !a->times || pool || (!served && !a->again) ? RESULT_OUTCOME_ENDED : RESULT_OUTCOME_UNKNOWN;
 }
 
 /* PyTorch throws, and an uncaught exception sets the exit status; CUDA's result can be ignored silently. */
@@ -100,7 +107,7 @@ enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct
     if (p->exit_status < 0) {
         return without_status(a, served, p->complete);
     }
-    return p->exit_status ? at_an_error(a, served) : at_success(a, row, served);
+    return p->exit_status ? at_an_error(a, served, in_pool(b->run, row)) : at_success(a, row, served);
 }
 
 bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next)

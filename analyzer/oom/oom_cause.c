@@ -55,13 +55,20 @@ static bool is_known_demand(const facts *f, int64_t beside)
     return run_is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
+/* In PyTorch, where every operation frees something, what only allocates is loading, unless many passes made it: their
+ * graphs, or outputs of a single layer. */
+static bool only_loads(const facts *f)
+{
+    enum { MANY = 8 };
+    const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_passes >= MANY;
+    return f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED && !passes;
+}
+
 /* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so that only the
- * growth is new. In PyTorch, where every operation frees something, what only allocates is loading, unless
- * it is the graphs of passes, which keep everything. */
+ * growth is new. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) ||
-        (f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED)) {
+    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) || only_loads(f)) {
         return false;
     }
     if (f->live - f->before_growth < f->growing / 2) {
@@ -311,7 +318,7 @@ static void blame_cause(struct oom_words *w)
         if (f->graph == OOM_GRAPH_INFERRED) {
             w->v->blame = g->newest;
             w->v->blame_role = "graph";
-        } else if (g && g->lines_n) {
+        } else if (g && g->lines_n && !f->adds_modules) {
             w->v->blame = g->lines[0].site;
         }
     } else if (v->cause == RESULT_CAUSE_CAPACITY && f->pending) {

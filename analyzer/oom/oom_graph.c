@@ -10,6 +10,7 @@
  */
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/site.h"
 #include "analyzer/site/source_context.h"
 
 #include <stdlib.h>
@@ -68,10 +69,25 @@ static bool function_has(const struct run *run, uint32_t stack, const char *cons
     return false;
 }
 
+/* Does the call path begin in a script? Of a notebook it contains only one cell. */
+static bool is_script(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame, *outermost = NULL;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library_file(frame->file) ? frame : outermost;
+    }
+    const char *end = outermost && outermost->file ? strrchr(outermost->file, '.') : NULL;
+    return end && strcmp(end, ".py") == 0 && !strstr(outermost->file, "ipykernel") && outermost->function &&
+           strcmp(outermost->function, "<module>") == 0;
+}
+
 bool oom_never_trains(struct site_builder *b, uint32_t stack)
 {
-    static const char *const words[] = {"backward", "autograd", "loss", "criterion", "optim", "fit(", "Trainer"};
-    return site_source_lacks(b, stack, words, sizeof words / sizeof *words);
+    /* those of an evaluation come last: a whole script that trains also has one of the others */
+    static const char *const words[] = {"backward", "autograd", "optim", "fit(",     "fit_",
+                                        "train(",   "Trainer",  "loss",  "criterion"};
+    enum { WORDS = sizeof words / sizeof *words, EVALUATES = 2 };
+    return site_source_lacks(b, stack, words, is_script(b->run, stack) ? WORDS - EVALUATES : WORDS);
 }
 
 /* Below a function whose name says that no backward pass follows, or below @torch.no_grad(). */

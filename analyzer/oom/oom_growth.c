@@ -174,6 +174,24 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
     }
 }
 
+static bool is_moved_module(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply");
+}
+
+/* An optimizer's states grow with the modules that are added: then the line that adds most of them. */
+static const struct line *heaviest_line(const struct run *run, const struct line *lines, size_t n)
+{
+    const struct line *most = NULL, *module = NULL;
+    for (size_t i = 0; i < n; i++) {
+        most = !most || lines[i].bytes > most->bytes ? &lines[i] : most;
+        if (is_moved_module(run, lines[i].stack)) {
+            module = !module || lines[i].bytes > module->bytes ? &lines[i] : module;
+        }
+    }
+    return module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) ? module : most;
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
@@ -202,16 +220,16 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_in_pass += in_pass ? l->bytes : 0;
         f->growing_freed += in_pass && l->freed_in_backward ? l->bytes : 0;
     }
-    for (size_t i = 0; i < lines_n; i++) {
-        if (lines[i].bytes > f->growing_heaviest) {
-            f->growing_heaviest = lines[i].bytes;
-            f->heaviest_first_ns = lines[i].first_ns;
-            f->heaviest_begun_ns = lines[i].begun_ns;
-            f->growing_stack = lines[i].stack;
-            f->growing_count = lines[i].count;
-            f->growing_times = lines[i].times;
-            f->growing_varies = lines[i].varies;
-        }
+    const struct line *heaviest = heaviest_line(b->run, lines, lines_n);
+    if (heaviest) {
+        f->growing_heaviest = heaviest->bytes;
+        f->heaviest_first_ns = heaviest->first_ns;
+        f->heaviest_begun_ns = heaviest->begun_ns;
+        f->growing_stack = heaviest->stack;
+        f->growing_count = heaviest->count;
+        f->growing_times = heaviest->times;
+        f->growing_varies = heaviest->varies;
+        f->adds_modules = is_moved_module(b->run, heaviest->stack);
     }
     SORT(stacks, f->growing_stacks_n, sort_uint32_up);
     f->growing_stacks = stacks;

@@ -151,6 +151,17 @@ static size_t stacks_of(const struct oom_sight *s,
     return shared ? 0 : n;
 }
 
+static int64_t bytes_of_kind(const struct oom_sight *s,
+                             bool (*is)(const struct oom_sight *, const struct result_category_line *))
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct result_category_line *l = &s->v->by_category.lines[i];
+        bytes = arena_add_capped(bytes, is(s, l) ? l->bytes : 0);
+    }
+    return bytes;
+}
+
 /* A measure that frees the live blocks of a kind, `frees` bytes. False: the request fails without them, too. */
 static bool add_drop(struct oom_sight *s, enum oom_effort effort,
                      bool (*is)(const struct oom_sight *, const struct result_category_line *), const char *name,
@@ -196,7 +207,9 @@ static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting se
     bool known = run_is_known(r->spare_bytes);
     int64_t frees = known ? arena_add_capped(r->spare_bytes, asked) - free : s->need;
     size_t before = s->v->measures_n;
-    if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < s->f->total / CRUMBS) {
+    const bool pass = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
+    const int64_t next = pass && s->f->requested > s->f->total / CRUMBS ? s->f->requested : s->f->total / CRUMBS;
+    if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < next) {
         return; /* the next request of the same pass would fail */
     }
     s->refuted_by = oom_replay_unsure(s->replays)
@@ -243,7 +256,7 @@ static void measure_expandable(struct oom_sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     const struct whatif_request *replayed = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE);
-    if (!has_settings(s)) {
+    if (!has_settings(s) || s->f->pending) { /* what more passes add would fail soon */
         return;
     }
     if (replayed) {
@@ -368,21 +381,26 @@ static void measure_zero(struct oom_sight *s)
                      (long long)ranks, SIZE(s, o->bytes)));
 }
 
+/* What backward passes make and a leak keeps is no gradient of a parameter. */
 static bool is_gradient(const struct oom_sight *s, const struct result_category_line *l)
 {
-    return l->category == RESULT_CATEGORY_GRADIENTS &&
+    const bool leaks =
+        s->v->cause == RESULT_CAUSE_LEAK && s->f->growing_stacks_n &&
+        bsearch(&l->stack, s->f->growing_stacks, s->f->growing_stacks_n, sizeof l->stack, sort_uint32_up);
+    return l->category == RESULT_CATEGORY_GRADIENTS && !leaks &&
            !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
 static void measure_gradients(struct oom_sight *s)
 {
     const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
-    if (s->phase == OOM_FORWARD) {
-        (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", g->bytes,
+    const int64_t held = bytes_of_kind(s, is_gradient);
+    if (s->phase == OOM_FORWARD && held) {
+        (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
                        TEXT(s,
                             "call optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
                             "%s of gradients, unless you accumulate them",
-                            SIZE(s, g->bytes)));
+                            SIZE(s, held)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
@@ -519,6 +537,36 @@ static void measure_model_copies(struct oom_sight *s)
     if (fits) lead_measure(s, before);
 }
 
+static bool is_data(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_UNKNOWN && category_is_copied(l->rule) && !oom_copy_of(s->b->run, l->stack);
+}
+
+/* Batches, or a whole data set, that were copied to the GPU in advance and are still there. */
+static void measure_data(struct oom_sight *s)
+{
+    uint32_t heaviest = RUN_NONE;
+    int64_t most = 0;
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct result_category_line *l = &s->v->by_category.lines[i];
+        if (is_data(s, l) && l->bytes > most) {
+            most = l->bytes;
+            heaviest = l->stack;
+        }
+    }
+    const int64_t held = bytes_of_kind(s, is_data);
+    if (held == 0 || held < s->f->live / 4) {
+        return;
+    }
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    (void)add_drop(
+        s, OOM_EFFORT_LINE, is_data, "without that data", held,
+        TEXT(s,
+             "%s: keep on the host the %s that were copied to the GPU in advance, and copy each batch when a "
+             "step needs it",
+             oom_place_text(&words, heaviest), SIZE(s, held)));
+}
+
 static void key_value_cache(struct oom_sight *s)
 {
     add_measure(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
@@ -589,6 +637,7 @@ static const struct {
     {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow"},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
+    {SPACE, measure_data, INFERRED, "if each step needs all of it on the GPU"},
     {SPACE, key_value_cache, INFERRED, "if the cache has a fixed length"},
     {SPACE | OF(PREALLOCATION), measure_others, RECORDED, NULL},
     {SPACE | OF(LEAK) | OF(OVERSIZED_REQUEST), measure_limit, RECORDED, NULL},
@@ -619,13 +668,15 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        oom_add_measure(
-            b, v,
-            (struct result_measure){.text = model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
-                                                    "estimate' computes the minimum for its weights and optimizer"
-                                                  : "use smaller pieces, or fewer at a time; or a larger GPU",
-                                    .frees_bytes = RUN_UNKNOWN,
-                                    .effort = OOM_EFFORT_TRAINING});
+        const bool pass = s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD;
+        oom_add_measure(b, v,
+                        (struct result_measure){
+                            .text = model  ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                                             "estimate' computes the minimum for its weights and optimizer"
+                                    : pass ? "use a smaller batch, or smaller or shorter samples; or a larger GPU"
+                                           : "use smaller pieces, or fewer at a time; or a larger GPU",
+                            .frees_bytes = RUN_UNKNOWN,
+                            .effort = OOM_EFFORT_TRAINING});
     }
     choose_measures(b, v);
 }

@@ -56,34 +56,53 @@ static size_t trial_at(const struct oom_trials *t, int64_t ns)
     return SORT_COUNT(t->n, i, t->start_ns[i] <= ns);
 }
 
+enum { AGAIN = 0 }; /* trials count from 1 */
+
+static size_t trial_of_block(const struct oom_held *h, const struct run_lifetime *life, bool *model)
+{
+    const bool tensor = life->layer == GS_LAYER_TENSOR && life->device == h->device;
+    const size_t trial = tensor ? trial_at(h->trials, life->alloc_ns) : 0;
+    *model = trial && life->stack != RUN_NONE && is_building_engine(h->trials, h->run, life->stack);
+    return trial;
+}
+
+static void find_repeated(void *self, const struct run_lifetime *life)
+{
+    struct oom_held *h = self;
+    bool model;
+    const size_t trial = trial_of_block(h, life, &model);
+    uint32_t *first = trial ? map_at(&h->paths, life->location) : NULL;
+    if (first) {
+        *first = *first == MAP_NEW || *first == trial ? (uint32_t)trial : AGAIN;
+    }
+}
+
 static void take_trial_lifetime(void *self, const struct run_lifetime *life)
 {
     struct oom_held *h = self;
-    size_t trial = trial_at(h->trials, life->alloc_ns);
-    if (life->layer != GS_LAYER_TENSOR || life->device != h->device || !trial) {
+    bool model;
+    const size_t trial = trial_of_block(h, life, &model);
+    if (!trial) {
         return;
     }
-    bool model = life->stack != RUN_NONE && is_building_engine(h->trials, h->run, life->stack);
+    const bool again = map_get(&h->paths, life->location) == AGAIN;
     if (model) {
-        uint32_t *first = map_at(&h->models, life->location);
         h->held[trial - 1].bytes = arena_add_capped(h->held[trial - 1].bytes, life->bytes);
         h->held[trial - 1].count++;
         h->held[trial - 1].stack = life->stack;
-        if (*first == MAP_NEW) {
-            *first = (uint32_t)trial;
-        }
-        h->earlier.repeated = h->earlier.repeated || *first != trial;
     }
     if (trial == h->trials->n) {
         return;
     }
-    h->earlier.bytes = arena_add_capped(h->earlier.bytes, life->bytes);
+    h->earlier.all_bytes = arena_add_capped(h->earlier.all_bytes, life->bytes);
+    h->earlier.again_bytes = arena_add_capped(h->earlier.again_bytes, again ? life->bytes : 0);
     h->earlier.count++;
     h->earlier.model_bytes += model ? life->bytes : 0;
-    if (model && life->bytes > h->earlier.largest) {
+    if (model && again >= h->earlier.repeated && (life->bytes > h->earlier.largest || again > h->earlier.repeated)) {
         h->earlier.largest = life->bytes;
         h->earlier.stack = life->stack;
     }
+    h->earlier.repeated = h->earlier.repeated || (model && again);
 }
 
 /* As in cells of a notebook that were copied, or whose names count up: another line, the same blocks. */
@@ -122,7 +141,9 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     }
     h.held = arena_realloc(NULL, t->n, sizeof *h.held);
     memset(h.held, 0, t->n * sizeof *h.held);
+    run_each_live(run, find_repeated, &h);
     run_each_live(run, take_trial_lifetime, &h);
+    h.earlier.bytes = h.earlier.repeated ? h.earlier.again_bytes : h.earlier.all_bytes;
     for (size_t i = 0; i + 1 < t->n; i++) {
         h.earlier.trials += h.held[i].count > 0;
         h.earlier.repeated =
@@ -131,11 +152,22 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     h.earlier.from_ns = t->start_ns[0];
     h.earlier.since_ns = t->start_ns[t->n - 1];
     free(h.held);
-    map_free(&h.models);
+    map_free(&h.paths);
     return h.earlier;
 }
 
 /* --- in words ------------------------------------------------------------------------------------ */
+
+bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e)
+{
+    struct result_holder *holders;
+    const size_t n = e->repeated ? site_find_holders(b, e->stack, false, &holders) : 0;
+    bool inside = n > 0;
+    for (size_t i = 0; i < n; i++) {
+        inside = inside && site_is_in_module(b, &holders[i]);
+    }
+    return inside;
+}
 
 bool oom_keeps_trials(const struct oom_facts *f)
 {
@@ -175,6 +207,8 @@ void oom_explain_trials(struct oom_words *w)
         .certainty = RESULT_CERTAINTY_INFERRED,
         .refuted_by = "if the current trial uses them"};
     const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
-    oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
+    if (e->bytes >= e->all_bytes / 10 * 9) {
+        oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
+    }
     oom_add_measure(w->b, w->v, m);
 }

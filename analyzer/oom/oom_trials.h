@@ -27,11 +27,13 @@ struct oom_held {
         uint64_t count;
         uint32_t stack; /* of one of them */
         int64_t bytes;
-    } * held;          /* by trial: live blocks of its modules */
-    struct map models; /* call path of a module's block → its first trial that holds one, plus 1; again: repeated */
+    } * held;         /* by trial: live blocks of its modules */
+    struct map paths; /* call path of a block → its trial, 0 if several trials hold blocks of it */
     struct oom_earlier earlier;
 };
 /* Of the current process and this device. */
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
+/* Is what the trials build stored by methods of a module, as adapters and layers that are added to a model? */
+bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e);
 
 #endif

@@ -69,15 +69,16 @@ static int64_t latest_began(struct oom_words *w)
     return f->row->time_ns - (f->row->time_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
 }
 
-/* Advice that frees all growth before the step in progress. */
+/* Advice that frees all growth before the step in progress; of a buffer that is replaced, all of it. */
 static void measure_drop(struct oom_words *w, const struct result_site *line, int enough,
                          enum result_certainty certainty, const char *refuted_by, const char *text)
 {
     const facts *f = w->f;
-    const struct oom_drop drop = {
-        .stacks = f->growing_stacks, .stacks_n = f->growing_stacks_n, .before_ns = latest_began(w)};
+    const struct oom_drop drop = {.stacks = f->growing_stacks,
+                                  .stacks_n = f->growing_stacks_n,
+                                  .before_ns = f->replaced ? f->row->time_ns + 1 : latest_began(w)};
     struct result_measure m = {.text = text,
-                               .frees_bytes = earlier_steps(f),
+                               .frees_bytes = f->replaced ? f->growing : earlier_steps(f),
                                .enough = (int8_t)enough,
                                .effort = OOM_EFFORT_LINE,
                                .first = true,
@@ -157,6 +158,11 @@ static void explain_replaced(struct oom_words *w)
         TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %llu block%s",
              oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
              (unsigned long long)f->growing_count, f->growing_count == 1 ? "" : "s");
+    if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
+        measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
+                     TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
+                          holder_text(w, "the line that keeps it is not recorded")));
+    }
     add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
                      TEXT(w, "%s: bound its length (a window, a maximum); half as long", leak_line_of(w)));
 }

@@ -36,6 +36,7 @@ enum {
     MANY_STAYED = 10,
     MANY_STEPS = 20,
     FEW_STEPS = 3,
+    LAYERS = 64,
     FAR = 100000
 };
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
@@ -349,14 +350,17 @@ static uint64_t growth_steps_of(const struct step_list *steps, const struct site
     return end > first ? end - first : 1;
 }
 
-/* What is loaded once is loaded when the training begins. A new optimizer or model at each step is not loading; experts
- * that get their state when they are first used appear ever more rarely. */
-static bool at_each_step(const struct step_list *steps, const struct site_growth *s, const struct span *span,
-                         const struct samples *a, double fit)
+/* What is loaded once is loaded when the training begins. A new optimizer or model at each step is not loading; nor is
+ * a new module in each iteration of a loop that is not the loading itself, of more iterations than a model has layers.
+ * Experts that get their state when they are first used appear ever more rarely. */
+static bool at_each_step(const struct run *run, const struct step_list *steps, const struct site_growth *s,
+                         const struct span *span, const struct samples *a, double fit)
 {
     /* or every so many, as evenly */
     const bool even = a->longest_pause <= 2 || (a->rises >= MANY_STEPS && a->rises * a->longest_pause <= 2 * a->n);
-    return steps && steps->source == STEP_SOURCE_OPTIMIZER && even && fit >= even_fit &&
+    const bool loop =
+        steps && steps->source == STEP_SOURCE_PERIOD && steps->n >= LAYERS && !is_loading(run, steps->stack);
+    return steps && (steps->source == STEP_SOURCE_OPTIMIZER || loop) && even && fit >= even_fit &&
            growth_steps_of(steps, s, span) >= MANY_STEPS;
 }
 
@@ -450,7 +454,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     }
     double fit;
     if (!s->least_of || s->once || !is_growing(s, span, steps, &a, &fit) ||
-        (is_loading(run, l->stack) && !at_each_step(steps, s, span, &a, fit)) || is_segments(run, l) ||
+        (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
         series->layer == RUN_SERIES_SHARED) {
         return;
     }

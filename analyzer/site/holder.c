@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/site/holder_read.h"
+#include "analyzer/site/source_context.h"
 
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
@@ -67,15 +68,16 @@ static void read_handlers(struct site_search *s)
         bool handler = site_code_begins(&s->code.list[t], "try");
         for (size_t i = site_code_end(&s->code, t); handler && i < s->to && s->code.list[i].indent >= indent; i++) {
             const struct site_statement *st = &s->code.list[i];
-            const char *as = st->indent == indent ? strstr(st->code, " as ") : NULL;
-            if (!as || !site_code_begins(st, "except")) {
-                handler = st->indent > indent || site_code_begins(st, "except");
+            if (st->indent > indent || !site_code_begins(st, "except")) {
+                handler = st->indent > indent;
                 continue;
             }
+            const char *as = strstr(st->code, " as ");
             struct site_search in = *s;
             in.found.n = 0;
             in.names.n = in.objects.n = 0;
-            site_names_add(s->scratch, &in.names, as + 4, site_name_length(as + 4));
+            site_names_add(s->scratch, &in.names, as ? as + 4 : "", as ? site_name_length(as + 4) : 0);
+            site_names_add(s->scratch, &in.names, "sys.exc_info", strlen("sys.exc_info"));
             for (size_t k = i + 1; k < site_code_end(&s->code, i); k++) {
                 site_read_statement(&in, k);
             }
@@ -105,35 +107,75 @@ static void read_decorators(struct site_search *s)
     }
 }
 
-/* backward(retain_graph=True) in a loop: a variable that each iteration takes over from the previous one holds its
- * graph. What else the loop stores would be held in any case. */
+static bool range_has(const struct site_search *s, size_t from, size_t to, const char *word)
+{
+    bool has = false;
+    for (size_t i = from; i < to && !has; i++) {
+        has = strstr(s->code.list[i].code, word) != NULL;
+    }
+    return has;
+}
+
+/* The first statement of the loop that gives the name a value of the pass; code.n: none, or the loop also gives it
+ * another value. */
+static size_t carrying_statement(struct site_search *s, size_t loop, const char *name)
+{
+    size_t found = s->code.n;
+    for (size_t i = loop; i < site_code_end(&s->code, loop) && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_binding_of(s->scratch, &s->code.list[i], &a)) {
+            continue;
+        }
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (!site_names_has(&made, name)) {
+            continue;
+        }
+        if (i != s->at && (i < s->at || !site_holds(a.value, &s->names, true))) {
+            return s->code.n;
+        }
+        found = found < s->code.n ? found : i;
+    }
+    return found;
+}
+
+/* In a loop without backward(), or with backward(retain_graph=True) or create_graph=True: a variable that each
+ * iteration takes over from the previous one holds its graph. If graphs are retained, what else the loop stores would
+ * be held in any case. */
 static void read_carried(struct site_search *s)
 {
     const size_t loop = site_common_loop(s, s->at, s->at);
     struct site_assignment a;
-    struct site_names made = {.n = 0};
-    bool retains = false;
-    for (size_t i = s->from; s->graph && loop < s->code.n && i < s->to; i++) {
-        retains = retains || strstr(s->code.list[i].code, "retain_graph=True");
+    const bool creates = range_has(s, s->from, s->to, "create_graph=True");
+    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) {
+        return;
     }
-    if (!retains || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) {
+    const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
+    if (!retains && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) {
         return;
     }
     struct site_candidates carried = {.n = 0};
-    site_targets_of(s->scratch, a.targets, &made, NULL);
-    for (size_t i = 0; i < made.n; i++) {
-        const struct site_names name = {.list = {made.list[i]}, .n = 1};
-        if (site_holds(a.value, &name, true)) {
+    for (size_t i = 0; i < s->names.n; i++) {
+        const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
+        const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
+        if (at < s->code.n) {
             site_add_candidate(
                 &carried,
                 (struct site_candidate){.frame = s->frame,
                                         .code = s->code,
-                                        .at = s->at,
-                                        .why = "each pass takes over a result of the one before, with its graph, which "
-                                               "backward(retain_graph=True) keeps"});
+                                        .at = at,
+                                        .why = retains ? "each pass takes over a result of the one before, with its "
+                                                         "graph, which backward(retain_graph=True) keeps"
+                                                       : "each pass takes over a result of the one before, with its "
+                                                         "graph"});
         }
     }
-    s->found = carried.n ? carried : s->found;
+    if (carried.n && retains) {
+        s->found.n = 0;
+    }
+    for (size_t i = 0; i < carried.n && i < SITE_FOUND_MAX; i++) {
+        site_add_candidate(&s->found, carried.list[i]);
+    }
 }
 
 /* results = [trial(n) for n in range(9)], results = list(trials()), return torch.cat([model(x) for x in batches]) */
@@ -292,6 +334,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
             s->raises = site_code_begins(&s->code.list[i], "raise");
         }
         on = on && read_frame(s, first);
+        s->callee = frame->function;
         first = false;
         own = on;
         if (is_final(&s->found)) {
@@ -435,4 +478,23 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
         text = arena_printf(b->arena, "%s%s%s:%d `%s`", text, i ? " or " : "", file, holders[i].line, holders[i].text);
     }
     return text;
+}
+
+bool site_is_in_module(struct site_builder *b, const struct result_holder *holder)
+{
+    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    size_t at;
+    if (!site_open_source(b, &frame, &code, &at)) {
+        return false;
+    }
+    do {
+        at = site_code_parent(&code, at);
+    } while (at < code.n && !site_code_begins(&code.list[at], "class"));
+    for (size_t i = at; i < code.n && i < site_code_end(&code, at); i++) {
+        if (strncmp(code.list[i].code, "def forward(", 12) == 0) {
+            return true;
+        }
+    }
+    return false;
 }

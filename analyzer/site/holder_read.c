@@ -121,14 +121,23 @@ static bool is_given(struct site_search *s, const char *name, bool (*is)(const c
     return false;
 }
 
+/* A number of thousands bounds nothing that fills a GPU before. */
 static bool is_bounded(const char *value)
 {
-    return strstr(value, "maxlen=") && !strstr(value, "maxlen=None");
+    enum { DIGITS = 3 };
+    const char *most = strstr(value, "maxlen=");
+    return most && !strstr(value, "maxlen=None") && strspn(most + 7, "0123456789_") <= DIGITS;
 }
 
 static bool is_list(const char *value)
 {
     return *value == '[' || strncmp(value, "list(", 5) == 0;
+}
+
+static bool is_tuple(const char *value)
+{
+    const char *end = *value == '(' ? site_closing(value) : "";
+    return *end && !end[1] && strchr(value, ',');
 }
 
 /* Does the loop make optimizer steps outside of the loop `within` it? Then its iterations are the program's steps. */
@@ -190,36 +199,61 @@ static bool is_unpacking(const char *value, const char *name)
     return stars && strncmp(value + 1 + stars, name, strlen(name)) == 0 && value[1 + stars + strlen(name)] == ',';
 }
 
-/* total += loss, losses += [loss], x = torch.cat([x, y]). */
+static bool has_parameter(struct site_search *s, const char *parameters, const char *name, size_t n)
+{
+    const char *part;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parameters, k)); k++) {
+        if (site_name_length(part) == n && strncmp(part, name, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* x = x + layer(x) of an argument x: the layers of a pass. */
+static bool is_parameter(struct site_search *s, const char *name)
+{
+    const char *open = s->module || !s->from ? NULL : strchr(s->code.list[s->from - 1].code, '(');
+    return open && !strchr(name, '.') &&
+           has_parameter(s, arena_printf(s->scratch, "%.*s", (int)(site_closing(open) - open - 1), open + 1), name,
+                         strlen(name));
+}
+
+/* total += loss, total = 0.9 * total + loss, losses += [loss], x = torch.cat([x, y]). */
 static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
     const struct site_names self = {.list = {name}, .n = 1};
+    const bool sums = s->graph && !is_parameter(s, name);
     if (a->augmented) {
-        return s->graph || *a->value == '[' || is_given(s, name, is_list);
+        return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
     }
+    const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     return site_holds(a->value, &self, false) &&
            (is_concatenation(a->value) || is_unpacking(a->value, name) ||
-            ((s->graph || is_given(s, name, is_list)) && strncmp(a->value, name, strlen(name)) == 0 &&
-             strstr(a->value, " + ")));
+            (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
 
 static bool part_holds(struct site_search *s, size_t i, const char *value)
 {
-    if (site_is_host_value(value, s->graph)) {
-        return false;
-    }
-    return (i == s->at && strchr(value, '(')) || site_holds(value, &s->names, s->graph) ||
-           site_holds(value, &s->objects, s->graph);
+    return (i == s->at && strchr(value, '(') && !site_is_host_value(value, s->graph)) ||
+           site_holds(value, &s->names, s->graph) || site_holds(value, &s->objects, s->graph);
+}
+
+/* The values of a tuple, list or dictionary; the text itself if it is none. */
+static const char *values_of(struct site_search *s, const char *text)
+{
+    const size_t n = strlen(text);
+    const bool display = n > 1 && strchr("([{", *text) && site_closing(text) == text + n - 1 && !strstr(text, " for ");
+    return display ? arena_printf(s->scratch, "%.*s", (int)n - 2, text + 1) : text;
 }
 
 bool site_value_holds(struct site_search *s, size_t i, const char *value)
 {
-    const size_t n = strlen(value);
-    const bool tuple = n > 1 && *value == '(' && value[n - 1] == ')' && strchr(value, ',');
-    const char *parts = tuple ? arena_printf(s->scratch, "%.*s", (int)n - 2, value + 1) : value;
-    const char *part;
+    const char *parts = values_of(s, value), *part;
     for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
-        if (part_holds(s, i, part)) {
+        const char *colon = *value == '{' ? strchr(part, ':') : NULL, *of = colon ? colon + 1 : part;
+        of += strspn(of, " *");
+        if (values_of(s, of) != of ? site_value_holds(s, i, of) : part_holds(s, i, of)) {
             return true;
         }
     }
@@ -263,7 +297,7 @@ void site_read_statement(struct site_search *s, size_t i)
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
         if (site_value_holds(s, i, store.value) &&
-            (s->graph || !store.weak)) { /* update() with a number's tensor adds nothing */
+            (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             site_consider_store(s, i, store.into, store.weak);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
@@ -318,23 +352,109 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
     return found == 1;
 }
 
-/* Binds the parameters of def to those of the arguments that hold the memory. */
-static void bind_names(struct site_search *s, const char *arguments, bool method, struct site_search *in,
+/* The class of an object that the file makes by `name = Class(…)`; "" none. */
+static const char *find_class_of(struct site_search *s, const char *name)
+{
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) {
+            continue;
+        }
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
+            const size_t n = site_name_length(value);
+            if (strcmp(made.list[k], name) == 0 && value[n] == '(') {
+                return arena_printf(s->scratch, "%.*s", (int)n, value);
+            }
+        }
+    }
+    return "";
+}
+
+/* A method of the class, or of its first base, if they are in the same file. */
+static bool find_method(struct site_search *in, const char *class, const char *method, size_t *def)
+{
+    enum { BASES = 4 };
+    const char *own = class;
+    const size_t length = strlen(method);
+    for (unsigned base = 0; *class && base < BASES; base++) {
+        const size_t n = strlen(class);
+        size_t at = 0;
+        while (at < in->code.n && (strncmp(in->code.list[at].code, "class ", 6) != 0 ||
+                                   strncmp(in->code.list[at].code + 6, class, n) != 0 ||
+                                   site_name_length(in->code.list[at].code + 6) != n)) {
+            at++;
+        }
+        in->budget -= (long)at;
+        for (size_t i = at; i < in->code.n && i < site_code_end(&in->code, at) && in->budget-- > 0; i++) {
+            const char *code = in->code.list[i].code;
+            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, method, length) == 0 && code[4 + length] == '(') {
+                struct run_frame *called = arena_alloc(in->scratch, sizeof *called);
+                *called = *in->frame;
+                called->function = arena_printf(in->scratch, "%s.%s", class, method);
+                in->frame = called;
+                in->class = own;
+                *def = i;
+                return true;
+            }
+        }
+        const char *bases = at < in->code.n ? strchr(in->code.list[at].code, '(') : NULL;
+        class = bases ? arena_printf(in->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1) : "";
+    }
+    return false;
+}
+
+/* The function that `name(…)` calls: log(x), run.log(x), self.log(x) of a known object, metric(x) of an object that can
+ * be called. */
+static bool find_callee(struct site_search *s, const char *name, struct site_search *in, size_t *def, bool *method)
+{
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    const char *object = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
+    const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
+    *method = true;
+    if (dot ? find_method(in, class, last, def)
+            : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def)) {
+        return true;
+    }
+    *method = dot;
+    in->class = NULL;
+    return find_called(s, last, strlen(last), in, def);
+}
+
+/* Binds the parameters of def to those of the arguments that hold the memory. A parameter *args or **more takes all
+ * others; an argument *values gives all parameters from there. */
+static void bind_names(struct site_search *s, size_t at, const char *arguments, bool method, struct site_search *in,
                        const char *def)
 {
     const char *open = strchr(def, '('), *end = site_closing(open), *part;
     const char *parameters = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
     const bool self = strncmp(parameters, "self", 4) == 0 || strncmp(parameters, "cls", 3) == 0;
-    for (size_t i = 0, k = self && method; i < SITE_NAMES && *(part = site_part_of(s->scratch, arguments, i));
-         i++, k++) {
+    size_t k = self && method;
+    for (size_t i = 0; i < SITE_NAMES && *(part = site_part_of(s->scratch, arguments, i)); i++) {
         const size_t keyword = site_name_length(part);
         const bool named = keyword && part[keyword] == '=' && part[keyword + 1] != '=';
-        const char *to = named ? part : site_part_of(s->scratch, parameters, k);
-        to += strspn(to, "*");
-        if (part_holds(s, s->code.n, named ? part + keyword + 1 : part)) {
-            site_names_add(s->scratch, &in->names, to, site_name_length(to));
-        }
+        const char *others = has_parameter(s, parameters, part, keyword) ? part : strstr(parameters, "**");
+        const bool holds = site_value_holds(s, at, named ? part + keyword + 1 : part + strspn(part, "*"));
+        bool rest;
+        do {
+            const char *to = !named ? site_part_of(s->scratch, parameters, k) : others ? others : "";
+            rest = named || !*to || *to == '*';
+            to += strspn(to, "*");
+            if (holds) {
+                site_names_add(s->scratch, &in->names, to, site_name_length(to));
+            }
+            k += !rest;
+        } while (*part == '*' && !rest);
     }
+}
+
+/* Is the last part of a dotted name that of another one? */
+static bool ends_in(const char *name, const char *other)
+{
+    const char *a = strrchr(name, '.'), *b = strrchr(other, '.');
+    return strcmp(a ? a + 1 : name, b ? b + 1 : other) == 0;
 }
 
 void site_read_calls(struct site_search *s, size_t i, unsigned depth)
@@ -344,15 +464,16 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
     for (const char *p = code; *p && depth < DEEP;) {
         const size_t n = site_name_length(p);
         const char *end = n && p[n] == '(' ? site_closing(p + n) : NULL;
-        size_t from = n, def;
-        while (from && p[from - 1] != '.') {
-            from--;
-        }
+        size_t def = 0;
+        bool method;
         struct site_search in = *s;
         const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
-        if (end && site_value_holds(s, s->code.n, arguments) && find_called(s, p + from, n - from, &in, &def)) {
+        const char *name = arena_printf(s->scratch, "%.*s", (int)n, p);
+        const bool outer = s->callee && ends_in(name, s->callee); /* the call that led to the allocation */
+        const size_t at = outer ? s->code.n : i;
+        if (end && site_value_holds(s, at, arguments) && find_callee(s, name, &in, &def, &method)) {
             in.found.n = in.names.n = in.objects.n = 0;
-            bind_names(s, arguments, from > 0, &in, in.code.list[def].code);
+            bind_names(s, at, arguments, method, &in, in.code.list[def].code);
             in.at = in.code.n; /* no statement is the call itself */
             in.from = def + 1;
             in.to = site_code_end(&in.code, def);

@@ -33,7 +33,9 @@ struct site_search {
     size_t at, from, to;              /* the statement that called; the bounds of its function */
     bool module;                      /* not in a function but at the top level of the file */
     struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
+    const char *class;                /* of self; NULL unknown */
     /* of the frame that it called */
+    const char *callee;           /* its name; NULL none */
     bool returned;                /* the value is returned */
     bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */

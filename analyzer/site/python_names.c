@@ -168,10 +168,21 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
     }
 }
 
-/* "for x in loader", "with open(f) as g": the names that they bind, and the value. */
+/* "for x in loader", "with open(f) as g", "if (x := f(y)) > 0": the names that they bind, and the value. */
 static bool header_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to)
 {
-    const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as ");
+    const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as "), *walrus = strstr(st->code, ":=");
+    if (walrus && (site_code_begins(st, "if") || site_code_begins(st, "while") || site_code_begins(st, "elif"))) {
+        const char *end = walrus, *name;
+        while (end > st->code && end[-1] == ' ') {
+            end--;
+        }
+        for (name = end; name > st->code && is_name_character(name[-1]); name--) {
+        }
+        *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(end - name), name),
+                                       .value = walrus + 2};
+        return true;
+    }
     if (site_code_begins(st, "for") && in) {
         const char *name = strstr(st->code, "for ") + 4;
         *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(in - name), name), .value = in + 4};
@@ -235,19 +246,35 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 
 /* ---------------------------------------------------------------- what an expression holds */
 
-static const char *const host[] = {".item()", ".tolist()", ".numpy()", ".cpu()", ".to(\"cpu\")", ".to('cpu')"};
-
-bool site_is_host_value(const char *expression, bool graph)
+/* An attribute or a method at p: a number or a copy on the host. */
+static bool is_host_attribute(const char *p)
 {
-    for (size_t i = 0; i < sizeof host / sizeof *host; i++) {
-        if (strstr(expression, host[i])) {
+    static const char *const words[] = {".item()", ".tolist()", ".numpy(", ".cpu("};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strncmp(p, words[i], strlen(words[i])) == 0) {
             return true;
         }
     }
-    return graph && strstr(expression, ".detach()");
+    const char *cpu = strncmp(p, ".to(", 4) == 0 ? strstr(p, "\"cpu\"") : NULL;
+    return cpu && cpu < site_closing(p + 3);
 }
 
-/* After a name: an attribute that is only a number. */
+static bool range_has_host(const char *from, const char *to, bool graph)
+{
+    for (const char *p = from; p < to; p++) {
+        if (*p == '.' && (is_host_attribute(p) || (graph && strncmp(p, ".detach()", 9) == 0))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool site_is_host_value(const char *expression, bool graph)
+{
+    return range_has_host(expression, expression + strlen(expression), graph);
+}
+
+/* An attribute that is only a number. */
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
@@ -259,19 +286,59 @@ static bool is_property(const char *p)
     return false;
 }
 
-/* float(x): the name at p is the argument of a function that returns no tensor. */
-static bool is_converted(const char *code, const char *p)
+/* float(…), to_cpu(…): a bracket at `open` encloses the arguments of a function that returns no tensor of the GPU. */
+static bool is_converting(const char *code, const char *open)
 {
-    static const char *const words[] = {"float(", "int(",  "len(",   "str(",     "repr(",      "bool(",
-                                        "id(",    "type(", "print(", "hasattr(", "isinstance("};
+    static const char *const words[] = {"float", "int",  "len",   "str",     "repr",      "bool",
+                                        "id",    "type", "print", "hasattr", "isinstance"};
+    const char *name = open;
+    while (name > code && is_name_character(name[-1])) {
+        name--;
+    }
+    const size_t n = (size_t)(open - name);
+    const char *cpu = strstr(name, "cpu"), *numpy = strstr(name, "nump");
+    bool is = (cpu && cpu < open) || (numpy && numpy < open);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t n = strlen(words[i]);
-        if ((size_t)(p - code) >= n && strncmp(p - n, words[i], n) == 0 &&
-            ((size_t)(p - code) == n || !is_name_character(p[-(ptrdiff_t)n - 1]))) {
-            return true;
+        is = is || (strlen(words[i]) == n && strncmp(name, words[i], n) == 0);
+    }
+    return is;
+}
+
+/* The bracket around p; NULL none. */
+static const char *bracket_around(const char *code, const char *p)
+{
+    for (int depth = 0; p > code; depth -= depth_step(*p)) {
+        if (depth_step(*--p) > 0 && depth == 0) {
+            return p;
         }
     }
-    return false;
+    return NULL;
+}
+
+/* The mention of a value from p to `end`: is the value, or what is computed from it, only a number or on the host? */
+static bool is_host_mention(const char *code, const char *p, const char *end, bool graph)
+{
+    for (;;) {
+        while (*end && strchr(".[(", *end)) { /* what is applied to it */
+            if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0)) {
+                return true;
+            }
+            const size_t n = *end == '.' ? 1 + site_name_length(end + 1) : 0;
+            const char *close = n ? end + n : site_closing(end);
+            end = n || !*close ? close : close + 1;
+        }
+        const char *open = bracket_around(code, p);
+        if (!open) {
+            return false;
+        }
+        const char *loop = strstr(open, " for ");
+        if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph))) {
+            return true;
+        }
+        p = open;
+        end = site_closing(open);
+        end += *end != 0;
+    }
 }
 
 /* f(x=1): the name of an argument. */
@@ -295,7 +362,7 @@ static bool code_mentions(const char *code, const char *name, bool graph)
             is_keyword(code, p, n)) {
             continue;
         }
-        if (!is_property(p + n) && !is_converted(code, p) && !(graph && strncmp(p + n, ".detach()", 9) == 0)) {
+        if (!is_host_mention(code, p, p + n, graph)) {
             return true;
         }
     }

@@ -108,9 +108,23 @@ bool site_is_helper(const struct map *helpers, const char *function, const char 
     return map_get(helpers, site_function_key(function, file)) != MAP_NEW;
 }
 
-static bool is_helper(const struct run_frame *frame, const struct map *helpers)
+/* The frame, or that of the function around it if it is a comprehension's or a lambda's. */
+static const struct run_frame *frame_of_function(const struct run *run, uint32_t stack)
 {
-    return helpers && frame->function && site_is_helper(helpers, frame->function, frame->file);
+    const struct run_frame *frame = run_stack_frame(run, stack), *f = frame;
+    for (size_t n; f && f->kind == GS_FRAME_PYTHON && f->function && (n = strlen(f->function)) > 0;
+         f = run_stack_frame(run, stack = run_stack_parent(run, stack))) {
+        if (f->function[n - 1] != '>' || strcmp(f->function, "<module>") == 0) {
+            return f->file == frame->file ? f : frame;
+        }
+    }
+    return frame;
+}
+
+static bool is_helper(const struct run *run, uint32_t stack, const struct map *helpers)
+{
+    const struct run_frame *frame = helpers ? frame_of_function(run, stack) : NULL;
+    return frame && frame->function && site_is_helper(helpers, frame->function, frame->file);
 }
 
 /* PyTorch's snapshots contain the frames that recorded their stacks. */
@@ -145,7 +159,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
             }
             if (site_is_library_file(frame->file) || is_generated(frame)) { /* continue to its caller */
                 f->inner = f->inner == RUN_NONE && site_is_third_party(frame->file) ? stack : f->inner;
-            } else if (is_helper(frame, helpers)) {
+            } else if (is_helper(run, stack, helpers)) {
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
             } else {
                 f->user = stack;
@@ -309,8 +323,9 @@ void site_helpers(const struct run *run, struct map *helpers)
     for (uint32_t s = 0; s < run_stack_count(run); s++) {
         const struct run_frame *f = run_stack_frame(run, s);
         const struct run_frame *by = run_stack_frame(run, run_stack_parent(run, s));
+        const struct run_frame *caller = frame_of_function(run, run_stack_parent(run, s));
         if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
-            (f->function == by->function && f->file == by->file)) {
+            (f->function == caller->function && f->file == caller->file)) { /* recursion */
             continue;
         }
         uint64_t function = site_function_key(f->function, f->file);

@@ -152,6 +152,27 @@ SHAPES = {
     # a recurrent state that is not detached: each pass refers to the one before
     "state": ("class Stream(Module):\n    def __init__(self):\n        self.state = Tensor(bytes=512)\n    def forward(self, x):\n        h = Net()(x) + self.state\n"
               "        self.state = h\n        return 1\nstream = Stream()\nfor step in range(1000):\n    stream(batch())\n", "self.state = h"),
+    # a logger's row: beside a number, which is on the host
+    "row": ("class Run:\n    def __init__(self):\n        self.rows = []\n    def log(self, values):\n        row = dict(values)\n"
+            "        self.rows.append(row)\nrun = Run()\n" + LOOP + "    run.log({'loss': loss.item(), 'out': out})\n", "self.rows.append(row)"),
+    # Lightning-AI/torchmetrics 3294: an object that is called, through its base class
+    "metric": ("class Metric:\n    def __call__(self, *args):\n        self.update(*args)\nclass Auc(Metric):\n    def __init__(self):\n"
+               "        self.preds = []\n    def update(self, preds, target):\n        self.preds.append(preds)\nmetric = Auc()\n"
+               "for step in range(1000):\n    out = model(batch())\n    metric(out, step)\n", "self.preds.append(preds)"),
+    "tuple": ("outs = ()\nfor step in range(1000):\n    out = model(batch())\n    outs += (out,)\n", "outs += (out,)"),
+    "sums": ("sums = {}\nfor step in range(1000):\n    losses = {'a': criterion(model(batch()))}\n"
+             "    sums = {k: sums.get(k, 0) + v for k, v in losses.items()}\n", "sums = {k: sums.get(k, 0) + v for k, v in losses.items()}"),
+    # a recurrent state in a loop without backward()
+    "carried": ("def cell(x, h):\n    return Net()(x) + h\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = cell(x, h)\n",
+                "h = cell(x, h)"),
+    "walrus": ("outs = []\nfor step in range(1000):\n    if (out := model(batch())) is not None:\n        outs.append(out)\n", "outs.append(out)"),
+    # a logger that is called, given what its own line makes
+    "keywords": ("class Log:\n    def __call__(self, step, **values):\n        self.items.append((step, values))\nlog, other = Log(), 1\nlog.items = []\n"
+                 "for step in range(1000):\n    log(step, out=model(batch()))\n", "self.items.append((step, values))"),
+    "long queue": ("from collections import deque\nqueue = deque(maxlen=100_000)\nfor step in range(1000):\n    out = model(batch())\n    queue.append(out)\n",
+                   "queue.append(out)"),
+    "exc_info": ("import sys\nfailed = {}\ndef work(step):\n    out = model(batch())\n    raise ValueError(step)\nfor step in range(1000):\n"
+                 "    try:\n        work(step)\n    except ValueError:\n        failed[step] = sys.exc_info()\n", "failed[step] = sys.exc_info()"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -166,6 +187,11 @@ LIKENESSES = {
     "constant key": "state['loss'] = loss",
     "anew each step": "parts = []; parts.append(loss)",
     "bounded": "window.append(loss)",
+    "of a row": "logged.append({'step': step, 'loss': loss.item()})",
+    "inside a call": "logged.append(round(float(loss + 1), 3))",
+    "copied by a function": "logged.append(to_cpu(loss))",
+    "sum of others": "total += (step == 3)",
+    "detached average": "total = 0.9 * total + 0.1 * loss.detach().item()",
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
 }
 
@@ -182,6 +208,7 @@ def test_the_statement_that_keeps_it(recording, name):
 def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     """Neither if the statement that keeps the memory cannot be found, nor next to it."""
     start = ("from collections import deque\ntotal, logged, state, meter, window, hidden = 0, [], {}, Meter(), deque(maxlen=4), []\n"
+             "def to_cpu(x):\n    return 1\n"
              "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n")
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    keep(loss)\n")
     assert found == set()

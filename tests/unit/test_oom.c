@@ -402,7 +402,10 @@ static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool 
     if (exit_status >= 0) {
         syn_sql(&s, "INSERT INTO meta VALUES('exit_status',%d)", exit_status);
     }
-    int64_t main = syn_python(&s, 0, thread ? thread : "<module>", thread ? "/lib/threading.py" : "/u/a.py", 1);
+    const char *file = !thread                          ? "/u/a.py"
+                       : strcmp(thread, "_worker") == 0 ? "/lib/concurrent/futures/thread.py"
+                                                        : "/lib/threading.py";
+    int64_t main = syn_python(&s, 0, thread ? thread : "<module>", file, 1);
     int64_t loop = syn_python(&s, main, "loop", "/u/a.py", 10);
     int64_t fails = syn_python(&s, main, "loop", "/u/a.py", 11);
     int64_t save = syn_python(&s, main, "save", "/u/a.py", 20);
@@ -458,7 +461,8 @@ static void test_how_it_ended(void **state)
         {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN}, /* the failure may have ended only this thread */
         {0, LOOP, false, "_bootstrap", RESULT_OUTCOME_HANDLED},
         {1, NOTHING, false, "_bootstrap", RESULT_OUTCOME_ENDED},
-        {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED}, /* an older recording */
+        {1, LARGE, true, "_worker", RESULT_OUTCOME_ENDED}, /* who waits for the result gets the exception */
+        {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED},  /* an older recording */
         {-1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
         {-1, LARGE, true, NULL, RESULT_OUTCOME_HANDLED},
         {256, NOTHING, false, NULL, RESULT_OUTCOME_ENDED}, /* no status */

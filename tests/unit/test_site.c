@@ -184,6 +184,27 @@ static void test_callers_of_a_helper_are_distinguished(void **state)
     syn_end(&s);
 }
 
+/* A function that moves nested batches calls itself, also from comprehensions: those lines are not its callers. */
+static void test_a_recursive_function_is_the_place(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    for (int line = 11; line <= 14; line++) {
+        int64_t at = syn_python(&s, 0, "main", "/home/u/train.py", 30);
+        at = syn_python(&s, at, "to_device", "/home/u/train.py", line);
+        at = syn_python(&s, at, "to_device.<locals>.<dictcomp>", "/home/u/train.py", line);
+        at = syn_python(&s, at, "to_device", "/home/u/train.py", 9);
+        syn_alloc(&s, (struct syn_alloc){.bytes = line, .at = line, .life = SYN_LIVE, .stack = at});
+    }
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->peaks[0].by_site[0].site.line, 9);
+    assert_false(r->peaks[0].by_site[0].site.helper);
+    syn_close(r);
+    syn_end(&s);
+}
+
 /* Two callers do not make a function a helper, and a library between a line and its caller does not count as a caller.
  * */
 static void test_a_function_that_few_call_is_the_place(void **state)
@@ -391,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_only_a_library),
         cmocka_unit_test(test_native_only),
         cmocka_unit_test(test_callers_of_a_helper_are_distinguished),
+        cmocka_unit_test(test_a_recursive_function_is_the_place),
         cmocka_unit_test(test_a_function_that_few_call_is_the_place),
         cmocka_unit_test(test_finalisers),
         cmocka_unit_test(test_interpreter_exit),
