@@ -182,21 +182,27 @@ void check_view_text(struct check *c, FILE *out, bool all)
 {
     struct terminal t = terminal_of(out);
     int names = name_columns(c);
-    size_t bad = 0, n = 0;
+    size_t failed = 0, unknown = 0, n = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
         if (!is_result_shown(c, i)) {
             continue;
         }
         n++;
-        bad += r->status != CHECK_OK;
+        failed += r->status == CHECK_FAILED;
+        unknown += r->status == CHECK_UNKNOWN;
         fprintf(out, "%s%-7s%s  %-*s  ", terminal_style(&t, styles[r->status]), marks[r->status],
                 terminal_style(&t, TERMINAL_PLAIN), names, check_gate_name(r->gate));
         print_wrapped_text(out, &t, 11 + names, check_sentence(c, r));
         print_lines(r, &t, out, all);
     }
-    if (bad) {
-        fprintf(out, "\n%s%zu of %zu checks failed%s\n", terminal_style(&t, TERMINAL_BOLD), bad, n,
+    if (failed || unknown) {
+        char also[64] = "";
+        if (unknown) {
+            text_put(also, sizeof also, ", %zu %s unknown, which counts as failure", unknown,
+                     unknown == 1 ? "is" : "are");
+        }
+        fprintf(out, "\n%s%zu of %zu checks failed%s%s\n", terminal_style(&t, TERMINAL_BOLD), failed, n, also,
                 terminal_style(&t, TERMINAL_PLAIN));
     }
 }

@@ -276,6 +276,8 @@ def test_each_process_is_judged_alone_and_the_worst_counts(recording):
     assert shared["value"] == 36 * MIB and [line["amount"] for line in shared["lines"]] == [10 * MIB, 26 * MIB]
     reported = one.json("--per", "device", "--max-peak", "30MiB", code=1)["max-peak"]
     assert reported["status"] == "unknown" and "2 processes" in reported["why"]
+    summed_up = one.check("--per", "device", "--max-peak", "30MiB").stdout.splitlines()[-1]
+    assert summed_up.endswith(" checks failed, 1 is unknown, which counts as failure") and summed_up.startswith("0 of ")
     assert one.json("--per", "device", "--max-peak", "20MiB", code=1)["max-peak"]["status"] == "failed"
 
 
