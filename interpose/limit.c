@@ -126,7 +126,7 @@ void gs_limit_view(int device, uint64_t *free_bytes, uint64_t *total_bytes)
     errno = saved;
 }
 
-/* --- pools: what they only reserve is given up before anybody is told "out of memory" ---------- */
+/* --- pools: unused memory that they reserve is freed before a call gets "out of memory" -------- */
 
 static struct {
     _Atomic uint64_t pool; /* 0 none */
@@ -175,7 +175,7 @@ static int pools_of(int device, uint64_t *at)
     return n;
 }
 
-/* Unused bytes of the pools; with `trim` they are asked to free them. `held`, if not NULL: all that they hold. */
+/* The unused bytes of the pools. `trim`: first makes them free those. `held`, if not NULL: all bytes that they hold. */
 static uint64_t slack_of(int device, bool trim, uint64_t *held)
 {
     CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();

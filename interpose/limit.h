@@ -58,8 +58,8 @@ bool gs_limit_refuses(struct gs_limit_call *call, enum gs_limit_kind kind, int d
  * returned. */
 int gs_limit_end(struct gs_limit_call *call, int result, uint64_t address);
 
-/* Changes what a program is told about a device if the device is capped. GS_DEVICE_CURRENT: the current context's.
- * `free_bytes` may be NULL. */
+/* Changes the sizes that a program gets for a device, if the device is capped. GS_DEVICE_CURRENT: the current
+ * context's. `free_bytes` may be NULL. */
 void gs_limit_view(int device, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* The program created or destroyed a pool. */

@@ -68,7 +68,7 @@ static bool read_limit_entry(const char **at, uint64_t *everywhere, uint64_t *ea
         to = &each[device];
         p += digits + 1;
     }
-    if (*to || !read_size(&p, to)) return false; /* said twice */
+    if (*to || !read_size(&p, to)) return false; /* the same device twice */
     *at = p;
     return true;
 }

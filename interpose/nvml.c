@@ -47,7 +47,7 @@ enum stage { NO_THREAD, STARTED, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
     pthread_mutex_t lock; /* held during calls of NVML and while the writer is used */
-    _Atomic bool slow;    /* a fork waited in vain: the next ones do not wait until NVML has responded */
+    _Atomic bool slow;    /* a fork waited without success: later ones do not wait until NVML has responded */
     enum state state;
     bool listed_whole; /* process ids mean the same to NVML and to this process */
     _Atomic enum stage stage;
@@ -123,7 +123,7 @@ static void open_library(void)
     pthread_mutex_unlock(&nvml.lock);
 }
 
-/* --- who holds a device's memory --------------------------------------------------------------- */
+/* --- the processes that hold a device's memory ------------------------------------------------- */
 
 struct holder {
     uint32_t pid;
@@ -250,9 +250,9 @@ static nvml_abi_device handle_of(int device)
     return nvml.device[device];
 }
 
-/* The device's use and its holders are two queries, and the program runs between them: what it frees in between would
- * count as used by nobody. Repeated until the use is equal before and after; if it always changes, the last answers are
- * taken. */
+/* The device's use and its holders are two queries, and the program runs between them: memory that it frees in between
+ * would seem to belong to no process. Repeats until the use is equal before and after; if it always changes, takes the
+ * last answers. */
 static bool read_use(nvml_abi_device device, struct nvml_abi_memory *memory, struct holders *h)
 {
     struct nvml_abi_memory after;

@@ -337,9 +337,8 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
     if (!t) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
-    /* A tensor is freed wherever its last reference goes: Python's line says which statement that
-     * was, while the native frames are the same reference counting every time. They are the dearer
-     * part of an event, so a free does without. */
+    /* A tensor is freed wherever its last reference disappears. Python's line shows in which statement; the native
+     * frames show only the reference counting, and are the larger part of an event's cost. So a free captures none. */
     capture_stack(t, bytes < 0 ? GS_STACK_PYTHON : EVERYTHING);
     struct gs_rec_tensor *r = BEGIN(t, gs_rec_tensor, GS_REC_TENSOR, flags);
     if (r) {

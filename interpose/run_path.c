@@ -11,7 +11,7 @@
 
 #define TRIES 10000 /* names run-2 … before giving up */
 
-/* --- the name that was asked for ------------------------------------------------------------- */
+/* --- the requested name ---------------------------------------------------------------------- */
 
 /* %p is the process id, %h the host; anything else stays as it is. */
 static void expand_pattern(char *out, size_t size, const char *pattern)
@@ -63,7 +63,7 @@ static bool with_insert(char *out, size_t size, const char *path, const char *in
     return len > 0 && (size_t)len < size;
 }
 
-/* --- whose a taken name is ------------------------------------------------------------------- */
+/* --- the run to which a taken name belongs --------------------------------------------------- */
 
 static bool is_spool_of_run(const char *path, const char *run_id)
 {

@@ -84,16 +84,15 @@ enum gs_rec_type {
     GS_REC_STACK,        /* gs_rec_stack + frame numbers */
     GS_REC_RESET,        /* gs_rec: from here on every frame and stack number of this thread is undefined */
     /* definitions valid for the process */
-    GS_REC_API,     /* gs_rec_name: number → name of an entry point; from GS_API_UNSEEN on one
-                       that was handed out without a wrapper: no event carries such a number */
-    GS_REC_GPU,     /* gs_rec_gpu + name */
+    GS_REC_API, /* gs_rec_name: number → name of an entry point. From GS_API_UNSEEN on: of one that the program got
+                   without a wrapper, which no event can name */
+    GS_REC_GPU, /* gs_rec_gpu + name */
     GS_REC_SETTING, /* gs_rec_setting + strings: a variable of the environment, once; one
                        without a name comes before them */
     /* events */
     GS_REC_ALLOC,         /* gs_rec_alloc */
     GS_REC_FREE,          /* gs_rec_free, written before the real call */
-    GS_REC_FREE_FAILED,   /* gs_rec_free: the same thread's last GS_REC_FREE of this address did not
-                             happen */
+    GS_REC_FREE_FAILED,   /* gs_rec_free: the same thread's last GS_REC_FREE of this address failed */
     GS_REC_TENSOR,        /* gs_rec_tensor: PyTorch reported a block, bytes > 0 allocated, < 0 freed */
     GS_REC_COPY,          /* gs_rec_copy */
     GS_REC_SET,           /* gs_rec_copy with src = 0: a memset */
@@ -101,10 +100,10 @@ enum gs_rec_type {
     GS_REC_OOM,           /* gs_rec_oom */
     GS_REC_SAMPLE,        /* gs_rec_sample */
     GS_REC_HANDLE,        /* gs_rec_handle: a stream or context was created or destroyed */
-    GS_REC_MARK,          /* gs_rec_mark + strings: the program's own marks (NVTX) */
+    GS_REC_MARK,          /* gs_rec_mark + strings: NVTX ranges and marks of the program */
     GS_REC_DEVICE_SAMPLE, /* gs_rec_device_sample + string: what NVML reports */
-    GS_REC_VMM,           /* gs_rec_vmm: physical memory and address ranges, separately */
-    GS_REC_POOL,          /* gs_rec_pool: what a pool reports about itself */
+    GS_REC_VMM,           /* gs_rec_vmm: physical memory and its mappings */
+    GS_REC_POOL,          /* gs_rec_pool: CUDA's figures of a memory pool */
     GS_REC_PENDING,       /* gs_rec_pending + events: PyTorch frees a block that another stream may
                              still use; right before the block's GS_REC_TENSOR of the same thread */
     GS_REC_EVENT_DONE,    /* gs_rec_event_done: PyTorch's allocator learned that an event has completed */
@@ -120,15 +119,15 @@ enum {
     GS_FLAG_DESTROYED = 2,         /* gs_rec_handle: destroyed rather than created */
     GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
     GS_FLAG_BEFORE = 2,            /* gs_rec_tensor: it was live when gpuspy attached, or soon afterwards */
-    GS_FLAG_GRAPH = 8,             /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
-                                      memory only while the graph runs (gs_rec_pool says how much) */
-    GS_FLAG_CAPTURED = 32,         /* gs_rec_tensor: made while its stream was being captured into a graph: in a
-                                      private pool of PyTorch's */
+    GS_FLAG_GRAPH = 8,             /* gs_rec_alloc/free: a node of a graph, added or captured. It has an address at
+                                      once, but memory only while the graph runs (gs_rec_pool has the amount) */
+    GS_FLAG_CAPTURED = 32,         /* gs_rec_tensor: allocated while its stream was captured into a graph, so PyTorch
+                                      put it into a private pool */
     GS_FLAG_FACT = 128,            /* gs_rec_setting: a fact about the process; its name is the key in meta, not a
                                       variable of the environment */
     GS_FLAG_CAPPED = 64,           /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
-    GS_FLAG_FAILED = 16,           /* gs_rec_vmm: this thread's last record of this op, handle and address did
-                                      not happen */
+    GS_FLAG_FAILED = 16,           /* gs_rec_vmm: the call that this thread's last record of this op, handle and
+                                      address announced has failed */
 };
 
 /* Facts about a process that gpuspy attached to: how long it had run; how many blocks PyTorch listed then; with a
@@ -217,11 +216,11 @@ struct gs_rec_alloc {
     uint64_t bytes;
     uint64_t stream;
     uint16_t api;
-    int16_t device;   /* -1 unknown; of pinned memory the one in whose context it was asked for (its
-                         row says -1: it lies on none) */
+    int16_t device;   /* -1: unknown. Of pinned memory the device in whose context it was allocated, although its row
+                         has -1 because it is in no device's memory */
     uint8_t layer;    /* enum gs_layer */
-    uint8_t space;    /* enum gs_space; SHARED in layer DEVICE: opened here, but another process (or
-                         API) owns it, and its bytes count there */
+    uint8_t space;    /* enum gs_space; SHARED in layer DEVICE: opened here, but owned by another process or API, where
+                         its bytes count */
     uint16_t context; /* number of the context that owns it, as in gs_rec_handle; 0 the primary one */
 };
 
@@ -334,8 +333,8 @@ struct gs_rec_handle {
     int16_t device;
     uint8_t kind; /* enum gs_handle_kind */
     uint8_t pad;
-    uint16_t context; /* of a context that is not a device's primary one: its number, from 1; where it
-                         is destroyed, everything with this number goes. 0 else */
+    uint16_t context; /* of a context that is not a device's primary one: its number, from 1; its destruction frees all
+                         memory with this number. 0: any other handle */
 };
 
 /* Virtual memory management: physical memory has a handle, which counts its references (one for the creation, a retain

@@ -137,7 +137,7 @@ static void put_masked(struct scan *s, const char *text, size_t n)
     for (size_t i = 0; i < n && s->used + 1 < s->size; i++) s->out[s->used++] = text[i] ? text[i] : ' ';
 }
 
-/* Replaces the text. A program's lines keep their numbers. */
+/* Writes "***" instead of the text. Keeps the newlines of a program, so that its lines keep their numbers. */
 static void put_mask(struct scan *s, size_t from, size_t to)
 {
     put_masked(s, "***", 3);

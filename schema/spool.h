@@ -104,8 +104,8 @@ struct gs_spool_header {
     _Atomic uint64_t lost;                      /* events that were dropped */
     _Atomic uint64_t lost_first_ns;             /* time of the first dropped one, 0 none */
     _Atomic uint64_t end_ns;                    /* time of the clean end */
-    _Atomic uint64_t taken[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: set by the writer that claims it,
-                                                   cleared by the reader's release */
+    _Atomic uint64_t taken[GS_SPOOL_MAP_WORDS]; /* one bit per chunk: set by the writer that claims it, cleared when
+                                                   the reader releases it */
     char command[2048];                         /* argv joined by spaces, cut if longer */
     _Atomic uint32_t drained;                   /* 1: the drain has moved some of it to the database */
     _Atomic uint32_t exit_status;               /* the low byte of exit's argument, plus 1; 0: exit was not called */
@@ -124,8 +124,8 @@ struct gs_counter {
     _Atomic uint64_t count;
 };
 #define GS_COUNTER_ANY 0xffffffffffffull /* stream */
-/* stream: 48 bits of the handle; api: 11 bits; device: -1 … 13, all above as 14; not_ready: a query
- * whose result was "not ready". */
+/* stream: 48 bits of the handle; api: 11 bits; device: -1 … 13, and 14 for all above; not_ready: a query whose result
+ * was "not ready". */
 static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream, bool not_ready)
 {
     const uint64_t on = device < 0 ? 0 : device > 13 ? 15 : (uint64_t)device + 1;
@@ -195,8 +195,8 @@ struct gs_spool {
     struct gs_spool_header *header;
     struct gs_counter *counters;
     _Atomic uint32_t stop;                           /* ended: no writer gets room any more */
-    _Atomic uint32_t stuck;                          /* a writer waited in vain: the others need not, until a
-                                                        chunk comes back */
+    _Atomic uint32_t stuck;                          /* a writer waited without success: others do not wait until a
+                                                        chunk is free */
     _Atomic uint32_t drain_alive;                    /* a full spool waits for the drain only while this is set */
     _Atomic uint64_t numbers[GS_SPOOL_THREADS / 64]; /* one bit per writer's number: in use */
 };

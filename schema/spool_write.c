@@ -48,10 +48,10 @@ static int claim_lowest(struct gs_spool *s)
     return -1;
 }
 
-/* Waits for a chunk in small steps, as long as the drain is alive. While chunks change hands the time starts anew, up
+/* Waits for a chunk in small steps, as long as the drain is alive. While chunks change hands the time starts again, up
  * to a limit: the drain frees them, and other threads merely take them faster. If nothing moved at all, a thread that
- * waited in vain sets a flag, and the next ones try only once: a drain that hangs costs the application one wait, not
- * one per event. */
+ * waited without success sets a flag, and the next ones try only once: a drain that hangs costs the application one
+ * wait, not one per event. */
 static int claim_waiting(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
@@ -94,8 +94,8 @@ static bool next_chunk(struct gs_writer *w)
     atomic_store_explicit(&c->used, 0, memory_order_relaxed);
     atomic_store_explicit(&c->busy, GS_BUSY, memory_order_relaxed);
     atomic_store_explicit(&c->state, GS_CHUNK_TAKEN, memory_order_release);
-    /* The last that we do to the old one: from here on the reader may give it to another thread. Its
-     * busy mark stays as it is, as nobody looks at that of a full chunk. */
+    /* Our last access to the old chunk: from here on the reader may give it to another thread. Its busy mark keeps its
+     * value, because the reader ignores that of a full chunk. */
     if (w->chunk) atomic_store_explicit(&w->chunk->state, GS_CHUNK_FULL, memory_order_release);
     w->chunk = c;
     w->used = 0;
@@ -167,8 +167,8 @@ static __attribute__((noinline, cold)) bool next_chunk_keeping_errno(struct gs_w
 
 void gs_writer_busy(struct gs_writer *w)
 {
-    /* A thread without a chunk is invisible to the reader, so its first time must come after it
-     * has one. Where there is none to be had, reserve will find that out again. */
+    /* A thread without a chunk is invisible to the reader, so its first time must come after it has one. If no chunk is
+     * free, reserve will fail, too. */
     if (!w->chunk && !next_chunk_keeping_errno(w)) return;
     atomic_store_explicit(&w->chunk->busy, GS_BUSY, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the time is read after this; see GS_SLACK_NS */
@@ -227,7 +227,7 @@ void gs_writer_close(struct gs_writer *w)
         w->used += sizeof *rec;
         atomic_store_explicit(&c->used, w->used, memory_order_release);
     }
-    if (c) /* it belongs to another thread from here on, as in next_chunk */
+    if (c) /* from here on the chunk belongs to another thread, as in next_chunk */
         atomic_store_explicit(&c->state, GS_CHUNK_LAST, memory_order_release);
     if (w->spool && !w->keeps_number) gs_spool_free_number(w->spool, w->thread);
     memset(w, 0, sizeof *w);

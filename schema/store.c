@@ -16,8 +16,8 @@ static const char schema_sql[] =
 #include "gpuspy_sql.h"
     ;
 
-/* While recording: a write-ahead log, so that death at any moment leaves a consistent database and
- * readers don't wait for us; no syncs, because what the kernel has survives the process. */
+/* While recording, a write-ahead log: the database stays consistent whenever the process dies, and readers do not block
+ * the recorder. No fsync: what the kernel has received survives the process. */
 #define PRAGMAS                                                               \
     "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;" \
     "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
@@ -60,7 +60,7 @@ static int open_database(struct gs_store *s, const char *path)
 
 static void close_database(struct gs_store *s)
 {
-    /* SQLite would fold the log into whatever has these descriptors now. */
+    /* The application closed our descriptors: SQLite would write the log into whatever file has their numbers now. */
     if (!gs_store_files_ours()) return;
     for (int i = 0; i < GS_SQL_COUNT; i++) {
         sqlite3_finalize(s->statements[i]);
@@ -118,7 +118,7 @@ static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIR
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)
 
-/* All in one transaction: whoever finds the file finds no database or a whole one. */
+/* One transaction: another program that opens the file finds either no tables or all of them. */
 static int make_store_schema(struct gs_store *s, const struct gs_store_info *info)
 {
     if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || gs_store_sql(s, schema_sql) ||
@@ -141,7 +141,7 @@ static void remove_database(const char *path)
 
 struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error, size_t error_size)
 {
-    /* SQLite would open a file that exists. */
+    /* SQLite would also open an existing file, so gpuspy creates it with O_EXCL. */
     int fd = gs_open_high(path, O_RDWR | O_CREAT | O_EXCL | O_NOCTTY, 0600);
     if (fd < 0) {
         snprintf(error, error_size, "%s", strerror(errno));
@@ -177,7 +177,7 @@ static int64_t read_store_number(struct gs_store *s, const char *sql, int64_t ot
 static int check_kind(struct gs_store *s)
 {
     int64_t application = read_store_number(s, "PRAGMA application_id", -1);
-    if (application < 0) /* why it can't be read */
+    if (application < 0) /* SQLite cannot read it; its error says why */
         return gs_store_fail(s, "read");
     int64_t version = read_store_number(s, "PRAGMA user_version", -1);
     if (application != GS_APPLICATION_ID)
@@ -269,10 +269,10 @@ static int write_meta_text(struct gs_store *s, const char *key, const char *text
 static int write_exit(struct gs_store *s)
 {
     char sql[128];
-    const bool known = s->exit_status && s->exit_status <= 256; /* not by a recorder: larger */
+    const bool known = s->exit_status && s->exit_status <= 256; /* a recorder stores at most 256 */
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('exit_status',%u)", s->exit_status - 1);
     if (known && gs_store_sql(s, sql)) return -1;
-    if (s->exit_status == 1) /* what went on after it, and ended well, did not die of it */
+    if (s->exit_status == 1) /* exit status 0: the program did not die of the exception */
         return 0;
     if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)")) return -1;
     return write_meta_text(s, "exception", s->exception) || write_meta_text(s, "exception_place", s->exception_place)
@@ -314,7 +314,7 @@ static int finish_process(struct gs_store *s, uint64_t end_ns, bool complete, ui
                           uint64_t damaged)
 {
     if (commit_transaction(s, NULL)) return -1;
-    for (int i = 0; i < GS_SQL_COUNT; i++) { /* some use tables that go now */
+    for (int i = 0; i < GS_SQL_COUNT; i++) { /* some use tables that are dropped below */
         sqlite3_finalize(s->statements[i]);
         s->statements[i] = NULL;
     }
@@ -328,7 +328,7 @@ static int finish_process(struct gs_store *s, uint64_t end_ns, bool complete, ui
         return gs_store_abandon(s);
     s->finished = true;
     s->summary.lost = lost;
-    /* Where somebody reads it just now the log stays, and goes with the last reader. */
+    /* If another program reads the database now, the log stays until that reader ends. */
     (void)sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL, NULL, NULL);
     return 0;
 }

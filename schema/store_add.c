@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Free and total where the device could not be asked: NULL, kept as -1. */
+/* Free and total bytes are UINT64_MAX if CUDA did not report them: NULL in the database, -1 in memory. */
 static int64_t whole_number_or_null(uint64_t n)
 {
     return n == UINT64_MAX ? -1 : gs_whole(n);
@@ -14,7 +14,7 @@ static int64_t whole_number_or_null(uint64_t n)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-/* Only if the row itself does not show it. */
+/* Notes context and home device, unless the row itself implies them. */
 static int note_owner(struct gs_store *s, const struct gs_live *live)
 {
     if (!live->context && live->home == live->device) return 0;
@@ -24,12 +24,12 @@ static int note_owner(struct gs_store *s, const struct gs_live *live)
     return 0;
 }
 
-/* begin->id is given here. */
+/* Sets begin->id. */
 static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
                           uint64_t stream, uint32_t extra, uint16_t api)
 {
     struct gs_live *old = gs_live_find(&s->live, begin->layer, begin->address);
-    if (old) { /* its free was not seen: it ended by now at the latest */
+    if (old) { /* its free was not recorded: it ended by now at the latest */
         s->counts[GS_COUNT_IMPLIED_FREES]++;
         if (gs_store_end_lifetime(s, old, begin->alloc_ns, 0)) return -1;
     }
@@ -78,18 +78,18 @@ static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec
 static int add_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec)
 {
     int rc = 0;
-    if (!rec->address) /* cudaFree(NULL), a usual way to make the context */
+    if (!rec->address) /* cudaFree(NULL), often called to create the context */
         return 0;
     bool node = rec->rec.flags & GS_FLAG_GRAPH;
     if ((node || (s->graph_live.count && !gs_live_find(&s->live, rec->layer & 3, rec->address))) &&
         gs_store_graph_free(s, thread, rec, &rc))
         return rc;
-    if (node) /* frees when the graph runs, and what it frees was not seen */
+    if (node) /* it frees when the graph runs, and the allocation of that memory was not recorded */
         return 0;
     return free_address(s, thread, &rec->rec, rec->layer & 3, rec->address, 0);
 }
 
-/* The last free of this thread did not happen. */
+/* The last free of this thread failed: its lifetime continues. */
 static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
@@ -106,7 +106,7 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
         return 0;
     }
     if (gs_live_find(&s->live, last->layer, last->address))
-        return 0; /* handed out again since: it was free after all */
+        return 0; /* CUDA has allocated it again since: it was free after all */
     if (!gs_live_add(&s->live, last)) return gs_store_no_memory(s);
     gs_store_track(s, last, 1);
     return gs_store_end_row(s, last->id, GS_OPEN, 0);
@@ -114,8 +114,8 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
 
 /* ---------------------------------------------------------------- tensors */
 
-/* A forked child goes on with its parent's CPU tensors, and a process that gpuspy attached to with all that it had:
- * PyTorch's total does not begin at zero, and goes down by tensors whose allocation was not recorded. */
+/* A forked child continues with its parent's CPU tensors, and a process to which gpuspy attached with all its tensors:
+ * PyTorch's total does not begin at zero, and decreases by tensors whose allocation was not recorded. */
 static void note_inherited(struct gs_store *s, struct gs_check *check, const struct gs_rec_tensor *rec, bool unknown)
 {
     if (rec->layer != GS_LAYER_HOST && !s->attached) return;
@@ -156,16 +156,16 @@ static int note_reserved(struct gs_store *s, const struct gs_rec_tensor *rec)
     return 0;
 }
 
-/* Shared memory (a DataLoader's batches): PyTorch maps it, and reports it with its size as "reserved"
- * and outside of the total that it keeps for the CPU (ATen's MapAllocator). */
+/* Shared memory, as of a DataLoader's batches: ATen's MapAllocator reports its size as "reserved" and leaves it out of
+ * PyTorch's total for the CPU. */
 static bool is_shared_tensor(const struct gs_rec_tensor *rec, uint8_t layer)
 {
     return layer == GS_LAYER_HOST && rec->has_totals && rec->bytes > 0 && !rec->total_allocated &&
            rec->total_reserved == (uint64_t)rec->bytes;
 }
 
-/* A block that PyTorch listed when gpuspy attached. False: it is recorded already. What PyTorch had allocated before
- * is inherited or has a row, and is counted once. */
+/* Whether to record a block that PyTorch listed when gpuspy attached. False: it is recorded already. The block moves
+ * from the inherited bytes to the listed ones, so that it counts once. */
 static bool is_new_block(struct gs_store *s, const struct gs_rec_tensor *rec)
 {
     struct gs_check *check = gs_store_check(s, rec->layer, rec->device);
@@ -176,7 +176,7 @@ static bool is_new_block(struct gs_store *s, const struct gs_rec_tensor *rec)
     return true;
 }
 
-/* It was listed, and its allocation comes only now: it was made in between. */
+/* A block was listed before its allocation was recorded: it was allocated between the two. Counts it once. */
 static void count_once(struct gs_store *s, const struct gs_rec_tensor *rec)
 {
     const struct gs_live *live = s->listed_ns ? gs_live_find(&s->live, GS_LAYER_TENSOR, rec->address) : NULL;
@@ -244,8 +244,8 @@ static uint8_t word_for(enum side host)
     return host == MANAGED ? GS_HOSTMEM_MANAGED : host == PINNED ? GS_HOSTMEM_PINNED : GS_HOSTMEM_PAGEABLE;
 }
 
-/* What cudaMemcpyDefault and its like leave open. Managed memory lies wherever it was last needed:
- * beside device memory it counts as the host's side, beside host memory as the device's. */
+/* The direction of a copy if cudaMemcpyDefault or a similar call leaves it to CUDA. Managed memory may be on either
+ * side: in a copy from or to device memory it counts as host memory, in one from or to host memory as device memory. */
 static uint8_t guess_direction(enum side dst, enum side src)
 {
     bool dst_far = dst == ON_DEVICE || (dst == MANAGED && src != ON_DEVICE);
@@ -341,7 +341,7 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     if (gs_record_is_definition(rec)) return gs_store_define(s, thread, rec);
     uint64_t time = (uint64_t)gs_whole(gs_record_time(rec));
     if (time > s->last_ns) s->last_ns = time;
-    /* nobody's call, or one that is counted elsewhere */
+    /* these types are no calls, or calls that another record counts */
     const bool aside = rec->type == GS_REC_DEVICE_SAMPLE || rec->type >= GS_REC_PENDING;
     s->counts[GS_COUNT_EVENTS] += !aside;
     s->pending_events += rec->type != GS_REC_DEVICE_SAMPLE;

@@ -22,13 +22,13 @@ static bool goes_with(const struct gs_live *live, const struct gs_rec_handle *re
     return !live->context && (live->device == rec->device || live->home == rec->device);
 }
 
-/* A context went, and with it what the process had there: of a device's primary one (context 0),
- * everything on that device and the pinned memory that was made there. */
+/* A context was destroyed, and the process's memory in it. Context 0 is the primary one: all memory of the device that
+ * belongs to no other context, and the pinned memory that was allocated in it. */
 static int end_context(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec)
 {
     uint32_t stack = gs_store_stack_id(s, thread, rec->rec.stack);
     size_t capacity = s->live.count ? s->live.mask + 1 : 0;
-    GS_ARRAY(uint64_t) gone = {0}; /* removing moves the map's entries */
+    GS_ARRAY(uint64_t) gone = {0}; /* first a list: removing an entry moves others of the map */
     for (size_t i = 0; i < capacity; i++) {
         const struct gs_live *live = &s->live.slots[i];
         if (!live->id || !goes_with(live, rec)) continue;
@@ -46,7 +46,7 @@ static int end_context(struct gs_store *s, uint32_t thread, const struct gs_rec_
     return rc || rec->context ? rc : gs_vmm_end_device(s, rec->device, rec->rec.time_ns, stack);
 }
 
-/* Streams and contexts are few: a plain list of the open ones is enough. */
+/* A list of the open handles is enough, because a program has few streams and contexts. */
 int gs_store_add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec)
 {
     int64_t time_ns = gs_whole(rec->rec.time_ns);

@@ -1,13 +1,13 @@
-/* The spool's counters of calls that are only counted. Each commit writes the increase since the last one and, in
- * the same transaction, the counts that it has covered. */
+/* Reads the spool's counters of calls that are only counted. Each commit writes the increase since the last one and, in
+ * the same transaction, the counts that it covers. */
 #include "schema/store_state.h"
 
 #include <string.h>
 
-/* A count that no process reaches: a call takes more than a nanosecond. */
+/* No process reaches such a count, because a call takes longer than a nanosecond: 2^58 ns are nine years. */
 #define COUNT_MAX ((uint64_t)1 << 58)
 
-/* What a writer could have left in this slot. */
+/* Whether a writer can have stored this count in this slot. If not, the slot is damaged. */
 static bool is_count_plausible(const struct gs_counter_state *before, uint64_t key, uint64_t count, uint32_t slot)
 {
     if (!gs_counter_may_be_in(key, slot) || count > COUNT_MAX) return false;

@@ -1,6 +1,6 @@
-/* The rows that wait for the commit, as tables that this connection can read (SQLite's virtual
- * tables): one INSERT … SELECT takes them all. SQLite then stays at the table's end, and
- * binds, steps and resets nothing per row: 40 % less time than one INSERT per row. */
+/* Offers the rows that wait for the commit as tables of this connection (SQLite's virtual tables), so that one INSERT …
+ * SELECT stores them all. SQLite then stays at the end of the table, and binds, steps and resets nothing per row: 40 %
+ * less time than an INSERT per row. */
 #include "schema/store_state.h"
 
 #include <stddef.h>
@@ -41,11 +41,11 @@ static const struct column mark[] = {
     AT(mark, start_ns, WHOLE), AT(mark, life_ns, KNOWN), AT(mark, thread, ID),
 };
 
-/* The names stand for the places above; what is written where is the INSERT's business. */
+/* The declared names are the columns above, in their order. The INSERT maps them to columns of the database. */
 static const struct feed {
     const char *name, *declaration;
     const struct column *columns;
-    size_t array, row_bytes; /* where in the store; of one row */
+    size_t array, row_bytes; /* offset in struct gs_store; size of a row */
 } feeds[] = {
     {"feed_allocation", "CREATE TABLE x(kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)", allocation,
      offsetof(struct gs_store, allocations), sizeof(struct gs_row_allocation)},
@@ -63,7 +63,7 @@ static const struct feed {
 
 /* ---------------------------------------------------------------- the table */
 
-struct source { /* the module's client data */
+struct source { /* client data of SQLite's module */
     const struct gs_store *store;
     const struct feed *feed;
 };
@@ -75,7 +75,7 @@ struct cursor {
     sqlite3_vtab_cursor base;
     const char *row, *end;
     size_t row_bytes;
-    int64_t id; /* of the row in allocation_row */
+    int64_t id; /* the next id in allocation_row; only feed_allocation uses it */
 };
 
 static int feed_connect(sqlite3 *db, void *source, int argc, const char *const *argv, sqlite3_vtab **out, char **error)
@@ -96,7 +96,7 @@ static int feed_disconnect(sqlite3_vtab *table)
 
 static int feed_plan(sqlite3_vtab *table, sqlite3_index_info *info)
 {
-    return SQLITE_OK; /* there is one way: all of it in order */
+    return SQLITE_OK; /* the only plan: read all rows in order */
 }
 
 static int feed_open(sqlite3_vtab *table, sqlite3_vtab_cursor **out)
@@ -118,7 +118,7 @@ static int feed_begin(sqlite3_vtab_cursor *cursor, int plan, const char *plan_te
 {
     struct cursor *c = (struct cursor *)cursor;
     const struct source *from = &((const struct table *)cursor->pVtab)->from;
-    GS_ARRAY(char) rows; /* every GS_ARRAY looks like this */
+    GS_ARRAY(char) rows; /* all GS_ARRAYs have the same layout */
     memcpy(&rows, (const char *)from->store + from->feed->array, sizeof rows);
     c->row_bytes = from->feed->row_bytes;
     c->id = from->store->first_allocation;
@@ -156,7 +156,7 @@ static int feed_column(sqlite3_vtab_cursor *cursor, sqlite3_context *out, int i)
     default: n = *(const uint8_t *)at;
     }
     if (!(column->how == KNOWN && n < 0) && !(column->how == ID && n == 0))
-        sqlite3_result_int64(out, n); /* else NULL, as it is */
+        sqlite3_result_int64(out, n); /* otherwise the result stays NULL */
     return SQLITE_OK;
 }
 
@@ -166,7 +166,7 @@ static int feed_rowid(sqlite3_vtab_cursor *cursor, sqlite3_int64 *id)
     return SQLITE_OK;
 }
 
-/* Without xCreate: each module is a table of its own name, in no schema. */
+/* Without xCreate each module is itself a table, and exists in no schema. */
 static const sqlite3_module module = {
     .xConnect = feed_connect,
     .xBestIndex = feed_plan,
@@ -187,7 +187,7 @@ int gs_store_open_feeds(struct gs_store *s)
         if (!from) return gs_store_no_memory(s);
         *from = (struct source){s, &feeds[i]};
         if (sqlite3_create_module_v2(s->db, feeds[i].name, &module, from, sqlite3_free) !=
-            SQLITE_OK) /* which frees `from` */
+            SQLITE_OK) /* on failure SQLite frees `from` */
             return gs_store_fail(s, "open");
     }
     return 0;

@@ -19,7 +19,7 @@ static struct file {
 } files[FILES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool guest;
-static _Atomic bool private_table; /* the descriptors are in a table that the application does not have */
+static _Atomic bool private_table; /* the descriptors are in a table that the application does not share */
 
 void gs_store_files_private(bool private)
 {
@@ -40,7 +40,7 @@ static void remember_file(int fd, int replaced)
     pthread_mutex_unlock(&lock);
 }
 
-/* SQLite's open(2) and close(2). */
+/* Replace SQLite's open(2) and close(2). */
 static int open_store_high(const char *path, int flags, int mode)
 {
     int fd = gs_open_high(path, flags, mode);
@@ -56,7 +56,7 @@ static bool is_store_file(const struct file *f)
     return private_table || (!fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode);
 }
 
-/* Not where the application has closed it already: the number may be one of its own files. */
+/* Does not close a number that the application has closed already: it may be one of its own files now. */
 static int close_known(int fd)
 {
     bool ours = true;
@@ -72,8 +72,8 @@ static int close_known(int fd)
 static void init_files(void)
 {
     for (int i = 0; i < FILES_MAX; i++) files[i].fd = -1;
-    /* In the target nothing has used this private SQLite yet. Elsewhere it may be at work already;
-     * then it keeps its statistics. */
+    /* Statistics cost time. In the recorded process nothing has used this private SQLite yet; elsewhere SQLite may be
+     * in use, then the call fails and the statistics stay on. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     if (!vfs || vfs->iVersion < 3) return;

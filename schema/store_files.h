@@ -1,27 +1,28 @@
-/* The database's files inside the application's process: their descriptors do not collide with its own, and gpuspy
- * never writes to a descriptor that no longer belongs to the database. */
+/* The database's files inside the recorded process: their descriptors do not collide with those of the application, and
+ * gpuspy never writes to a descriptor that no longer belongs to the database. */
 #ifndef GPUSPY_STORE_FILES_H
 #define GPUSPY_STORE_FILES_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* Call it before the first database. This process isn't ours and must survive whatever happens to the files. */
+/* Call it before the first database is opened, if the process belongs to the application and must survive whatever
+ * happens to the files. */
 void gs_store_files_guest(void);
-/* Once per process; later calls do nothing. */
+/* The first call in a process takes effect; later calls do nothing. */
 void gs_store_files_init(void);
-/* Whether the threads that use the store share a table of descriptors of their own, where neither the
- * application's files nor its closing reach. False again before another thread opens a store. */
+/* Set it if the threads that use the store have their own descriptor table, which the application's calls of close do
+ * not affect. Clear it before another thread opens a store. */
 void gs_store_files_private(bool private);
-/* False where a descriptor that SQLite opened is another file now: the application has closed it (a
- * daemon closes all that it doesn't know) and the number may be one of its own files. */
+/* False if a descriptor that SQLite opened is another file now: the application closed it (a daemon closes all
+ * descriptors that it does not know) and may have opened its own file under the same number. */
 bool gs_store_files_ours(void);
-/* Whether somebody has deleted one that is still written to: it would be gone with the process. */
+/* Whether a file that SQLite has open was deleted: its content is lost when the process ends. */
 bool gs_store_files_deleted(void);
-/* In a forked child: those descriptors are the parent's, whatever the child does with theirs. */
+/* In a forked child: closes the descriptors that it inherited and forgets them; those of the parent stay open. */
 void gs_store_files_forget(void);
 
-/* Between begin and end a write beyond the limit on file sizes is an error, and no signal. */
+/* Between begin and end, a write beyond the limit on file sizes returns an error instead of raising SIGXFSZ. */
 struct gs_file_guard {
     sigset_t before;
     bool was_pending, active;

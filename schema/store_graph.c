@@ -1,4 +1,4 @@
-/* Rows of graph memory, and of what CUDA reports about pools. */
+/* Rows of the memory of CUDA graphs, of pools, and of facts about PyTorch's allocator. */
 #include "schema/store_state.h"
 
 int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_alloc *rec)
@@ -18,7 +18,7 @@ int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_re
     };
     struct gs_live now = {.address = rec->address, .id = (uint64_t)(s->first_graph + (int64_t)s->graphs.count - 1)};
     struct gs_live *old = gs_live_find(&s->graph_live, 0, rec->address);
-    if (old) { /* another graph's, at an address that is given out again */
+    if (old) { /* another graph's memory, at an address that CUDA reuses */
         old->id = now.id;
         return 0;
     }
@@ -37,7 +37,7 @@ int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns)
     return 0;
 }
 
-/* A launch makes the memory again at the same address: a graph's address stays one, freed or not. */
+/* Every launch allocates the memory again at the same address, so an address keeps its entry after a free. */
 bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec, int *rc)
 {
     const struct gs_live *found = rec->layer == GS_LAYER_DEVICE ? gs_live_find(&s->graph_live, 0, rec->address) : NULL;

@@ -1,4 +1,4 @@
-/* The index of the log (run.db-shm) inside the application's process.
+/* Keeps the index of the log (run.db-shm) in ordinary memory inside the application's process.
  *
  * SQLite maps this file and reads the mapping at any moment of a transaction: another process that truncates
  * the file would kill this one by SIGBUS. So SQLite gets ordinary memory instead of the mapping. SQLite's locks
@@ -6,8 +6,8 @@
  * each unlock it writes what SQLite wrote. Processes that map the file see no difference.
  *
  * The file's layout is SQLite's (walIndexHdr, WalCkptInfo, "WAL-Index Format"). Only a holder of the
- * write lock changes the two headers and the hash tables; read marks belong to whoever holds their lock,
- * so each is written by itself and only where it was changed here. */
+ * write lock changes the two headers and the hash tables; a read mark belongs to the holder of its lock,
+ * so each is written by itself, and only if it was changed here. */
 #include "schema/store_index.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define REGION (32 * 1024) /* SQLite maps as much at once */
+#define REGION (32 * 1024) /* bytes that SQLite maps at once */
 #define REGIONS 256
 #define PIECE 4096
 enum { HEADER = 48, HEADERS = 96, MARKS_END = 136 };
@@ -28,7 +28,7 @@ static const uint16_t words[] = {96, 100, 104, 108, 112, 116, 128};
 static struct index {
     int fd; /* -1: unused */
     unsigned regions;
-    uint8_t *memory[REGIONS]; /* what SQLite has; after each region, the file's last known content of it */
+    uint8_t *memory[REGIONS]; /* what SQLite uses; after each region, its last known content in the file */
 } indexes[4] = {{.fd = -1}, {.fd = -1}, {.fd = -1}, {.fd = -1}};
 
 static struct index *find_index(int fd)
@@ -60,7 +60,7 @@ static void take_over(struct index *x)
 {
     uint8_t now[MARKS_END], *m = x->memory[0];
     if (!x->regions) return;
-    if (!read_at(x->fd, now, sizeof now, 0)) { /* cut off: all of it is to be written */
+    if (!read_at(x->fd, now, sizeof now, 0)) { /* the file was truncated: write all of it again */
         for (unsigned i = 0; i < x->regions; i++) memset(known_index(x->memory[i]), 0, REGION);
         (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
         return;
@@ -87,7 +87,7 @@ static void write_part(struct index *x, unsigned region, size_t from, size_t n)
         memcpy(known_index(m) + from, m + from, n);
 }
 
-/* The headers last, the second before the first: a process that sees them changed finds the rest written. */
+/* Writes the headers last, the second before the first: a process that sees them changed finds the rest written. */
 static void write_out_index(struct index *x)
 {
     for (unsigned region = x->regions; region-- > 0;)
@@ -133,7 +133,7 @@ static void *map_memory(void *at, size_t n, int protection, int flags, int fd, o
     return m;
 }
 
-/* SQLite unmaps them one after the other, and then opens the file anew. */
+/* SQLite unmaps all regions, one after the other, and then opens the file again. */
 static int unmap_memory(void *at, size_t n)
 {
     for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++)

@@ -1,4 +1,4 @@
-/* See store_index.c. One thread at a time uses SQLite. */
+/* Keeps the index of the database's log in ordinary memory; see store_index.c. One thread at a time uses SQLite. */
 #ifndef GPUSPY_STORE_INDEX_H
 #define GPUSPY_STORE_INDEX_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 void gs_index_hook(sqlite3_vfs *vfs);
-/* SQLite has opened, or closes, the index of a log. */
+/* SQLite has opened, or is about to close, the index of a log. */
 void gs_index_opened(int fd);
 void gs_index_closed(int fd);
 

@@ -1,10 +1,10 @@
-/* Old rows → totals, in a recording of bounded size.
+/* Replaces old rows by totals, in a recording of bounded size.
  *
  * A removal begins when the database has nearly filled its limit. It picks a time T so that half of the rows that no
- * removal has visited are older, and walks each table once in pieces, a transaction each: first the rows that it has
- * not visited before, then those that earlier removals left. It removes a row that ended before T, unless the row was
- * live at a moment that stays complete: the peak of a series, a failure. SQLite uses the pages again, so the file does
- * not grow past its limit. meta.kept_from_ns is T from the first of the transactions on. */
+ * removal has visited are older, and visits each table in pieces, one transaction each: first the rows that no removal
+ * has visited, then, now and then, those that earlier removals left. It removes a row that ended before T, unless the
+ * row was live at a moment that stays complete: the peak of a series, a failure. SQLite reuses the pages, so the file
+ * does not exceed its limit. meta.kept_from_ns is T from the first transaction on. */
 #include "schema/store_state.h"
 #include "schema/store_files.h"
 
@@ -13,18 +13,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define BESIDE_BYTES (12ull << 20) /* of GPUSPY_KEEP, for the log: its limit (PRAGMAS) and a commit … */
-#define BESIDE_SHARE 8             /* … or such a part of it, for what comes while others read … */
+#define BESIDE_BYTES (12ull << 20) /* part of GPUSPY_KEEP for the log: its limit (PRAGMAS) and a commit … */
+#define BESIDE_SHARE 8             /* … or this share of it, for commits while others read … */
 #define BESIDE_MAX (64ull << 20)   /* … at most */
-#define COMMIT_BYTES (2ull << 20)  /* of the log, for a commit of the drain */
+#define COMMIT_BYTES (2ull << 20)  /* length of the log after a commit of the drain */
 #define PIECE 50000                /* rows that a transaction visits */
-#define ROWS_MIN 2000              /* so few young rows are not worth another removal */
-#define FAILURES_FIRST 16          /* failures whose live sets are kept: the first … */
-#define FAILURES_MAX 64            /* … and the last ones, of all these */
-#define BEFORE_NS 100000000        /* of the last failures, events from so long before are kept, too … */
-#define BEFORE_MAX 8               /* … of so many */
-#define SAMPLES 512                /* of each device and source that stay of those before T */
-#define COUNT_SECONDS 256          /* call_count: seconds before T that become one */
+#define ROWS_MIN 2000              /* a removal is not worthwhile for fewer unvisited rows */
+#define FAILURES_FIRST 16          /* failures whose live sets are kept: the first ones … */
+#define FAILURES_MAX 64            /* … and the last ones, so many together */
+#define BEFORE_NS 100000000        /* events from so long before the last failures are kept, too … */
+#define BEFORE_MAX 8               /* … for so many failures */
+#define SAMPLES 512                /* samples before T that stay, per device and source */
+#define COUNT_SECONDS 256          /* call_count: seconds before T that become one row */
 
 static const char schema_sql[] =
 #include "keep_sql.h"
@@ -34,7 +34,7 @@ static const char schema_sql[] =
 static const char words_sql[] = GS_REMOVED_KINDS(REMOVED_ROW) GS_SERIES(SERIES_ROW);
 
 static const struct {
-    const char *name, *time, *remove; /* ?1, ?2: the piece's first and last id */
+    const char *name, *time, *remove; /* ?1, ?2: first and last id of the piece */
 } tables[GS_KEEP_TABLES] = {
 #define FROM(table) "DELETE FROM " table " WHERE id BETWEEN ?1 AND ?2 AND "
     [GS_REMOVED_ALLOCATION] = {"allocation_row", "alloc_ns",
@@ -102,11 +102,11 @@ static int find_moments(struct gs_store *s)
     return 0;
 }
 
-/* Does a lifetime touch one of them? */
+/* Whether a lifetime overlaps one of the moments. */
 static bool touches_kept(const struct gs_keep *k, int64_t from_ns, int64_t to_ns)
 {
     size_t low = 0, high = k->moments.count;
-    while (low < high) { /* the first that ends at from_ns or later */
+    while (low < high) { /* finds the first moment that ends at from_ns or later */
         const size_t middle = (low + high) / 2;
         if (k->moments.at[middle].to_ns < from_ns)
             low = middle + 1;
@@ -116,7 +116,7 @@ static bool touches_kept(const struct gs_keep *k, int64_t from_ns, int64_t to_ns
     return low < k->moments.count && k->moments.at[low].from_ns <= to_ns;
 }
 
-/* ---------------------------------------------------------------- what may not go */
+/* ---------------------------------------------------------------- rows that must stay */
 
 static int order_ids(const void *a, const void *b)
 {
@@ -131,8 +131,8 @@ static bool protect_row(struct gs_keep *k, uint64_t id)
     return at || !id;
 }
 
-/* A free that the program has begun may fail after all, and its row then lives on. Those that begin later end after
- * T anyway. */
+/* A free that the program has begun may still fail, and its lifetime then continues. Frees that begin later end
+ * lifetimes after T, which stay anyway. */
 static int find_undoable(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
@@ -181,14 +181,14 @@ static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int
 
 enum { A_WHAT, A_ID, A_KIND, A_STACK, A_BYTES, A_START, A_LIFE, ARGUMENTS };
 
-/* gs_remove(what, id, kind, stack, bytes, start, life): 1, and it is in the totals; 0: the row stays. id 0: it has
- * none yet. */
+/* gs_remove(what, id, kind, stack, bytes, start, life): 1: the row was added to the totals and can be removed; 0: it
+ * stays. id 0: the row has no id yet. */
 static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct gs_keep *k = &((struct gs_store *)sqlite3_user_data(context))->keep;
     const int what = sqlite3_value_int(v[A_WHAT]);
     const int64_t id = sqlite3_value_int64(v[A_ID]), start = sqlite3_value_int64(v[A_START]);
-    if (start >= k->from_ns && id && id < k->stop_id) k->stop_id = id; /* all that follow began later */
+    if (start >= k->from_ns && id && id < k->stop_id) k->stop_id = id; /* rows are visited in order of their start */
     sqlite3_result_int(context, 0);
     k->left[what] += id < k->stop_id;
     k->visited[what] += id < k->stop_id && !k->again;
@@ -206,7 +206,7 @@ static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
     k->left[what]--;
 }
 
-/* gs_ended(start, end): did something that is listed only as long as it matters end before T? */
+/* gs_ended(start, end): whether a row of the tables without totals ended before T, and touches no kept moment. */
 static void sql_ended(sqlite3_context *context, int n, sqlite3_value **v)
 {
     const struct gs_keep *k = &((struct gs_store *)sqlite3_user_data(context))->keep;
@@ -235,7 +235,7 @@ static int write_totals(struct gs_store *s)
 
 /* ---------------------------------------------------------------- a pass */
 
-/* The first column of the first row; `otherwise` where that is NULL, or there is none. `at`: ?1. */
+/* The first column of the first row, with ?1 = `at`; `otherwise` if it is NULL or there is no row. */
 static int64_t number_at(struct gs_store *s, const char *sql, int64_t at, int64_t otherwise)
 {
     sqlite3_stmt *st;
@@ -254,7 +254,7 @@ static int64_t last_id(struct gs_store *s, size_t table)
     return number_at(s, sql, 0, 0);
 }
 
-/* T: half of the young rows of the table that has most of them are older. */
+/* Sets T: half of the unvisited rows of the table that has most of them are older. */
 static bool choose_time(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
@@ -272,7 +272,8 @@ static bool choose_time(struct gs_store *s)
     snprintf(sql, sizeof sql, "SELECT %s FROM %s WHERE id >= ?1 ORDER BY id LIMIT 1", tables[most].time,
              tables[most].name);
     const int64_t time = number_at(s, sql, cut, 0);
-    /* A commit of totals has moved T beyond it: the rows before T, which no removal has visited, go by that T. */
+    /* A commit of totals (gs_keep_write_coarse) has moved T past it: rows before T that no removal has visited go by
+     * that T. */
     if (time <= k->from_ns) return number_at(s, sql, k->young[most], k->from_ns) < k->from_ns;
     k->from_ns = time;
     return true;
@@ -291,10 +292,10 @@ static void enter_table(struct gs_store *s, unsigned table)
     k->again = false;
     if (table == GS_KEEP_TABLES) return;
     k->next_id = k->young[table];
-    k->stop_id = last_id(s, table); /* the last one stays: the next number follows from it */
+    k->stop_id = last_id(s, table); /* the last row stays, because the next id follows from it */
 }
 
-/* T is another one now. */
+/* After a change of T. */
 static int begin_time(struct gs_store *s)
 {
     char sql[160];
@@ -313,8 +314,8 @@ static int begin_pass(struct gs_store *s)
     return begin_time(s);
 }
 
-/* After its young rows, those that earlier removals left; then the next table. The rows that were left are looked at
- * again only after a quarter as many young ones: where they fill most of the limit, removals are frequent. */
+/* After the unvisited rows of a table come those that earlier removals left, then the next table. Those are visited
+ * again only after a quarter as many unvisited ones: if they fill most of the limit, removals are frequent. */
 static void leave_part(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
@@ -330,7 +331,7 @@ static void leave_part(struct gs_store *s)
     k->stop_id = k->young[table];
 }
 
-/* Of the rows from next_id to `last` those that may go, of the table that the removal is at. */
+/* Removes the rows from next_id to `last` that may go, from the table of the removal. */
 static int remove_rows(struct gs_store *s, int64_t last)
 {
     const struct gs_keep *k = &s->keep;
@@ -344,7 +345,8 @@ static int remove_rows(struct gs_store *s, int64_t last)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
 }
 
-/* The last id of the next PIECE rows or, while there are no gaps but a few, ids; -1: there are none. */
+/* The last id of the next piece; -1: no rows are left. Ids of unvisited rows have hardly any gaps, so PIECE ids are
+ * about PIECE rows there. */
 static int64_t piece_end(struct gs_store *s)
 {
     const struct gs_keep *k = &s->keep;
@@ -371,8 +373,8 @@ static int remove_piece(struct gs_store *s)
     return write_totals(s);
 }
 
-/* The tables whose rows are few, each in one statement. Samples and reserved totals before T are thinned: what was so
- * at a moment, the extremes, and one in each of SAMPLES parts of the time stay. */
+/* The tables with few rows, each in one statement. Thins samples and reserved totals before T: those that were current
+ * at a kept moment stay, the extremes, and of samples one in each of SAMPLES parts of the time. */
 static int remove_others(struct gs_store *s)
 {
     const long long from = s->keep.from_ns, part = from / SAMPLES + 1;
@@ -388,7 +390,7 @@ static int remove_others(struct gs_store *s)
                         "DELETE FROM mark_name WHERE id NOT IN (SELECT name FROM mark WHERE name IS NOT NULL UNION "
                         "SELECT domain FROM mark WHERE domain IS NOT NULL)"))
         return -1;
-    gs_id_free(&s->marks.name_ids); /* some are gone: each gets a new number when it comes again */
+    gs_id_free(&s->marks.name_ids); /* some were deleted: a name that occurs again gets a new number */
     snprintf(sql, sizeof sql,
              "DELETE FROM reserved WHERE id IN (SELECT id FROM (SELECT id,time_ns,lead(time_ns) OVER (PARTITION BY "
              "device ORDER BY id) AS next FROM reserved) WHERE gs_ended(time_ns,next)) AND id NOT IN "
@@ -426,7 +428,7 @@ static enum gs_trim trim_once(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
     if (!k->passing && store_used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
-    if (gs_store_log_is_held(s)) return GS_TRIM_DONE; /* each removed row costs room in it */
+    if (gs_store_log_is_held(s)) return GS_TRIM_DONE; /* each removed row adds to the log */
     if (!k->passing && !choose_time(s)) return store_used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return GS_TRIM_FAILED;
     if (keep_step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
@@ -438,7 +440,7 @@ static uint64_t log_bytes(struct gs_store *s)
     return (uint64_t)s->log_pages * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
 }
 
-/* Not even totals have room any more: what somebody reads stays in the log, and each commit makes it longer. */
+/* Not even totals fit: SQLite cannot remove from the log what a reader uses, and each commit makes it longer. */
 static bool log_is_full(struct gs_store *s)
 {
     struct stat st;
@@ -447,7 +449,7 @@ static bool log_is_full(struct gs_store *s)
     return file + log_bytes(s) + COMMIT_BYTES > s->keep.bytes && gs_store_log_is_held(s);
 }
 
-/* Where rows come faster than they go, they wait. */
+/* If rows arrive faster than one step removes them, makes further steps until the database is below its limit. */
 static enum gs_trim trim_rows(struct gs_store *s)
 {
     enum gs_trim rc = s->keep.limit ? trim_once(s) : GS_TRIM_DONE;
@@ -469,7 +471,7 @@ enum gs_trim gs_store_trim(struct gs_store *s)
     return rc;
 }
 
-/* ---------------------------------------------------------------- a log that cannot start anew */
+/* ---------------------------------------------------------------- a log that SQLite cannot restart */
 
 bool gs_store_held(struct gs_store *s)
 {
@@ -489,7 +491,7 @@ bool gs_keep_is_tight(struct gs_store *s)
     return gs_store_held(s) && (log_bytes(s) + COMMIT_BYTES >= k->bytes - k->limit || store_used_bytes(s) >= k->limit);
 }
 
-/* T becomes now; of a removal that is under way only the rest goes by it. */
+/* T becomes now. Of a removal that is in progress only the rest goes by the new T. */
 int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r)
 {
     struct gs_keep *k = &s->keep;
@@ -498,7 +500,7 @@ int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r)
     memcpy(left, k->left, sizeof left);
     memcpy(visited, k->visited, sizeof visited);
     k->from_ns = gs_whole(s->last_ns);
-    k->stop_id = s->first_allocation + (int64_t)s->allocations.count - 1; /* stays: the next number follows from it */
+    k->stop_id = s->first_allocation + (int64_t)s->allocations.count - 1; /* stays: the next id follows from it */
     k->coarse = true;
     const int failed = begin_time(s) || gs_store_write_rows(s, r) || write_totals(s);
     k->coarse = false;

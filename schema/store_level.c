@@ -1,10 +1,10 @@
-/* The totals over time in at most GS_LEVEL_BUCKETS buckets for each series, and the moment of each series' peak. */
+/* The totals over time, in at most GS_LEVEL_BUCKETS buckets per series, and the time of each series' peak. */
 #include "schema/store_state.h"
 
 #include <stdlib.h>
 
 #define FIRST_WIDTH_NS (1u << 20)
-/* A lifetime that is younger than this at the peak began with it. An older one came back, after a free that failed. */
+/* A lifetime that is younger than this at the peak began with it. An older one came back after a failed free. */
 #define TOGETHER_NS 1000000
 
 void gs_levels_start(struct gs_levels *l)
@@ -20,7 +20,7 @@ void gs_levels_free(struct gs_levels *l)
 void gs_level_open(struct gs_level_series *series, uint32_t closed)
 {
     series->used = true;
-    series->buckets = calloc(GS_LEVEL_BUCKETS, sizeof *series->buckets); /* zeros: what it was before */
+    series->buckets = calloc(GS_LEVEL_BUCKETS, sizeof *series->buckets); /* zeros: the level before the first event */
     series->low = 0;
 }
 
@@ -47,7 +47,7 @@ void gs_levels_advance(struct gs_levels *l, uint64_t now_ns)
             series->low = series->high = series->now;
         }
         if (++l->closed == GS_LEVEL_BUCKETS) halve_levels(l);
-        if (l->width > UINT64_MAX / 4 / GS_LEVEL_BUCKETS) { /* a time that only damage makes */
+        if (l->width > UINT64_MAX / 4 / GS_LEVEL_BUCKETS) { /* only a damaged record has such a time */
             l->end_ns = UINT64_MAX;
             return;
         }
@@ -81,7 +81,7 @@ static int write_series(struct gs_store *s, sqlite3_stmt *st, enum gs_series whi
     return 0;
 }
 
-/* Wider buckets replace all that are there. */
+/* Wider buckets replace all rows. */
 static int begin_width(struct gs_store *s)
 {
     struct gs_levels *l = &s->levels;

@@ -3,14 +3,14 @@
 
 #include <stdlib.h>
 
-/* So many lifetimes that begin or end, for each that is live, without a copy between them, cost more to follow than the
- * next copy's new look at all that is live. */
+/* If so many lifetimes per live one begin or end without a copy, updating the tree costs more than building it again
+ * for the next copy. */
 #define CHANGES_SHARE 4
 #define CHANGES_MIN 1000
 
 /* ---------------------------------------------------------------- totals */
 
-/* The total `now` of a series after an event, and its peak. */
+/* Notes the total `now` of a series after an event, and its peak. */
 static void note_level(struct gs_store *s, enum gs_series series, int device, const struct gs_live *live,
                        uint64_t *peak, uint64_t now)
 {
@@ -22,7 +22,7 @@ static void note_level(struct gs_store *s, enum gs_series series, int device, co
 
 static void track_device_level(struct gs_store *s, const struct gs_live *live, int64_t bytes)
 {
-    if (live->space == GS_SPACE_SHARED) bytes = 0; /* its owner counts it */
+    if (live->space == GS_SPACE_SHARED) bytes = 0; /* its owner's process counts it */
     if (gs_on_host(live->space, live->device)) {
         s->pinned_now += (uint64_t)bytes;
         note_level(s, GS_SERIES_PINNED, 0, live, &s->summary.pinned_peak, s->pinned_now);
@@ -45,7 +45,7 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
     struct gs_check *check = gs_store_check(s, live->layer, live->device);
     if (!check) return;
     if (live->space != GS_SPACE_SHARED)
-        check->running = (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
+        check->running = (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* unsigned: damage may overflow it */
     uint64_t now = check->running > 0 ? (uint64_t)check->running : 0;
     if (live->layer == GS_LAYER_HOST) {
         s->host_now += (uint64_t)bytes;
@@ -56,7 +56,7 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
     }
 }
 
-/* Without memory for it, copies count as pageable. The address of an array is its handle, and host memory may lie right
+/* If memory runs out, copies count as pageable. The address of an array is its handle, and host memory may begin right
  * after it. */
 static void add_place(struct gs_store *s, const struct gs_live *live)
 {
@@ -78,7 +78,7 @@ void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
 {
     gs_store_track_bytes(s, live, sign);
     if (live->layer != GS_LAYER_DEVICE || !s->places.known) return;
-    if (s->places.changes++ > CHANGES_MIN + CHANGES_SHARE * s->places.tree.count) { /* no copy has asked for long */
+    if (s->places.changes++ > CHANGES_MIN + CHANGES_SHARE * s->places.tree.count) { /* no copy for a long time */
         gs_ranges_free(&s->places.tree);
         s->places.known = false;
     } else if (sign < 0) {
@@ -88,7 +88,7 @@ void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
     }
 }
 
-/* ---------------------------------------------------------------- which allocation has an address */
+/* ---------------------------------------------------------------- the allocation at an address */
 
 static int by_age(const void *a, const void *b)
 {
@@ -96,7 +96,7 @@ static int by_age(const void *a, const void *b)
     return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
 }
 
-/* The younger of two that overlap stays: the free of the other was not seen. */
+/* Of two that overlap, the younger stays: the free of the other was not recorded. */
 static void find_places(struct gs_store *s)
 {
     GS_ARRAY(const struct gs_live *) live = {0};
@@ -122,7 +122,7 @@ const struct gs_range *gs_store_find_place(struct gs_store *s, uint64_t address)
 
 int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack)
 {
-    if ((int64_t)id >= s->first_allocation) { /* begun in this batch: one row with everything */
+    if ((int64_t)id >= s->first_allocation) { /* begun since the last commit: its row is still in memory */
         struct gs_row_allocation *row = &s->allocations.at[(int64_t)id - s->first_allocation];
         row->life_ns = life_ns;
         row->free_stack = free_stack;

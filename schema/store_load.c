@@ -1,5 +1,5 @@
-/* An unfinished database → the state that the store had in memory at its last commit. The database
- * may be damaged or made by another program: every value that is used as an index is checked. */
+/* Reads from an unfinished database the state that the store had in memory at its last commit. The database may be
+ * damaged or come from another program: every value that is used as an index is checked. */
 #include "schema/store_state.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static uint32_t id_at(sqlite3_stmt *row, int column)
     return id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
 }
 
-/* A thread number to be used as an index, 0 if it isn't one. */
+/* A thread number that can be an index; 0: it is not one. */
 static uint32_t thread_at(sqlite3_stmt *row, int column)
 {
     uint32_t thread = id_at(row, column);
@@ -84,7 +84,7 @@ static int load_definitions(struct gs_store *s)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-/* Of which context something is: where nothing is noted, of the primary one of its own device. */
+/* The context of an allocation: without a row in recovery_owner, the primary one of its own device. */
 #define LIVE "a.id,a.kind,a.address,a.bytes,a.alloc_ns,o.context,o.home"
 #define OF_ALLOCATIONS " FROM allocation_row a LEFT JOIN recovery_owner o ON o.allocation_id=a.id"
 
@@ -131,11 +131,11 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
     t->last_free.address = (uint64_t)sqlite3_column_int64(row, 5);
     const int64_t id = sqlite3_column_int64(row, 6);
     t->last_free.id = (uint64_t)id;
-    /* load_last_frees looks the others up */
+    /* load_last_frees reads the rest */
     return t->last_free_graph && (id <= 0 || id >= s->first_graph) ? is_row_damaged(s) : 0;
 }
 
-/* What a free that fails would bring back. */
+/* Reads the lifetimes that a failed free would continue. */
 static int load_last_frees(struct gs_store *s)
 {
     sqlite3_stmt *st = NULL;
@@ -176,7 +176,7 @@ static int load_mapping(struct gs_store *s, sqlite3_stmt *row)
     return rc > 0 ? is_row_damaged(s) : rc;
 }
 
-/* Its thread's undo has been made by load_undo. */
+/* load_undo has made the thread's `undo`. */
 static int load_undo_mapping(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_undo *undo = s->threads.at[thread_at(row, 0)].undo;
@@ -247,7 +247,7 @@ static int load_memory(struct gs_store *s)
         gs_store_each(s, "SELECT id,allocation_id,address,bytes FROM mapping WHERE unmap_ns IS NULL", load_mapping) ||
         gs_store_each(s, "SELECT thread,op,handle,address,bytes,time_ns,allocation_id FROM recovery_undo", load_undo))
         return -1;
-    /* What the calls to be taken back ended is what ended at their time. */
+    /* The calls to revert ended whatever ended at their time. */
     if (gs_store_each(s,
                       "SELECT u.thread,m.id,m.address,m.bytes,m.allocation_id,m.device,(a.kind>>2)&7"
                       " FROM recovery_undo u JOIN mapping m ON m.unmap_ns=u.time_ns AND m.address>=u.address"
@@ -315,7 +315,7 @@ static int load_handle(struct gs_store *s, sqlite3_stmt *row)
         .kind = (uint8_t)sqlite3_column_int(row, 1),
         .handle = (uint64_t)sqlite3_column_int64(row, 2),
     };
-    size_t i = 0; /* of a handle given out twice the last counts, as when recording */
+    size_t i = 0; /* of a handle that CUDA reused the last one counts, as when recording */
     while (i < s->open_handles.count &&
            (s->open_handles.at[i].handle != open.handle || s->open_handles.at[i].kind != open.kind))
         i++;

@@ -1,14 +1,13 @@
-/* The database's log while recording: when its content goes into the database, so that SQLite can start it anew. */
+/* Moves the content of the database's log into the database while recording, so that SQLite can restart the log. */
 #include "schema/store_state.h"
 
 #define BUSY_MS 5000
-#define LOG_PAGES \
-    1000 /* of the log, from which on its content goes into the database after each commit; SQLite's default */
-#define LOG_PAGES_MAX 2000 /* from here on it has to: readers that overlap would let it grow for ever */
-#define READERS_MS 200     /* that it waits for readers to end … */
-#define LOG_COMMITS 4      /* … at most once in so many commits */
+#define LOG_PAGES 1000     /* pages of the log after which each commit does so; SQLite's default */
+#define LOG_PAGES_MAX 2000 /* from here on it must succeed: overlapping readers would let the log grow for ever */
+#define READERS_MS 200     /* how long it waits for readers to end … */
+#define LOG_COMMITS 4      /* … once in so many commits */
 
-/* SQLite starts the log anew only at a moment when nobody reads it. */
+/* SQLite can restart the log only when no program reads it. */
 static int fold_log(void *store, sqlite3 *db, const char *name, int pages)
 {
     struct gs_store *s = store;

@@ -1,11 +1,11 @@
-/* Marks: a range's two records → one row. A range may span commits, and the end of a process:
- * `recovery_mark` keeps the key of its end while it is open, as for a lifetime's address. */
+/* Marks and NVTX ranges. The two records of a range become one row. A range may span commits, and the end of a process:
+ * recovery_mark keeps its key while it is open, as an allocation's row keeps the address. */
 #include "schema/store_state.h"
 
 #include <stdlib.h>
 
-/* A program that names each step anew must not fill the memory: past this many names they are
- * forgotten, and may get a second number. */
+/* Bounds the memory of a program that uses a new name in each step: after this many names the map starts anew, and a
+ * name that occurs again may get a second number. */
 #define NAMES_KEPT 65536
 
 /* ---------------------------------------------------------------- an event → rows in memory */
@@ -37,8 +37,7 @@ static int intern_mark_text(struct gs_store *s, const char *text, size_t length,
     return 0;
 }
 
-/* What the two records of a range have in common. Two open ranges with the same 64 bits would take
- * another 2^32 of them. */
+/* Identifies a range by what its two records share. A collision of 64 bits would take about 2^32 open ranges. */
 static uint64_t mark_range_key(const struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
 {
     if (rec->kind == GS_MARK_START || rec->kind == GS_MARK_END) return rec->id;
@@ -51,7 +50,7 @@ static int64_t mark_time_of(const struct gs_rec_mark *rec)
     return rec->rec.time_ns > INT64_MAX ? INT64_MAX : (int64_t)rec->rec.time_ns;
 }
 
-/* `open` is an entry of the map, gone afterwards. */
+/* Removes `open`, an entry of the map. */
 static int close_range(struct gs_store *s, struct gs_live *open, int64_t life_ns)
 {
     struct gs_marks *m = &s->marks;
@@ -72,7 +71,7 @@ static int end_mark_range(struct gs_store *s, uint32_t thread, const struct gs_r
 {
     const uint8_t kind = rec->kind == GS_MARK_POP ? GS_MARK_PUSH : GS_MARK_START;
     struct gs_live *open = gs_live_find(&s->marks.open, kind, mark_range_key(s, thread, rec));
-    if (!open) { /* begun before the recording, most likely */
+    if (!open) { /* most likely it began before the recording */
         s->counts[GS_COUNT_UNMATCHED_ENDS]++;
         return 0;
     }
@@ -81,7 +80,7 @@ static int end_mark_range(struct gs_store *s, uint32_t thread, const struct gs_r
     return close_range(s, open, life);
 }
 
-/* One that is open under the same key has lost its end. */
+/* If a range is open under the same key, its end was not recorded. */
 static int open_mark_range(struct gs_store *s, const struct gs_row_mark *row, int64_t id, uint32_t scope)
 {
     const struct gs_live open = {.address = row->key,
@@ -187,7 +186,7 @@ static int load_open(struct gs_store *s, sqlite3_stmt *st)
     return id > 0 && row.start_ns >= 0 ? open_mark_range(s, &row, id, 0) : 0;
 }
 
-/* Those that the map held, see intern. */
+/* Restores the names that the map held, see intern_mark_text. */
 static int load_name(struct gs_store *s, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0);

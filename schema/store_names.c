@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A thread numbers its frames and stacks from 1 upward. A number that jumps is damage, and must not
- * make us allocate for what lies between. */
+/* A thread numbers its frames and stacks from 1 upward. A number that is larger by more than this is damage, and must
+ * not make the store allocate a table for it. */
 #define NUMBER_JUMP 65536
 
 /* ---------------------------------------------------------------- threads */
@@ -33,7 +33,7 @@ uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
 
 /* ---------------------------------------------------------------- strings */
 
-/* Keeps a copy for the rows. Database text is UTF-8: what is not becomes U+FFFD. */
+/* Copies a string for the rows. Text in the database is UTF-8: invalid bytes become U+FFFD. */
 int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out)
 {
     size_t needed = s->text.count + length * 3;
@@ -111,7 +111,7 @@ static void forget_numbers(struct gs_numbers *n)
     memset(n, 0, sizeof *n);
 }
 
-/* Without the note for the database: also used to load it. */
+/* Does not note the number for the database, because loading calls it, too. */
 int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number, uint32_t id)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
@@ -145,7 +145,7 @@ uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number)
 
 /* ---------------------------------------------------------------- frames and stacks */
 
-/* The new frame's text was added last and goes again where the frame is known. */
+/* If the frame is known, the caller removes its text, which was added last. */
 static int intern_frame(struct gs_store *s, struct gs_content key, struct gs_row_frame *row)
 {
     row->id = gs_id_find(&s->frame_ids, key);
@@ -215,7 +215,7 @@ static int define_native(struct gs_store *s, uint32_t thread, const struct gs_re
     return note_number(s, thread, GS_NUMBER_FRAME, rec->frame, row.id);
 }
 
-/* A node of the tree of stacks: `frame` called from `parent`. 0: out of memory. */
+/* Returns the node of the stack tree for `frame` called from `parent`; 0: out of memory. */
 static uint32_t intern_stack(struct gs_store *s, uint32_t parent, uint32_t frame, uint32_t depth)
 {
     struct gs_content key = gs_store_stack_key(parent, frame);
@@ -239,7 +239,7 @@ static int store_stack(struct gs_store *s, uint32_t thread, const struct gs_rec_
     uint32_t id = 0, depth = 0;
     for (uint32_t i = rec->depth; i-- > 0;) {
         uint32_t frame = number_id(&t->frames, rec->frames[i]);
-        if (!frame) { /* the rest of the stack is still worth having */
+        if (!frame) { /* the rest of the stack is still useful */
             s->counts[GS_COUNT_UNDEFINED]++;
             continue;
         }
@@ -251,8 +251,8 @@ static int store_stack(struct gs_store *s, uint32_t thread, const struct gs_rec_
 
 /* ---------------------------------------------------------------- the others */
 
-/* Threads use a slot one after the other. The first one's row has the slot's number, which packs
- * best (GS_ALLOCATION_KIND); those after it have numbers that no slot has. */
+/* Threads reuse a slot. The row of its first thread has the slot's number, which packs best (GS_ALLOCATION_KIND); rows
+ * of later threads have numbers that no slot has. */
 static int store_thread(struct gs_store *s, uint32_t thread, const struct gs_rec_thread *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
@@ -284,7 +284,7 @@ static int define_device(struct gs_store *s, const struct gs_rec_gpu *rec)
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
 
-/* meta: env.NAME, and env without a name: they were read; the NAME of a fact. */
+/* A row of meta. Its key is the NAME of a fact, env.NAME, or "env" without a name: the environment was read. */
 static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
 {
     char key[4 + GS_STRING_MAX] = "env.";

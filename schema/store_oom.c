@@ -1,15 +1,14 @@
-/* Which failed allocations were fatal. A failure counts as fatal until the same thread gets at
- * least as much from the same kind of memory. After a failed cudaMalloc PyTorch frees its
- * cache and retries; if that fails too, it reports the failure of a tensor, and from then on only
- * tensors show that the thread recovered: a later cudaMalloc (of a smaller batch, say) does not. A
- * tensor of the requested size does; so do smaller ones that add up to more than GOT_ENOUGH of it, as
- * in a program that caught the exception and continues with half the batch or with the next one. A
+/* Decides which failed allocations were fatal. A failure is fatal until the same thread gets at least as much from the
+ * same kind of memory. After a failed cudaMalloc PyTorch frees its cache and retries; if that fails too, it reports the
+ * failure of a tensor, and from then on only tensors show that the thread recovered: a later cudaMalloc, for example of
+ * a smaller batch, does not. A tensor of the requested size does; so do smaller ones that add up to GOT_ENOUGH times
+ * that size, as in a program that caught the exception and continues with half the batch or with the next one. A
  * program that dies of the failure allocates hardly any tensors before it ends. */
 #include "schema/store_state.h"
 
 #include <string.h>
 
-/* A program that tries sizes for hours must not fill the memory; its oldest failures stay fatal. */
+/* Bounds the memory of a program that tries sizes for hours; its oldest failures stay fatal. */
 #define OPEN_OOMS_MAX 16384
 #define GOT_ENOUGH 2
 
@@ -24,7 +23,7 @@ static void drop_open(struct gs_store *s, size_t i)
     memmove(&s->open_ooms.at[i], &s->open_ooms.at[i + 1], (s->open_ooms.count - i) * sizeof *s->open_ooms.at);
 }
 
-/* Also used to load them, in order of id. */
+/* Also called to load them, in order of id. */
 int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
 {
     for (size_t i = 0; oom->layer == GS_LAYER_TENSOR && i < s->open_ooms.count; i++) {

@@ -2,7 +2,7 @@
  * their events have completed. */
 #include "schema/store_state.h"
 
-/* An event waits for one tensor at a time: PyTorch records it anew only once it has passed. */
+/* PyTorch records an event again only after it has completed, so one tensor at a time waits for it. */
 static int wait_for_event(struct gs_store *s, uint64_t event, uint64_t id, uint64_t time_ns)
 {
     if (gs_store_event_done(s, event, time_ns)) return -1;
@@ -12,7 +12,7 @@ static int wait_for_event(struct gs_store *s, uint64_t event, uint64_t id, uint6
 int gs_store_add_pending(struct gs_store *s, uint32_t thread, const struct gs_rec_pending *rec)
 {
     const struct gs_live *live = gs_live_find(&s->live, GS_LAYER_TENSOR, rec->address);
-    if (!live) return 0; /* its allocation was not seen, and its free will be counted as unknown */
+    if (!live) return 0; /* its allocation was not recorded, and its free will count as unknown */
     const uint32_t event_stack = gs_store_stack_id(s, thread, rec->event_stack);
     const uint32_t free_stack = gs_store_stack_id(s, thread, rec->rec.stack);
     for (uint32_t i = 0; i < rec->count && i < GS_PENDING_EVENTS; i++) {

@@ -29,7 +29,7 @@ static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, stru
         sqlite3_bind_null(st, at);
 }
 
-/* for each row of an array: `body` binds *row to st, then the statement runs */
+/* For each row of an array: `body` binds *row to st, then the statement runs. */
 #define WRITE(array, which, type, body)                                         \
     do {                                                                        \
         sqlite3_stmt *st = (array).count ? gs_store_statement(s, which) : NULL; \
@@ -96,8 +96,8 @@ static int write_definitions(struct gs_store *s)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-/* Those of a page come together, each page in its turn; ends of the same row stay in order, and the last one counts.
- * Ids lie close to each other: one pass over a bucket for each part of their range sorts as well as needed. */
+/* Sorts the ends so that those of one page are together and pages follow in order. Ends of the same row keep their
+ * order, and the last one counts. Ids are dense, so sorting into equal parts of their range is enough. */
 static int sort_ends(struct gs_store *s)
 {
     uint32_t start[END_BUCKETS + 1] = {0};
@@ -269,7 +269,7 @@ static int write_mappings(struct gs_store *s)
     return 0;
 }
 
-/* What was counted since the last commit, and how far that goes. */
+/* Writes the increase of the counters since the last commit, and the counts that it covers. */
 static int write_counters(struct gs_store *s)
 {
     for (size_t i = 0; i < s->counters.count; i++) {
@@ -352,8 +352,8 @@ static struct gs_live_bytes live_bytes(const struct gs_store *s)
     return live;
 }
 
-/* Not for a recovery, which adds the rows up: whoever watches the recording sees by these whether it
- * has found every free, without looking at each row that was live (gpuspy top). */
+/* For gpuspy top, which compares these totals with its own to see whether it found every free. A recovery does not use
+ * them: it adds the rows up. */
 static int write_live(struct gs_store *s)
 {
     const struct gs_live_bytes now = live_bytes(s), *saved = &s->saved_live;

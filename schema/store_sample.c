@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Unknown, or more than SQLite's integers hold: NULL, kept as -1. */
+/* Unknown, or more than SQLite's integers hold: NULL in the database, -1 in memory. */
 static int64_t known_or_null(uint64_t n)
 {
     return n > INT64_MAX ? -1 : (int64_t)n;
@@ -34,7 +34,7 @@ static int64_t percent_or_null(uint8_t n)
     return n <= 100 ? n : -1;
 }
 
-/* Only the last one is kept: as gpu0.temperature in meta. */
+/* Stores only the last one, as gpu0.temperature in meta. */
 static int write_temperature(struct gs_store *s, const struct gs_row_device_sample *row)
 {
     char key[32];

@@ -1,5 +1,5 @@
-/* The peak of each series while a range of a name is open, on any thread. A bounded recording keeps it of the ranges
- * whose rows it removes. analyzer/question/scope.c computes the same from rows. */
+/* The peak of each series while a range with a certain name is open, on any thread. Keeps the figures of ranges whose
+ * rows a bounded recording removes; analyzer/question/scope.c computes the same from rows. */
 #include "schema/store_state.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* "step 12" → "step #", in place. */
+/* Turns "step 12" into "step #", in place, and returns the new length. */
 static size_t fold_digits(char *text, size_t length)
 {
     size_t n = 0;
@@ -28,7 +28,7 @@ static struct gs_content key_of(const char *domain, size_t domain_length, const 
     return gs_content_hash(of_domain, name, name_length);
 }
 
-/* Its number, from 1; 0: none, and no memory for it. */
+/* Returns its number, from 1; 0: out of memory. */
 static uint32_t add_scope(struct gs_scopes *c, struct gs_content key, const char *domain, size_t domain_length,
                           const char *name, size_t name_length)
 {
@@ -43,7 +43,8 @@ static uint32_t add_scope(struct gs_scopes *c, struct gs_content key, const char
     return 0;
 }
 
-/* Past GS_SCOPES names, those that differ in their numbers only are one; past twice as many, new ones are left out. */
+/* After GS_SCOPES names, names that differ only in their numbers become one; after twice as many, new ones are left
+ * out. */
 static uint32_t find_scope(struct gs_scopes *c, const char *domain, size_t domain_length, const char *name,
                            size_t name_length)
 {
@@ -63,7 +64,7 @@ static uint32_t find_scope(struct gs_scopes *c, const char *domain, size_t domai
     return number;
 }
 
-/* NULL: no memory for it. */
+/* NULL: out of memory. */
 static struct gs_scope_peak *peak_of(struct gs_scope *scope, unsigned series)
 {
     for (size_t i = 0; i < scope->peaks.count; i++)
@@ -73,7 +74,7 @@ static struct gs_scope_peak *peak_of(struct gs_scope *scope, unsigned series)
     return new;
 }
 
-/* What was most since the last range began or ended goes to all that are open. */
+/* Passes the maximum since a range last began or ended to all open scopes. */
 static void spread_figures(struct gs_store *s)
 {
     struct gs_scopes *c = &s->scopes;
@@ -149,7 +150,7 @@ static void bind_bytes(sqlite3_stmt *st, int column, bool known, uint64_t bytes)
         sqlite3_bind_null(st, column);
 }
 
-/* `p` NULL: nothing was live in it. */
+/* `p` NULL: no memory was live in the scope. */
 static int write_peak(struct gs_store *s, const struct gs_scope *scope, const struct gs_scope_peak *p)
 {
     sqlite3_stmt *st = gs_store_statement(s, GS_SQL_SCOPE);

@@ -1,5 +1,6 @@
-/* The text of the program's own Python files, stored with the first frame that names them: a process that dies has
- * them, too. Which files are stored is read from the database, so that a failed transaction leaves no wrong state. */
+/* Stores the text of the program's own Python files with the first frame that names them, so that a recording of a
+ * process that dies has them, too. Reads from the database which files it has, so that a failed transaction leaves no
+ * wrong state. */
 #include "schema/store_state.h"
 #include "schema/source_file.h"
 
@@ -16,7 +17,7 @@ static int load_start(struct gs_store *s, sqlite3_stmt *row)
     return 0;
 }
 
-/* An older gpuspy's recording has no table of them, and no row in meta. */
+/* A recording of an older gpuspy has neither the table nor the row in meta. */
 int gs_store_open_sources(struct gs_store *s)
 {
     return gs_store_each(s, "SELECT cwd,start_real_ns,(SELECT value FROM meta WHERE key='sources') FROM process",
@@ -35,7 +36,7 @@ static sqlite3_stmt *find_file(struct gs_store *s, const char *file, size_t leng
     return st;
 }
 
-/* 1 known, 0 not, -1. Of what there is, *files and *bytes. */
+/* Returns 1: the file is known; 0: it is not, and *files and *bytes tell what is stored; -1: an error. */
 static int is_known(struct gs_store *s, const char *file, size_t length, int64_t *files, int64_t *bytes)
 {
     sqlite3_stmt *st = find_file(s, file, length);
@@ -64,7 +65,7 @@ static int insert_source(struct gs_store *s, const char *file, size_t length, st
     return gs_store_run(s, st);
 }
 
-/* `file` is a copy: reading makes the rows' text grow. */
+/* `file` must be a copy, because reading the file may move s->text. */
 static int add_file(struct gs_store *s, const char *file, size_t length)
 {
     int64_t files = 0, bytes = 0;

@@ -6,8 +6,8 @@
 
 #define P "1," /* process_id: a database holds one process */
 
-/* From feed_…: see store_feed.c. OR FAIL: a failure undoes the whole transaction anyway, so no page needs a copy that
- * would undo the statement. */
+/* The feed_… tables are in store_feed.c. OR FAIL: a failure rolls back the whole transaction anyway, so SQLite need not
+ * keep copies of pages to revert the statement. */
 #define ALLOCATION_COLUMNS "kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id,free_stack_id"
 #define INSERT_COPY \
     "INSERT OR FAIL INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) SELECT * FROM feed_copy"
@@ -19,9 +19,9 @@
     " SELECT " P "* FROM feed_sync"
 
 static const char *const statements[GS_SQL_COUNT] = {
-    /* The ids are those that come next, as no other writes here. */
+    /* No other program writes here, so SQLite assigns the ids that the store expects. */
     [GS_SQL_ALLOCATION] = "INSERT OR FAIL INTO allocation_row(" ALLOCATION_COLUMNS ") SELECT * FROM feed_allocation",
-    /* Each row exists: one statement for all ends. */
+    /* All rows exist, so the upsert only updates: one statement for all ends. */
     [GS_SQL_ALLOCATION_END] = "INSERT OR FAIL INTO allocation_row(id,kind,address,bytes,alloc_ns,life_ns,free_stack_id)"
                               " SELECT id,0,0,0,0,life_ns,free FROM feed_end WHERE true ON CONFLICT(id) DO UPDATE SET "
                               "life_ns=excluded.life_ns,free_stack_id=excluded.free_stack_id",
@@ -73,7 +73,7 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_MODULE] = "INSERT INTO module(id,path,build_id) VALUES(?,?,?)",
     [GS_SQL_THREAD] = "INSERT OR REPLACE INTO thread(id,process_id,tid,name) VALUES(?," P "?,?)",
     [GS_SQL_API] = "INSERT OR REPLACE INTO api(id,name) VALUES(?,?)",
-    /* Several threads may meet a device; whichever record comes last here, the first seen stays. */
+    /* Several threads may report a device, in any order: the earliest report stays. */
     [GS_SQL_DEVICE] = "INSERT INTO device(id,process_id,device,name,total_bytes,free_bytes,seen_ns,"
                       "physical_bytes) VALUES(?1+1," P "?1,?2,?3,?4,?5,?6) ON CONFLICT(id) DO UPDATE SET name=?2,"
                       "total_bytes=?3,free_bytes=?4,seen_ns=?5,physical_bytes=?6 WHERE ?5<seen_ns",
@@ -99,7 +99,7 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
 };
 
-/* Of the rows of a feed those that do not become totals at once. */
+/* As above, without the rows that become totals at once. */
 static const char *const coarse[GS_SQL_COUNT] = {
     [GS_SQL_ALLOCATION] = "INSERT OR FAIL INTO allocation_row(id," ALLOCATION_COLUMNS
                           ") SELECT rowid,* FROM feed_allocation WHERE NOT " GS_KEEP_ALLOCATION("rowid", "alloc"),
@@ -168,7 +168,7 @@ int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "read");
 }
 
-/* Ready to be bound, or NULL. */
+/* Returns a statement to bind, or NULL. */
 sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which)
 {
     if (!s->statements[which] && sqlite3_prepare_v3(s->db, statements[which], -1, SQLITE_PREPARE_PERSISTENT,

@@ -1,24 +1,26 @@
-/* The store's state, shared by its parts:
+/* The store's state, and the functions that its files share:
  *
- *   store.c        opening, transactions, the end
- *   store_add.c    an event → rows in memory
- *   store_mark.c   … ranges and moments
- *   store_sample.c … NVML's samples
- *   store_vmm.c    … physical memory and where it is mapped
- *   store_graph.c  … memory of graphs, pools
- *   store_pending.c … tensors that are freed but still in use
- *   store_context.c … streams and contexts, and what their destruction frees
- *   store_count.c  the spool's counters → rows
- *   store_oom.c    which failed allocations were fatal
- *   store_names.c  definitions: frames, stacks, modules, threads
- *   store_source.c the text of the program's Python files
- *   store_rows.c   rows in memory → SQL
- *   store_feed.c   … the frequent ones, read by SQLite itself
- *   store_level.c  the totals over time, and when each was largest
- *   store_scope.c  the peaks within ranges, by name
- *   store_keep.c   old rows → totals, in a recording of bounded size
- *   store_load.c   an unfinished database → the same state in memory
- */
+ *   store.c         opens the database, commits, finishes
+ *   store_add.c     an event → rows in memory
+ *   store_life.c    … lifetimes, and the totals of live memory
+ *   store_mark.c    … NVTX ranges and marks
+ *   store_sample.c  … NVML's samples
+ *   store_vmm.c     … physical memory and its mappings
+ *   store_graph.c   … memory of CUDA graphs, pools
+ *   store_pending.c … tensors that were freed while another stream used them
+ *   store_context.c … streams and contexts, and what the destruction of a context frees
+ *   store_count.c   the spool's counters → rows
+ *   store_oom.c     which failed allocations were fatal
+ *   store_names.c   definitions: frames, stacks, modules, threads
+ *   store_source.c  the text of the program's Python files
+ *   store_rows.c    rows in memory → SQL
+ *   store_feed.c    … the frequent ones, which SQLite reads by itself
+ *   store_sql.c     the SQL statements and errors
+ *   store_log.c     when the log's content moves into the database
+ *   store_level.c   the totals over time, and the time of each peak
+ *   store_scope.c   the peaks within ranges, by name
+ *   store_keep.c    old rows → totals, in a recording of bounded size
+ *   store_load.c    an unfinished database → the same state in memory */
 #ifndef GPUSPY_STORE_STATE_H
 #define GPUSPY_STORE_STATE_H
 
@@ -30,21 +32,21 @@
 
 #define GS_PROCESS 1 /* process.id: a database holds one process */
 #define GS_OPEN (-1) /* life_ns of a lifetime that has not ended */
-/* free_stack of such a row: it takes the room in its page that life_ns and the stack will need, so that the end does
- * not split a full page. */
+/* free_stack of a lifetime that has not ended. Its number reserves the bytes that life_ns and the stack id will need in
+ * the database page, so that the end does not split a full page. */
 #define GS_STACK_LATER UINT32_MAX
 #define GS_CPU_CHECK GS_DEVICES_MAX /* index of the CPU in the checks of tensor totals */
 
-struct gs_text { /* in gs_store.text */
+struct gs_text { /* a string in gs_store.text */
     uint32_t at, length;
 };
 
-/* Rows that wait for the commit. Stack ids of 0 are NULL. */
+/* Rows that wait for the next commit. A stack id of 0 becomes NULL. */
 struct gs_row_allocation { /* id = first_allocation + index */
     int64_t kind, address, bytes, alloc_ns, life_ns, stream;
     uint32_t alloc_stack, free_stack;
 };
-struct gs_row_end { /* the end (or, GS_OPEN, the reopening) of a lifetime committed before */
+struct gs_row_end { /* the end of a lifetime that is committed; GS_OPEN: it did not end after all */
     int64_t id, life_ns;
     uint32_t free_stack;
 };
@@ -90,10 +92,10 @@ struct gs_row_handle {                     /* id = first_handle + index */
     uint16_t api;
     uint8_t kind;
 };
-struct gs_row_moment { /* of a row committed before: when it ended, GS_OPEN: not after all */
+struct gs_row_moment { /* the end of a row that is committed; GS_OPEN: it did not end after all */
     int64_t id, time_ns;
 };
-struct gs_row_bytes { /* of an imported allocation: larger than was known */
+struct gs_row_bytes { /* an imported allocation that turned out to be larger */
     int64_t id, bytes;
 };
 struct gs_row_owner {
@@ -137,12 +139,12 @@ struct gs_row_counter {
 };
 struct gs_row_mark { /* id = first + index */
     int64_t start_ns, life_ns;
-    uint64_t key; /* of a range: what its end will say */
+    uint64_t key; /* of a range: finds it again when its end is recorded */
     uint32_t name, domain, thread;
     uint8_t kind;
-    bool lost; /* its end: no later one belongs to it */
+    bool lost; /* its end was not recorded, and no later end belongs to it */
 };
-struct gs_row_mark_end { /* of a range committed before; GS_OPEN: it is lost */
+struct gs_row_mark_end { /* of a committed range; GS_OPEN: its end was not recorded */
     int64_t id, life_ns;
 };
 struct gs_row_mark_name {
@@ -156,7 +158,7 @@ struct gs_marks {
     int64_t first;
     uint32_t last_name;
     struct gs_id_map name_ids;
-    struct gs_live_map open; /* layer: kind, address: key */
+    struct gs_live_map open; /* gs_live.layer: the mark's kind, gs_live.address: its key */
 };
 struct gs_row_device_sample {
     int64_t time_ns, free, total, own, other;
@@ -164,7 +166,7 @@ struct gs_row_device_sample {
     uint32_t pid;
     int16_t device;
     uint8_t utilisation, memory_utilisation;
-    uint8_t temperature; /* °C + 1; 0 unknown */
+    uint8_t temperature; /* °C + 1; 0: unknown */
 };
 struct gs_row_frame {
     int64_t offset;
@@ -188,11 +190,11 @@ struct gs_row_api {
     struct gs_text name;
     uint32_t id;
 };
-struct gs_row_setting { /* of meta */
+struct gs_row_setting { /* a row of meta */
     struct gs_text key, value;
 };
 struct gs_row_device {
-    int64_t total, free, seen_ns, physical; /* 0: as total */
+    int64_t total, free, seen_ns, physical; /* physical 0: the same as total */
     struct gs_text name;
     int16_t device;
 };
@@ -201,30 +203,30 @@ struct gs_row_number {
     uint32_t thread, what, number, id;
 };
 
-/* A thread's own numbers → ids, and what else must be known of it. */
+/* Maps a thread's own numbers to ids. Then: the state of one thread. */
 struct gs_numbers {
     uint32_t *ids;
     uint32_t count, highest;
 };
 struct gs_store_thread {
     struct gs_numbers frames, stacks;
-    struct gs_live last_free; /* the lifetime that its last free ended, id 0: an unknown address */
-    bool last_free_set;       /* a free that fails can take that back */
+    struct gs_live last_free; /* the lifetime that its last free ended; id 0: an unknown address */
+    bool last_free_set;       /* a failed free can revert it */
     bool last_free_dirty;
-    bool last_free_graph;     /* it was a row of graph_memory, last_free.id */
+    bool last_free_graph;     /* last_free.id is a row of graph_memory */
     struct gs_undo *undo;     /* its last unmapping or release; NULL: none yet */
-    struct gs_progress saved; /* as the database has it */
-    uint32_t row;             /* in table thread, of the thread that uses the slot; 0: none yet */
+    struct gs_progress saved; /* as in the database */
+    uint32_t row;             /* row in table thread of the slot's current thread; 0: none yet */
 };
 
-struct gs_open_oom { /* a failed allocation that may yet turn out to be recovered */
+struct gs_open_oom { /* a failed allocation that is fatal unless the thread recovers */
     int64_t id;
     uint64_t bytes;
-    uint64_t got, saved_got; /* by the same thread since, all together; what the database knows of it */
-    uint32_t thread;         /* row */
+    uint64_t got, saved_got; /* what the same thread got since, in bytes; as in the database */
+    uint32_t thread;         /* row in table thread */
     int16_t device;
-    uint8_t layer; /* of the success that would recover it */
-    bool host;     /* pinned memory: another family of allocations */
+    uint8_t layer; /* layer of a success that would recover it */
+    bool host;     /* pinned memory, which a success on the device does not recover */
 };
 
 struct gs_open_handle {
@@ -233,16 +235,16 @@ struct gs_open_handle {
     uint8_t kind;
 };
 
-struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
+struct gs_check { /* compares PyTorch's total with gpuspy's, for one device or the CPU */
     uint64_t events, mismatches;
     int64_t running, first_ns, first_difference, last_difference;
-    int64_t inherited; /* of PyTorch's total: what a parent had when it forked, or what was allocated before gpuspy
-                          attached */
-    uint64_t listed;   /* of that, what has a row, because PyTorch listed it when gpuspy attached */
+    int64_t inherited; /* part of PyTorch's total: what the parent had when it forked, or what was allocated before
+                          gpuspy attached */
+    uint64_t listed;   /* the part of it that has rows, because PyTorch listed it when gpuspy attached */
     bool dirty;
 };
 
-enum gs_count { /* meta */
+enum gs_count { /* rows of meta */
                 GS_COUNT_EVENTS,
                 GS_COUNT_UNKNOWN_FREES,
                 GS_COUNT_IMPLIED_FREES,
@@ -311,14 +313,14 @@ struct gs_store {
     sqlite3_stmt *statements[GS_SQL_COUNT];
     char error[512];
     bool finished;
-    uint32_t exit_status; /* plus 1; 0 unknown */
+    uint32_t exit_status; /* plus 1; 0: unknown */
     char exception[GS_EXCEPTION_BYTES], exception_place[GS_PLACE_BYTES];
-    bool attached;      /* to a process that ran already */
+    bool attached;      /* gpuspy attached to the running process */
     uint64_t listed_ns; /* when PyTorch listed its blocks; 0: it did not */
     bool collector_off;
     struct {
         bool stored;
-        char *folder; /* of relative names; NULL unknown */
+        char *folder; /* that relative file names refer to; NULL: unknown */
         int64_t start_real_ns;
     } sources;
 
@@ -328,7 +330,7 @@ struct gs_store {
     GS_ARRAY(struct gs_row_memset) memsets;
     GS_ARRAY(struct gs_row_sync) syncs;
     GS_ARRAY(struct gs_row_oom) ooms;
-    GS_ARRAY(int64_t) recovered_ooms; /* ids of rows committed before */
+    GS_ARRAY(int64_t) recovered_ooms; /* ids of committed rows */
     GS_ARRAY(struct gs_row_sample) samples;
     GS_ARRAY(struct gs_row_reserved) reserved;
     GS_ARRAY(struct gs_row_handle) handles;
@@ -354,61 +356,61 @@ struct gs_store {
     GS_ARRAY(struct gs_row_device) devices;
     GS_ARRAY(struct gs_row_setting) settings;
     GS_ARRAY(struct gs_row_number) numbers;
-    GS_ARRAY(char) text; /* what the rows' strings lie in */
+    GS_ARRAY(char) text; /* the strings of the rows */
     int64_t first_allocation, first_oom, first_handle, first_mapping, first_graph, first_pending;
     uint64_t pending_events;
 
-    GS_ARRAY(struct gs_store_thread) threads; /* index: the writer's slot */
+    GS_ARRAY(struct gs_store_thread) threads; /* index: the writer's slot in the spool */
     struct gs_marks marks;
     GS_ARRAY(struct gs_open_oom) open_ooms;
     GS_ARRAY(struct gs_open_handle) open_handles;
     struct gs_live_map live;
-    struct { /* where the live device-level allocations lie, for copies */
+    struct { /* address ranges of the live device-level allocations, to classify copies */
         struct gs_ranges tree;
-        bool known;       /* false: it is made when a copy asks */
-        uint64_t changes; /* since one asked last */
+        bool known;       /* false: the next copy builds the tree */
+        uint64_t changes; /* since the last copy */
     } places;
-    struct gs_vmm *vmm;            /* physical memory and its mappings; NULL: there is none */
-    struct gs_live_map events;     /* event that a freed tensor waits for → row of pending_free */
+    struct gs_vmm *vmm;            /* physical memory and its mappings; NULL: none yet */
+    struct gs_live_map events;     /* event for which a freed tensor waits → row of pending_free */
     struct gs_live_map graph_live; /* address → the latest row of graph_memory, freed or not */
     struct gs_counter_state {
         uint64_t key, count;
-    } counted[GS_SPOOL_COUNTERS]; /* as the database has them */
+    } counted[GS_SPOOL_COUNTERS]; /* as in the database */
     uint64_t damaged_counters;
     int64_t counted_second;
     struct gs_id_map frame_ids, stack_ids, module_ids;
     uint32_t last_frame, last_stack, last_module, last_thread;
 
     uint64_t counts[GS_COUNTS], saved_counts[GS_COUNTS];
-    uint64_t last_ns; /* the latest event */
+    uint64_t last_ns; /* time of the latest event */
     uint64_t device_now[GS_DEVICES_MAX];
     uint64_t host_now, pinned_now;
-    int64_t last_reserved[GS_DEVICES_MAX]; /* -1 unknown */
+    int64_t last_reserved[GS_DEVICES_MAX]; /* -1: unknown */
     struct gs_check checks[GS_DEVICES_MAX + 1];
-    unsigned log_pages; /* in the log; 0 once nobody reads it and it can start anew */
-    unsigned long_logs; /* commits after which the log was long */
+    unsigned log_pages; /* length of the log; 0: no program reads it and SQLite can restart it */
+    unsigned long_logs; /* number of commits that left a long log */
     struct gs_levels levels;
     struct gs_scopes scopes;
     struct gs_keep keep;
     struct gs_summary summary, saved_summary;
-    struct gs_live_bytes { /* live now, as the database has it: for those who watch (recovery_value) */
+    struct gs_live_bytes { /* live memory as in the database, for gpuspy top (recovery_value) */
         uint64_t device[GS_DEVICES_MAX], tensor[GS_DEVICES_MAX], host, pinned;
     } saved_live;
 };
 
-/* store.c: opens an existing database; `finished` where its recording is complete. */
+/* store.c: opens an existing database; sets `finished` if its recording is complete. */
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
 
 /* store_log.c */
 void gs_store_log_start(struct gs_store *s);
-/* Is the log long, and cannot start anew because somebody reads it? */
+/* Whether the log is long and a reader keeps SQLite from restarting it. */
 bool gs_store_log_is_held(struct gs_store *s);
 
-/* store_keep.c: whether the log has hardly room for more rows, and cannot start anew. */
+/* store_keep.c: whether the log or the database is full and a reader keeps SQLite from restarting the log. */
 bool gs_keep_is_tight(struct gs_store *s);
-/* gs_store_write_rows, of which only totals remain of what has ended. */
+/* Does what gs_store_write_rows does, but stores only totals of allocations, copies, waits and memsets that ended. */
 int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r);
-/* What gs_remove (store_keep.c) is given of a row: of the table, or of those that wait for a commit. */
+/* Calls of gs_remove (store_keep.c) for a row of a table, or for a row that waits for a commit. */
 #define GS_KEEP_ALLOCATION(id, stack) "gs_remove(0," id ",kind&8388607," stack ",bytes,alloc_ns,life_ns)"
 #define GS_KEEP_COPY(id, stack) \
     "gs_remove(1," id ",(kind&16777215)+((bytes>16)+(bytes>65536)<<24)," stack ",bytes,start_ns,blocked_ns)"
@@ -420,38 +422,39 @@ int gs_keep_write_coarse(struct gs_store *s, const struct gs_reader *r);
 
 /* store_sql.c */
 extern const char *const gs_count_names[GS_COUNTS];
-int gs_store_fail(struct gs_store *s, const char *what); /* -1, with SQLite's reason */
-int gs_store_no_memory(struct gs_store *s);              /* -1 */
-int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
-int gs_store_abandon(struct gs_store *s);                /* rolls a transaction back, and keeps the error: -1 */
+int gs_store_fail(struct gs_store *s, const char *what); /* sets `error` with SQLite's reason; -1 */
+int gs_store_no_memory(struct gs_store *s);              /* sets `error`; -1 */
+int gs_store_sql(struct gs_store *s, const char *sql);   /* executes the statements: 0 or -1 */
+int gs_store_abandon(struct gs_store *s);                /* rolls the transaction back and keeps `error`: -1 */
 typedef int (*gs_row_fn)(struct gs_store *s, sqlite3_stmt *row);
-int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* fn for each row, until -1 */
-/* One statement, ready to be bound, or NULL; run to its end: 0 or -1 */
+int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* calls fn for each row until it returns -1 */
+/* A prepared statement to bind, or NULL. gs_store_run executes it: 0 or -1. */
 sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which);
 int gs_store_run(struct gs_store *s, sqlite3_stmt *st);
-int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count); /* from feed_… */
-void gs_bind_known(sqlite3_stmt *st, int at, int64_t n);                      /* negative: NULL */
+int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count); /* inserts the rows of a feed_… table */
+void gs_bind_known(sqlite3_stmt *st, int at, int64_t n);                      /* binds NULL for a negative number */
 
 /* store_names.c */
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
-/* The thread_id of rows: the thread that uses the writer's slot now. */
+/* The thread_id of rows: the row of the thread that uses the slot now. */
 uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
 
 /* store_life.c */
-/* What checks the totals of a layer on a device, or NULL. */
+/* The check of the totals of a layer on a device, or NULL. */
 struct gs_check *gs_store_check(struct gs_store *s, uint8_t layer, int device);
-void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);       /* totals, places */
-void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
-/* The live device-level allocation that an address lies in, or NULL. */
+/* Adds (sign +1) or removes (-1) a lifetime: totals and address ranges, or totals only. */
+void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);
+void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign);
+/* The live device-level allocation that contains an address, or NULL. */
 const struct gs_range *gs_store_find_place(struct gs_store *s, uint64_t address);
-/* A row of `allocation` for a lifetime that begins; gives begin->id. `extra` as in gs_rec_tensor. */
+/* Adds a row of `allocation` for a lifetime that begins, and sets begin->id. `extra` as in gs_rec_tensor. */
 int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
                        uint64_t stream, uint32_t extra, uint16_t api);
-/* Its end, or (life_ns GS_OPEN) that it did not end. */
+/* Records the end of a lifetime, or with life_ns GS_OPEN that it did not end. */
 int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack);
-/* `live` is an entry of the map, gone afterwards. */
+/* Ends a lifetime and removes `live`, an entry of s->live. */
 int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns, uint32_t stack);
-/* Numbers beyond what SQLite's integers hold come only from damage. */
+/* Only damage makes numbers that SQLite's signed 64-bit integers cannot hold. */
 static inline int64_t gs_whole(uint64_t n)
 {
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
@@ -462,9 +465,9 @@ static inline bool gs_on_host(uint8_t space, int device)
 }
 /* store_vmm.c */
 int gs_store_add_vmm(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec);
-/* The device's physical memory is gone, and its mappings. */
+/* Ends all physical memory of the device, and its mappings. */
 int gs_vmm_end_device(struct gs_store *s, int device, uint64_t time_ns, uint32_t stack);
-/* The mapping that an address lies in, or NULL. */
+/* The mapping that contains an address, or NULL. */
 const struct gs_range *gs_vmm_find(const struct gs_store *s, uint64_t address);
 int gs_vmm_load_object(struct gs_store *s, const struct gs_live *live, uint32_t refs, bool named);
 int gs_vmm_load_mapping(struct gs_store *s, int64_t id, int64_t object, const struct gs_range *at);
@@ -473,39 +476,39 @@ struct gs_undo_mapping {
     int64_t id, object;
     struct gs_range at;
 };
-struct gs_undo { /* an unmapping or release that fails is taken back */
+struct gs_undo { /* what an unmapping or a release ended, to revert it if the call fails */
     bool set, dirty;
     uint8_t op; /* enum gs_vmm_op */
     uint64_t handle, address, bytes, time_ns;
-    uint64_t object; /* RELEASE: the allocation's id, 0 none */
+    uint64_t object; /* RELEASE: the allocation's id; 0: none */
     GS_ARRAY(struct gs_undo_mapping) mappings;
-    GS_ARRAY(struct gs_live) ended; /* physical memory that ended with it (address: its handle) */
+    GS_ARRAY(struct gs_live) ended; /* physical memory that ended with it; address: its handle */
 };
 struct gs_undo *gs_vmm_undo(struct gs_store *s, uint32_t thread); /* NULL: out of memory */
 /* store_graph.c */
 int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_alloc *rec);
-/* True where the address is a graph's: it is dealt with, *rc says how. */
+/* True if the address belongs to a graph: the free is recorded, and *rc is the result. */
 bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec, int *rc);
 int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns);
 int gs_store_add_pool(struct gs_store *s, const struct gs_rec_pool *rec);
 int gs_store_add_allocator(struct gs_store *s, const struct gs_rec_allocator *rec);
 /* store_pending.c */
 int gs_store_add_pending(struct gs_store *s, uint32_t thread, const struct gs_rec_pending *rec);
-/* An event has passed: nothing happens where no tensor waits for it. */
+/* An event has completed. Does nothing if no tensor waits for it. */
 int gs_store_event_done(struct gs_store *s, uint64_t event, uint64_t time_ns);
 int gs_store_load_pendings(struct gs_store *s);
 /* store_context.c */
 int gs_store_add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec);
-/* store_count.c: what the counters say beyond what is written, into s->counters */
+/* store_count.c: adds the counters' increase since the last commit to s->counters. */
 int gs_store_read_counters(struct gs_store *s, const struct gs_reader *r);
 /* store_oom.c */
 int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oom *rec);
-/* An allocation of this thread succeeded. */
+/* An allocation of this thread succeeded: marks failures as recovered. */
 int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_live *live);
 int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom);
 /* store_names.c */
 int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
-/* What PyTorch had allocated on the device before the first event that is recorded. */
+/* Records what PyTorch had allocated on the device before the first recorded event. */
 int gs_store_note_attached(struct gs_store *s, int device, uint64_t bytes);
 uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number);
 int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number, uint32_t id);
@@ -517,12 +520,12 @@ struct gs_content gs_store_module_key(const char *path, size_t path_len, const c
 struct gs_content gs_store_stack_key(uint32_t parent, uint32_t frame);
 /* store_source.c */
 int gs_store_open_sources(struct gs_store *s);
-int gs_store_write_sources(struct gs_store *s); /* of the frames that wait; within a transaction */
+int gs_store_write_sources(struct gs_store *s); /* of the frames that wait for the commit; within a transaction */
 void gs_store_free_sources(struct gs_store *s);
 /* store_mark.c */
 int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec);
 int gs_store_write_marks(struct gs_store *s);   /* within a transaction */
-void gs_store_forget_marks(struct gs_store *s); /* they are committed */
+void gs_store_forget_marks(struct gs_store *s); /* after their commit */
 int gs_store_load_marks(struct gs_store *s);
 void gs_store_free_marks(struct gs_store *s);
 /* store_sample.c */
@@ -530,8 +533,8 @@ int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sa
 int gs_store_write_device_samples(struct gs_store *s); /* within a transaction */
 /* store_rows.c: within a transaction */
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r);
-void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* they are committed */
-/* store_feed.c: the tables feed_…, for the life of the connection */
+void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* after their commit */
+/* store_feed.c: the tables feed_…, which exist as long as the connection */
 int gs_store_open_feeds(struct gs_store *s);
 /* store_load.c */
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads);

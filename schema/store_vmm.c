@@ -3,9 +3,8 @@
  * An object is a lifetime in `allocation` whose address is its handle's value. It lives while it has
  * references or mappings; its bytes count once, however often it is mapped. The handle's value names
  * it until CUDA reuses the value, which may happen while mappings still keep it alive.
- * Memory that was made before the recording began, or that another process made (an import), is an
- * object of space `shared`: it can be mapped, and counts in no total; only its mappings show its
- * size. */
+ * Memory that was created before the recording began, or by another process (an import), is an object
+ * of space `shared`: it can be mapped, and counts in no total; only its mappings show its size. */
 #include "schema/store_state.h"
 
 #include <stdlib.h>
@@ -17,7 +16,7 @@ struct object {
     bool named;
     uint32_t next_unused;
 };
-struct mapped { /* the tree's tag is the index of one of these */
+struct mapped { /* the tree's tag is an index of these */
     int64_t id, object;
     uint32_t next_unused;
 };
@@ -86,7 +85,7 @@ static void forget_object_handle(struct gs_vmm *v, struct object *o)
     o->named = false;
 }
 
-/* Room for one that has a row; its handle's value names it if `named` and nothing else has it. */
+/* Adds an object that has a row. Its handle's value names it if `named` is set and no other object has the value. */
 static struct object *new_object(struct gs_store *s, const struct gs_live *live, bool named)
 {
     struct gs_vmm *v = vmm_of_store(s);
@@ -118,7 +117,7 @@ static int note_object(struct gs_store *s, const struct object *o)
     return 0;
 }
 
-/* `undo` NULL: for good. The object's place is unused afterwards. */
+/* `undo` NULL: it cannot be reverted. The object's slot is unused afterwards. */
 static int end_object(struct gs_store *s, struct object *o, uint64_t time_ns, uint32_t stack, struct gs_undo *undo)
 {
     struct gs_vmm *v = s->vmm;
@@ -192,8 +191,7 @@ static int unmap_from_range(struct gs_store *s, const struct gs_range *found, ui
     return end_mapping_row(s, was.id, gs_whole(time_ns));
 }
 
-/* All that lie within the range; `part`: also those of which it covers a part. Returns how many, or
- * -1. */
+/* Unmaps all mappings within the range; with `part` also those that it covers in part. Returns their number, or -1. */
 static int64_t unmap_range(struct gs_store *s, uint64_t address, uint64_t bytes, bool part, uint64_t time_ns,
                            uint32_t stack, struct gs_undo *undo)
 {
@@ -232,7 +230,7 @@ static int add_object(struct gs_store *s, uint32_t thread, const struct gs_rec_v
     return space == GS_SPACE_VMM ? gs_store_recover_ooms(s, thread, &live) : 0;
 }
 
-/* The value is given out again: where a reference still held what it named, its end was not seen. */
+/* CUDA reuses the value. If a reference still held the object that it named, the end of that was not recorded. */
 static int vacate_object(struct gs_store *s, struct object *o, uint64_t time_ns)
 {
     struct gs_vmm *v = s->vmm;
@@ -288,7 +286,7 @@ static int map_object(struct gs_store *s, uint32_t thread, const struct gs_rec_v
     const uint64_t room = UINT64_MAX - rec->address, offset = (uint64_t)gs_whole(rec->offset);
     const uint64_t bytes = rec->bytes < room ? (uint64_t)gs_whole(rec->bytes) : (uint64_t)gs_whole(room);
     if (!bytes) return 0;
-    /* what still stands there is stale */
+    /* mappings that are still recorded there are stale */
     int64_t stale = unmap_range(s, rec->address, bytes, true, rec->rec.time_ns, 0, NULL);
     if (stale < 0) return -1;
     s->counts[GS_COUNT_IMPLIED_FREES] += (uint64_t)stale;
@@ -311,7 +309,7 @@ static int map_object(struct gs_store *s, uint32_t thread, const struct gs_rec_v
     return enter_mapping(s, s->first_mapping + (int64_t)s->mappings.count - 1, (int64_t)o->live.id, &at);
 }
 
-/* ---------------------------------------------------------------- what may fail afterwards */
+/* ---------------------------------------------------------------- calls that may fail later */
 
 struct gs_undo *gs_vmm_undo(struct gs_store *s, uint32_t thread)
 {
@@ -349,7 +347,7 @@ static int release_or_unmap(struct gs_store *s, uint32_t thread, const struct gs
     return note_object(s, o) ? -1 : end_if_unheld(s, o, time_ns, stack, undo);
 }
 
-/* The object that the thread's last call may have ended: as it was. */
+/* Restores the object that the thread's last call may have ended. */
 static struct object *revive_object(struct gs_store *s, const struct gs_undo *undo, uint64_t id)
 {
     struct object *o = find_object(s->vmm, &s->vmm->by_id, id);
@@ -383,7 +381,7 @@ static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vm
     for (size_t i = 0; i < undo->mappings.count; i++) {
         const struct gs_undo_mapping *m = &undo->mappings.at[i];
         const struct gs_range *now = gs_ranges_from(&s->vmm->tree, m->at.start);
-        if (now && now->start < m->at.start + m->at.bytes) continue; /* mapped anew since: it was free after all */
+        if (now && now->start < m->at.start + m->at.bytes) continue; /* mapped again since: it was free after all */
         struct object *o = revive_object(s, undo, (uint64_t)m->object);
         if (!o) continue;
         o->maps++;

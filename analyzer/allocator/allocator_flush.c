@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/step/step.h"
+#include "analyzer/base/sort.h"
 
 static const int64_t group_ns = 10000000000; /* as in oom.c: rows further apart are different failures */
 
@@ -109,15 +110,11 @@ static size_t flush_line_of(struct allocator_flushes *f, uint32_t process, int d
     uint32_t site = site_index(f->b, stack);
     uint64_t key =
         (uint64_t)site << 32 | (uint64_t)(process & 0xffffff) << 8 | (uint64_t)(device & 127) << 1 | (uint64_t)kind;
-    uint32_t *at = map_at(&f->of_line, key);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)f->lines_n;
-        *ARENA_PUSH(f->lines, f->lines_n, f->lines_cap) =
-            (struct line){.flush = {.process = process, .device = device, .kind = kind, .site = f->b->sites[site]},
-                          .stack = stack,
-                          .blocks_made = UINT64_MAX};
-    }
-    return *at;
+    return MAP_INDEX(
+        &f->of_line, key, f->lines, f->lines_n, f->lines_cap,
+        (struct line){.flush = {.process = process, .device = device, .kind = kind, .site = f->b->sites[site]},
+                      .stack = stack,
+                      .blocks_made = UINT64_MAX});
 }
 
 /* One flush frees several segments; an allocation in between separates one flush from the next. */
@@ -358,11 +355,7 @@ static void judge_flush_line(struct allocator_flushes *f, struct line *l)
 static int order_flushes_by_bytes(const void *a, const void *b)
 {
     const struct allocator_cache_flush *x = a, *y = b;
-    if (x->matters != y->matters) {
-        return x->matters ? -1 : 1;
-    }
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1)
-                                : (x->first_s > y->first_s) - (x->first_s < y->first_s);
+    return SORT_DOWN(x->matters, y->matters) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->first_s, y->first_s);
 }
 
 static void give_times(struct allocator_flushes *f)

@@ -1,5 +1,6 @@
 /* At the moments that matter: PyTorch's blocks placed in its segments. */
 #include "analyzer/allocator/allocator_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static void moment_add(struct allocator_map_work *w, uint32_t process, int devic
 static int order_moments_by_time(const void *a, const void *b)
 {
     const struct moment *x = a, *y = b;
-    return (x->state.time_ns > y->state.time_ns) - (x->state.time_ns < y->state.time_ns);
+    return SORT_UP(x->state.time_ns, y->state.time_ns);
 }
 
 /* A device counts if PyTorch reported blocks there, or allocated from CUDA's pool. */
@@ -106,9 +107,7 @@ const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_
     w->n = 0;
     a->streams_known = run_settings_are_known(b->run, process);
     list_map_moments(b, w, process);
-    if (w->n > 1) {
-        qsort(w->moments, w->n, sizeof *w->moments, order_moments_by_time);
-    }
+    SORT(w->moments, w->n, order_moments_by_time);
     w->times = arena_realloc(w->times, w->n + 1, sizeof *w->times);
     for (size_t i = 0; i < w->n; i++) {
         w->times[i] = w->moments[i].state.time_ns;
@@ -197,16 +196,13 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
 static int piece_order(const void *a, const void *b)
 {
     const struct piece *x = a, *y = b;
-    return (x->address > y->address) - (x->address < y->address);
+    return SORT_UP(x->address, y->address);
 }
 
 static int order_map_blocks(const void *a, const void *b)
 {
     const struct block *x = a, *y = b;
-    if (x->address != y->address) {
-        return x->address < y->address ? -1 : 1;
-    }
-    return (int)x->pending - (int)y->pending;
+    return SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending);
 }
 
 /* A freed block is reported once per event, and its free slightly before it ends. */
@@ -365,13 +361,7 @@ static void place_all(struct moment *m, struct sums *sums)
 static int compare_pool_shares(const void *a, const void *b)
 {
     const struct allocator_pool_share *x = a, *y = b;
-    if (x->reserved != y->reserved) {
-        return x->reserved > y->reserved ? -1 : 1;
-    }
-    if (x->allocated != y->allocated) {
-        return x->allocated > y->allocated ? -1 : 1;
-    }
-    return x->pool != y->pool ? (int)x->pool - (int)y->pool : (x->stream > y->stream) - (x->stream < y->stream);
+    return SORT_DOWN(x->reserved, y->reserved) ?: SORT_DOWN(x->allocated, y->allocated) ?: SORT_UP(x->pool, y->pool) ?: SORT_UP(x->stream, y->stream);
 }
 
 static struct allocator_pool_share *sort_pool_shares(struct site_builder *b, struct allocator_pool_share *list,
@@ -379,7 +369,7 @@ static struct allocator_pool_share *sort_pool_shares(struct site_builder *b, str
 {
     struct allocator_pool_share *kept = arena_alloc(b->arena, (n ? n : 1) * sizeof *kept);
     if (n) {
-        qsort(list, n, sizeof *list, compare_pool_shares);
+        SORT(list, n, compare_pool_shares);
         memcpy(kept, list, n * sizeof *kept);
     }
     free(list);
@@ -424,12 +414,8 @@ static void close_moment(struct allocator_replay *a, struct moment *m)
     s->backend = settings.backend;
     note_mapped_segments(a, m);
     s->expandable = s->expandable == RUN_YES ? RUN_YES : m->pieces_n ? RUN_NO : RUN_UNSURE;
-    if (m->pieces_n > 1) {
-        qsort(m->pieces, m->pieces_n, sizeof *m->pieces, piece_order);
-    }
-    if (m->blocks_n > 1) {
-        qsort(m->blocks, m->blocks_n, sizeof *m->blocks, order_map_blocks);
-    }
+    SORT(m->pieces, m->pieces_n, piece_order);
+    SORT(m->blocks, m->blocks_n, order_map_blocks);
     draw_moment_once(m);
     doubt_streams(m);
     place_all(m, &sums);
@@ -474,13 +460,7 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
 static int order_pool_shares(const void *a, const void *b)
 {
     const struct allocator_state *x = a, *y = b;
-    if (x->process != y->process) {
-        return x->process < y->process ? -1 : 1;
-    }
-    if (x->device != y->device) {
-        return x->device < y->device ? -1 : 1;
-    }
-    return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : (int)x->moment - (int)y->moment;
+    return SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->moment, y->moment);
 }
 
 static void allocator_map_work_build(struct allocator_replay *a)
@@ -490,7 +470,7 @@ static void allocator_map_work_build(struct allocator_replay *a)
     if (!w || !w->states_n) {
         return;
     }
-    qsort(w->states, w->states_n, sizeof *w->states, order_pool_shares);
+    SORT(w->states, w->states_n, order_pool_shares);
     report->allocator = arena_alloc(a->b->arena, w->states_n * sizeof *report->allocator);
     memcpy(report->allocator, w->states, w->states_n * sizeof *w->states);
     report->allocator_n = w->states_n;

@@ -2,6 +2,7 @@
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
+#include "analyzer/base/sort.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,13 +17,7 @@ enum {
 static int order_rows_by_address(const void *a, const void *b)
 {
     const struct allocator_range *x = a, *y = b;
-    return x->address < y->address ? -1 : x->address > y->address;
-}
-
-static int order_holes_by_size(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x > y ? -1 : x < y;
+    return SORT_UP(x->address, y->address);
 }
 
 static void add_hole(struct allocator_heap_map *map, int64_t bytes)
@@ -69,9 +64,7 @@ static void add_empty(struct allocator_heap_map *map, int64_t *empty, size_t n, 
     if (reserved == RUN_UNKNOWN) {
         return;
     }
-    if (n > 1) {
-        qsort(empty, n, sizeof *empty, order_holes_by_size);
-    }
+    SORT(empty, n, sort_int64_down);
     for (size_t i = 0; i < n; i++) {
         if (empty[i] % SEGMENT_GRAIN == 0 && arena_add_capped(map->segment_bytes, empty[i]) <= reserved) {
             map->segment_bytes += empty[i];
@@ -87,12 +80,8 @@ struct allocator_heap_map allocator_heap_map(struct allocator_range *segments, s
     struct allocator_heap_map map = {0};
     int64_t *empty = arena_realloc(NULL, segments_n, sizeof *empty);
     size_t empty_n = 0, at = 0;
-    if (segments_n > 1) {
-        qsort(segments, segments_n, sizeof *segments, order_rows_by_address);
-    }
-    if (blocks_n > 1) {
-        qsort(blocks, blocks_n, sizeof *blocks, order_rows_by_address);
-    }
+    SORT(segments, segments_n, order_rows_by_address);
+    SORT(blocks, blocks_n, order_rows_by_address);
     for (size_t i = 0; i < segments_n; i++) {
         for (; at < blocks_n && blocks[at].address < segments[i].address; at++) {
             map.strays++;

@@ -1,5 +1,6 @@
-/* One thread after the other is stopped until one is where it can call functions: a few of them for some milliseconds,
- * while the others run on. The library then works in threads of its own, and its answer is read. */
+/* Stops one thread after the other until one can safely call functions. That thread calls dlopen and the recorder's
+ * entry function, which takes milliseconds, while the other threads continue. The recorder then works in its own
+ * threads, and gpuspy reads its answer from the target's memory. */
 #include "analyzer/attach/attach.h"
 
 #include <dlfcn.h>
@@ -22,9 +23,9 @@ struct job {
     const char *library, *entry, *settings;
     int mode; /* of dlopen */
     char *text;
-    /* of the C library there */
+    /* addresses of functions in the target */
     uintptr_t dlopen_at, dlsym_at, dlerror_at, errno_at;
-    uintptr_t answer; /* of the recorder, there */
+    uintptr_t answer; /* the address of the recorder's answer, in the target */
 };
 
 static enum attach_result fail_attach(const struct job *j, const char *format, ...)
@@ -61,7 +62,7 @@ static bool call_in_target(struct attach_thread *t, uintptr_t function, uintptr_
     return attach_thread_call(t, function, arguments, result);
 }
 
-/* Why dlopen or dlsym gave nothing. */
+/* The text of dlerror, after dlopen or dlsym failed in the target. */
 static enum attach_result loader_fails(const struct job *j, struct attach_thread *t)
 {
     uintptr_t at;
@@ -93,7 +94,7 @@ static enum attach_result call_entry(struct job *j, struct attach_thread *t)
     return fail_attach(j, "process %d did not respond; it continues unrecorded", (int)j->process->pid);
 }
 
-/* The thread may be about to read its errno. */
+/* Keeps errno: the thread may have been stopped just before it reads it. */
 static enum attach_result call_with_errno(struct job *j, struct attach_thread *t)
 {
     uintptr_t at;
@@ -109,7 +110,7 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
     return result;
 }
 
-/* ---------------------------------------------------------------- which thread */
+/* ---------------------------------------------------------------- choosing the thread */
 
 static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
@@ -147,7 +148,8 @@ static enum attach_result try_threads(struct job *j)
             attach_process_explain(j->process->pid, j->text);
             return ATTACH_FAILED;
         }
-        pause_ms(1 + (int)(round * 7 % 11)); /* not in step with it */
+        pause_ms(1 + (int)(round * 7 %
+                           11)); /* a changing interval, so that it never coincides with a period of the target */
     }
     return fail_attach(
         j,
@@ -187,7 +189,7 @@ static enum attach_result wait_answer(const struct job *j)
 
 /* ---------------------------------------------------------------- */
 
-/* The caller's own end must not leave the thread in the middle of a call. */
+/* Blocks signals to gpuspy: if gpuspy ended now, the target's thread would stay in the middle of a call. */
 static enum attach_result try_undisturbed(struct job *j)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGPIPE, SIGALRM, SIGUSR1, SIGUSR2};

@@ -1,4 +1,4 @@
-/* Loads the recorder into a running process, and has it begin or end a recording. */
+/* Loads the recorder into a running process, and makes it begin or end a recording. */
 #ifndef GPUSPY_ATTACH_ATTACH_H
 #define GPUSPY_ATTACH_ATTACH_H
 
@@ -7,9 +7,10 @@
 
 enum attach_result { ATTACH_DONE, ATTACH_REFUSED, ATTACH_FAILED };
 
-/* `settings`: as gpuspy_attach takes them. The recording's path, or one line, in text[ATTACH_WHY]. */
+/* `settings`: in the form that gpuspy_attach reads. text[ATTACH_WHY] receives the recording's path, or one line that
+ * states why not. */
 enum attach_result attach_begin(const struct attach_process *p, const char *library, const char *settings, char *text);
-/* The recording ends in order; the process goes on. */
+/* Completes the recording; the process continues. */
 enum attach_result attach_end(const struct attach_process *p, char *text);
 
 #endif

@@ -13,7 +13,7 @@ struct attach_places {
     Dwfl *dwfl;
 };
 
-/* Nobody is asked for files that are not here, over the network for example. */
+/* Finds nothing, on purpose: libdw would search other folders and may ask a debuginfod server over the network. */
 static int find_no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr base, const char *file,
                              const char *link, GElf_Word crc, char **found)
 {
@@ -50,7 +50,8 @@ static bool module_starts_with(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* The loader, and whatever allocates memory in the C library's place, hold locks wherever they are. */
+/* FORBIDDEN: code that may hold a lock of its own at any instruction: the loader, and allocators that replace malloc.
+ */
 static enum kind module_kind_of(Dwfl_Module *m)
 {
     static const char *const libc[] = {"libc.so", "libc-2.", "libpthread", "libdl."};
@@ -105,9 +106,9 @@ uintptr_t attach_places_libc(struct attach_places *p, const char *name)
 struct walk {
     Dwfl *dwfl;
     unsigned frames;
-    bool inside;       /* only frames of the C library and its kin so far */
-    bool forbidden;    /* one of them is not to be interrupted */
-    bool in_libc;      /* there is one */
+    bool inside;       /* all frames so far belong to the C library or a FORBIDDEN library */
+    bool forbidden;    /* one of them belongs to a FORBIDDEN library */
+    bool in_libc;      /* one of them belongs to the C library */
     bool in_handler;   /* a signal interrupted one of the frames */
     const char *entry; /* the function of the C library that was called */
 };
@@ -121,7 +122,7 @@ static int on_frame(Dwfl_Frame *frame, void *to)
     if (!dwfl_frame_pc(frame, &pc, &interrupted)) return DWARF_CB_ABORT;
     if (w->frames && interrupted) w->in_handler = true;
     if (w->inside) {
-        const Dwarf_Addr at = interrupted ? pc : pc - 1; /* the call, not what follows it */
+        const Dwarf_Addr at = interrupted ? pc : pc - 1; /* the call instruction, not the one after it */
         Dwfl_Module *m = dwfl_addrmodule(w->dwfl, at);
         const enum kind kind = module_kind_of(m);
         w->inside = kind != OTHER;
@@ -134,7 +135,7 @@ static int on_frame(Dwfl_Frame *frame, void *to)
     return ++w->frames < FRAMES && !w->in_handler ? DWARF_CB_OK : DWARF_CB_ABORT;
 }
 
-/* System calls in which the C library's own functions hold none of its locks. */
+/* System calls during which the functions of the C library hold none of its locks. */
 static const long calm[] = {
 #ifdef SYS_poll
     SYS_poll,
@@ -157,7 +158,7 @@ static const long calm[] = {
     SYS_msync,
 };
 
-/* A wait for a lock or a condition of the program's, not for one of malloc's. */
+/* Whether the futex is a lock or a condition variable of the program, not one inside the C library (malloc). */
 static bool is_wait_of_programs(const char *entry)
 {
     static const char *const names[] = {"pthread_", "__pthread_", "sem_",    "__sem_",    "___pthread_", "cnd_",
@@ -180,7 +181,8 @@ bool attach_places_safe(struct attach_places *p, const struct attach_thread *t)
 {
     struct walk w = {.dwfl = p->dwfl, .inside = true};
 
-    (void)dwfl_getthread_frames(p->dwfl, t->tid, on_frame, &w); /* where the frames end, or are not known */
+    (void)dwfl_getthread_frames(p->dwfl, t->tid, on_frame,
+                                &w); /* its result only says whether unwinding reached the last frame */
     if (!w.frames || w.in_handler || w.forbidden) return false;
     return !w.in_libc || is_calm(attach_thread_syscall(t), w.entry);
 }

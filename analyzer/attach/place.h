@@ -1,4 +1,4 @@
-/* Where in its program a stopped thread is, and where functions are. */
+/* Which function a stopped thread of another process executes, and the addresses of functions in that process. */
 #ifndef GPUSPY_ATTACH_PLACE_H
 #define GPUSPY_ATTACH_PLACE_H
 
@@ -6,13 +6,13 @@
 #include <stdint.h>
 #include "analyzer/attach/thread.h"
 
-struct attach_places; /* the objects that were loaded when it was opened */
+struct attach_places; /* the libraries that were loaded when it was opened */
 
 /* NULL: they cannot be read. */
 struct attach_places *attach_places_open(pid_t pid);
 void attach_places_close(struct attach_places *p);
 
-/* A function of the C library; 0: it has none of that name. */
+/* The address of a function of the C library; 0: it has no function of that name. */
 uintptr_t attach_places_libc(struct attach_places *p, const char *name);
 
 /* Whether this stopped thread can call dlopen and start a thread: it holds no lock of the C library or the loader, and

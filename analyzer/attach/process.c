@@ -26,7 +26,7 @@ static bool refuse_process(char *why, const char *format, ...)
     return false;
 }
 
-/* The beginning of a file in /proc, NUL terminated. Its length, -1 and errno. */
+/* Reads the beginning of a file in /proc and adds a NUL. Returns its length; -1: an error, in errno. */
 static ssize_t read_process_file(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -41,7 +41,7 @@ static ssize_t read_process_file(const char *path, char *out, size_t size)
 
 /* ---------------------------------------------------------------- permission */
 
-/* kernel.yama.ptrace_scope; -1: the kernel does not have it. */
+/* The value of kernel.yama.ptrace_scope; -1: this kernel has no such setting. */
 static int attach_process_scope(void)
 {
     char text[16];
@@ -49,7 +49,7 @@ static int attach_process_scope(void)
     return read_process_file("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0 ? atoi(text) : -1;
 }
 
-/* A number in /proc/PID/status; `fallback` where there is none. */
+/* The number after `name` in /proc/PID/status; `fallback` if that line is missing. */
 static long long status_number(pid_t pid, const char *name, int base, long long fallback)
 {
     char path[64], text[8192];
@@ -89,7 +89,7 @@ void attach_process_explain(pid_t pid, char *why)
             (int)pid);
 }
 
-/* Yama lets everybody attach to a child; what forbids even that is a container's filter of system calls. */
+/* Yama allows every process to attach to its children. If even that fails, a container filters the system call. */
 static bool attaches_to_child(void)
 {
     const pid_t child = fork();
@@ -115,7 +115,7 @@ bool attach_process_allowed(char *why)
            refuse_process(why, "the system call ptrace is forbidden here, as in many containers");
 }
 
-/* ---------------------------------------------------------------- what it is */
+/* ---------------------------------------------------------------- its kind */
 
 static char process_state_of(pid_t pid)
 {
@@ -199,7 +199,7 @@ static const char *process_base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Whether the file is the same for both: in a container it may be another, or none. */
+/* Whether both processes see the same file under this path: in a container it may be another file or none. */
 static bool is_same_here(const struct mapping *m)
 {
     struct stat st;
@@ -266,10 +266,10 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
             "process %d runs with other files, in a container for example, or its C library was replaced; run "
             "gpuspy in the same container",
             (int)pid);
-    if (has_shadow_stack(pid)) /* it would notice where a call into it returns to */
+    if (has_shadow_stack(pid)) /* gpuspy's call returns to address 0, which a shadow stack reports as an error */
         return refuse_process(
             why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know", (int)pid);
-    if (ignored >> 10 & 1) /* the end of a call into it is such a signal, which gpuspy takes */
+    if (ignored >> 10 & 1) /* gpuspy's call ends with SIGSEGV, which gpuspy intercepts */
         return refuse_process(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;
 }
@@ -289,7 +289,7 @@ size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room)
     return n;
 }
 
-/* Of signal(7): they fail with EINTR after a thread was stopped, though no handler ran. */
+/* From signal(7): these fail with EINTR after the thread was stopped, although no handler ran. */
 static const long interrupted[] = {
 #ifdef SYS_epoll_wait
     SYS_epoll_wait,
@@ -317,7 +317,8 @@ uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp)
     uintptr_t floor = 0;
 
     while (maps && !floor && read_mapping(maps, &m))
-        if (sp >= m.start && sp < m.end) floor = strcmp(m.path, "[stack]") ? m.start : 1; /* that one grows */
+        if (sp >= m.start && sp < m.end)
+            floor = strcmp(m.path, "[stack]") ? m.start : 1; /* the main thread's stack grows on demand */
     if (maps) fclose(maps);
     return floor;
 }

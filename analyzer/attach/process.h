@@ -1,4 +1,4 @@
-/* A running process into which the recorder may be loaded: what /proc says of it. */
+/* A running process into which the recorder may be loaded, as /proc describes it. */
 #ifndef GPUSPY_ATTACH_PROCESS_H
 #define GPUSPY_ATTACH_PROCESS_H
 
@@ -10,29 +10,30 @@
 
 struct attach_process {
     pid_t pid;
-    char recorder[PATH_MAX]; /* libgpuspy as it is loaded there; "" not loaded */
-    bool has_cuda;           /* a driver or a runtime of CUDA's is loaded */
+    char recorder[PATH_MAX]; /* the path of libgpuspy.so if it is loaded there; "": it is not */
+    bool has_cuda;           /* a CUDA driver or runtime library is loaded */
 };
 
 enum { ATTACH_WHY = 1024 };
 
-/* Reads what is needed to decide. False: it cannot be attached to, with one line in why[ATTACH_WHY]. `library` is the
- * one to be loaded; "" none. */
+/* Reads what is needed to decide. False: gpuspy cannot attach to it; one line in why[ATTACH_WHY]. `library`: the path
+ * of the library to load; "": none. */
 bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why);
 
-/* Why the kernel does not let this process look into that one, after EPERM or EACCES. */
+/* After EPERM or EACCES: why the kernel does not let this process read or trace that one. */
 void attach_process_explain(pid_t pid, char *why);
 
-/* Whether this gpuspy may attach to a process of its own user, as far as the kernel's settings and a try with a child
- * show. False: one line why not. */
+/* Whether gpuspy may attach to processes of its own user, judged by the kernel's settings and by an attempt on a child
+ * process. False: one line in why[ATTACH_WHY]. */
 bool attach_process_allowed(char *why);
 
-/* Ids of its threads, at most `room`; how many, 0: it has ended. */
+/* Stores the ids of at most `room` of its threads. Returns their number; 0: the process has ended. */
 size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room);
-/* A thread of the recorder's own, or one in a system call that would not go on as if nothing had happened. */
+/* Whether to leave this thread alone: it belongs to the recorder, or it is in a system call that fails with EINTR
+ * after the thread was stopped. */
 bool attach_process_spares(pid_t pid, pid_t tid);
 
-/* Where its stack of this thread's ends, at the low end: 0 unknown. */
+/* The lowest address of the stack mapping that contains `sp`; 0: unknown. */
 uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp);
 
 #endif

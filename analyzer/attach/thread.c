@@ -1,5 +1,6 @@
-/* By ptrace, of this one thread: the others run on and can give back what a call in it waits for. A call returns to
- * address 0, where the thread faults; gpuspy takes that signal, and nobody else sees it. */
+/* Uses ptrace on one thread only: the other threads continue, and can release a lock for which the call waits. The
+ * called function returns to address 0 and faults there; gpuspy intercepts that SIGSEGV, so the program never sees it.
+ */
 #include "analyzer/attach/thread.h"
 
 #include <elf.h>
@@ -40,13 +41,13 @@ static long syscall_of(const struct attach_thread *t, const registers *r)
 static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
 {
     const uintptr_t nowhere = 0;
-    r->rsp = (t->below & ~(uintptr_t)15) - sizeof nowhere; /* as behind a call instruction */
+    r->rsp = (t->below & ~(uintptr_t)15) - sizeof nowhere; /* the alignment that a call instruction leaves */
     r->rip = function;
     r->rdi = arguments[0];
     r->rsi = arguments[1];
-    r->rax = 0;                           /* no vector arguments */
-    r->orig_rax = (unsigned long long)-1; /* no system call is restarted */
-    r->eflags &= ~0x500ull;               /* neither backwards nor in single steps */
+    r->rax = 0;                           /* number of vector arguments */
+    r->orig_rax = (unsigned long long)-1; /* keeps the kernel from restarting a system call */
+    r->eflags &= ~0x500ull;               /* clears the direction and the trap flag */
     return attach_thread_write(t, r->rsp, &nowhere, sizeof nowhere);
 }
 #elif defined(__aarch64__)
@@ -65,7 +66,7 @@ static uintptr_t register_result(const registers *r)
 {
     return r->regs[0];
 }
-/* A call that a stop interrupted is about to be made again. */
+/* If the stop interrupted a system call, pc is again at its svc instruction: the thread is about to repeat it. */
 static long syscall_of(const struct attach_thread *t, const registers *r)
 {
     uint32_t instruction;
@@ -79,12 +80,12 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
     r->pc = function;
     r->regs[0] = arguments[0];
     r->regs[1] = arguments[1];
-    r->regs[29] = r->regs[30] = 0;     /* it returns to 0 */
-    r->pstate &= ~((uint64_t)3 << 10); /* BTYPE: no branch came here that the function would have to allow */
+    r->regs[29] = r->regs[30] = 0;     /* frame pointer and return address */
+    r->pstate &= ~((uint64_t)3 << 10); /* BTYPE = 0: the function needs no landing pad */
     return true;
 }
 #else
-typedef struct user_regs_struct registers; /* attach_thread_machine: nothing is called */
+typedef struct user_regs_struct registers; /* attach_thread_machine is false here: nothing is called */
 static const int extended_sets[] = {NT_PRFPREG};
 
 static uintptr_t register_stack(const registers *r)
@@ -181,7 +182,7 @@ static long long thread_now_ms(void)
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The next stop. False: none within the time, or it is gone. */
+/* Waits for the next stop. False: none within `ms`, or the thread has ended. */
 static bool wait_stop(struct attach_thread *t, int *status, int ms)
 {
     const struct timespec step = {.tv_nsec = 50000};
@@ -199,7 +200,7 @@ static bool wait_stop(struct attach_thread *t, int *status, int ms)
     }
 }
 
-/* Not for a signal, which is delivered, but because it was asked to. */
+/* Waits for the stop that PTRACE_INTERRUPT requested. Signals that arrive before it are delivered. */
 static bool wait_interrupted(struct attach_thread *t, int ms)
 {
     int status;
@@ -229,7 +230,7 @@ enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
 void attach_thread_release(struct attach_thread *t)
 {
     if (t->gone) return;
-    /* it must be stopped for this: it is not where the kernel did not stop it in time */
+    /* PTRACE_DETACH needs a stopped thread, and the thread still runs if it did not stop within STOP_MS */
     for (int i = 0; ptrace(PTRACE_DETACH, t->tid, NULL, NULL) != 0 && !t->gone && i < ATTEMPTS; i++) {
         ptrace(PTRACE_INTERRUPT, t->tid, NULL, NULL);
         wait_interrupted(t, STOP_MS / ATTEMPTS);
@@ -270,7 +271,7 @@ bool attach_thread_begin(struct attach_thread *t)
     return ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
 }
 
-/* A stop of the call's: it has returned, or crashed, or something that does not concern it. */
+/* Why the thread stopped during the call: the function returned, it crashed, or the stop has another reason. */
 enum outcome { RETURNED, CRASHED, GOES_ON };
 
 static enum outcome judge_stop(const struct attach_thread *t, int status, registers *r)
@@ -295,7 +296,7 @@ static bool wait_call(struct attach_thread *t, uintptr_t *result)
         const long long left = until - thread_now_ms();
         if (left <= 0 || !wait_stop(t, &status, (int)left)) break;
         const enum outcome outcome = judge_stop(t, status, &r);
-        deliver = status >> 16 ? 0 : WSTOPSIG(status); /* SIGSTOP: no mask holds it back */
+        deliver = status >> 16 ? 0 : WSTOPSIG(status); /* such as SIGSTOP, which cannot be blocked */
         if (outcome == GOES_ON) continue;
         if (outcome == RETURNED) *result = register_result(&r);
         return outcome == RETURNED;

@@ -1,5 +1,5 @@
-/* One thread of another process, stopped: functions are called in it, and then it goes on as if nothing had happened.
- */
+/* Stops one thread of another process, calls functions in it, and restores it, so that it continues as if nothing had
+ * happened. */
 #ifndef GPUSPY_ATTACH_THREAD_H
 #define GPUSPY_ATTACH_THREAD_H
 
@@ -12,36 +12,37 @@ enum { ATTACH_REGISTERS = 32 * 1024, ATTACH_ARGUMENTS = 2 };
 
 struct attach_thread {
     pid_t tid;
-    bool gone;                             /* it ended, or its process did */
-    uint64_t signals;                      /* that it had blocked */
-    size_t general, extended;              /* bytes of … */
-    unsigned char state[ATTACH_REGISTERS]; /* its registers, the extended ones behind the general ones */
-    int extended_set;                      /* which set those are; 0 none */
-    uintptr_t below;                       /* from here on down its stack is free */
+    bool gone;                             /* the thread or its process has ended */
+    uint64_t signals;                      /* the signals that it had blocked */
+    size_t general, extended;              /* sizes in `state`, in bytes */
+    unsigned char state[ATTACH_REGISTERS]; /* its general registers, then the extended ones */
+    int extended_set;                      /* the ptrace register set of the extended ones (NT_…); 0: none */
+    uintptr_t below;                       /* its stack is unused below this address */
 };
 
-/* Whether gpuspy knows how functions are called on this machine. */
+/* Whether gpuspy knows the calling convention of this machine. */
 bool attach_thread_machine(void);
 
 enum attach_stop { ATTACH_STOPPED, ATTACH_FORBIDDEN, ATTACH_GONE };
 
-/* Stops it; afterwards attach_thread_release, always. */
+/* Stops the thread. Whatever it returns, call attach_thread_release afterwards. */
 enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid);
 void attach_thread_release(struct attach_thread *t);
 
 uintptr_t attach_thread_stack(const struct attach_thread *t);
-/* The number of the system call that it was in; -1: in none. */
+/* The number of the system call in which it was stopped; -1: it was in none. */
 long attach_thread_syscall(const struct attach_thread *t);
 
-/* Its memory. False: not all of it. */
+/* Read and write its memory. False: not all bytes were read or written. */
 bool attach_thread_read(const struct attach_thread *t, uintptr_t at, void *out, size_t size);
 bool attach_thread_write(const struct attach_thread *t, uintptr_t at, const void *from, size_t size);
 
-/* Signals wait from here on; needs about 64 KiB of stack. False: it cannot be done. */
+/* Prepares for calls: blocks its signals until attach_thread_release. The calls need about 64 KiB of its stack.
+ * False: the kernel refused. */
 bool attach_thread_begin(struct attach_thread *t);
-/* A copy of the text on its stack; 0: it cannot be written. */
+/* Copies the text to its stack and returns the address; 0: it cannot be written. */
 uintptr_t attach_thread_put(struct attach_thread *t, const char *text);
-/* Calls a function there. False: it did not return within the time, or crashed; the thread goes on where it was. */
+/* Calls a function in the thread. False: the function crashed or did not return in time; the registers are restored. */
 bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintptr_t arguments[ATTACH_ARGUMENTS],
                         uintptr_t *result);
 

@@ -30,6 +30,21 @@ struct map {
 #define MAP_NEW UINT32_MAX
 uint32_t *map_at(struct map *map, uint64_t key);
 uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: the key is not in the map */
+/* The element of `list` with a key, or its index; a new one is appended: MAP_ROW(&map, key, list, n, cap, new). */
+#define MAP_INDEX(map, key, list, n, cap, ...)       \
+    ({                                               \
+        uint32_t *at_ = map_at((map), (key));        \
+        if (*at_ == MAP_NEW) {                       \
+            *at_ = (uint32_t)(n);                    \
+            *ARENA_PUSH(list, n, cap) = __VA_ARGS__; \
+        }                                            \
+        *at_;                                        \
+    })
+#define MAP_ROW(map, key, list, n, cap, ...)                                  \
+    ({                                                                        \
+        const uint32_t row_ = MAP_INDEX(map, key, list, n, cap, __VA_ARGS__); \
+        &(list)[row_];                                                        \
+    })
 void map_free(struct map *map);
 
 static inline uint64_t map_hash(uint64_t x)

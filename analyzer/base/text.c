@@ -254,3 +254,11 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     }
     return text_elide(out, size, name, columns, utf8);
 }
+
+size_t text_word_length(const char *text)
+{
+    const size_t n = strcspn(text, " "), sign = strspn(text, "(+-~");
+    const bool number = n > sign && strspn(text + sign, "0123456789.,") == n - sign;
+
+    return number && text[n] ? n + 1 + strcspn(text + n + 1, " ") : n;
+}

@@ -5,6 +5,7 @@
 
 #define GAP 2
 #define LEAST 20 /* columns for the last cell; if there are fewer, it gets its own line */
+#define EASY 40  /* with fewer, also if a word of it does not fit */
 
 static int count_table_columns(const struct text_table *t)
 {
@@ -64,6 +65,20 @@ static size_t wrapped_line_length(const char *text, int room)
     if (!text[fits]) return fits;
     while (at > 0 && text[at] != ' ') at--;
     return at ? at : fits;
+}
+
+static bool is_word_too_long(const struct text_table *t, int column, int room)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const char *text = table_cell_of(&t->rows[i], column);
+        if (t->rows[i].item) continue;
+        for (const char *p = text + strspn(text, " "); *p; p += strspn(p, " ")) {
+            const size_t n = strcspn(p, " ");
+            if ((int)n > room && terminal_fit(p, room) < n) return true;
+            p += n;
+        }
+    }
+    return false;
 }
 
 static void print_last_column(const struct text_table *t, const struct text_table_row *row, int n, int room, int start,
@@ -135,7 +150,7 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
     for (int c = 0; c < n; c++) width[c] = table_column_width(t, c);
     int room = last_column_room(width, n, term, indent), start = indent;
     for (int c = 0; c < n - 1; c++) start += width[c] + GAP;
-    bool below = room < LEAST && n > 1;
+    bool below = n > 1 && (room < LEAST || (room < EASY && is_word_too_long(t, n - 1, room)));
     if (below) {
         start = indent + GAP;
         room = term->width - start;

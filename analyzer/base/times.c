@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 void times_grow(struct times *t)
 {
@@ -20,15 +21,7 @@ void times_carry(struct times *t, uint32_t high)
 
 int64_t times_at(const struct times *t, size_t i)
 {
-    uint32_t below = 0, above = t->carries_n; /* number of carries that begin at i or before */
-    while (below < above) {
-        uint32_t middle = below + (above - below) / 2;
-        if (t->carries[middle].from <= i) {
-            below = middle + 1;
-        } else {
-            above = middle;
-        }
-    }
+    size_t below = SORT_COUNT(t->carries_n, k, t->carries[k].from <= i);
     uint64_t high = below ? t->carries[below - 1].high : 0;
     return (int64_t)(high << 32 | t->low[i]);
 }

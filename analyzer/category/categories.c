@@ -10,6 +10,7 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
 #include "analyzer/category/category.h"
+#include "analyzer/base/sort.h"
 
 enum {
     AGE = 2,         /* steps that are over: no activation lives that long */
@@ -174,7 +175,7 @@ static void list_category_moments(struct work *w, uint32_t process)
 static int order_category_moments(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    return x->time_ns < y->time_ns ? -1 : x->time_ns > y->time_ns;
+    return SORT_UP(x->time_ns, y->time_ns);
 }
 
 /* Blocks of one size: PyTorch's large ones may have a rest of up to 1 MiB. */
@@ -206,13 +207,9 @@ static void count_category(struct place *p, uint32_t stack, unsigned rule, int64
 {
     p->by_rule[rule] = arena_add_capped(p->by_rule[rule], bytes);
     p->count_by_rule[rule]++;
-    uint32_t *at = map_at(&p->index, (uint64_t)stack << 8 | rule);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)p->by_stack_n;
-        *ARENA_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) =
-            (struct result_category_line){stack, category_of_rule(rule), category_evidence(rule), 0, 0, rule};
-    }
-    struct result_category_line *line = &p->by_stack[*at];
+    struct result_category_line *line =
+        MAP_ROW(&p->index, (uint64_t)stack << 8 | rule, p->by_stack, p->by_stack_n, p->by_stack_cap,
+                (struct result_category_line){stack, category_of_rule(rule), category_evidence(rule), 0, 0, rule});
     line->bytes = arena_add_capped(line->bytes, bytes);
     line->count++;
     p->stated = p->stated || category_needs_setup(rule);
@@ -341,7 +338,7 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
 static int order_category_shares(const void *a, const void *b)
 {
     const struct result_category_share *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->category - (int)y->category;
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->category, y->category);
 }
 
 /* Rows with inconsistent times may have been live in the replay and not be found again: the missing part is unknown. */
@@ -378,9 +375,7 @@ static void close_place(struct work *w, struct place *p)
                                                                               p->by_rule[i], p->count_by_rule[i], i};
         }
     }
-    if (p->to->shares_n > 1) {
-        qsort(p->to->shares, p->to->shares_n, sizeof *p->to->shares, order_category_shares);
-    }
+    SORT(p->to->shares, p->to->shares_n, order_category_shares);
     for (size_t i = 0; p->peak && i < p->peak->by_stack_n; i++) {
         struct result_by_stack *s = &p->peak->by_stack[i];
         int64_t most = -1;
@@ -399,9 +394,7 @@ static void close_place(struct work *w, struct place *p)
 static bool replay_places(struct work *w, uint32_t process, char *error, size_t error_size)
 {
     place_add(w, w->end_ns, NULL); /* to see what is freed after it */
-    if (w->n > 1) {
-        qsort(w->places, w->n, sizeof *w->places, order_category_moments);
-    }
+    SORT(w->places, w->n, order_category_moments);
     int64_t *moments = arena_realloc(NULL, w->n, sizeof *moments);
     for (size_t i = 0; i < w->n; i++) {
         moments[i] = w->places[i].time_ns;

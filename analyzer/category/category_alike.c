@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 enum { ROWS = 200000, FATES = 6 }; /* ROWS: earlier allocations to examine, some steps of a large model */
 
@@ -65,11 +66,7 @@ void category_alike_request(struct category_alike *a, uint32_t stack, int64_t by
     const uint64_t keys[] = {alike_key(stack, bytes), alike_key(stack, 0)};
     *map_at(&a->stacks, stack) = 1;
     for (size_t i = 0; i < 2; i++) {
-        uint32_t *at = map_at(&a->index, keys[i]);
-        if (*at == MAP_NEW) {
-            *at = (uint32_t)a->n;
-            *ARENA_PUSH(a->list, a->n, a->cap) = (struct likes){.n = 0};
-        }
+        (void)MAP_INDEX(&a->index, keys[i], a->list, a->n, a->cap, (struct likes){.n = 0});
     }
 }
 
@@ -99,16 +96,7 @@ static void add_alike(struct category_alike *a, uint64_t key, unsigned rule, siz
 /* Allocations and frees up to then, of those that were examined. */
 static size_t calls_until(const struct category_alike *a, int64_t time_ns)
 {
-    size_t from = 0, to = a->clock_n;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (a->clock[middle] <= time_ns) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    return from;
+    return SORT_COUNT(a->clock_n, i, a->clock[i] <= time_ns);
 }
 
 static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t free_stack)
@@ -135,12 +123,6 @@ static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t 
                                                                 .free_ns = life->free_ns};
 }
 
-static int order_alike_by_time(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 bool category_alike_read(struct category_alike *a, struct run *run, uint32_t process, int64_t until_ns, char *error,
                          size_t error_size)
 {
@@ -150,9 +132,7 @@ bool category_alike_read(struct category_alike *a, struct run *run, uint32_t pro
         return true;
     }
     bool ok = run_each_last(run, process, ROWS, alike_on_last, a, error, error_size);
-    if (a->clock_n) {
-        qsort(a->clock, a->clock_n, sizeof *a->clock, order_alike_by_time);
-    }
+    SORT(a->clock, a->clock_n, sort_int64_up);
     for (size_t i = 0; i < a->ends_n; i++) {
         const struct end *e = &a->ends[i];
         size_t life = calls_until(a, e->free_ns) - calls_until(a, e->alloc_ns);

@@ -1,6 +1,7 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/category/category.h"
 #include "analyzer/step/step.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,16 +70,7 @@ static enum category_role role_of(struct category_uses *u, uint32_t stack)
 /* Passes that began by then. */
 static size_t steps_begun(const struct course *c, int64_t ns)
 {
-    size_t low = 0, high = c->begins_n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (c->begins[middle] <= ns) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return SORT_COUNT(c->begins_n, i, c->begins[i] <= ns);
 }
 
 static size_t passes_between(const struct course *c, int64_t from, int64_t to)

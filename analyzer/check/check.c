@@ -9,6 +9,7 @@
 #include <string.h>
 #include "analyzer/question/rank.h"
 #include "analyzer/symbol/symbol.h"
+#include "analyzer/base/sort.h"
 
 enum { LINES = 50 };
 
@@ -43,25 +44,20 @@ static int compare_check_lines(const void *a, const void *b)
 {
     const struct check_line *x = a, *y = b;
     double p = isnan(x->amount) ? 0 : x->amount, q = isnan(y->amount) ? 0 : y->amount;
-    if (p != q) {
-        return p > q ? -1 : 1;
-    }
-    int order = strcmp(x->file ? x->file : "", y->file ? y->file : "");
-    return order ? order : x->line - y->line;
+    return SORT_DOWN(p, q) ?: strcmp(x->file ? x->file : "", y->file ? y->file : "") ?: SORT_UP(x->line, y->line);
 }
 
 static int by_words(const void *a, const void *b)
 {
     const struct check_line *x = a, *y = b;
-    int order = strcmp(x->place, y->place);
-    return order ? order : strcmp(x->note ? x->note : "", y->note ? y->note : "");
+    return strcmp(x->place, y->place) ?: strcmp(x->note ? x->note : "", y->note ? y->note : "");
 }
 
 /* Call paths with the same text become one line. */
 static size_t merge_lines(struct check_line *lines, size_t n)
 {
     size_t kept = 0;
-    qsort(lines, n, sizeof *lines, by_words);
+    SORT(lines, n, by_words);
     for (size_t i = 0; i < n; i++) {
         if (kept && !isnan(lines[i].amount) && by_words(&lines[kept - 1], &lines[i]) == 0) {
             lines[kept - 1].amount += lines[i].amount;
@@ -78,7 +74,7 @@ static void settle_lines(struct checking *c, struct check_result *r)
     struct check_line *work = r->lines;
     if (r->lines_n) {
         r->lines_total = r->lines_n = merge_lines(work, r->lines_n);
-        qsort(work, r->lines_n, sizeof *work, compare_check_lines);
+        SORT(work, r->lines_n, compare_check_lines);
         r->lines_n = r->lines_n < LINES ? r->lines_n : LINES;
         r->lines = arena_alloc(c->arena, r->lines_n * sizeof *work);
         memcpy(r->lines, work, r->lines_n * sizeof *work);
@@ -305,24 +301,15 @@ static bool all_processes(struct runner *r, const char *const *paths, size_t n, 
 static int order_results(const void *a, const void *b)
 {
     const struct check_result *x = a, *y = b;
-    if (x->gate != y->gate) {
-        return x->gate < y->gate ? -1 : 1;
-    }
-    int scope = strcmp(x->scope ? x->scope : "", y->scope ? y->scope : "");
-    if (scope) {
-        return scope;
-    }
-    if ((x->status == CHECK_OK) != (y->status == CHECK_OK)) {
-        return x->status == CHECK_OK ? 1 : -1;
-    }
-    double p = isnan(x->value) ? 0 : x->value, q = isnan(y->value) ? 0 : y->value;
-    if ((x->what == y->what || x->scope) && p != q) {
-        return p > q ? -1 : 1;
-    }
-    if (x->rank != y->rank) {
-        return x->rank < y->rank ? -1 : 1;
-    }
-    return x->pid != y->pid ? (x->pid < y->pid ? -1 : 1) : x->device - y->device;
+    const double p = isnan(x->value) ? 0 : x->value, q = isnan(y->value) ? 0 : y->value;
+    const bool are_one = x->what == y->what || x->scope;
+    return SORT_UP(x->gate, y->gate)
+               ?: strcmp(x->scope ? x->scope : "", y->scope ? y->scope : "")
+               ?: SORT_UP(x->status == CHECK_OK, y->status == CHECK_OK)
+               ?: (are_one ? SORT_DOWN(p, q) : 0)
+               ?: SORT_UP(x->rank, y->rank)
+               ?: SORT_UP(x->pid, y->pid)
+               ?: SORT_UP(x->device, y->device);
 }
 
 /* An incomplete recording can prove a failure, but not a success. */
@@ -374,9 +361,7 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
         if (wish->per_device) {
             check_share(out);
         }
-        if (out->n) {
-            qsort(out->results, out->n, sizeof *out->results, order_results);
-        }
+        SORT(out->results, out->n, order_results);
         doubt_incomplete_run(out);
     }
     return ok;

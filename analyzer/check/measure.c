@@ -142,7 +142,7 @@ static const char *list_peak_parts(struct checking *c, int device)
     if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) {
         return NULL;
     }
-    return arena_printf(c->arena, "then %s in tensors, %s cached by PyTorch",
+    return arena_printf(c->arena, "at that moment %s in tensors, %s cached by PyTorch",
                         units_format_bytes(tensors, (uint64_t)m->tensor_bytes),
                         units_format_bytes(cached, (uint64_t)m->cached_bytes));
 }
@@ -213,14 +213,33 @@ static void explain_pinned(struct checking *c, struct check_result *r)
     sites_of(c, r, measured_peak_of(c->report, RUN_SERIES_PINNED, -1));
 }
 
+/* Bytes and number by call path. */
+struct stacks {
+    struct map index;
+    struct result_by_stack *list;
+    size_t n, cap;
+};
+
+static void add_stack(struct stacks *s, uint32_t stack, int64_t bytes)
+{
+    const struct result_by_stack new = {.stack.number = stack};
+    struct result_by_stack *by = MAP_ROW(&s->index, stack, s->list, s->n, s->cap, new);
+    by->bytes = arena_add_capped(by->bytes, bytes);
+    by->count++;
+}
+
+static void free_stacks(struct stacks *s)
+{
+    map_free(&s->index);
+    free(s->list);
+}
+
 /* What was live on the device at its peak: tensors if there are any, because PyTorch's segments say little. */
 struct live_at {
     struct checking *c;
     int device;
     enum run_series_layer layer;
-    struct map index;
-    struct result_by_stack *list;
-    size_t n, cap;
+    struct stacks stacks;
 };
 
 static void measure_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
@@ -229,35 +248,22 @@ static void measure_on_live(void *self, size_t moment, const struct run_lifetime
     const struct run_series *s = run_series(l->c->run, life->series);
     (void)moment;
     (void)free_stack;
-    if (s->device != l->device || s->layer != l->layer) {
-        return;
-    }
-    uint32_t *at = map_at(&l->index, life->stack);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)l->n;
-        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_by_stack){.stack.number = life->stack};
-    }
-    l->list[*at].bytes = arena_add_capped(l->list[*at].bytes, life->bytes);
-    l->list[*at].count++;
+    if (s->device == l->device && s->layer == l->layer) add_stack(&l->stacks, life->stack, life->bytes);
 }
 
 /* Combines stacks by site. */
-static void merge_sites(struct checking *c, struct check_result *r, const struct result_by_stack *list, size_t n,
-                        double divisor, const char *things)
+static void merge_sites(struct checking *c, struct check_result *r, const struct stacks *s, double divisor,
+                        const char *things)
 {
     struct map index = {0}, helpers = {0};
-    struct result_by_site *sites = arena_realloc(NULL, n, sizeof *sites);
-    size_t sites_n = 0, cap = 0;
+    struct result_by_site *sites = NULL;
+    size_t sites_n = 0, sites_cap = 0, cap = 0;
     site_helpers(c->run, &helpers);
-    for (size_t i = 0; i < n; i++) {
-        struct result_site site = site_of(c->run, list[i].stack.number, &helpers);
-        uint32_t *at = map_at(&index, site_key(&site));
-        if (*at == MAP_NEW) {
-            *at = (uint32_t)sites_n;
-            sites[sites_n++] = (struct result_by_site){.site = site};
-        }
-        sites[*at].bytes = arena_add_capped(sites[*at].bytes, list[i].bytes);
-        sites[*at].count += list[i].count;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct result_by_site new = {.site = site_of(c->run, s->list[i].stack.number, &helpers)};
+        struct result_by_site *by = MAP_ROW(&index, site_key(&new.site), sites, sites_n, sites_cap, new);
+        by->bytes = arena_add_capped(by->bytes, s->list[i].bytes);
+        by->count += s->list[i].count;
     }
     for (size_t i = 0; i < sites_n; i++) {
         check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor,
@@ -286,10 +292,9 @@ static void explain_moment(struct checking *c, struct check_result *r, enum run_
     struct live_at l = {.c = c, .device = r->device, .layer = layer};
     char error[ROOM];
     if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error)) {
-        merge_sites(c, r, l.list, l.n, 1, "allocations");
+        merge_sites(c, r, &l.stacks, 1, "allocations");
     }
-    map_free(&l.index);
-    free(l.list);
+    free_stacks(&l.stacks);
 }
 
 static void explain_tensor_peak(struct checking *c, struct check_result *r)
@@ -562,9 +567,7 @@ struct copied {
     struct checking *c;
     const struct step_list *steps;
     size_t end;
-    struct map index;
-    struct result_by_stack *list;
-    size_t n, cap;
+    struct stacks stacks;
     int64_t bytes;
     bool any; /* at any time */
 };
@@ -581,13 +584,7 @@ static void measure_on_copy(void *self, const struct run_copy *copy, const struc
     if (step == SIZE_MAX || step < k->steps->steady || step >= k->end) {
         return;
     }
-    uint32_t *at = map_at(&k->index, copy->stack);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)k->n;
-        *ARENA_PUSH(k->list, k->n, k->cap) = (struct result_by_stack){.stack.number = copy->stack};
-    }
-    k->list[*at].bytes = arena_add_capped(k->list[*at].bytes, copy->bytes);
-    k->list[*at].count++;
+    add_stack(&k->stacks, copy->stack, copy->bytes);
     k->bytes = arena_add_capped(k->bytes, copy->bytes);
 }
 
@@ -615,18 +612,16 @@ static void measure_h2d(struct checking *c)
     } else {
         emit_measure(c, -1, (double)k.bytes / usual_steps(&k), over_steps(c));
     }
-    map_free(&k.index);
-    free(k.list);
+    free_stacks(&k.stacks);
 }
 
 static void explain_h2d(struct checking *c, struct check_result *r)
 {
     struct copied k;
     if (collect_copies(c, &k)) {
-        merge_sites(c, r, k.list, k.n, usual_steps(&k), "copies");
+        merge_sites(c, r, &k.stacks, usual_steps(&k), "copies");
     }
-    map_free(&k.index);
-    free(k.list);
+    free_stacks(&k.stacks);
 }
 
 /* ---------------------------------------------------------------- the allocator */
@@ -765,7 +760,7 @@ static void measure_budget(struct checking *c)
     }
     one_budget(c, "all three together", most, estimate, NULL);
     if (!isnan(l->budget.activations)) {
-        one_budget(c, "tensors at most", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
+        one_budget(c, "peak of tensors", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
     }
 }
 

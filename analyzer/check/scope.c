@@ -30,7 +30,7 @@ static void emit_scope(struct checking *c, const char *name, const struct result
                                       .value = value,
                                       .limit = NAN,
                                       .why = why,
-                                      .what = arena_printf(c->arena, "%s in range '%s' at most", what[layer], name),
+                                      .what = arena_printf(c->arena, "peak of %s in range '%s'", what[layer], name),
                                       .scope = name,
                                       .moment_ns = s ? s->peak_ns : RUN_UNKNOWN});
 }

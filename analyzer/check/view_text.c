@@ -78,9 +78,9 @@ char *check_sentence(struct check *c, const struct check_result *r)
     check_gate_value(g, r->value, value);
     check_gate_value(g, r->limit, limit);
     if (r->status == CHECK_OK) {
-        return arena_printf(&c->arena, "%s %s%s%s, of %s allowed", what, value, on, who, limit);
+        return arena_printf(&c->arena, "%s%s%s: %s, %s allowed", what, on, who, value, limit);
     }
-    return arena_printf(&c->arena, "%s %s%s%s, %s over the limit of %s%s%s%s", what, value, on, who,
+    return arena_printf(&c->arena, "%s%s%s: %s, %s over the limit of %s%s%s%s", what, on, who, value,
                         check_gate_value(g, r->value - r->limit, over), limit, r->why ? " (" : "", r->why ? r->why : "",
                         r->why ? ")" : "");
 }
@@ -101,7 +101,7 @@ static void print_wrapped_text(FILE *out, const struct terminal *t, int hang, co
     }
     terminal_clean(clean, strlen(text) * 4 + 1, text, t->utf8);
     for (char *p = clean + strspn(clean, " "); *p;) {
-        size_t n = strcspn(p, " ");
+        size_t n = text_word_length(p);
         char after = p[n];
         p[n] = 0;
         int width = terminal_columns(p);
@@ -119,10 +119,11 @@ static void print_wrapped_text(FILE *out, const struct terminal *t, int hang, co
     free(clean);
 }
 
+enum { INDENT = 4, AMOUNT = CHECK_LINE_START - INDENT - 2 };
+
 static void print_check_line(const struct check_result *r, const struct check_line *l, const struct terminal *t,
                              FILE *out)
 {
-    enum { INDENT = 4, AMOUNT = CHECK_LINE_START - INDENT - 2 };
     char amount[GATE_VALUE] = "", place[CLEAN], note[CLEAN], line[2 * CLEAN];
     if (!isnan(l->amount)) {
         check_gate_value(&check_gates[r->gate], l->amount, amount);
@@ -152,8 +153,8 @@ static void print_lines(const struct check_result *r, const struct terminal *t, 
         print_check_line(r, &r->lines[i], t, out);
     }
     if (r->lines_total > shown) {
-        fprintf(out, "    %sand %zu more%s\n", terminal_style(t, TERMINAL_DIM), r->lines_total - shown,
-                terminal_style(t, TERMINAL_PLAIN));
+        fprintf(out, "%*s%sand %zu more%s\n", INDENT + AMOUNT + 2, "", terminal_style(t, TERMINAL_DIM),
+                r->lines_total - shown, terminal_style(t, TERMINAL_PLAIN));
     }
 }
 

@@ -1,4 +1,4 @@
-/* gpuspy attach and detach: record a running process. analyzer/attach has how. */
+/* gpuspy attach and detach: record a running process. analyzer/attach does the work. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -96,7 +96,7 @@ static bool has_variable(const struct text *t, const char *variable, size_t n)
     return false;
 }
 
-/* Settings of the environment that no option replaces. */
+/* Adds the variables of the environment for which attach has no option. */
 static void add_environment(struct text *t)
 {
     static const char *const others[] = {"GPUSPY_LIB", "GPUSPY_DISABLE", "GPUSPY_ON_OOM", "GPUSPY_LIMIT"};
@@ -113,7 +113,7 @@ static void add_environment(struct text *t)
     }
 }
 
-/* Absolute: the process is elsewhere. */
+/* An absolute path, because the process may have another working directory. */
 static bool describe_settings(struct text *t, const struct settings *s)
 {
     char cwd[PATH_MAX], db[2 * PATH_MAX];
@@ -149,13 +149,13 @@ static int exit_code_of(enum attach_result result)
 }
 
 struct job {
-    const char *library; /* to be loaded; "" the recording is to end */
+    const char *library; /* to load; "": end the recording */
     const struct text *given;
     bool quiet, tree;
-    size_t matches; /* processes that use CUDA, or are recorded */
+    size_t matches; /* processes that use CUDA or are recorded */
 };
 
-/* `started`: it is one of a tree, which may have nothing to do with CUDA. */
+/* `started`: the process is one of a tree, in which processes without CUDA are normal. */
 static int attach_one(struct job *j, pid_t pid, bool started)
 {
     const bool begin = j->library[0] != 0;
@@ -188,7 +188,7 @@ static int attach_one(struct job *j, pid_t pid, bool started)
     return exit_code_of(result);
 }
 
-/* Of a process alone what does not match is an error, of a tree only if nobody in it matches. */
+/* A tree in which no process matches is an error, reported for its root. */
 static int attach_tree(struct job *j, pid_t root)
 {
     int code = EXIT_YES;

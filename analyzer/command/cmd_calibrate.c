@@ -1,4 +1,4 @@
-/* gpuspy calibrate: what recorded runs cost, for the next estimate. */
+/* gpuspy calibrate: learns from recorded runs what memory really costs, for the next estimate. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -60,7 +60,7 @@ const struct command_text command_text_calibrate = {
     .examples = examples,
 };
 
-/* One recording: its rows. */
+/* Learns the rows of one recording. */
 static bool learn_from_run(const struct settings *s, char *path, const struct run_options *options_,
                            struct question_learned *out)
 {
@@ -99,7 +99,7 @@ static int show_learned(const struct settings *s, const struct estimate_calibrat
     return EXIT_YES;
 }
 
-/* Reading recordings takes its time, and another may have learned meanwhile: the file is read anew. */
+/* Reads the file again under the lock: another process may have changed it while this one read recordings. */
 static int keep_learned(const struct question_learned *l, struct estimate_calibration *c)
 {
     char path[sizeof c->path];
@@ -143,7 +143,7 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
     return code;
 }
 
-/* With a model: its estimate, without any calibration. */
+/* With --model, first estimates it without any calibration. */
 static int print_planned_calibration(const struct settings *s, char **paths, size_t n, struct estimate_calibration *c)
 {
     static struct estimate_result result;

@@ -1,4 +1,4 @@
-/* gpuspy check: holds a recording against limits, for a pipeline to say no. */
+/* gpuspy check: compares a recording with limits, so that a pipeline can fail. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct settings {
     bool no_config, json, github, all, alone, allow_incomplete;
 };
 
-/* A row a gate; what has no option has a name that nobody can type. */
+/* One option per gate; a gate of unit EVENTS has none. */
 #define FLAG(id) OPTION_FLAG, offsetof(struct settings, flag[GATE_##id])
 #define TEXT(id) OPTION_TEXT, offsetof(struct settings, text[GATE_##id])
 #define ROW_FLAG(id, option, argument, help) {option, 0, FLAG(id), NULL, NULL, 0, 0, help},
@@ -87,7 +87,7 @@ const struct command_text command_text_check = {
 
 /* ---------------------------------------------------------------- limits */
 
-/* `text` NULL: a flag. */
+/* `text` NULL: the option is a flag. */
 static int add_limit(struct check_limits *l, int gate, const char *text)
 {
     struct check_limit_entry e = {.gate = (enum check_gate_id)gate, .device = -1};
@@ -101,7 +101,8 @@ static int add_limit(struct check_limits *l, int gate, const char *text)
     return EXIT_YES;
 }
 
-/* The limit that begins at item *at, which moves on to the next. The commas of a scope's name divide no limits. */
+/* The limit that begins at item *at, which advances to the next limit. In a scope's name commas do not separate limits.
+ */
 static const char *next_limit(struct check_limits *l, const struct option_list *list, size_t *at)
 {
     const char *text = list->item[*at].text;
@@ -125,7 +126,7 @@ static int from_command_line(const struct settings *s, struct check_limits *l)
     return code;
 }
 
-/* The whole of a small file; NULL after a line on stderr. */
+/* Reads a whole small file; NULL after a line on stderr. */
 static char *read_contents(const char *path, size_t *size)
 {
     enum { MOST = 1 << 20 };
@@ -211,7 +212,7 @@ static bool on_github(void)
     return actions && strcmp(actions, "true") == 0;
 }
 
-/* The steps of a job add to one file. */
+/* Appends, because all steps of a GitHub job share the file. */
 static void write_summary(struct check *c)
 {
     const char *path = getenv("GITHUB_STEP_SUMMARY");
@@ -231,7 +232,7 @@ static bool print_check(const struct settings *s, struct check *c)
         check_view_json(c, stdout);
     else
         check_view_text(c, stdout, s->all);
-    if (github) /* annotations are read from both streams */
+    if (github) /* GitHub reads annotations from both streams */
         check_view_github(c, s->json ? stderr : stdout);
     write_summary(c);
     return write_junit(s, c);

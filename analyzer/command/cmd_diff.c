@@ -1,4 +1,4 @@
-/* gpuspy diff: two recordings beside each other. */
+/* gpuspy diff: compares two recordings. */
 #include <jansson.h>
 #include <limits.h>
 #include <stdint.h>
@@ -174,7 +174,7 @@ static int print_diff(const struct settings *s, const struct diff *d, const stru
     return ok ? EXIT_YES : EXIT_INPUT;
 }
 
-/* What was chosen must be somewhere: of what is in neither, "no difference" would be no answer. */
+/* A rank or GPU that neither recording has is an error: "no difference" would be misleading. */
 static bool chosen_exists(const struct settings *s, const struct diff_side *side)
 {
     bool rank = s->rank < 0, device = s->device < 0;

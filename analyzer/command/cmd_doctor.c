@@ -1,4 +1,4 @@
-/* gpuspy doctor: the checks are in doctor_*.c; here they are run and printed. */
+/* gpuspy doctor: runs and prints the checks of doctor_*.c. */
 #include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static const char *const states[] = {"ok", "warning", "problem"};
 
 /* ---------------------------------------------------------------- printing */
 
-/* Words of `text`, wrapped behind what stands already in the line. */
+/* Prints the text wrapped. The cursor is at column `indent`, where the following lines start, too. */
 static void print_wrapped(const struct terminal *term, const char *text, int indent)
 {
     char clean[4096];
@@ -117,7 +117,7 @@ static json_t *json_text(const char *text)
     json_t *j = text ? json_string(text) : json_null();
     char clean[4096];
 
-    return j ? j : json_string(terminal_clean(clean, sizeof clean, text, false)); /* no UTF-8 */
+    return j ? j : json_string(terminal_clean(clean, sizeof clean, text, false)); /* for text that is not UTF-8 */
 }
 
 static bool print_doctor_json(const struct doctor *d)

@@ -1,4 +1,4 @@
-/* gpuspy estimate: what training or serving a model needs, whether it fits, what would make it fit. */
+/* gpuspy estimate: what training or serving a model needs, whether it fits, and what would make it fit. */
 #include <jansson.h>
 #include <limits.h>
 #include <stdint.h>
@@ -96,17 +96,17 @@ const struct command_text command_text_estimate = {
     .examples = examples,
 };
 
-/* Takes the reference. */
+/* Frees the reference. */
 static bool print_estimate_json(json_t *root)
 {
     bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
 
     json_decref(root);
     putchar('\n');
-    return ok || ferror(stdout); /* main() says why */
+    return ok || ferror(stdout); /* main() reports an error of stdout */
 }
 
-/* A page of the answer, or of a list where there is none. */
+/* Writes a page of the answer, or of a list if `a` is NULL. */
 static bool write_html(const struct settings *s, const struct estimate_answer *a, const char *title, const json_t *rows)
 {
     bool ok = true;
@@ -146,7 +146,7 @@ static bool print_estimate(const struct settings *s, const struct estimate_answe
     return true;
 }
 
-/* The place of a word in "a|b|"; -1: NULL. */
+/* The index of a word in "a|b|"; -1: it is not there, or NULL. */
 static int index_of_word(const char *word, const char *words)
 {
     for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
@@ -154,7 +154,7 @@ static int index_of_word(const char *word, const char *words)
     return -1;
 }
 
-/* A list that needs no model, in each form that an answer has. */
+/* Prints a list that needs no model, in each form that an answer has. */
 static int print_known_list(const struct settings *s, const char *key, const char *title, struct json_t *(*make)(void),
                             void (*text)(FILE *, const struct terminal *, bool))
 {
@@ -208,8 +208,8 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
     return exit_code;
 }
 
-/* The options of --config, and behind them the command line without it: what comes later counts. NULL after a line on
- * stderr. Free the list, not its words. */
+/* The arguments that --config stands for, followed by the command line without --config: later options take precedence.
+ * NULL after a line on stderr. The caller frees the list, not the words. */
 static char **expand_recipe(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe,
                             int *exit_code)
 {
@@ -276,7 +276,8 @@ static int run_estimate(const struct command *self, int argc, char **argv, const
                  s.json && s.csv ? "--csv" : "--html");
         return EXIT_USAGE;
     }
-    if (s.plan.memory && s.plan.memory < 1 << 20) { /* "24" of somebody who means GiB would be answered with nonsense */
+    /* "--memory 24" means GiB to most people, and the answer for 24 bytes would be nonsense */
+    if (s.plan.memory && s.plan.memory < 1 << 20) {
         complain("estimate: --memory: %ju bytes are less than any GPU has; add a unit, such as --memory 24GiB",
                  (uintmax_t)s.plan.memory);
         return EXIT_USAGE;

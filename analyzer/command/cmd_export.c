@@ -1,4 +1,4 @@
-/* gpuspy export: chooses what of a recording is meant and hands it to a format. */
+/* gpuspy export: selects a part of a recording and passes it to a format. */
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ struct settings {
 #define BINARY(suffix) (sizeof suffix > 3 && suffix[sizeof suffix - 2] == 'z') /* ".gz" */
 static const struct format {
     const char *word, *suffix, *summary;
-    export_fn *write; /* one process at one moment, or … */
+    export_fn *write; /* exports one process at one moment, or … */
     export_run_fn *write_run;
     bool folder, binary;
 } formats[] = {
@@ -111,7 +111,7 @@ const struct command_text command_text_export = {
 
 /* ---------------------------------------------------------------- writing */
 
-/* "runs/run.db" → "run.pickle", and of the folder "runs/" → "runs.pickle". */
+/* The file name if none is given: "runs/run.db" → "run.pickle", and "runs/" → "runs.pickle". */
 static void export_usual_name(const char *database, const char *suffix, char *out, size_t size)
 {
     size_t n = strlen(database);
@@ -125,7 +125,7 @@ static void export_usual_name(const char *database, const char *suffix, char *ou
     snprintf(out, size, "%.*s%s", here ? 3 : (int)n, here ? "run" : name, suffix);
 }
 
-/* Writing over what is being read would be the end of it. */
+/* Refuses to overwrite the recording that it reads. */
 static bool is_input(struct run *run, const char *path)
 {
     size_t n;
@@ -215,7 +215,7 @@ static int write_export_file(struct export_run *e, const struct format *f, const
     return output_keep(&out, "export") ? done_run(e, path, out.standard) : EXIT_INPUT;
 }
 
-/* The format opens its files; one table alone is a file like others. */
+/* The format opens its own files. A single table is written like the file of any other format. */
 static int write_folder(struct export_run *e, const struct format *f, const char *path)
 {
     char error[1024] = "";

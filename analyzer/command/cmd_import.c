@@ -1,4 +1,4 @@
-/* gpuspy import: another tool's recording as a run.db. */
+/* gpuspy import: converts another tool's recording to run.db. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static void show_import_progress(void *unused, uint64_t bytes)
     progress_show(unused, "bytes", bytes, 0);
 }
 
-/* "a/snapshot.pickle.gz" → "snapshot.db", to be freed. */
+/* "a/snapshot.pickle.gz" → "snapshot.db"; the caller frees it. */
 static char *import_usual_name(const char *path)
 {
     static const char *const endings[] = {".gz",    ".pickle", ".pkl",  ".json",  ".raw",
@@ -72,7 +72,8 @@ static char *import_usual_name(const char *path)
     return name;
 }
 
-/* The other processes' databases get their names beside `to`: all of them or none. False after a line on stderr. */
+/* Renames the databases of the other processes to names beside `to`: all of them or none. False after a line on stderr.
+ */
 static bool name_siblings(const char *temporary, const char *to)
 {
     size_t n, named = 0, length = strlen(to);
@@ -105,7 +106,7 @@ static bool name_siblings(const char *temporary, const char *to)
     return ok;
 }
 
-/* Complete under its name, or not there. */
+/* Writes to a temporary file and renames it, so that `to` is complete or does not exist. */
 static int convert_file(const char *path, const char *to, const struct import_part *part)
 {
     char error[768] = "";
@@ -131,7 +132,7 @@ static int convert_file(const char *path, const char *to, const struct import_pa
         complain("import: cannot write '%s': %s", to, strerror(errno));
         return EXIT_INPUT;
     }
-    unlink(temporary); /* its name is free again for a database */
+    unlink(temporary); /* the database must not exist yet */
     bool ok = import_file_part(path, format, temporary, part, show_import_progress, NULL, error, sizeof error);
     progress_clear();
     if (!ok) {
@@ -147,7 +148,7 @@ static int convert_file(const char *path, const char *to, const struct import_pa
     return ok ? EXIT_YES : EXIT_INPUT;
 }
 
-/* Exit code; *part NULL: all of it. */
+/* Returns an exit code. *part NULL: all of the recording. */
 static int choose_import_part(const struct settings *set, struct import_part *range, const struct import_part **part)
 {
     const char *const words[] = {"from", "to"}, *const texts[] = {set->from, set->to};

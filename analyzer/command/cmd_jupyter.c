@@ -1,5 +1,5 @@
-/* gpuspy jupyter install: a kernel for Jupyter that runs with the recorder. Its file preloads the library and starts
- * Python itself, so that signals and the process are as in any other kernel. */
+/* gpuspy jupyter install: a kernel for Jupyter that runs with the recorder. The kernel's file preloads the library and
+ * starts Python itself, so that signals and the process are as in any other kernel. */
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -16,7 +16,7 @@
 #include "analyzer/launch/child.h"
 #include "analyzer/launch/launch.h"
 
-enum { SECONDS = 60 }; /* for Python to start on a slow disk */
+enum { SECONDS = 60 }; /* Python may take so long to start from a slow disk */
 
 struct settings {
     const char *prefix, *name, *python, *title;
@@ -56,7 +56,7 @@ const struct command_text command_text_jupyter = {
     .examples = examples,
 };
 
-/* False: it is too long. */
+/* False: the text is too long. */
 static bool put_formatted(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static bool put_formatted(char *out, size_t size, const char *format, ...)
 {
@@ -71,10 +71,10 @@ static bool put_formatted(char *out, size_t size, const char *format, ...)
 
 struct python {
     char executable[PATH_MAX], prefix[PATH_MAX];
-    bool has_package; /* import gpuspy works */
+    bool has_package; /* `import gpuspy` works */
 };
 
-/* In an environment that pip filled, its Python is beside gpuspy. */
+/* In a virtual environment, Python is beside gpuspy. */
 static bool find_beside_command(char *out, size_t size)
 {
     char exe[PATH_MAX] = "", path[PATH_MAX + 32];
@@ -87,7 +87,7 @@ static bool find_beside_command(char *out, size_t size)
     return put_formatted(out, size, "%s/python3", exe) && access(path, R_OK) == 0 && access(out, X_OK) == 0;
 }
 
-/* The next line of what Python printed. */
+/* Takes the next line of Python's output. */
 static bool next_path_line(char **text, char *out, size_t size)
 {
     char *line = strsep(text, "\n");
@@ -125,7 +125,7 @@ static bool ask_python(const char *program, struct python *p)
 
 /* ---------------------------------------------------------------- the file */
 
-/* The Python package beside the library: of `make install`, or of a checkout. */
+/* Finds the Python package that belongs to the library, of `make install` or of a checkout. */
 static bool package_folder(const char *library, const char *name, char *out)
 {
     static const char *const places[] = {"gpuspy/python", "../../python", "../python", "../pytest-gpuspy"};
@@ -141,7 +141,7 @@ static bool package_folder(const char *library, const char *name, char *out)
     return false;
 }
 
-/* Python's own PYTHONPATH stays the server's. */
+/* Adds the folder to sys.path instead of setting PYTHONPATH, which keeps the value of the Jupyter server. */
 static void add_package(json_t *argv, const char *library, const char *name)
 {
     char folder[PATH_MAX], line[PATH_MAX + 128];
@@ -174,7 +174,7 @@ static json_t *kernel_json(const struct settings *s, const struct python *p, con
     return o;
 }
 
-/* Each folder of the path that is not there. */
+/* Creates the folder and all folders above it. */
 static bool make_kernel_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -186,7 +186,7 @@ static bool make_kernel_folders(char *path)
     return mkdir(path, 0777) == 0 || errno == EEXIST;
 }
 
-/* Where Jupyter looks for kernels. */
+/* The folder in which Jupyter searches this kernel. */
 static bool kernel_folder(const struct settings *s, const struct python *p, char *out, size_t size)
 {
     const char *data = getenv("JUPYTER_DATA_DIR"), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -216,7 +216,7 @@ static bool write_kernel(const struct settings *s, const struct python *p, const
 
 /* ---------------------------------------------------------------- the command */
 
-/* As Jupyter accepts it. */
+/* The names that Jupyter accepts. */
 static bool is_kernel_name(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";

@@ -1,4 +1,4 @@
-/* gpuspy leaks: what was never freed, and what of it grows. */
+/* gpuspy leaks: memory that was never freed, and which of it grows. */
 #include <stdlib.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/view_leaks.h"
@@ -80,7 +80,7 @@ int command_leaks(const struct command *self, int argc, char **argv)
     if (!done) {
         v.options.all = true;
         v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES);
-        if (s.view.json) v.options.questions |= REPORT_ASK(PEAKS); /* its growth[] is the report's */
+        if (s.view.json) v.options.questions |= REPORT_ASK(PEAKS); /* growth[] is the same as in the report */
         struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
         code = r ? show_leaks(&v, &s, r) : viewing_failed(&v, error);
         report_free(r);

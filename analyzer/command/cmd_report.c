@@ -90,7 +90,7 @@ static bool print_report(const struct settings *s, const struct result_report *r
 
     if (s->json)
         return json_report_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
-               pager_is_running(); /* who leaves it has seen enough */
+               pager_is_running(); /* quitting the pager early is no error */
     view_text(&(struct draw_text){.report = report,
                                   .term = term,
                                   .out = stdout,
@@ -103,7 +103,7 @@ static bool print_report(const struct settings *s, const struct result_report *r
     return true;
 }
 
-/* "run.html" for "runs/run.db": in the working directory, beside nothing that is read. */
+/* "run.html" for "runs/run.db": in the working directory, not beside the recording. */
 static const char *page_name(const char *recording, char *out, size_t size)
 {
     char real[PATH_MAX];
@@ -114,10 +114,10 @@ static const char *page_name(const char *recording, char *out, size_t size)
     return out;
 }
 
-/* In the browser that the desktop prefers. The page stays if there is none. */
+/* Opens the page in the desktop's default browser. The page stays if there is none. */
 static void open_page(const char *path)
 {
-    char *real = realpath(path, NULL); /* a name may look like an option */
+    char *real = realpath(path, NULL); /* absolute: xdg-open could take a name such as -x for an option */
     char *command[] = {"xdg-open", real, NULL};
     pid_t child;
     int status = 1;
@@ -157,7 +157,7 @@ static int run_report(const struct settings *s, struct run_options *options_, ch
     return code;
 }
 
-/* What the model and its settings need, into what the report compares. */
+/* Estimates the model with its settings, for the report to compare. */
 static bool estimate_for_report(const struct plan_settings *s, struct run_estimate_bytes *bytes, struct run_options *o,
                                 int *exit_code)
 {
@@ -184,7 +184,7 @@ static bool estimate_for_report(const struct plan_settings *s, struct run_estima
         struct estimate e = estimate_floor(&model, plan.optimizer, plan.precision, plan.master_weights);
         *bytes = (struct run_estimate_bytes){(double)e.weights, (double)e.gradients, (double)(e.optimizer + e.master),
                                              (double)e.total,   (double)e.params,    (double)e.cast_copies};
-        /* Not all are trained, there are more, or they are elsewhere. */
+        /* Only a part is trained, other tensors exist as well, or some are on other GPUs or the host. */
         if (plan.adapter != PLAN_ADAPTER_NONE || plan.frozen != PLAN_FROZEN_NONE || plan.ema || plan.gpus > 1 ||
             plan.offload != PLAN_OFFLOAD_NONE) {
             bytes->weights = question_plan_category(&result, RESULT_CATEGORY_PARAMETERS, -1).likely;
@@ -192,7 +192,7 @@ static bool estimate_for_report(const struct plan_settings *s, struct run_estima
             bytes->optimizer = question_plan_category(&result, RESULT_CATEGORY_OPTIMIZER_STATE, -1).likely;
             bytes->total = bytes->weights + bytes->gradients + bytes->optimizer;
         }
-        o->memory_map = true; /* each category's own peak needs the calls that freed */
+        o->memory_map = true; /* a category's own peak needs the stacks of frees */
         o->estimate = bytes;
         o->plan = &result;
         o->plan_gpus = plan.gpus;

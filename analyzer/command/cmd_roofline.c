@@ -62,7 +62,7 @@ const struct command_text command_text_roofline = {
     .examples = examples,
 };
 
-/* A line on stderr for what does not go together. */
+/* False after a line on stderr about options that contradict each other. */
 static bool are_options_together(const struct settings *s)
 {
     bool shaped = s->shape.causal || s->naive || s->flash;
@@ -108,7 +108,7 @@ static bool rate_of(const struct settings *s, struct view_roofline *r)
     return true;
 }
 
-/* A GPU that somebody describes: one roof, whatever is computed. */
+/* A GPU that --peak and --bandwidth describe: the same rate for all operations. */
 static const struct estimate_gpu *described_gpu(const struct settings *s)
 {
     static struct estimate_gpu gpu = {
@@ -119,7 +119,7 @@ static const struct estimate_gpu *described_gpu(const struct settings *s)
     return &gpu;
 }
 
-/* Only the ways of attention that were asked for. */
+/* Keeps only the implementations of attention that were requested. */
 static void choose_gpu(const struct settings *s, struct view_roofline *r)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* gpuspy run: starts a program with the recorder in it, ends as the program did, and says what was
- * recorded. launch.c has the process, recorded.c what is said afterwards. */
+/* gpuspy run: runs a program with the recorder, ends as the program did, and prints a summary. launch.c starts the
+ * program, recorded.c prints the summary. */
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@
 struct settings {
     struct launch_recording recording;
     const char *output, *simulate, *limit, *on_oom;
-    int gpus;  /* simulated ones; 0: one */
+    int gpus;  /* number of simulated GPUs; 0: one */
     int loops; /* -1: not given */
     bool inside_pools, quiet, no_summary;
 };
@@ -84,7 +84,7 @@ const struct command_text command_text_run = {
     .program_follows = true,
 };
 
-/* A file in the working directory as an absolute path, because the program may change directory. */
+/* Makes the path absolute, because the program may change its working directory. */
 static bool make_path_absolute(const char *path, char *out, size_t size)
 {
     char cwd[PATH_MAX];
@@ -99,7 +99,7 @@ static bool make_path_absolute(const char *path, char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
-/* `db` as it is on this host: %h is its name. What the recorder's processes have of their own, %p, stays. */
+/* Replaces %h by the host's name. Keeps %p, which differs between the recorder's processes. */
 static void write_path_here(const char *db, char *out, size_t size)
 {
     char host[256] = "";
@@ -118,7 +118,7 @@ static void write_path_here(const char *db, char *out, size_t size)
     out[used] = 0;
 }
 
-/* A folder for each host, as in runs/%h/run.db, is made here: nobody could before. */
+/* Creates a folder whose name contains %h, as in runs/%h/run.db: the user cannot know the names of all hosts. */
 static void make_run_folder(const char *db, const char *on_this_host)
 {
     char folder[PATH_MAX];
@@ -134,11 +134,10 @@ static void make_run_folder(const char *db, const char *on_this_host)
         mkdir(folder, 0777);
         *parent = '/';
     }
-    mkdir(folder, 0777); /* it is there, or what comes next says why not */
+    mkdir(folder, 0777); /* if it fails, can_record reports why */
 }
 
-/* Where recordings cannot be written, the job still runs, without the recorder: it is more
- * important than its recording. */
+/* If gpuspy cannot write recordings, the job still runs, without the recorder: the job is more important. */
 static bool can_record(const char *db)
 {
     char folder[PATH_MAX];
@@ -156,14 +155,15 @@ static bool can_record(const char *db)
     return false;
 }
 
-/* What makes a framework ask CUDA for each array: JAX's "GPU memory allocation", TensorFlow's gpu_process_state.cc. */
+/* Settings with which a framework allocates each array from CUDA: JAX's "GPU memory allocation", TensorFlow's
+ * gpu_process_state.cc. */
 static const struct {
     const char *name, *value;
 } pools[] = {{"XLA_PYTHON_CLIENT_ALLOCATOR", "platform"},
              {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
              {"TF_GPU_ALLOCATOR", "cuda_malloc_async"}};
 
-/* CuPy has no such variable: a setting in Python. */
+/* CuPy has no such variable; Python code must set it. */
 static void set_pools(const struct settings *s, struct launch *l)
 {
     static char folder[PATH_MAX];
@@ -172,7 +172,7 @@ static void set_pools(const struct settings *s, struct launch *l)
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
         if (!getenv(pools[i].name)) launch_set(l, pools[i].name, pools[i].value);
     launch_set(l, "GPUSPY_INSIDE_POOLS", "1");
-    if (s->simulate) return; /* which sets the path */
+    if (s->simulate) return; /* --simulate sets PYTHONPATH itself */
     if (launch_simulate_folder(folder, sizeof folder, why, sizeof why))
         launch_python_path(l, folder);
     else
@@ -192,11 +192,11 @@ static void set_run_environment(const struct settings *s, struct launch *l, cons
     if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
     if (s->on_oom) launch_set(l, LAUNCH_ON_OOM, s->on_oom);
     if (s->inside_pools) set_pools(s, l);
-    /* One summary is enough: ours, which sees all processes, or none. */
+    /* `gpuspy run` prints one summary of all processes, so the recorders print none. */
     launch_set(l, "GPUSPY_QUIET", "1");
 }
 
-/* The summary is for the person at the terminal: the job's own status is kept for launch_end. */
+/* A failure to print the summary does not change the exit status, which is the program's. */
 static int record_command(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
 {
     struct command_recorded r = {.db = on_this_host,
@@ -220,7 +220,7 @@ static int record_command(const struct settings *s, struct launch *l, const char
     return launch_end(l);
 }
 
-/* In bytes: the recorder knows no names of GPUs. */
+/* Converts the limit to bytes, because the recorder does not know the names of GPUs. */
 static bool resolve_limit(struct settings *s)
 {
     static char limit[2048];
@@ -251,7 +251,7 @@ int command_run(const struct command *self, int argc, char **argv)
         complain("run: no program given; type: gpuspy run -- python train.py");
         return EXIT_USAGE;
     }
-    argv[operands] = NULL; /* operands only moved forward, and argv[argc] is NULL already */
+    argv[operands] = NULL; /* parsing only moves operands forward, and argv[argc] is NULL */
     output = s.output ? s.output : getenv("GPUSPY_DB");
     if (!output || !*output) output = "run.db";
     if (!make_path_absolute(output, db, sizeof db)) {

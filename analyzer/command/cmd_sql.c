@@ -1,4 +1,4 @@
-/* gpuspy sql: opens a recording for questions in SQL and prints the answers. */
+/* gpuspy sql: opens a recording for SQL and prints the answers. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -13,6 +13,7 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/top/model.h"
+#include "analyzer/base/sort.h"
 
 struct settings {
     bool json, csv, alone;
@@ -83,7 +84,7 @@ static int print_error(struct sql_session *s, const char *message)
     return file ? EXIT_INPUT : EXIT_USAGE;
 }
 
-/* All statements of a text, until one fails. */
+/* Executes all statements of a text, until one fails. */
 static int run_query(struct sql_session *s, const struct sql_printer *p, const char *text)
 {
     interrupted = 0;
@@ -113,7 +114,7 @@ static int run_query(struct sql_session *s, const struct sql_printer *p, const c
 
 /* ---------------------------------------------------------------- a prompt */
 
-/* Line editing and history where the system has libedit; else the terminal's own. */
+/* Line editing and history of libedit, if the system has it; else only those of the terminal. */
 struct editor {
     char *(*read)(const char *);
     void (*remember)(const char *);
@@ -161,7 +162,7 @@ static void print_columns(struct sql_session *s, const struct sql_printer *p, co
     sqlite3_free(sql);
 }
 
-/* False: the end. */
+/* False: quit. */
 static bool dot_command(struct sql_session *s, struct sql_printer *p, char *line)
 {
     char *word = strtok(line, " \t\r\n"), *next = strtok(NULL, " \t\r\n");
@@ -192,7 +193,7 @@ static int run_prompt(struct sql_session *s, struct sql_printer *p)
     sqlite3_progress_handler(s->db, 10000, may_go_on, NULL);
     printf("%s: SQL; .help for help\n", s->databases[0].path);
     while ((line = read_sql_line(&editor, n ? "   ...> " : "gpuspy> ")) || interrupted) {
-        if (interrupted || !line) { /* drops what was typed */
+        if (interrupted || !line) { /* drops what the user typed */
             interrupted = 0;
             clearerr(stdin);
             n = 0;
@@ -238,18 +239,14 @@ static int from_stdin(struct sql_session *s, const struct sql_printer *p)
 
 /* ---------------------------------------------------------------- the command */
 
-static int order_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The first, and the other processes of its run. What another tool recorded is converted first. */
+/* Lists the given file and those of the run's other processes. Converts a recording of another tool first. */
 static size_t find_files(const char *path, bool alone, char **out, size_t room, bool *more)
 {
     char run_id[64], other[64], error[1024];
     bool recording;
     size_t n = 0, names_n;
-    char *imported = alone ? NULL : run_imported_path(path, error, sizeof error); /* if it fails, so will sql_open */
+    /* if this fails, sql_open fails, too, and reports it */
+    char *imported = alone ? NULL : run_imported_path(path, error, sizeof error);
     const char *first = imported ? imported : path;
     out[n++] = strdup(path);
     *more = false;
@@ -259,9 +256,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
     }
     char **names = input_siblings(first, &names_n);
     free(imported);
-    if (names_n) {
-        qsort(names, names_n, sizeof *names, order_names);
-    }
+    SORT(names, names_n, sort_texts);
     for (size_t i = 0; i < names_n; i++) {
         if (top_peek(names[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
             if (n < room) {

@@ -1,4 +1,4 @@
-/* gpuspy stats: how many allocations, how large, how long they lived, and who makes them. */
+/* gpuspy stats: how many allocations, how large, how long they live, and which lines make them. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"

@@ -1,4 +1,4 @@
-/* gpuspy symbolize: names, files and lines of native frames into the recording itself. */
+/* gpuspy symbolize: stores names, files and lines of native frames in the recording itself. */
 #include <errno.h>
 #include <jansson.h>
 #include <stddef.h>
@@ -57,8 +57,8 @@ const struct command_text command_text_symbolize = {
 /* ---------------------------------------------------------------- the files */
 
 struct files {
-    char **path; /* as they were named or found */
-    char **from; /* what to copy; NULL where it is done in place */
+    char **path; /* as the user named them or run_open found them */
+    char **from; /* what to copy; NULL: in place */
     char **to;
     size_t n;
 };
@@ -73,7 +73,7 @@ static void files_free(struct files *f)
     free(f->to);
 }
 
-/* copy.db for run.db, copy.1234.db for run.1234.db. */
+/* The name of a copy: copy.db for run.db, copy.1234.db for run.1234.db. */
 static char *target_of(const char *output, const char *path, bool first)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -116,7 +116,7 @@ static bool list_symbolize_files(struct run *run, const char *output, struct fil
     return true;
 }
 
-/* The copy appears under its name when it is complete. */
+/* Writes a temporary file first, so that the copy appears under its name when it is complete. */
 static bool into_copy(struct symbolize *s, const char *from, const char *to)
 {
     char error[1024] = "", *part = output_beside(to);
@@ -125,7 +125,8 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
     if (!ok)
         snprintf(error, sizeof error, "cannot write '%s': %s; give a path where you may write", to, strerror(errno));
     ok = ok && symbolize_copy(from, part, error, sizeof error) && symbolize_database(s, part, error, sizeof error);
-    if (ok && link(part, to) != 0) { /* unlike rename, never over another; not everywhere to be had */
+    /* link, unlike rename, never replaces a file, but some file systems have no links */
+    if (ok && link(part, to) != 0) {
         if (errno == EEXIST || rename(part, to) != 0) {
             ok = false;
             snprintf(error, sizeof error, "cannot write '%s': %s", to, strerror(errno));
@@ -164,7 +165,7 @@ static int print_symbolize_json(const struct symbolize *s, const struct files *f
         const struct symbolize_module *m = &s->modules[i];
         char hint[512];
         bool hinted = m->lack && export_package_debug_hint(m->path, hint, sizeof hint);
-        json_t *path = json_string(m->path); /* NULL where it is no UTF-8 */
+        json_t *path = json_string(m->path); /* NULL: it is not UTF-8 */
         char clean[4096];
         if (!path) path = json_string(terminal_clean(clean, sizeof clean, m->path, false));
         json_array_append_new(modules, json_pack("{s:o, s:s?, s:I, s:I, s:I, s:s?, s:s?}", "path", path, "build_id",
@@ -181,7 +182,7 @@ static int print_symbolize_json(const struct symbolize *s, const struct files *f
     return rc == 0 ? EXIT_YES : EXIT_INPUT;
 }
 
-/* One hint stands behind all the modules that it is for. */
+/* Prints each hint once, after all modules that it concerns. */
 static void print_lacks(const struct symbolize *s)
 {
     struct terminal term = terminal_of(stdout);
@@ -237,8 +238,8 @@ static int run_symbolize(const struct settings *set, struct symbolize *s, char *
     for (size_t i = 0; ok && i < (run_notes(run, &notes_n), notes_n); i++)
         complain("symbolize: %s", run_notes(run, &notes_n)[i]);
     ok = ok && list_symbolize_files(run, set->output, &f);
-    for (size_t i = 0; ok && set->output && i < f.n; i++) /* open: what was completed may be a copy itself */
-        ok = into_copy(s, run_database_path(run, i), f.to[i]);
+    /* while `run` is open: the database to copy may be a temporary one, which run_close removes */
+    for (size_t i = 0; ok && set->output && i < f.n; i++) ok = into_copy(s, run_database_path(run, i), f.to[i]);
     if (run) run_close(run);
     for (size_t i = 0; ok && !set->output && i < f.n; i++) ok = in_place(s, f.path[i]);
     if (s->progress) fputs(clear_line, stderr);

@@ -13,7 +13,7 @@
 #include "analyzer/view/viewing.h"
 
 #define TOP_TABLE 25
-#define NARROW 90 /* below that many columns the place needs the room */
+#define NARROW 90 /* with fewer columns, the call site needs the room */
 
 struct settings {
     struct viewing_settings view;
@@ -101,7 +101,7 @@ static void add_tally_row(const struct draw_text *t, struct text_table *table, c
     size_t n = 0;
     int64_t mean_of = r->own_count ? r->own / (int64_t)r->own_count : 0;
 
-    bool none = !r->own && !r->own_count; /* it only calls */
+    bool none = !r->own && !r->own_count; /* the entry only calls others */
     cells[n++] = none ? "" : view_profile_weight(p, r->own, own);
     cells[n++] = none ? "" : units_format_share(share, p->total ? (double)r->own / (double)p->total : 0);
     if (calls) cells[n++] = view_profile_weight(p, r->total, total);
@@ -110,7 +110,7 @@ static void add_tally_row(const struct draw_text *t, struct text_table *table, c
     text_table_add(table, cells, r);
 }
 
-/* What only calls is listed where that is asked for, but for what passes on all there is. */
+/* Lists an entry that only calls others if the order is by total, unless it merely passes everything on (plumbing). */
 static bool worth_a_row(const struct profile_tally_row *r, enum profile_tally_sort sort)
 {
     return r->own > 0 || (sort == TALLY_BY_TOTAL && !(r->frame && view_branch_plumbing(r->frame)));
@@ -217,11 +217,11 @@ int command_table(const struct command *self, int argc, char **argv)
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
     bool done;
-    /* What tells a category needs the calls that freed. */
+    /* Categories need the stacks of frees. */
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_table_options_sensible, true, &done);
 
     if (s.by && strcmp(s.by, "owner") == 0 && !s.profile.layer)
-        s.profile.layer = "device"; /* tensors are all PyTorch's */
+        s.profile.layer = "device"; /* all tensors belong to PyTorch */
     bool categories = s.by && strcmp(s.by, "category") == 0;
     struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, categories, &code);
     if (p) {

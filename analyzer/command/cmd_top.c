@@ -1,4 +1,4 @@
-/* gpuspy top: finds the recording, looks at it again and again, and lets a view show it. */
+/* gpuspy top: finds the recording, reads it again and again, and lets a view show it. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdint.h>
@@ -17,10 +17,11 @@
 #include "analyzer/top/find.h"
 #include "analyzer/top/screen.h"
 #include "analyzer/top/view.h"
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 #define ROWS_JSON 50
-#define USERS_MS 1000 /* that the first look waits for NVML */
+#define USERS_MS 1000 /* how long the first read waits for NVML */
 
 struct settings {
     bool once, json, native;
@@ -89,14 +90,14 @@ static void add_once(struct top_model *m, const char *path)
             return;
         }
     }
-    /* What a dead process left in its spool becomes rows first, as for a report. */
+    /* Completes the recording of a dead process from its spool first, as the report does. */
     uint32_t pid;
     char error[512];
     (void)gs_recover(path, &pid, error, sizeof error);
     top_model_add(m, path);
 }
 
-/* The run's other processes that record. */
+/* Adds the other recorded processes of the run. */
 static void add_run(struct top_model *m, const struct top_found *found, size_t n, const char *run_id)
 {
     for (size_t i = 0; i < n; i++) {
@@ -157,11 +158,6 @@ static int find_pid(struct top_model *m, uint32_t pid)
     return m->sources_n ? EXIT_YES : EXIT_INPUT;
 }
 
-static int order_top_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static bool is_database(const char *name)
 {
     size_t n = strlen(name);
@@ -188,9 +184,7 @@ static struct names list_top_folder(const char *folder)
     if (dir) {
         closedir(dir);
     }
-    if (names.n) {
-        qsort(names.list, names.n, sizeof *names.list, order_top_names);
-    }
+    SORT(names.list, names.n, sort_texts);
     return names;
 }
 
@@ -202,7 +196,7 @@ static void free_names(struct names *names)
     free(names->list);
 }
 
-/* The other processes of the run that a file belongs to. */
+/* Adds the other processes of the run to which a file belongs. */
 static void add_siblings(struct top_model *m, const char *path)
 {
     char run_id[64], other[64];
@@ -210,7 +204,7 @@ static void add_siblings(struct top_model *m, const char *path)
     struct names names = {0};
     names.list = input_siblings(path, &names.n);
     if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
-        qsort(names.list, names.n, sizeof *names.list, order_top_names);
+        SORT(names.list, names.n, sort_texts);
         for (size_t i = 0; i < names.n; i++) {
             if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
                 add_once(m, names.list[i]);
@@ -220,7 +214,7 @@ static void add_siblings(struct top_model *m, const char *path)
     free_names(&names);
 }
 
-/* The run in a folder; of several the one that goes on. */
+/* Adds the run in a folder; if there are several, one that is active. */
 static int add_top_folder(struct top_model *m, const char *folder)
 {
     struct names names = list_top_folder(folder);
@@ -273,7 +267,7 @@ static int64_t top_now_ns(void)
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-/* The search for what was freed may take so much of each interval. */
+/* How much of each interval the search for freed memory may take. */
 static int64_t draw_budget_ns(double interval_s)
 {
     return (int64_t)(interval_s * 1e9 * 0.012);
@@ -317,7 +311,7 @@ static void wait_until(int64_t when)
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-/* Prints, once or every interval. */
+/* Prints once, or once per interval. */
 static int print_reads(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
@@ -350,7 +344,7 @@ static int print_reads(struct top_view *v, const struct settings *s)
 static void next_process(struct top_view *v, int step)
 {
     const struct top_model *m = v->tables->model;
-    /* all, then each process's devices in turn (a process with several: all of its own first) */
+    /* all, then each process's devices; if there are several processes, first all of the process together */
     struct {
         int source, device;
     } stops[256];
@@ -422,7 +416,7 @@ static void next_layer(struct top_view *v)
 
 static void draw_top(struct top_view *v);
 
-/* The recording is shown as soon as there is one. */
+/* Shows the recording as soon as it exists. */
 static void attach_chosen(struct top_view *v)
 {
     char database[PATH_MAX];
@@ -436,7 +430,7 @@ static void attach_chosen(struct top_view *v)
     }
 }
 
-/* False: the key is none of the list's. */
+/* False: the list does not use this key. */
 static bool press_in_list(struct top_view *v, int key)
 {
     switch (key) {

@@ -1,4 +1,4 @@
-/* gpuspy transfer: how long so many bytes are on the wires. */
+/* gpuspy transfer: how long a number of bytes takes on each link. */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ const struct command_text command_text_transfer = {
     .examples = examples,
 };
 
-/* Links by name, as their makers count: a direction, PCIe before its packets' overhead. */
+/* Links by name, with the makers' rates: one direction; PCIe without its packet overhead. */
 static const struct {
     const char *name;
     double rate;
@@ -70,13 +70,13 @@ enum { LINKS_MAX = sizeof known / sizeof *known + 3 };
 
 struct link {
     const char *name;
-    double slow, rate;                     /* bytes/s; slow: the least where it is an interval, else 0 */
-    struct estimate_wire of[WIRE_KINDS_N]; /* those that it has */
+    double slow, rate;                     /* bytes/s; slow: the lower end of an interval, else 0 */
+    struct estimate_wire of[WIRE_KINDS_N]; /* the operations for which it has a time */
     bool collective;
 };
 
 struct answer {
-    double bytes, network; /* bytes/s a GPU between machines */
+    double bytes, network; /* bytes/s per GPU between machines */
     uint64_t gpus;
     struct link links[LINKS_MAX];
     size_t n;
@@ -126,7 +126,7 @@ static void of_links(const struct settings *s, struct answer *a)
     bool across = s->per_node && s->gpus > s->per_node;
 
     a->network = l.network;
-    if (across && s->per_node == 1) { /* no link but the network */
+    if (across && s->per_node == 1) { /* only the network connects the GPUs */
         l.node = l.network;
         add_link(a, &l, "network");
         return;
@@ -157,7 +157,7 @@ static void print_transfer_head(const struct settings *s, const struct answer *a
     puts("\n");
 }
 
-/* "4.67-11.2 s" */
+/* Formats an interval such as "4.67-11.2 s". */
 static void format_interval(char *out, size_t size, double low, double high)
 {
     static const struct {

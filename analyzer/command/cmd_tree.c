@@ -1,4 +1,4 @@
-/* gpuspy tree, gpuspy flame: who called what held the memory, or waited. */
+/* gpuspy tree, gpuspy flame: memory or waits by caller. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "analyzer/view/view_tree.h"
 #include "analyzer/view/viewing.h"
 
-#define TOP_TREE 10 /* branches of a call */
+#define TOP_TREE 10 /* branches per call */
 
 struct settings {
     struct viewing_settings view;
@@ -88,7 +88,7 @@ const struct command_text command_text_flame = {
     .examples = flame_examples,
 };
 
-/* "0.5%" of the whole, or "10MiB". False after a line on stderr. */
+/* Parses "0.5%", a share of the whole, or "10MiB". False after a line on stderr. */
 static bool parse_least_weight(const char *who, const char *text, int64_t whole, bool bytes, int64_t *least)
 {
     char why[UNITS_WHY], *end;

@@ -1,4 +1,4 @@
-/* gpuspy whatif: the recorded requests replayed with other settings, on another GPU, without a line. */
+/* gpuspy whatif: replays the recorded requests with other settings, on another GPU, or without a line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "analyzer/page/save.h"
 #include "analyzer/view/view_whatif.h"
 #include "analyzer/view/viewing.h"
+#include "analyzer/base/sort.h"
 
 enum { SCENARIOS = 128, SIZES = 64 };
 
@@ -29,7 +30,7 @@ static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "a setting of PYTORCH_CUDA_ALLOC_CONF over the recorded ones, such as expandable_segments:True"},
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "a GPU with less memory: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
+     "a smaller or larger GPU: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
     {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
      "tensors allocated from this line are freed at the end of their step at the latest"},
     {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
@@ -80,7 +81,7 @@ static const char *const searched[] = {
     "max_split_size_mb:256,roundup_power2_divisions:8",
 };
 
-/* "a,b" of a list that was cut at its commas; to be freed. */
+/* Joins a list that was split at commas: "a,b". The caller frees it. */
 static char *join_list(const struct option_list *list)
 {
     size_t length = 1;
@@ -108,7 +109,7 @@ static bool parse_limit(const struct settings *s, int64_t *bytes)
     return gpu != NULL;
 }
 
-/* "activations=0.5,gradients=2"; `scale` by result_category. */
+/* Parses "activations=0.5,gradients=2" into `scale`, indexed by result_category. */
 static bool parse_scale(const struct option_list *list, double *scale)
 {
     for (int c = 0; c < RESULT_CATEGORIES_N; c++) scale[c] = 1;
@@ -134,10 +135,10 @@ static bool parse_scale(const struct option_list *list, double *scale)
 static int by_size(const void *x, const void *y)
 {
     const struct estimate_gpu *const *a = x, *const *b = y;
-    return ((*a)->total_bytes > (*b)->total_bytes) - ((*a)->total_bytes < (*b)->total_bytes);
+    return SORT_UP((*a)->total_bytes, (*b)->total_bytes);
 }
 
-/* GPUs smaller than the recorded one, a GPU for each size. */
+/* A GPU for each size; only those smaller than `below`, if that is known. */
 static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
 {
     size_t n = 0, kept = 0;
@@ -145,7 +146,7 @@ static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
         const struct estimate_gpu *g = &estimate_gpus[i];
         if (g->total_bytes && (below < 0 || (int64_t)g->total_bytes < below)) list[n++] = g;
     }
-    qsort(list, n, sizeof *list, by_size);
+    SORT(list, n, by_size);
     for (size_t i = 0; i < n; i++) {
         if (!kept || list[i]->total_bytes >> 30 != list[kept - 1]->total_bytes >> 30) list[kept++] = list[i];
     }
@@ -157,11 +158,12 @@ static int order_outcomes(const void *x, const void *y)
     const struct whatif_scenario *a = x, *b = y;
     if (!a->error != !b->error) return a->error ? 1 : -1;
     if (a->outcome.fits != b->outcome.fits) return a->outcome.fits ? -1 : 1;
-    if (!a->outcome.fits && a->outcome.oom.time_ns != b->outcome.oom.time_ns) { /* who gets farther */
+    /* the one that fails later comes first */
+    if (!a->outcome.fits && a->outcome.oom.time_ns != b->outcome.oom.time_ns) {
         return a->outcome.oom.time_ns > b->outcome.oom.time_ns ? -1 : 1;
     }
     const int64_t p = a->outcome.peak_reserved_bytes, q = b->outcome.peak_reserved_bytes;
-    return (p > q) - (p < q);
+    return SORT_UP(p, q);
 }
 
 struct question {
@@ -169,14 +171,15 @@ struct question {
     size_t n;
     char *conf, *scaled, *name;
     double scale[RESULT_CATEGORIES_N];
-    struct whatif_curve curve; /* of a page */
+    struct whatif_curve curve; /* only for a page */
 };
 
 static bool search_settings(struct whatif *w, struct question *q, char *error, size_t error_size)
 {
     const struct estimate_gpu *gpus[SIZES];
-    const int64_t total = whatif_proof(w)->recorded.capacity_bytes;
-    const size_t settings = sizeof searched / sizeof *searched, gpus_n = list_gpus(gpus, total);
+    const struct whatif_outcome *recorded = &whatif_proof(w)->recorded; /* a run that failed needs a larger GPU */
+    const size_t settings = sizeof searched / sizeof *searched,
+                 gpus_n = list_gpus(gpus, recorded->fits ? recorded->capacity_bytes : RUN_UNKNOWN);
     for (size_t i = 0; i < settings; i++) {
         q->list[q->n++] = (struct whatif_scenario){.name = searched[i], .conf = searched[i]};
     }
@@ -184,8 +187,8 @@ static bool search_settings(struct whatif *w, struct question *q, char *error, s
         q->list[q->n++] = (struct whatif_scenario){.name = gpus[i]->key, .limit = (int64_t)gpus[i]->total_bytes};
     }
     if (!whatif_run(w, q->list, q->n, error, error_size)) return false;
-    qsort(q->list, settings, sizeof *q->list, order_outcomes);
-    size_t smallest = settings; /* the smallest that is large enough, and the next smaller one */
+    SORT(q->list, settings, order_outcomes);
+    size_t smallest = settings; /* keeps the smallest GPU that is large enough, and the next smaller one */
     while (smallest < q->n && !q->list[smallest].outcome.fits) smallest++;
     size_t kept = settings;
     for (size_t i = smallest > settings ? smallest - 1 : smallest; i < q->n && i <= smallest; i++) {
@@ -224,7 +227,7 @@ static bool one_fails(const struct question *q)
     return false;
 }
 
-/* Steps are found in a replay of their own: without what depends on them, only if a request fails. */
+/* Steps take a replay of their own. If no option needs them, they are searched only if a request fails. */
 static bool needs_steps(const struct settings *s)
 {
     return s->without || s->flush_every || s->html;

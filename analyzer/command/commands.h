@@ -1,9 +1,7 @@
 /* The table of commands. To add one:
  *   1. a row in commands.def;
- *   2. cmd_NAME.c with `command_NAME` and `command_text_NAME`: it parses, asks the model, hands to a view, and
- *      is short;
- *   3. nothing else: help, man page, completion and the tests over all commands read the table.
- */
+ *   2. cmd_NAME.c with `command_NAME` and `command_text_NAME`: it parses, asks the model, calls a view, and is short;
+ *   3. nothing else: help, man page, completion and the tests over all commands read the table. */
 #ifndef GPUSPY_COMMANDS_H
 #define GPUSPY_COMMANDS_H
 

@@ -1,5 +1,5 @@
-/* Help: the overview and a command's page; help_man.c, help_bash.c and help_shells.c have the man
- * page and the completions. All of them read the rows of the commands. */
+/* Help: the overview and the page of a command. help_man.c, help_bash.c and help_shells.c write the man pages and the
+ * completions. All of them read the rows of the commands. */
 #include "analyzer/command/help.h"
 
 #include <stdio.h>
@@ -7,12 +7,12 @@
 #include "analyzer/base/term.h"
 
 #define HELP_WIDTH 80
-#define WORDS_MANY 30 /* more are not listed */
+#define WORDS_MANY 30 /* longer lists of words are shortened */
 #define WORDS_SHOWN 8
-#define HELP_COLUMN 30 /* where an option's text starts */
+#define HELP_COLUMN 30 /* column of an option's text */
 
-/* Words of `text` from column `indent` to HELP_WIDTH, the first line starting at column `at`.
- * A newline in the text starts a line. */
+/* Prints `text` wrapped between the columns `indent` and HELP_WIDTH; the cursor is at column `at`. A newline in the
+ * text starts a line. */
 static void wrap_help(FILE *f, const char *text, int indent, int at)
 {
     while (*text) {
@@ -66,7 +66,7 @@ void command_help_option_text(const struct option_row *row, char *out, size_t si
         return;
     }
     for (const char *p = row->words; *p; p++) n += *p == '|' || !p[1];
-    /* Names by the hundred: some of them, completion has them all. */
+    /* Of hundreds of words, names only some; completion has all of them. */
     if (row->kind == OPTION_TEXT && n > WORDS_MANY) {
         for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
             if ((known[p - row->words] = *p) == '|') shown++;
@@ -89,7 +89,7 @@ static void option_line(FILE *f, const char *name, bool has_letter, const char *
     wrap_help(f, help, HELP_COLUMN, at);
 }
 
-/* A paragraph for the options below a heading; returns the last of them. */
+/* Prints the names of the options below a heading as one paragraph; returns the last of them. */
 static const struct option_row *print_names(FILE *f, const struct option_row *heading)
 {
     char text[2048];

@@ -1,22 +1,22 @@
-/* Help, man page and completion, from the rows of the commands. `all` ends with NULL. */
+/* Help, man pages and completion, from the rows of the commands. `all` ends with NULL. */
 #ifndef GPUSPY_HELP_H
 #define GPUSPY_HELP_H
 
 #include "analyzer/base/command.h"
 
 const struct command *command_find(const struct command *const *all, const char *name); /* NULL: none */
-/* Reports on stderr that there is no such command, with the nearest one. EXIT_USAGE. */
+/* Reports an unknown command on stderr, with the most similar one. Returns EXIT_USAGE. */
 int command_unknown(const char *name);
 
 void command_help_overview(const struct command *const *all, FILE *stream); /* `gpuspy --help` */
 void command_print_help(const struct command *c, FILE *stream);             /* `gpuspy NAME --help` */
 /* "-o, --output=FILE" */
 void command_help_option_name(const struct option_row *row, char *out, size_t size);
-/* What it does, with the words that it takes. */
+/* What the option does, and the words that it accepts. */
 void command_help_option_text(const struct option_row *row, char *out, size_t size);
-/* "a|b|" with blanks instead, as shells want them. */
+/* Prints "a|b|" with blanks instead of bars, as shells need it. */
 void command_help_words(FILE *stream, const char *words);
-/* Man pages, in roff: of gpuspy, or of one command. */
+/* The man page, in roff, of gpuspy or of one command. */
 void command_help_man(const struct command *const *all, FILE *stream);
 void command_help_man_command(const struct command *c, FILE *stream);
 void command_help_completion_bash(const struct command *const *all, FILE *stream);

@@ -1,9 +1,9 @@
-/* The bash completion, from the tables. */
+/* The completion for bash, from the tables. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/command/help.h"
 
-/* "run:--output|run:-o) what follows it ;;" for every option that takes a value. */
+/* "run:--output|run:-o) COMMANDS ;;" for every option that takes a value. */
 static void bash_values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
@@ -11,7 +11,8 @@ static void bash_values(FILE *f, const struct command *c)
         fprintf(f, "        %s:--%s", c->name, r->name);
         if (r->letter) fprintf(f, "|%s:-%c", c->name, r->letter);
         fputs(")\n            ", f);
-        if (r->words && (r->kind == OPTION_SET || r->kind == OPTION_LIST)) { /* the word behind the last comma */
+        /* completes the word after the last comma */
+        if (r->words && (r->kind == OPTION_SET || r->kind == OPTION_LIST)) {
             fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
                   "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '",
                   f);
@@ -68,8 +69,7 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "    local commands='",
           f);
     bash_each(f, all, bash_name);
-    /* "--option=value" reaches the function as three words, because = breaks words: the value's
-     * option is then two words back. */
+    /* bash splits "--option=value" at = into three words, so the value's option is then two words back. */
     fputs("'\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= before=\n"
           "    if [[ $cur == '=' ]]; then\n"

@@ -1,10 +1,10 @@
-/* The man pages, from the tables: one of gpuspy, one a command. */
+/* The man pages, from the tables: one of gpuspy, and one per command. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/command/help.h"
 
-/* Text as roff: backslashes and dashes escaped, a line never starts with a control character. */
+/* Writes text as roff: escapes backslashes and dashes, and control characters at the start of a line. */
 static void put_roff(FILE *f, const char *text)
 {
     bool start = true;
@@ -80,7 +80,7 @@ static void run_status(FILE *f)
         f);
 }
 
-/* All pages, but the one that it stands on. */
+/* Names all pages except the one that is being written. */
 static void see_also(FILE *f, const struct command *const *all, const struct command *self)
 {
     const char *comma = "";

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "analyzer/command/help.h"
 
-/* What an option does, in few words: up to the first sentence's or clause's end. */
+/* Shortens an option's help to its first sentence or clause. */
 static void brief_help(const char *help, char *out, size_t size)
 {
     size_t n = strlen(help);
@@ -16,7 +16,7 @@ static void brief_help(const char *help, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)n, help);
 }
 
-/* Inside single quotes; a backslash before each of `special`. */
+/* Writes text for single quotes, with a backslash before each character of `special`. */
 static void put_shell_quoted(FILE *f, const char *text, const char *special, const char *quote)
 {
     for (; *text; text++) {
@@ -162,7 +162,7 @@ void command_help_completion_fish(const struct command *const *all, FILE *f)
         fputs("'\n", f);
     }
     fputs("end\n"
-          /* Of words with commas between: what stands before the last comma stays. */
+          /* For words separated by commas: keeps what is before the last comma. */
           "function gpuspy_list\n"
           "    set -l word (commandline -ct | string replace -r -- '^--[^=]*=' '')\n"
           "    set -l before (string match -r -- '.*,' $word)\n"

@@ -21,6 +21,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 struct list {
@@ -52,9 +53,8 @@ static bool of_run(const char *path, const char *run_id)
 static int by_length_then_name(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
-    size_t n = strlen(x), m = strlen(y);
 
-    return n != m ? (n < m ? -1 : 1) : strcmp(x, y); /* run.db before run.123.db */
+    return SORT_UP(strlen(x), strlen(y)) ?: strcmp(x, y); /* run.db before run.123.db */
 }
 
 static void add_recorded_path(struct list *l, const char *path)
@@ -67,8 +67,8 @@ static void add_recorded_path(struct list *l, const char *path)
     l->n += l->path[l->n] != NULL;
 }
 
-/* The recorder takes the next free name where one is taken, and every process writes its own: the
- * run's id says which files are the run's. */
+/* If a name is taken, the recorder uses the next free one, and every process writes its own file. The run id shows
+ * which files belong to the run. */
 static struct list find_recorded(const struct command_recorded *r)
 {
     struct list l = {0};
@@ -80,13 +80,13 @@ static struct list find_recorded(const struct command_recorded *r)
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        /* A second of slack: file times come from a coarser clock. */
+        /* One second of tolerance: the kernel stamps files with a coarser clock. */
         if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
             of_run(path, r->run_id))
             add_recorded_path(&l, path);
     }
     if (d) closedir(d);
-    if (l.n) qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
+    SORT(l.path, l.n, by_length_then_name);
     return l;
 }
 
@@ -105,20 +105,27 @@ static const struct run_device *recorded_device_of(const struct result_report *r
     return NULL;
 }
 
-/* One line a device: the largest peak of any process there. PyTorch's CPU tensors and pinned memory
- * come only where no device was used. */
+/* The largest peak of any process on the next device after `device`; NULL: there is none. */
+static const struct result_peak *next_device_peak(const struct result_report *r, int device)
+{
+    const struct result_peak *next = NULL;
+
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct result_peak *p = &r->peaks[i];
+        if (p->layer != RUN_SERIES_DEVICE || p->device <= device) continue;
+        if (!next || p->device < next->device || (p->device == next->device && p->bytes > next->bytes)) next = p;
+    }
+    return next;
+}
+
+/* One line per device: the largest peak of any process. If no peak of device memory is known, the peaks of CPU tensors
+ * and of tensors instead. */
 static void print_peaks(const struct result_report *r)
 {
     bool any_device = false;
     char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
 
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
-        bool largest = p->layer == RUN_SERIES_DEVICE;
-        for (size_t j = 0; j < r->peaks_n && largest; j++)
-            largest = i == j || r->peaks[j].layer != p->layer || r->peaks[j].device != p->device ||
-                      r->peaks[j].bytes < p->bytes || (r->peaks[j].bytes == p->bytes && j > i);
-        if (!largest) continue;
+    for (const struct result_peak *p = next_device_peak(r, -1); p; p = next_device_peak(r, p->device)) {
         const struct run_device *d = recorded_device_of(r, p->device);
         any_device = true;
         units_format_bytes(bytes, (uint64_t)p->bytes);
@@ -143,14 +150,14 @@ static void print_oom(const struct result_oom_verdict *o)
 
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(left, (uint64_t)o->free_bytes);
-    complain("out of memory%s: %s requested, %s free; %s",
-             o->outcome == RESULT_OUTCOME_UNKNOWN ? " (perhaps handled)"
-             : o->fatal                           ? ""
-                                                  : " (the program went on)",
+    complain("%s: %s requested, %s free; %s",
+             o->outcome == RESULT_OUTCOME_RETRIED   ? "an allocation failed, and succeeded on a retry"
+             : o->outcome == RESULT_OUTCOME_UNKNOWN ? "out of memory, perhaps handled"
+                                                    : "out of memory, and the program went on",
              asked, left, o->verdict);
 }
 
-/* How the program ended goes into its recording if the recorder could not know it: a signal, or _exit. */
+/* Stores how the program ended, if the recorder cannot know it: by a signal or _exit. */
 static void store_end(const struct command_recorded *r, const char *path)
 {
     sqlite3 *db = NULL;
@@ -164,12 +171,12 @@ static void store_end(const struct command_recorded *r, const char *path)
              r->run_id);
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(db, 2000);
-        sqlite3_exec(db, sql, NULL, NULL, NULL); /* of a recording that cannot be written to, the end stays unknown */
+        sqlite3_exec(db, sql, NULL, NULL, NULL); /* if the recording is read-only, the end stays unknown */
     }
     sqlite3_close(db);
 }
 
-/* Not where a fatal OOM says it. */
+/* Prints how the program failed, unless a fatal OOM explains it. */
 static void print_failure(const struct command_recorded *run, const struct result_report *r)
 {
     char how[RUN_FAILURE_TEXT];
@@ -177,8 +184,8 @@ static void print_failure(const struct command_recorded *run, const struct resul
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
-            complain("process %u: %s; memory did not run out%s", r->processes[i].pid, how,
-                     run->what_if ? ": it crashed, so whether it fits is unknown" : "");
+            complain("process %u failed: %s; memory did not run out%s", r->processes[i].pid, how,
+                     run->what_if ? " before that, so whether the whole run fits is unknown" : "");
             return;
         }
 }
@@ -214,7 +221,8 @@ static void print_run(const struct command_recorded *r, const struct list *l)
     struct run_options plain = {.top = 1, .alone = true},
                        named = {.top = 1, .alone = true, SYMBOLIZER_OPTIONS(symbols)}, *options = &plain;
     struct run *run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
-    if (run && failed_allocations(run)) { /* the verdict is the report's, which rests on native frames, too */
+    /* the verdict depends on native frames, so it must be the one that the report gives */
+    if (run && failed_allocations(run)) {
         run_close(run);
         options = &named;
         run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);

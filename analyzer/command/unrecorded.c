@@ -13,7 +13,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
-/* The program as execvp finds it; false where it is not to be found. */
+/* Finds the program as execvp does; false: it does not exist. */
 static bool find_python_program(const char *name, char *out, size_t size)
 {
     const char *path = getenv("PATH");
@@ -33,8 +33,8 @@ static bool find_python_program(const char *name, char *out, size_t size)
 
 enum linking { DYNAMIC, STATIC, OTHER_CLASS };
 
-/* ld.so preloads libraries, and does not load an executable without an interpreter. A 32-bit program cannot load a
- * 64-bit library. A script counts as dynamic. */
+/* ld.so loads preloaded libraries, and an executable without an interpreter does not use ld.so. A 32-bit program cannot
+ * load a 64-bit library. A script counts as dynamic. */
 static enum linking linking_of(const char *path)
 {
     Elf64_Ehdr head;
@@ -53,7 +53,7 @@ static enum linking linking_of(const char *path)
     return linking;
 }
 
-/* What the file shows: the recorder could not be loaded. NULL: it could. */
+/* Why the file's properties prevented loading the recorder; NULL: they did not. */
 static const char *cannot_load(const char *program)
 {
     char path[PATH_MAX];
@@ -68,7 +68,7 @@ static const char *cannot_load(const char *program)
                : NULL;
 }
 
-/* "failed with status 2"; "" if it succeeded. Shells end with 126 and 127 if a command cannot be started. */
+/* "failed with status 2"; "" after success. Shells end with 126 and 127 if a command cannot be started. */
 static void format_outcome(int status, char *out, size_t size)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;

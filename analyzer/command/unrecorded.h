@@ -1,10 +1,10 @@
-/* Why `gpuspy run` recorded nothing: only what is known, from how the program ended and from its file. */
+/* Explains why `gpuspy run` recorded nothing, as far as the program's end and its file show it. */
 #ifndef GPUSPY_UNRECORDED_H
 #define GPUSPY_UNRECORDED_H
 
 #include <stdbool.h>
 
-/* One line on stderr. `program` as it was typed, `status` as waitpid stores it. */
+/* Prints one line on stderr. `program` as the user typed it, `status` from waitpid. */
 void command_print_unrecorded(const char *program, int status, bool torch_cpu);
 
 #endif

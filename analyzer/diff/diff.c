@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/sort.h"
 
 const char *diff_by_word(enum diff_by by)
 {
@@ -221,12 +222,7 @@ static enum diff_match_how how_of(const struct work *w, int side, const struct d
 
 static uint32_t row_at(struct work *w, uint64_t key)
 {
-    uint32_t *at = map_at(&w->row_of, key);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)w->rows_n;
-        *ARENA_PUSH(w->rows, w->rows_n, w->rows_cap) = (struct diff_row){.sum.rows = 1};
-    }
-    return *at;
+    return MAP_INDEX(&w->row_of, key, w->rows, w->rows_n, w->rows_cap, (struct diff_row){.sum.rows = 1});
 }
 
 static void add_to(struct diff_sum *s, int side, int64_t weight, uint64_t count)
@@ -237,12 +233,9 @@ static void add_to(struct diff_sum *s, int side, int64_t weight, uint64_t count)
 
 static void add_cell(struct work *w, uint32_t row, uint32_t unit, int side, int64_t weight)
 {
-    uint32_t *at = map_at(&w->cell_of, (uint64_t)row << 32 | unit);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)w->cells_n;
-        *ARENA_PUSH(w->cells, w->cells_n, w->cells_cap) = (struct cell){.row = row, .unit = unit};
-    }
-    int64_t *sum = &w->cells[*at].weight[side];
+    int64_t *sum = &MAP_ROW(&w->cell_of, (uint64_t)row << 32 | unit, w->cells, w->cells_n, w->cells_cap,
+                            (struct cell){.row = row, .unit = unit})
+                        ->weight[side];
     *sum = arena_add_capped(*sum, weight);
 }
 
@@ -321,11 +314,6 @@ static void sum_owners(struct work *w)
 /* --- the rows --------------------------------------------------------------------------------------
  */
 
-static int compare_texts(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
-}
-
 static int64_t absolute_value(int64_t x)
 {
     return x < 0 ? -x : x;
@@ -338,22 +326,20 @@ static const struct result_site *diff_row_site(const struct diff_row *r)
     return &r->site[first];
 }
 
+static int64_t both_weights(const struct diff_row *r)
+{
+    return arena_add_capped(r->sum.weight[0], r->sum.weight[1]);
+}
+
 /* Both orders of the sides give one order of rows: the largest change first, then by name. */
 static int by_change(const void *x, const void *y)
 {
     const struct diff_row *a = x, *b = y;
-    int64_t p = absolute_value(diff_change(&a->sum)), q = absolute_value(diff_change(&b->sum));
-    if (p != q) {
-        return p > q ? -1 : 1;
-    }
-    p = arena_add_capped(a->sum.weight[0], a->sum.weight[1]);
-    q = arena_add_capped(b->sum.weight[0], b->sum.weight[1]);
-    if (p != q) {
-        return p > q ? -1 : 1;
-    }
-    int order = compare_texts(a->name, b->name);
-    order = order ? order : site_compare(diff_row_site(a), diff_row_site(b));
-    return order ? order : (a->category > b->category) - (a->category < b->category);
+    return SORT_DOWN(absolute_value(diff_change(&a->sum)), absolute_value(diff_change(&b->sum)))
+               ?: SORT_DOWN(both_weights(a), both_weights(b))
+               ?: sort_compare_texts(a->name, b->name)
+               ?: site_compare(diff_row_site(a), diff_row_site(b))
+               ?: SORT_UP(a->category, b->category);
 }
 
 static void characterise_rows(struct work *w)
@@ -365,7 +351,7 @@ static void characterise_rows(struct work *w)
         const struct result_site *a = &r->site[0], *b = &r->site[1];
         bool line = w->wish->by == DIFF_LINE, file = w->wish->by == DIFF_FILE;
         r->inferred = r->how != DIFF_MATCH_NONE && a->known && b->known && !a->exit &&
-                      ((line && a->line != b->line) || (!file && compare_texts(a->function, b->function) != 0));
+                      ((line && a->line != b->line) || (!file && sort_compare_texts(a->function, b->function) != 0));
         if (w->wish->by == DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) {
             continue;
         }
@@ -412,9 +398,7 @@ static void list_rows(struct work *w)
     struct diff *d = &w->o->diff;
     int64_t least = diff_threshold(w);
     characterise_rows(w);
-    if (w->rows_n) {
-        qsort(w->rows, w->rows_n, sizeof *w->rows, by_change);
-    }
+    SORT(w->rows, w->rows_n, by_change);
     d->rows = arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
     for (size_t i = 0; i < w->rows_n; i++) {
         const struct diff_row *r = &w->rows[i];
@@ -452,7 +436,7 @@ static void list_categories(struct work *w)
     if (!any) {
         return;
     }
-    qsort(rows, RESULT_CATEGORIES_N, sizeof *rows, by_change);
+    SORT(rows, RESULT_CATEGORIES_N, by_change);
     d->categories = arena_alloc(&w->o->arena, sizeof rows);
     for (size_t i = 0; i < RESULT_CATEGORIES_N; i++) {
         if (rows[i].sum.rows) {

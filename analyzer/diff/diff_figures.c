@@ -175,7 +175,7 @@ static const struct {
     const char *once; /* its name if both recordings have one moment; NULL: the same */
 } rows[] = {
     {"peak_tensor_bytes", "peak of tensors", "bytes", figure_tensors, false, false, "live tensors"},
-    {"peak_device_bytes", "peak CUDA allocations", "bytes", figure_device, false, false, "live CUDA allocations"},
+    {"peak_device_bytes", "peak of CUDA allocations", "bytes", figure_device, false, false, "live CUDA allocations"},
     {"peak_pinned_bytes", "peak of pinned memory", "bytes", figure_pinned, false, false, "live pinned memory"},
     {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL},
     {"oom", "out of memory", "count", figure_failures, true, false, NULL},

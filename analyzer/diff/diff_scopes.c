@@ -1,5 +1,6 @@
 /* The peaks within NVTX ranges of both runs, by name. */
 #include "analyzer/diff/diff_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,5 +66,5 @@ void diff_add_scopes(struct diff_owner *o, const struct diff_side side[2])
                 to->peak[k] = fmax(to->peak[k], (double)s->peak_bytes); /* NAN gives way */
         }
     }
-    if (d->scopes_n > 1) qsort(d->scopes, d->scopes_n, sizeof *d->scopes, order_scopes_by_change);
+    SORT(d->scopes, d->scopes_n, order_scopes_by_change);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/sort.h"
 
 static uint64_t hash_site_text(const char *text)
 {
@@ -24,13 +25,9 @@ static uint64_t place_key(const char *file, const char *function, int line)
 
 static uint32_t site_slot(struct diff_sites *s, const char *file, const char *function, int line)
 {
-    uint32_t *at = map_at(&s->by_frame, place_key(file, function, line));
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)s->n;
-        *ARENA_PUSH(s->sites, s->n, s->cap) =
-            (struct diff_match_site){.file = file ? file : "", .function = function ? function : "", .line = line};
-    }
-    return *at;
+    return MAP_INDEX(
+        &s->by_frame, place_key(file, function, line), s->sites, s->n, s->cap,
+        (struct diff_match_site){.file = file ? file : "", .function = function ? function : "", .line = line});
 }
 
 /* A native call site without a line is its function, or its offset. */
@@ -180,19 +177,14 @@ static void mark_program(struct through *t)
 static int order_entries_by_site(const void *p, const void *q)
 {
     const struct call *a = p, *b = q;
-    if (a->site != b->site) {
-        return a->site < b->site ? -1 : 1;
-    }
-    return (a->name > b->name) - (a->name < b->name);
+    return SORT_UP(a->site, b->site) ?: SORT_UP(a->name, b->name);
 }
 
 static void give_calls(struct through *t)
 {
     uint64_t *names = arena_realloc(NULL, t->calls_n, sizeof *names);
     size_t n = 0;
-    if (t->calls_n) {
-        qsort(t->calls, t->calls_n, sizeof *t->calls, order_entries_by_site);
-    }
+    SORT(t->calls, t->calls_n, order_entries_by_site);
     for (size_t i = 0; i < t->calls_n; i++) {
         if (i && order_entries_by_site(&t->calls[i - 1], &t->calls[i]) == 0) {
             continue;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 /* The value of an alignment. Equal calls count most; then equal sizes; a line that stayed, or moved as far as the one
  * before it, counts little by itself, and decides between equals. */
@@ -306,15 +307,15 @@ struct sorted {
 
 static int group_order(uint32_t file_a, const char *a, uint32_t file_b, const char *b)
 {
-    return file_a != file_b ? (file_a < file_b ? -1 : 1) : strcmp(a, b);
+    return SORT_UP(file_a, file_b) ?: strcmp(a, b);
 }
 
 static int order_sites_by_function(const void *p, const void *q, void *self)
 {
     const struct sorted *s = self;
     uint32_t i = *(const uint32_t *)p, j = *(const uint32_t *)q;
-    int order = group_order(s->file[i], s->sites[i].function, s->file[j], s->sites[j].function);
-    return order ? order : (s->sites[i].line > s->sites[j].line) - (s->sites[i].line < s->sites[j].line);
+    return group_order(s->file[i], s->sites[i].function, s->file[j], s->sites[j].function)
+               ?: SORT_UP(s->sites[i].line, s->sites[j].line);
 }
 
 static struct groups groups_of(const struct diff_match_site *sites, const uint32_t *file, size_t n)
@@ -386,15 +387,13 @@ struct renaming {
 static int more_alike(const void *p, const void *q)
 {
     const struct renaming *x = p, *y = q;
-    return x->alike != y->alike ? (x->alike > y->alike ? -1 : 1) : 0;
+    return SORT_DOWN(x->alike, y->alike);
 }
 
 static void take_renamings(struct matcher *x, const struct groups *f, const struct groups *g, struct renaming *list,
                            size_t n)
 {
-    if (n) {
-        qsort(list, n, sizeof *list, more_alike);
-    }
+    SORT(list, n, more_alike);
     for (size_t i = 0; i < n; i++) {
         size_t rivals = 0;
         const struct group *s = &f->list[list[i].a], *t = &g->list[list[i].b];

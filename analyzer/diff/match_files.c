@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 /* One file of one side, with the functions seen in it. */
 struct file {
@@ -62,9 +63,7 @@ unsigned diff_match_end(const char *a, const char *b)
 static int by_file(const void *x, const void *y, void *self)
 {
     const struct diff_match_site *s = self, *a = &s[*(const uint32_t *)x], *b = &s[*(const uint32_t *)y];
-    int order = strcmp(a->file, b->file);
-    order = order ? order : strcmp(a->function, b->function);
-    return order ? order : (a->line > b->line) - (a->line < b->line);
+    return strcmp(a->file, b->file) ?: strcmp(a->function, b->function) ?: SORT_UP(a->line, b->line);
 }
 
 static void side_fill(struct side *s, const struct diff_match_site *sites, size_t n)
@@ -141,10 +140,7 @@ struct candidate {
 static int best_first(const void *x, const void *y)
 {
     const struct candidate *a = x, *b = y;
-    if (a->end != b->end) {
-        return a->end > b->end ? -1 : 1;
-    }
-    return a->functions != b->functions ? (a->functions > b->functions ? -1 : 1) : 0;
+    return SORT_DOWN(a->end, b->end) ?: SORT_DOWN(a->functions, b->functions);
 }
 
 static void pair_files(struct side *a, struct side *b, uint32_t i, uint32_t j)
@@ -187,9 +183,7 @@ static unsigned are_files_alike(const struct file *a, const struct file *b)
 
 static void pair_best(struct side *a, struct side *b, struct candidate *list, size_t n)
 {
-    if (n) {
-        qsort(list, n, sizeof *list, best_first);
-    }
+    SORT(list, n, best_first);
     for (size_t from = 0, to; from < n; from = to) {
         for (to = from + 1; to < n && best_first(&list[from], &list[to]) == 0;) {
             to++;

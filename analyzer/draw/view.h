@@ -17,6 +17,7 @@ struct draw_text {
     size_t top;           /* rows of each list */
     bool native;          /* show native frames */
     bool brief;           /* the report in one screen; without --full */
+    bool no_chart;        /* the screen has no room for charts */
     bool paths;           /* show the call paths of each line */
     const char *database; /* as it was typed, for the commands at the end */
 };

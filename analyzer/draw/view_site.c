@@ -12,15 +12,6 @@
 #define WHOLE 400       /* columns: nothing is cut */
 #define NAME_MOST 48    /* columns of a file's name: a longer one is cut */
 
-/* Length of the first word; a number and its unit are one. */
-static size_t word_length(const char *text)
-{
-    size_t n = strcspn(text, " ");
-    bool number = n > 0 && strspn(text, "0123456789.,") == n;
-
-    return number && text[n] ? n + 1 + strcspn(text + n + 1, " ") : n;
-}
-
 /* Words from column `at` on; the lines after the first start at `hang`. */
 static void wrap_site_text(const struct draw_text *v, int hang, int at, const char *text)
 {
@@ -29,7 +20,7 @@ static void wrap_site_text(const struct draw_text *v, int hang, int at, const ch
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
-        size_t n = word_length(p);
+        size_t n = text_word_length(p);
         char whole[4096], word[4096];
         snprintf(whole, sizeof whole, "%.*s", (int)n, p);
         text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);

@@ -55,14 +55,14 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
 {
     const struct model_shape *m = &p->model->shape;
     bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
-    struct estimate_act_habits h = {.gemma = (m->norms == 4 && !m->norm_bias) || m->linear_layers};
+    struct estimate_act_habits h = {.gemma = (m->norms == 4 && !m->norm_bias && !m->fused_gate) || m->linear_layers};
 
     h.caps = h.gemma && !m->qk_norm;
     /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
     h.opt = gpt && m->positions && !m->fused_qkv && strncmp(p->model->name, "gpt", 3) != 0;
     /* rotary GPTs (NeoX, Falcon) and BLOOM drop nothing out and have one-kernel GELUs */
     h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || (gpt && m->positions && !m->no_dropout));
-    h.python_gelu = !fused && gpt && m->positions && !h.opt && !m->one_kernel_gelu;
+    h.python_gelu = !fused && gpt && !h.opt && (m->positions ? !m->one_kernel_gelu : m->new_gelu);
     /* Hugging Face's ViT has three, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
     h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;

@@ -176,6 +176,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define HOLES_LIKELY 0.06
 #define HOLES_HIGH 0.30 /* three times the most that was needed: what stays reserved, lengths that vary more */
 #define REPLAY_LOW 0.5
+#define REPLAY_LOW_CONV 0.75 /* a network of convolutions makes its requests in one order */
 #define REPLAY_HIGH 1.25
 #define BLOCKS_SURE 0.04 /* the most that blocks were larger than requests in litgpt's and our own trainings: 3.1 % */
 #define REPLAY_SURE 0.02 /* how near the replay comes to what PyTorch allocates on the simulated GPU */
@@ -240,6 +241,7 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     struct estimate_line *line;
     /* the replay covers only the trained model */
     const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
+    const double low = p->model->shape.family == MODEL_CONV ? REPLAY_LOW_CONV : REPLAY_LOW;
     double holes, least, more, live = largest_tensor(p, r, true).likely - outside_of(r) - beside;
 
     room -= beside;
@@ -258,7 +260,7 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     line = estimate_add(
         r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments",
         (struct estimate_interval){
-            REPLAY_LOW * least, least,
+            low * least, least,
             fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)});
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);

@@ -221,7 +221,8 @@ static void replay_forward(struct pass *c, size_t i, uint32_t input)
     if (op->flags & REPLAY_KEEPS_OUTPUT) save_for_backward(c, node, node->out);
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
-    release_tensor(c, node->out); /* the readers have it */
+    release_tensor(c, node->out);                                       /* the readers have it */
+    if (!c->keeps && !node->parameter[0]) return_block(c, &node->cast); /* autocast caches copies of what is trained */
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
     for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) release_tensor(c, node->out);
     each_input(c, i, NOTHING, has_read);
@@ -241,17 +242,14 @@ static size_t checkpoint_begin(const struct pass *c, size_t i)
     return i;
 }
 
-/* Keeps what a checkpointed layer reads from outside. A transformer's layer keeps its first input: its others (the
- * mask, the encoder's output) are referenced elsewhere for as long. */
+/* Keeps what a checkpointed layer reads from outside: torch.utils.checkpoint has all arguments until it runs again. */
 static void keep_inputs(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
     const uint32_t from[] = {op->from, op->others[0], op->others[1]};
 
-    const bool all = c->p->model->shape.family == MODEL_DENOISER;
-
-    if (!op->checkpoint || !c->trains || (!all && checkpoint_begin(c, i) != i)) return;
-    for (size_t k = 0; k < (all ? 3 : 1); k++)
+    if (!op->checkpoint || !c->trains) return;
+    for (size_t k = 0; k < 3; k++)
         if (from[k] && c->list.ops[from[k] - 1].checkpoint != op->checkpoint)
             c->tensors[c->nodes[i].inputs[k] = c->nodes[from[k] - 1].out].refs++;
 }

@@ -1,6 +1,7 @@
 /* The operations of decoders and encoders as Hugging Face's modules run them: layers like GPT's, Llama's and BERT's, of
  * which each tensor is known. Sizes in bytes of one pass. */
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/replay.h"
 
@@ -30,7 +31,7 @@ static unsigned put_adapted(const struct plan *p)
 static uint32_t put_node(struct build *b, struct estimate_replay_op op)
 {
     if (b->adapted) { /* frozen */
-        op.stored = (op.parameters[0] + op.parameters[1]) * b->c;
+        op.stored = (op.parameters[0] + op.parameters[1]) * b->p->precision->weights;
         op.parameters[0] = op.parameters[1] = op.sums = 0;
     }
     return estimate_replay_put(b->list, op);
@@ -63,6 +64,33 @@ static uint32_t put_cast(struct build *b, uint32_t in, double element, double wi
     return node_bytes(b, in) == bytes ? in : put_node(b, (struct estimate_replay_op){.from = in, .bytes = bytes});
 }
 
+/* x·rsqrt(mean of x²) in float32, of which backward needs x. `was`: what is multiplied instead, or 0. */
+static uint32_t put_float_norm(struct build *b, uint32_t in, uint32_t was, double width)
+{
+    double wide = 4 * b->tokens * width;
+
+    return put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                                                   .from = put_cast(b, in, 4, width),
+                                                   .others = {was},
+                                                   .bytes = wide,
+                                                   .extra = 4 * b->tokens,
+                                                   .passing = wide,
+                                                   .work = 2 * wide});
+}
+
+/* Gemma's: (1 + weight) is multiplied in float32, and the product cast to the type of what it read. */
+static uint32_t put_gemma_norm(struct build *b, uint32_t in, double width)
+{
+    double narrow = node_bytes(b, in), wide = 4 * b->tokens * width;
+    uint32_t x = put_node(b, (struct estimate_replay_op){.flags = b->adapted ? 0 : REPLAY_KEEPS_INPUT,
+                                                         .from = put_float_norm(b, in, 0, width),
+                                                         .bytes = wide,
+                                                         .work = b->adapted ? 0 : wide,
+                                                         .parameters = {width}});
+
+    return narrow < wide ? put_node(b, (struct estimate_replay_op){.from = x, .bytes = narrow}) : x;
+}
+
 static uint32_t put_norm_node(struct build *b, uint32_t in, double width)
 {
     double narrow = node_bytes(b, in), wide = 4 * b->tokens * width;
@@ -73,15 +101,9 @@ static uint32_t put_norm_node(struct build *b, uint32_t in, double width)
                                                        .bytes = b->z.amp ? wide : narrow,
                                                        .extra = 8 * b->tokens,
                                                        .parameters = {width, width}});
+    if (b->h.gemma) return put_gemma_norm(b, in, width);
     uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x as it was */
-    in = put_cast(b, in, 4, width);
-    in = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                                 .from = in,
-                                                 .others = {was},
-                                                 .bytes = wide,
-                                                 .extra = 4 * b->tokens,
-                                                 .passing = wide,
-                                                 .work = 2 * wide});
+    in = put_float_norm(b, in, was, width);
     in = narrow < wide ? put_node(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
     return put_node(b, (struct estimate_replay_op){.flags = b->adapted ? 0 : REPLAY_KEEPS_INPUT,
                                                    .from = in,
@@ -111,19 +133,23 @@ static uint32_t put_add(struct build *b, uint32_t x, uint32_t y)
                     (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = x, .others = {y}, .bytes = bytes});
 }
 
-/* peft's LoRA of the product `base` of `in`: in float32, and cast back. */
+static uint32_t put_factor(struct build *b, uint32_t in, double width, double out, double element)
+{
+    return estimate_replay_put(b->list, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                                                    .from = in,
+                                                                    .bytes = element * b->tokens * out,
+                                                                    .parameters = {width * out},
+                                                                    .cast = b->z.amp ? 2 * width * out : 0});
+}
+
+/* peft's LoRA of the product `base` of `in`: its factors are float32, so it casts its input, and its result back.
+ * Autocast then casts that input once more, to multiply in 16 bits. */
 static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double width, double out)
 {
-    const double rank = (double)b->p->rank, wide = 4 * b->tokens * out;
-    const unsigned flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT;
-    uint32_t x;
+    const double rank = (double)b->p->rank, element = b->z.amp ? 2 : 4, wide = element * b->tokens * out;
+    uint32_t x = put_cast(b, in, 4, width);
 
-    x = estimate_replay_put(b->list, (struct estimate_replay_op){.flags = flags,
-                                                                 .from = put_cast(b, in, 4, width),
-                                                                 .bytes = 4 * b->tokens * rank,
-                                                                 .parameters = {width * rank}});
-    x = estimate_replay_put(
-        b->list, (struct estimate_replay_op){.flags = flags, .from = x, .bytes = wide, .parameters = {rank * out}});
+    x = put_factor(b, put_factor(b, put_cast(b, x, element, width), width, rank, element), rank, out, element);
     x = put_map(b, x, 0, 0); /* times alpha / r */
     if (node_bytes(b, base) < wide)
         base = put_map(b, base, REPLAY_IN_PLACE, 0); /* its gradient is cast, its value is not */
@@ -132,6 +158,7 @@ static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double wi
 
 static uint32_t put_linear(struct build *b, uint32_t in, double width, double out, bool bias, unsigned which)
 {
+    uint32_t read = in;
     in = put_cast(b, in, b->c, width); /* autocast's */
     uint32_t x =
         put_node(b, (struct estimate_replay_op){.flags = REPLAY_PRODUCT | (b->adapted ? 0 : REPLAY_KEEPS_INPUT),
@@ -140,7 +167,7 @@ static uint32_t put_linear(struct build *b, uint32_t in, double width, double ou
                                                 .parameters = {width * out, bias ? out : 0},
                                                 .sums = 8 * b->tokens * out,
                                                 .cast = b->z.amp ? 2 * width * out : 0});
-    return which & b->adapted ? with_lora(b, x, in, width, out) : x;
+    return which & b->adapted ? with_lora(b, x, read, width, out) : x;
 }
 
 /* --- attention --------------------------------------------------------------------------------- */
@@ -328,16 +355,28 @@ static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32
                                                    .bytes = node_bytes(b, y)});
 }
 
+/* The variables of a function that returns with operation `op` have these until then. */
+static void hold_until(struct build *b, uint32_t op, uint32_t first, uint32_t second, uint32_t third)
+{
+    memcpy(b->list->ops[op - 1].lets_go, (uint32_t[]){first, second, third}, 3 * sizeof first);
+}
+
+/* Keys or values, which the decoder caches, and kernels that are not fused copy. */
+static uint32_t t5_part(struct build *b, uint32_t in, double inner, bool caches)
+{
+    const bool fused = b->p->attention == PLAN_ATTENTION_FLASH, cached = caches && !plan_remakes_layers(b->p);
+    uint32_t x = put_linear(b, in, (double)b->m->hidden, inner, false, NO_ADAPTER);
+
+    return fused && !cached ? x : put_map(b, x, REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
+}
+
 /* Attention whose keys and values are of `of`; the decoder caches them. */
 static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
 {
     double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
-    uint32_t in = put_norm_node(b, x, width), q = put_linear(b, in, width, inner, false, NO_ADAPTER), k, v, y;
+    uint32_t in = put_norm_node(b, x, width), q = put_linear(b, in, width, inner, false, NO_ADAPTER),
+             k = t5_part(b, of ? of : in, inner, caches), v = t5_part(b, of ? of : in, inner, caches), y;
 
-    k = put_map(b, put_linear(b, of ? of : in, width, inner, false, NO_ADAPTER),
-                REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
-    v = put_map(b, put_linear(b, of ? of : in, width, inner, false, NO_ADAPTER),
-                REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
     if (b->p->attention == PLAN_ATTENTION_EAGER)
         y = put_score_nodes(b, q, k, v, bias);
     else if (estimate_act_bias_learns(b->p, of > 0))
@@ -345,7 +384,11 @@ static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t 
                                                    : masked_attention(b, q, k, v, bias);
     else
         y = fused_attention(b, q, k, v);
-    return put_add(b, put_dropout(b, put_linear(b, y, inner, width, false, NO_ADAPTER), width), x);
+    y = put_linear(b, y, inner, width, false, NO_ADAPTER);
+    hold_until(b, y, q, k, v);
+    y = put_dropout(b, y, width);
+    hold_until(b, y, in, 0, 0);
+    return put_add(b, y, x);
 }
 
 static uint32_t t5_mlp(struct build *b, uint32_t x)
@@ -360,7 +403,9 @@ static uint32_t t5_mlp(struct build *b, uint32_t x)
                                                     .bytes = node_bytes(b, y)});
     else
         y = put_map(b, y, REPLAY_KEEPS_OUTPUT, 0);
-    return put_add(b, put_dropout(b, put_linear(b, put_dropout(b, y, f), f, width, false, NO_ADAPTER), width), x);
+    y = put_linear(b, put_dropout(b, y, f), f, width, false, NO_ADAPTER);
+    hold_until(b, y, in, 0, 0);
+    return put_add(b, put_dropout(b, y, width), x);
 }
 
 /* The positions' bias and the mask, which all layers of a stack add. */
@@ -406,9 +451,17 @@ static uint32_t put_layer(struct build *b, uint32_t x)
         x = put_norm_node(b, put_add(b, put_attention_nodes(b, x), x), width);
         return put_norm_node(b, put_add(b, put_mlp_nodes(b, x), x), width);
     }
-    uint32_t attended = put_attention_nodes(b, put_norm_node(b, x, width));
+    uint32_t read = put_norm_node(b, x, width), attended = put_attention_nodes(b, read);
+    if (b->m->norms == 1) { /* attention and MLP read the same; the variables have all three until the layer returns */
+        uint32_t made = put_mlp_nodes(b, read);
+        x = put_add(b, put_add(b, attended, made), x);
+        memcpy(b->list->ops[x - 1].lets_go, (uint32_t[]){read, attended, made}, 3 * sizeof read);
+        return x;
+    }
+    if (b->m->norms == 4) attended = put_norm_node(b, attended, width);
     x = put_add(b, attended, x);
-    x = put_add(b, put_mlp_nodes(b, put_norm_node(b, x, width)), x);
+    uint32_t made = put_mlp_nodes(b, put_norm_node(b, x, width));
+    x = put_add(b, b->m->norms == 4 ? put_norm_node(b, made, width) : made, x);
     if (b->m->family == MODEL_GPT && b->m->fused_qkv) b->list->ops[x - 1].lets_go[0] = attended; /* attn_output */
     return x;
 }
@@ -432,6 +485,10 @@ static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
         head->parameters[0] = head->stored = 0;
         head->again = embedding;
     }
+    if (estimate_act_caps_logits(b->p, &b->z)) { /* tanh(logits / cap) · cap */
+        head->flags &= ~held_flag(b);
+        x = put_map(b, put_map(b, put_map(b, x, 0, 0), REPLAY_KEEPS_OUTPUT, 0), held_flag(b), 0);
+    }
     if (!estimate_act_bare_loss(m)) x = put_cast(b, x, 4, vocab);
     x = put_map(b, x, REPLAY_KEEPS_OUTPUT, 0);
     if (b->z.amp) x = put_cast(b, x, 4, vocab);
@@ -447,6 +504,7 @@ static uint32_t put_embeddings(struct build *b, uint32_t *tokens)
                                                          .parameters = {(double)m->vocab * table}});
 
     *tokens = x;
+    if (b->h.gemma) x = put_map(b, x, 0, 0); /* scaled */
     if (m->embedding) x = put_linear(b, x, table, width, false, NO_ADAPTER);
     if (m->positions) {
         uint32_t positions =
@@ -483,6 +541,6 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
         close_checkpoint(&b, first);
     }
     if (b.m->final_norm) x = put_norm_node(&b, x, (double)b.m->hidden);
-    b.list->ops[x - 1].lets_go[0] = tokens; /* inputs_embeds */
+    b.list->ops[x - 1].lets_go[0] = tokens + b.h.gemma; /* inputs_embeds */
     if (estimate_act_has_logits(b.m)) put_loss(&b, x, tokens);
 }

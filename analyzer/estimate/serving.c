@@ -331,7 +331,7 @@ static double element_size(const struct plan *p)
 /* GPT-2's gelu_new is written in Python, and makes three temporaries. */
 static bool gelu_in_pieces(const struct model_shape *s)
 {
-    return s->family == MODEL_GPT && s->positions && s->fused_qkv && !s->one_kernel_gelu;
+    return s->new_gelu || (s->family == MODEL_GPT && s->positions && s->fused_qkv && !s->one_kernel_gelu);
 }
 
 /* Elements a token of what one layer keeps at once: its norm, its attention and its MLP come one after the other.

@@ -62,7 +62,7 @@ static bool replay_overview(struct overview *o, char *error, size_t error_size)
     return run_replay(o->run, &observer, 1, error, error_size);
 }
 
-/* Those of a folder or of a run. */
+/* Lists the processes of a folder or of a run. */
 static void list_processes(const struct run_process *all, size_t n, char *out, size_t size)
 {
     size_t at = 0;
@@ -76,7 +76,7 @@ static void list_processes(const struct run_process *all, size_t n, char *out, s
     if (n > 16 && at < size) snprintf(out + at, size - at, ", …");
 }
 
-/* RUN_NONE after a line on stderr. */
+/* RUN_NONE: none, after a line on stderr. */
 static uint32_t choose_process(const struct export_request *w, const struct overview *o)
 {
     size_t n, candidates = 0;
@@ -121,7 +121,7 @@ static const struct run_oom *last_oom(const struct export *e, bool fatal)
     return last;
 }
 
-/* Of the device that held most: of its tensors where there are any. */
+/* The device with the highest peak: of tensors, if any device has some. */
 static int peak_device(const struct export *e)
 {
     int best = -1;
@@ -194,7 +194,7 @@ static struct run *open_exported_run(const char *const *paths, size_t n, bool al
     return run;
 }
 
-/* What is missing or damaged. */
+/* Prints what is missing or damaged. */
 static void print_notes(const struct run *run)
 {
     size_t n;
@@ -209,7 +209,7 @@ static void print_notes(const struct run *run)
                      units_format_plural(count, p[i].lost_events, "event was", "events were"));
 }
 
-/* The first look is at all processes that are named; then only the chosen one is open. */
+/* Opens all named processes first, to choose one; then opens only the chosen one. */
 
 int export_choose(const struct export_request *w, const char *path, struct symbolizer *symbols, struct export *e)
 {
@@ -245,7 +245,7 @@ int export_choose(const struct export_request *w, const char *path, struct symbo
 
 /* ---------------------------------------------------------------- the whole run */
 
-/* Only the process that was asked for. */
+/* Drops all processes except the requested one. */
 static int keep_process(const struct export_request *w, struct symbolizer *symbols, struct export_run *e)
 {
     size_t n, found = 0;

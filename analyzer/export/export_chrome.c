@@ -14,7 +14,7 @@
 
 enum { STEPS_MOST = 20000, STEPS_TRACK = 2000000000 };
 
-/* --- who is who ---------------------------------------------------------------------------------- */
+/* --- numbers of processes and threads ------------------------------------------------------------ */
 
 static void place_processes(struct export_chrome *c)
 {
@@ -159,7 +159,7 @@ static void write_flushes(struct export_chrome *c, const struct result_report *r
     }
 }
 
-/* The program's own steps, on a track of their own. */
+/* The program's own steps, on a separate track. */
 static void write_steps(struct export_chrome *c, const struct result_report *r)
 {
     for (size_t i = 0; i < r->steps_n; i++) {
@@ -183,7 +183,7 @@ static void write_steps(struct export_chrome *c, const struct result_report *r)
     }
 }
 
-/* --- the whole ----------------------------------------------------------------------------------- */
+/* --- the whole file ------------------------------------------------------------------------------ */
 
 static bool write_report(struct export_chrome *c, char *error, size_t error_size)
 {

@@ -1,4 +1,4 @@
-/* The Chrome trace format: a JSON list of events, one a line. What its parts share. */
+/* The Chrome trace format: a JSON list of events, one per line. What the files of the format share. */
 #ifndef GPUSPY_EXPORT_CHROME_H
 #define GPUSPY_EXPORT_CHROME_H
 
@@ -8,29 +8,29 @@
 struct export_chrome {
     struct export_run *e;
     FILE *out;
-    int64_t *offset_ns; /* by process: its start after the first one's */
-    int64_t *pid;       /* by process: its own, or another where two have the same */
-    bool begun;         /* an event stands before */
+    int64_t *offset_ns; /* by process: its start after that of the first process */
+    int64_t *pid;       /* by process: its pid, or another number if two processes have the same */
+    bool begun;         /* an event was written, so the next one needs a comma */
     struct map tids;    /* process, the recorder's thread number → index + 1 into run_threads */
     struct map sites;   /* stack → number */
     const char **site;
     size_t site_n, site_cap;
     struct map helpers; /* of the run, see site.h */
     struct arena arena;
-    uint64_t slices, slices_left; /* waits and copies; those that were left out */
-    int64_t slices_left_ns;       /* and what they took together */
+    uint64_t slices, slices_left; /* waits and copies that were written, and that were left out */
+    int64_t slices_left_ns;       /* total duration of the latter */
     uint64_t marks, marks_left;
-    bool bucketed; /* memory over time is not of each event */
+    bool bucketed; /* memory over time is reduced to buckets */
     size_t buckets;
 };
 
-/* "{"ph":"X","pid":1,"ts":12.345": the caller goes on with members and "}". */
+/* Writes {"ph":"X","pid":1,"ts":12.345; the caller adds members and "}". */
 void export_chrome_event(struct export_chrome *c, char phase, uint32_t process, int64_t time_ns);
-/* ,"tid":N */
+/* Writes ,"tid":N */
 void export_chrome_thread(struct export_chrome *c, uint32_t process, uint32_t thread);
-/* 12345 ns are 12.345 */
+/* Writes microseconds: 12345 ns as 12.345. */
 void export_chrome_us(FILE *out, int64_t ns);
-/* ,"key":"text" */
+/* Writes ,"key":"text" */
 void export_chrome_text(struct export_chrome *c, const char *key, const char *text);
 
 /* export_chrome_memory.c: counters. */

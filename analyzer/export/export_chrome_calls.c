@@ -1,5 +1,5 @@
-/* Waits, copies and NVTX ranges as slices of their threads. Of a long run the longest are there, as many
- * as a viewer takes. */
+/* Waits, copies and NVTX ranges as slices of their threads. Of a long run only the longest, as many as a viewer can
+ * show. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_chrome.h"
@@ -11,7 +11,7 @@
 
 enum { SLICES_MOST = 100000, MARKS_MOST = 100000, FINE = 8, CLASSES = 64 * FINE };
 
-/* Durations by class, eight for each power of two. */
+/* Durations by class: eight classes per power of two. */
 struct lengths {
     uint64_t n[CLASSES];
     int64_t ns[CLASSES];
@@ -31,7 +31,7 @@ static void count_length(struct lengths *l, int64_t ns)
     l->ns[c] = arena_add_capped(l->ns[c], ns > 0 ? ns : 0);
 }
 
-/* The lowest class that is there: with all above it they are at most `most`. */
+/* Returns the lowest class such that it and all higher ones together have at most `most` entries. */
 static unsigned choose_length(const struct lengths *l, uint64_t most, uint64_t *in, uint64_t *out, int64_t *out_ns)
 {
     unsigned least = CLASSES;
@@ -53,7 +53,7 @@ struct calls {
     bool writing;
     unsigned least;
     uint32_t process;
-    uint64_t ranges; /* ids of those that need not nest */
+    uint64_t ranges; /* ids of ranges that need not nest */
 };
 
 static const char *site_name(struct export_chrome *c, uint32_t stack)
@@ -88,7 +88,7 @@ static void end_args(struct calls *s, uint32_t stack)
     fputs("}}", s->c->out);
 }
 
-/* Counted in the first pass, written in the second. */
+/* The first pass counts, the second one writes. */
 static bool is_chrome_call_chosen(struct calls *s, int device, int64_t ns)
 {
     if (!export_includes_device(s->c->e, device)) {
@@ -144,7 +144,7 @@ static void write_mark(struct calls *s, const struct run_mark *m, int64_t end)
         write_slice(s, s->process, m->thread, m->start_ns, end - m->start_ns);
         fputs(",\"cat\":\"nvtx\"", out);
         finish_mark(s, m);
-    } else if (m->kind == GS_MARK_START) { /* these may lie across one another */
+    } else if (m->kind == GS_MARK_START) { /* these may overlap without nesting */
         s->ranges++;
         for (int i = 0; i < 2; i++) {
             export_chrome_event(s->c, i ? 'e' : 'b', s->process, i ? end : m->start_ns);

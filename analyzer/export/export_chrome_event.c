@@ -1,4 +1,4 @@
-/* Members of the events, as every part writes them. */
+/* Members that several kinds of events have. */
 #include "analyzer/export/export_chrome.h"
 
 #include "analyzer/base/json_out.h"

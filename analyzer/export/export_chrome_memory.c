@@ -1,12 +1,13 @@
-/* Memory over time as counters. A recording of few events has a point for each; of a longer one, each
- * process's time is cut into parts, and of each part its highest point is there, its lowest and its
- * last: so the peak is exact, and the size does not grow with the run. */
+/* Memory over time as counters. A short recording gets a point per event. For a longer one each process's time is
+ * divided into parts, and each part gets its highest, its lowest and its last point: so the peak is exact, and the size
+ * does not grow with the run. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/category/category_use.h"
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/question/question.h"
 #include "analyzer/report/report.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 enum { POINTS_ALL = 30000, POINTS_MOST = 400000, PARTS_LEAST = 200, PARTS_MOST = 4000, SAMPLES_MOST = 4000 };
@@ -21,9 +22,9 @@ struct part {
     struct point high, low, last;
 };
 
-struct line { /* by series */
+struct line { /* one per series */
     struct point now;
-    struct part *parts; /* NULL: each point is written */
+    struct part *parts; /* NULL: every point is written */
     bool used[RESULT_CATEGORIES_N];
 };
 
@@ -33,7 +34,7 @@ struct memory {
     struct category_uses *uses;
     struct line *lines;
     size_t lines_cap;
-    int64_t end_ns, last_alloc_ns; /* of the process now replayed */
+    int64_t end_ns, last_alloc_ns; /* of the process that is being replayed */
     bool each;
 };
 
@@ -133,7 +134,7 @@ static void counters_on_process_start(void *self, uint32_t process)
 static int order_counter_lines(const void *a, const void *b)
 {
     const struct point *x = a, *y = b;
-    return (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns);
+    return SORT_UP(x->time_ns, y->time_ns);
 }
 
 static void write_parts(struct memory *m, uint32_t series)
@@ -143,7 +144,7 @@ static void write_parts(struct memory *m, uint32_t series)
     for (size_t i = 0; l->parts && i < m->c->buckets; i++) {
         const struct part *p = &l->parts[i];
         struct point three[3] = {p->high, p->low, p->last};
-        qsort(three, 3, sizeof *three, order_counter_lines);
+        SORT(three, 3, order_counter_lines);
         for (size_t k = 0; p->used && k < 3; k++) {
             if (k == 0 || three[k].time_ns != three[k - 1].time_ns || three[k].total != three[k - 1].total) {
                 write_point(m, s, l, &three[k]);
@@ -152,7 +153,7 @@ static void write_parts(struct memory *m, uint32_t series)
     }
 }
 
-/* A process's series are written when it has ended: the next one's need the room. */
+/* Writes the series of a process at its end, because those of the next one need the memory. */
 static void counters_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct memory *m = self;
@@ -165,7 +166,7 @@ static void counters_on_process_end(void *self, uint32_t process, int64_t end_ns
     }
 }
 
-/* --- what was said of memory --------------------------------------------------------------------- */
+/* --- what PyTorch and NVML reported -------------------------------------------------------------- */
 
 static void write_counter_value(struct memory *m, uint32_t process, int device, int64_t time_ns, const char *name,
                                 const char *unit, int64_t value)
@@ -176,7 +177,7 @@ static void write_counter_value(struct memory *m, uint32_t process, int device, 
     }
 }
 
-/* Of each so many the highest. */
+/* Writes the highest of each `stride` values. */
 static void write_reserved(struct memory *m)
 {
     size_t n;
@@ -225,7 +226,7 @@ bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_siz
     }
     m.each = rows * 2 <= POINTS_ALL;
     c->bucketed = !m.each;
-    c->buckets = POINTS_MOST / 9 / (n ? n : 1); /* three points, and about three series */
+    c->buckets = POINTS_MOST / 9 / (n ? n : 1); /* three points per part, and about three series */
     c->buckets = c->buckets > PARTS_MOST ? PARTS_MOST : c->buckets < PARTS_LEAST ? PARTS_LEAST : c->buckets;
     bool ok = m.uses && run_replay(c->e->run, &observer, 1, error, error_size);
     write_reserved(&m);

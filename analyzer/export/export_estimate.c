@@ -3,7 +3,7 @@
 #include <math.h>
 #include "analyzer/export/export_table.h"
 
-/* "forward_end backward_end": of those that occur. */
+/* Lists the phases that occur: "forward_end backward_end". */
 static void phases_text(const struct estimate_result *r, unsigned phases, char *out, size_t size)
 {
     size_t at = 0;
@@ -21,7 +21,7 @@ static void put_range_cells(struct export_table *t, struct estimate_interval byt
     export_table_int(t, llround(bytes.high));
 }
 
-/* What fits surely and likely, and where there is one, the next larger, which does not. */
+/* The largest value that fits by the high estimate ("surely") and the largest by the expected one ("likely"). */
 static void export_solution(const struct estimate_answer *a, FILE *out)
 {
     const struct estimate_solution *s = &a->solution;

@@ -1,4 +1,5 @@
-/* The answer to what was asked as CSV (RFC 4180): what was solved for; of many GPUs a row each; else the lines. */
+/* An answer of `gpuspy estimate` as CSV (RFC 4180): what was solved for; of several GPUs one row each; else the lines.
+ */
 #ifndef GPUSPY_EXPORT_ESTIMATE_H
 #define GPUSPY_EXPORT_ESTIMATE_H
 

@@ -1,4 +1,4 @@
-/* Folded stacks: a line for each call path, its frames joined by semicolons, and what it weighs. */
+/* Folded stacks: one line per call path, with its frames joined by semicolons, and its weight. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
@@ -6,7 +6,7 @@
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
 
-struct path { /* the text of the node's path, and where each depth ends in it */
+struct path { /* the text of a path, and where it ends at each depth */
     char *text;
     size_t text_cap;
     size_t *ends;

@@ -1,4 +1,4 @@
-/* The tables by line: what each held, waited and copied. */
+/* The tables by line: bytes, waits and copies of each. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_tables.h"
@@ -6,6 +6,7 @@
 #include "analyzer/site/site.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/run/words.h"
+#include "analyzer/base/sort.h"
 
 struct export_line *export_lines_at(struct export_lines *l, uint32_t process, uint32_t stack, int device, uint32_t kind)
 {
@@ -30,42 +31,28 @@ void export_lines_free(struct export_lines *l)
     *l = (struct export_lines){0};
 }
 
-static int of_pointers(const void *a, const void *b)
-{
-    return ((uintptr_t)a > (uintptr_t)b) - ((uintptr_t)a < (uintptr_t)b);
-}
-
-/* Texts of a run are the same pointer where they are equal. */
+/* Compares pointers, because equal texts of a run have the same address. */
 static int same_place(const void *a, const void *b)
 {
     const struct export_line *x = a, *y = b;
-    const int64_t left[] = {x->process, x->device, x->kind, x->site.known, x->site.line, x->site.library};
-    const int64_t right[] = {y->process, y->device, y->kind, y->site.known, y->site.line, y->site.library};
-    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
-        if (left[i] != right[i]) {
-            return left[i] < right[i] ? -1 : 1;
-        }
-    }
-    int by = of_pointers(x->site.file, y->site.file);
-    by = by ? by : of_pointers(x->site.function, y->site.function);
-    by = by ? by : of_pointers(x->site.operation, y->site.operation);
-    bool lines = x->site.line > 0;
-    return by || lines ? by : (x->site.offset > y->site.offset) - (x->site.offset < y->site.offset);
+    return SORT_UP(x->process, y->process)
+               ?: SORT_UP(x->device, y->device)
+               ?: SORT_UP(x->kind, y->kind)
+               ?: SORT_UP(x->site.known, y->site.known)
+               ?: SORT_UP(x->site.line, y->site.line)
+               ?: SORT_UP(x->site.library, y->site.library)
+               ?: SORT_UP(x->site.file, y->site.file)
+               ?: SORT_UP(x->site.function, y->site.function)
+               ?: SORT_UP(x->site.operation, y->site.operation)
+               ?: (x->site.line > 0 ? 0 : SORT_UP(x->site.offset, y->site.offset));
 }
 
 static int compare_lines(const void *a, const void *b)
 {
     const struct export_line *x = a, *y = b;
-    if (x->process != y->process) {
-        return x->process < y->process ? -1 : 1;
-    }
-    for (size_t i = 0; i < EXPORT_LINE_VALUES; i++) {
-        if (x->values[i] != y->values[i]) {
-            return x->values[i] > y->values[i] ? -1 : 1;
-        }
-    }
-    int by = x->device != y->device ? x->device - y->device : site_compare(&x->site, &y->site);
-    return by ? by : (x->kind > y->kind) - (x->kind < y->kind);
+    int by = SORT_UP(x->process, y->process);
+    for (size_t i = 0; i < EXPORT_LINE_VALUES; i++) by = by ?: SORT_DOWN(x->values[i], y->values[i]);
+    return by ?: SORT_UP(x->device, y->device) ?: site_compare(&x->site, &y->site) ?: SORT_UP(x->kind, y->kind);
 }
 
 static void merge_export_lines(const struct export_lines *l, struct export_line *into, const struct export_line *from)
@@ -82,15 +69,13 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
 {
     struct map known = {0}, helpers = {0}; /* known: stack → the line that has its site */
     size_t kept = 0;
-    site_helpers(run, &helpers); /* as in the report: its lines are these */
+    site_helpers(run, &helpers); /* makes the lines equal to those of the report */
     for (size_t i = 0; i < l->n; i++) {
         uint32_t *at = map_at(&known, l->list[i].stack);
         l->list[i].site = *at == MAP_NEW ? site_of(run, l->list[i].stack, &helpers) : l->list[*at].site;
         *at = (uint32_t)i;
     }
-    if (l->n > 1) {
-        qsort(l->list, l->n, sizeof *l->list, same_place);
-    }
+    SORT(l->list, l->n, same_place);
     for (size_t i = 0; i < l->n; i++) {
         if (kept && same_place(&l->list[kept - 1], &l->list[i]) == 0) {
             merge_export_lines(l, &l->list[kept - 1], &l->list[i]);
@@ -99,9 +84,7 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
         }
     }
     l->n = kept;
-    if (l->n > 1) {
-        qsort(l->list, l->n, sizeof *l->list, compare_lines);
-    }
+    SORT(l->list, l->n, compare_lines);
     map_free(&known);
     map_free(&helpers);
 }
@@ -137,7 +120,7 @@ static void lines_on_alloc(void *self, const struct run_lifetime *life, const st
     to->count++;
 }
 
-/* What a recording of bounded size lost was allocated, too. */
+/* Adds the allocations whose rows a bounded recording removed. */
 static void add_removed_lines(struct export_tables *x)
 {
     size_t n;
@@ -156,7 +139,7 @@ static void add_removed_lines(struct export_tables *x)
     }
 }
 
-/* What is live when all is replayed, and all that was ever allocated: one pass. */
+/* Adds, in one pass, the memory that is live at the end and all memory that was ever allocated. */
 static bool add_ends_and_sums(struct export_tables *x, char *error, size_t error_size)
 {
     struct run *run = x->e->run;
@@ -188,7 +171,8 @@ static void lines_on_wait(void *self, const struct question_wait *w)
         struct export_line *l = export_lines_at(&x->waits, w->process, w->stack, w->device, w->kind);
         l->values[0] = arena_add_capped(l->values[0], w->blocked_ns);
         l->values[1] += (int64_t)w->count;
-        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) { /* else it is a sum */
+        /* without a start it is a sum of several waits */
+        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) {
             l->values[2] = w->blocked_ns;
         }
     }

@@ -23,7 +23,7 @@ static void add_column(struct columns *c, const char *outer, const char *inner)
     if (c->n < EXPORT_TABLE_COLUMNS) memcpy(c->key[c->n++], key, sizeof key);
 }
 
-/* Of all rows: some have keys that others lack. */
+/* The columns of all rows, because some rows have keys that others lack. */
 static struct columns list_columns_of(const json_t *rows)
 {
     struct columns c = {.n = 0};
@@ -95,7 +95,7 @@ static bool key_ends_with(const char *key, const char *with)
     return n >= m && strcmp(key + n - m, with) == 0;
 }
 
-/* "total_bytes" says what its unit is, which stands with each number here. */
+/* Removes the unit from a name such as "total_bytes", because each number has one. */
 static void put_list_head(const char *key, FILE *out)
 {
     static const char *const units[] = {"_bytes_per_s", "_bytes"};

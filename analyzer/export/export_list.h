@@ -1,13 +1,13 @@
-/* What is known by name, as a table for spreadsheets and browsers: rows of JSON objects, all of the same keys. */
+/* A list of known names as a table for spreadsheets and browsers. The rows are JSON objects. */
 #ifndef GPUSPY_EXPORT_LIST_H
 #define GPUSPY_EXPORT_LIST_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-/* One column a key, "tflops.fp32" for one within another. RFC 4180. */
+/* One column per key; "tflops.fp32" for a key within another. RFC 4180. */
 void export_list_csv(const json_t *rows, FILE *out);
-/* A page of its own, without scripts: sizes and rates as people read them, all the rest as it is. */
+/* A complete page without scripts: sizes and rates with units, everything else unchanged. */
 void export_list_html(const char *title, const json_t *rows, FILE *out);
 
 #endif

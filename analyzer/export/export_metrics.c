@@ -1,6 +1,6 @@
-/* OpenMetrics text: what a run came to, for Prometheus's textfile collector, which reads the same as its
- * own text format. All are gauges: a recording is over, its figures do not count on. Every sample carries
- * run_id, pid and rank, so that files of several runs in one folder do not contradict each other. */
+/* OpenMetrics text: figures of a run for Prometheus's textfile collector, which also reads this format. All are gauges,
+ * because a recording is complete and its figures do not increase any more. Every sample has the labels run_id, pid and
+ * rank, so that files of several runs in one folder do not contradict each other. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,9 +12,20 @@
 
 struct metrics {
     struct export_tables x;
-    struct export_lines waits, copies; /* by process, device and kind alone */
+    struct export_lines waits, copies; /* by process, device and kind only */
     FILE *out;
-    const char *name;
+    const struct family *family;
+};
+
+/* One row a family: `write` writes its samples, or asks what follows in the row for each one's value; a time is in
+ * nanoseconds. */
+struct family {
+    const char *name, *unit, *help; /* unit NULL: none */
+    void (*write)(struct metrics *m);
+    int64_t (*of_process)(const struct run_process *p);
+    int64_t (*of_peak)(const struct result_peak *p);
+    int64_t (*of_steps)(const struct step_list *s);
+    unsigned of_line; /* which of its values */
 };
 
 /* --- samples ------------------------------------------------------------------------------------- */
@@ -23,7 +34,7 @@ static void put_metric_label(struct metrics *m, const char *key, const char *val
 {
     char clean[512];
     if (!value || !*value) {
-        return; /* an empty label is one that is not there */
+        return; /* to Prometheus an empty label is a missing label */
     }
     fprintf(m->out, ",%s=\"", key);
     for (const char *p = terminal_clean(clean, sizeof clean, value, true); *p; p++) {
@@ -42,7 +53,7 @@ static void put_int_label(struct metrics *m, const char *key, int64_t value)
     }
 }
 
-/* The caller adds labels, and ends with end_metric() or end_real_metric(). */
+/* The caller adds labels, then calls end_metric() or end_real_metric(). */
 static void begin_metric(struct metrics *m, uint32_t process)
 {
     size_t n;
@@ -52,7 +63,7 @@ static void begin_metric(struct metrics *m, uint32_t process)
     for (char *c = clean; *c; c++) {
         *c = *c == '"' || *c == '\\' ? '?' : *c;
     }
-    fprintf(m->out, "%s{run_id=\"%s\",pid=\"%u\"", m->name, clean, p->pid);
+    fprintf(m->out, "%s{run_id=\"%s\",pid=\"%u\"", m->family->name, clean, p->pid);
     put_int_label(m, "rank", p->rank);
 }
 
@@ -71,17 +82,18 @@ static void end_seconds(struct metrics *m, int64_t ns)
     fprintf(m->out, "} %lld.%09lld\n", (long long)(ns / 1000000000), (long long)(ns % 1000000000));
 }
 
-/* --- families ------------------------------------------------------------------------------------ */
-
-static const struct run_process *metric_processes(struct metrics *m, size_t *n)
+static void end_value(struct metrics *m, int64_t value)
 {
-    return run_processes(m->x.e->run, n);
+    const char *unit = m->family->unit;
+    (unit && strcmp(unit, "seconds") == 0 ? end_seconds : end_metric)(m, value);
 }
+
+/* --- families ------------------------------------------------------------------------------------ */
 
 static void run_info(struct metrics *m)
 {
     size_t n;
-    const struct run_process *p = metric_processes(m, &n);
+    const struct run_process *p = run_processes(m->x.e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin_metric(m, i);
         put_metric_label(m, "host", p[i].host);
@@ -92,34 +104,29 @@ static void run_info(struct metrics *m)
     }
 }
 
-static void put_duration(struct metrics *m)
+static void of_processes(struct metrics *m)
 {
     size_t n;
-    const struct run_process *p = metric_processes(m, &n);
+    const struct run_process *p = run_processes(m->x.e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin_metric(m, i);
-        end_seconds(m, p[i].end_ns > 0 ? p[i].end_ns : 0);
+        end_value(m, m->family->of_process(&p[i]));
     }
 }
 
-static void put_complete(struct metrics *m)
+static int64_t metric_duration_of(const struct run_process *p)
 {
-    size_t n;
-    const struct run_process *p = metric_processes(m, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        begin_metric(m, i);
-        end_metric(m, p[i].complete && !p[i].recording);
-    }
+    return p->end_ns > 0 ? p->end_ns : 0;
 }
 
-static void put_lost(struct metrics *m)
+static int64_t is_process_complete(const struct run_process *p)
 {
-    size_t n;
-    const struct run_process *p = metric_processes(m, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        begin_metric(m, i);
-        end_metric(m, (int64_t)p[i].lost_events);
-    }
+    return p->complete && !p->recording;
+}
+
+static int64_t metric_lost_of(const struct run_process *p)
+{
+    return (int64_t)p->lost_events;
 }
 
 static void device_total(struct metrics *m)
@@ -136,7 +143,7 @@ static void device_total(struct metrics *m)
     }
 }
 
-static void of_peaks(struct metrics *m, int64_t (*value)(const struct result_peak *p))
+static void of_peaks(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
         const struct result_peak *p = &m->x.report->peaks[i];
@@ -144,7 +151,7 @@ static void of_peaks(struct metrics *m, int64_t (*value)(const struct result_pea
             begin_metric(m, p->process);
             put_int_label(m, "device", p->device);
             put_metric_label(m, "layer", result_series_word(p->layer));
-            end_metric(m, value(p));
+            end_value(m, m->family->of_peak(p));
         }
     }
 }
@@ -169,26 +176,6 @@ static int64_t metric_allocations_of(const struct result_peak *p)
     return (int64_t)p->allocations;
 }
 
-static void put_peak(struct metrics *m)
-{
-    of_peaks(m, metric_peak_of);
-}
-
-static void at_end(struct metrics *m)
-{
-    of_peaks(m, metric_end_of);
-}
-
-static void put_allocated(struct metrics *m)
-{
-    of_peaks(m, allocated_of);
-}
-
-static void put_allocations(struct metrics *m)
-{
-    of_peaks(m, metric_allocations_of);
-}
-
 static void put_category_bytes(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
@@ -204,7 +191,7 @@ static void put_category_bytes(struct metrics *m)
     }
 }
 
-/* How often, by process and device: few. */
+/* One sample of a count per process, device and kind. */
 static void put_counted(struct metrics *m, struct export_lines *l, const char *label_of_kind)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -242,59 +229,27 @@ static void put_retries(struct metrics *m)
     put_counted(m, &l, NULL);
 }
 
-static void wait_labels(struct metrics *m, const struct export_line *l)
-{
-    begin_metric(m, l->process);
-    put_int_label(m, "device", l->device);
-    put_metric_label(m, "kind", run_sync_word(l->kind));
-}
-
-static void put_waits(struct metrics *m)
+static void of_waits(struct metrics *m)
 {
     for (size_t i = 0; i < m->waits.n; i++) {
-        wait_labels(m, &m->waits.list[i]);
-        end_metric(m, m->waits.list[i].values[1]);
+        const struct export_line *l = &m->waits.list[i];
+        begin_metric(m, l->process);
+        put_int_label(m, "device", l->device);
+        put_metric_label(m, "kind", run_sync_word(l->kind));
+        end_value(m, l->values[m->family->of_line]);
     }
 }
 
-static void put_wait_seconds(struct metrics *m)
-{
-    for (size_t i = 0; i < m->waits.n; i++) {
-        wait_labels(m, &m->waits.list[i]);
-        end_seconds(m, m->waits.list[i].values[0]);
-    }
-}
-
-static void copy_labels(struct metrics *m, const struct export_line *l)
-{
-    begin_metric(m, l->process);
-    put_int_label(m, "device", l->device);
-    put_metric_label(m, "direction", run_direction_word(l->kind >> 16));
-    put_metric_label(m, "host_memory", run_host_memory_word(l->kind >> 1 & 0x7fff));
-    put_metric_label(m, "async", l->kind & 1 ? "true" : "false");
-}
-
-static void put_copies(struct metrics *m)
+static void of_copies(struct metrics *m)
 {
     for (size_t i = 0; i < m->copies.n; i++) {
-        copy_labels(m, &m->copies.list[i]);
-        end_metric(m, m->copies.list[i].values[1]);
-    }
-}
-
-static void put_copied(struct metrics *m)
-{
-    for (size_t i = 0; i < m->copies.n; i++) {
-        copy_labels(m, &m->copies.list[i]);
-        end_metric(m, m->copies.list[i].values[0]);
-    }
-}
-
-static void copy_seconds(struct metrics *m)
-{
-    for (size_t i = 0; i < m->copies.n; i++) {
-        copy_labels(m, &m->copies.list[i]);
-        end_seconds(m, m->copies.list[i].values[2]);
+        const struct export_line *l = &m->copies.list[i];
+        begin_metric(m, l->process);
+        put_int_label(m, "device", l->device);
+        put_metric_label(m, "direction", run_direction_word(l->kind >> 16));
+        put_metric_label(m, "host_memory", run_host_memory_word(l->kind >> 1 & 0x7fff));
+        put_metric_label(m, "async", l->kind & 1 ? "true" : "false");
+        end_value(m, l->values[m->family->of_line]);
     }
 }
 
@@ -310,50 +265,58 @@ static void put_utilisation(struct metrics *m)
     }
 }
 
-static void put_steps(struct metrics *m)
+static void of_all_steps(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->steps_n; i++) {
         begin_metric(m, m->x.report->steps[i]->process);
-        end_metric(m, (int64_t)m->x.report->steps[i]->n);
+        end_value(m, m->family->of_steps(m->x.report->steps[i]));
     }
 }
 
-static void step_seconds(struct metrics *m)
+static int64_t metric_steps_of(const struct step_list *s)
 {
-    for (size_t i = 0; i < m->x.report->steps_n; i++) {
-        begin_metric(m, m->x.report->steps[i]->process);
-        end_seconds(m, m->x.report->steps[i]->median_ns);
-    }
+    return (int64_t)s->n;
 }
 
-static const struct family {
-    const char *name, *unit, *help; /* unit NULL: none */
-    void (*write)(struct metrics *m);
-} families[] = {
-    {"gpuspy_run_info", NULL, "A recorded process; its value is 1.", run_info},
-    {"gpuspy_duration_seconds", "seconds", "How long the process was recorded.", put_duration},
-    {"gpuspy_complete", NULL, "1 if the process ended normally, else 0.", put_complete},
-    {"gpuspy_lost_events", NULL, "Events that were dropped because there was no space.", put_lost},
-    {"gpuspy_device_memory_bytes", "bytes", "Memory of the GPU as its driver reports it.", device_total},
-    {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", put_peak},
-    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", put_category_bytes},
-    {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", at_end},
-    {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", put_allocated},
-    {"gpuspy_allocations", NULL, "Allocations over the run.", put_allocations},
-    {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", put_ooms},
-    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.", put_retries},
+static int64_t metric_median_of(const struct step_list *s)
+{
+    return s->median_ns;
+}
+
+static const struct family families[] = {
+    {"gpuspy_run_info", NULL, "A recorded process; its value is 1.", .write = run_info},
+    {"gpuspy_duration_seconds", "seconds", "How long the process was recorded.", .write = of_processes,
+     .of_process = metric_duration_of},
+    {"gpuspy_complete", NULL, "1 if the process ended normally, else 0.", .write = of_processes,
+     .of_process = is_process_complete},
+    {"gpuspy_lost_events", NULL, "Events that were dropped because there was no space.", .write = of_processes,
+     .of_process = metric_lost_of},
+    {"gpuspy_device_memory_bytes", "bytes", "Memory of the GPU as its driver reports it.", .write = device_total},
+    {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", .write = of_peaks,
+     .of_peak = metric_peak_of},
+    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", .write = put_category_bytes},
+    {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", .write = of_peaks,
+     .of_peak = metric_end_of},
+    {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", .write = of_peaks, .of_peak = allocated_of},
+    {"gpuspy_allocations", NULL, "Allocations over the run.", .write = of_peaks, .of_peak = metric_allocations_of},
+    {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", .write = put_ooms},
+    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.",
+     .write = put_retries},
     {"gpuspy_allocator_utilisation_ratio", "ratio",
-     "The peak of tensors, as a share of the peak that PyTorch reserved.", put_utilisation},
-    {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", put_waits},
-    {"gpuspy_wait_seconds", "seconds", "How long the host waited for the GPU.", put_wait_seconds},
-    {"gpuspy_copies", NULL, "Copies to, from and on the GPU.", put_copies},
-    {"gpuspy_copied_bytes", "bytes", "Bytes copied to, from and on the GPU.", put_copied},
-    {"gpuspy_copy_blocked_seconds", "seconds", "Time that the host spent in calls that copy.", copy_seconds},
-    {"gpuspy_steps", NULL, "The program's own steps, if it has any.", put_steps},
-    {"gpuspy_step_median_seconds", "seconds", "The usual time per step.", step_seconds},
+     "The peak of tensors, as a share of the peak that PyTorch reserved.", .write = put_utilisation},
+    {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", .write = of_waits, .of_line = 1},
+    {"gpuspy_wait_seconds", "seconds", "How long the host waited for the GPU.", .write = of_waits, .of_line = 0},
+    {"gpuspy_copies", NULL, "Copies to, from and on the GPU.", .write = of_copies, .of_line = 1},
+    {"gpuspy_copied_bytes", "bytes", "Bytes copied to, from and on the GPU.", .write = of_copies, .of_line = 0},
+    {"gpuspy_copy_blocked_seconds", "seconds", "Time that the host spent in calls that copy.", .write = of_copies,
+     .of_line = 2},
+    {"gpuspy_steps", NULL, "The program's own steps, if it has any.", .write = of_all_steps,
+     .of_steps = metric_steps_of},
+    {"gpuspy_step_median_seconds", "seconds", "The usual time per step.", .write = of_all_steps,
+     .of_steps = metric_median_of},
 };
 
-/* Without their lines of the program. */
+/* Adds up the lines of each process, device and kind. */
 static void add_up_lines(const struct export_lines *from, struct export_lines *to)
 {
     for (size_t i = 0; i < from->n; i++) {
@@ -376,7 +339,7 @@ bool export_metrics(struct export_run *e, char *error, size_t error_size)
         add_up_lines(&m.x.copies, &m.copies);
         for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
             const struct family *f = &families[i];
-            m.name = f->name;
+            m.family = f;
             fprintf(e->out, "# TYPE %s gauge\n", f->name);
             if (f->unit) {
                 fprintf(e->out, "# UNIT %s %s\n", f->name, f->unit);

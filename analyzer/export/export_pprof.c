@@ -1,6 +1,6 @@
-/* A profile as `go tool pprof` reads it: profile.proto, compressed. Memory has four values a sample, as
- * heap profiles have: what was live at the moment, and what was allocated in all. Waits are what mutex
- * profiles are, contentions and delay. Samples carry device, category, layer, rank and process. */
+/* A profile in the format of `go tool pprof`: profile.proto, compressed. Memory has four values per sample, as heap
+ * profiles have: live at the moment, and allocated in total. Waits are like mutex profiles: contentions and delay.
+ * Samples have the labels device, category, layer, rank and process. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -9,6 +9,7 @@
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
 #include "analyzer/report/report.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 /* Fields of profile.proto. */
@@ -48,7 +49,7 @@ struct function {
     uint64_t name, file;
 };
 
-struct path { /* of a stack: where its locations lie */
+struct path { /* of a stack: the range of its locations */
     size_t first, n;
 };
 
@@ -123,23 +124,13 @@ static uint32_t function_of(struct pprof *p, const struct run_frame *f)
     char name[PROFILE_LABEL];
     const char *file = f->file ? f->file : f->module ? f->module : "";
     struct function new = {put_pprof_text(p, profile_frame_function(f, name)), put_pprof_text(p, file)};
-    uint32_t *at = map_at(&p->function_of, new.name << 32 | new.file);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)p->functions_n;
-        *ARENA_PUSH(p->functions, p->functions_n, p->functions_cap) = new;
-    }
-    return *at;
+    return MAP_INDEX(&p->function_of, new.name << 32 | new.file, p->functions, p->functions_n, p->functions_cap, new);
 }
 
 static uint64_t put_location(struct pprof *p, const struct run_frame *f)
 {
-    uint32_t *at = map_at(&p->location_of, (uintptr_t)f);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)p->locations_n;
-        *ARENA_PUSH(p->locations, p->locations_n, p->locations_cap) =
-            (struct location){f, pprof_module_of(p, f), function_of(p, f)};
-    }
-    return *at + 1;
+    return 1 + MAP_INDEX(&p->location_of, (uintptr_t)f, p->locations, p->locations_n, p->locations_cap,
+                         (struct location){f, pprof_module_of(p, f), function_of(p, f)});
 }
 
 /* Innermost first. */
@@ -180,23 +171,18 @@ static int same_order(const void *a, const void *b)
 {
     const struct profile_entry *x = &((const struct sample *)a)->of;
     const struct profile_entry *y = &((const struct sample *)b)->of;
-    const int64_t left[] = {x->process, x->stack, x->device, x->layer, x->category};
-    const int64_t right[] = {y->process, y->stack, y->device, y->layer, y->category};
-    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
-        if (left[i] != right[i]) {
-            return left[i] < right[i] ? -1 : 1;
-        }
-    }
-    return 0;
+    return SORT_UP(x->process, y->process)
+               ?: SORT_UP(x->stack, y->stack)
+               ?: SORT_UP(x->device, y->device)
+               ?: SORT_UP(x->layer, y->layer)
+               ?: SORT_UP(x->category, y->category);
 }
 
-/* What two profiles say of the same is one sample. */
+/* Merges samples of two profiles with the same stack and labels. */
 static void merge_pprof_samples(struct pprof *p)
 {
     size_t kept = 0;
-    if (p->samples_n > 1) {
-        qsort(p->samples, p->samples_n, sizeof *p->samples, same_order);
-    }
+    SORT(p->samples, p->samples_n, same_order);
     for (size_t i = 0; i < p->samples_n; i++) {
         if (kept && same_order(&p->samples[kept - 1], &p->samples[i]) == 0) {
             for (size_t v = 0; v < VALUES; v++) {
@@ -246,7 +232,7 @@ static void write_pprof_sample(struct pprof *p, const struct sample *s, size_t v
 
 /* --- the tables ---------------------------------------------------------------------------------- */
 
-/* Each module has a range of addresses of its own. */
+/* Each module gets its own range of addresses. */
 static void write_modules(struct pprof *p)
 {
     uint64_t start = 1 << 12;
@@ -364,7 +350,7 @@ static void pprof_free(struct pprof *p)
 
 static const struct types {
     const char *of[VALUES][2]; /* type and unit */
-    size_t n, shown;           /* shown: what is to be looked at first */
+    size_t n, shown;           /* shown: the value that pprof shows first */
 } memory_types =
     {{{"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"}},
      4,
@@ -385,7 +371,7 @@ static bool write_profile(struct pprof *p, const struct profile *profile, enum p
 {
     const struct types *types = pprof_types_of(what);
     bool memory = types == &memory_types || types == &allocated_types;
-    put_pprof_text(p, ""); /* number 0 */
+    put_pprof_text(p, ""); /* text number 0 must be "" */
     for (size_t i = 0; i < types->n; i++) {
         write_type(p, types->of[i][0], types->of[i][1]);
     }

@@ -1,5 +1,5 @@
-/* PyTorch's memory snapshot, as torch.cuda.memory._dump_snapshot() pickles it: the segments and blocks
- * of a moment, and the events that led there. */
+/* PyTorch's memory snapshot, in the form that torch.cuda.memory._dump_snapshot() pickles: the segments and blocks at a
+ * moment, and the events before it. */
 #include "analyzer/category/category_use.h"
 #include "analyzer/export/export.h"
 #include "analyzer/export/export_trace.h"
@@ -16,9 +16,9 @@ struct snapshot {
     struct map stacks, frames; /* → memo */
     struct category_finder *categorizer;
     struct category_uses *uses;
-    bool tensors;        /* of the device now written */
-    int64_t start_us;    /* wall clock at the start */
-    uint64_t seen, skip; /* events of this device; so many are left out */
+    bool tensors;        /* of the device that is being written */
+    int64_t start_us;    /* wall-clock time at the start */
+    uint64_t seen, skip; /* events of this device so far; how many are left out */
     struct export_trace_state states[EXPORT_DEVICES];
 };
 
@@ -43,7 +43,7 @@ static void write_snapshot_frame(struct snapshot *s, const struct run_frame *f)
     export_pickle_end(&s->p);
 }
 
-/* What autograd's own threads do has the operation in their native frames alone. */
+/* On autograd's own threads only the native frames show the operation. */
 static void write_operation(struct snapshot *s, uint32_t stack)
 {
     const char *name = site_of(s->e->run, stack, NULL).operation;
@@ -59,7 +59,7 @@ static void write_operation(struct snapshot *s, uint32_t stack)
     }
 }
 
-/* Innermost first. One list a stack, shared by all events from there. */
+/* Innermost first. One list per stack, which all its events share. */
 static void write_snapshot_frames(struct snapshot *s, uint32_t stack)
 {
     const struct run *run = s->e->run;
@@ -85,7 +85,7 @@ static void write_snapshot_frames(struct snapshot *s, uint32_t stack)
         if (python ? s->e->python : native) {
             size_t n;
             const struct run_frame *f = run_frame_places(s->e->run, i, &n);
-            for (size_t k = 0; k < n; k++) { /* what was inlined there */
+            for (size_t k = 0; k < n; k++) { /* inlined frames */
                 write_snapshot_frame(s, &f[k]);
             }
         }
@@ -163,8 +163,8 @@ static void count_event(void *self, const struct export_trace_event *event)
     s->seen++;
 }
 
-/* PyTorch ends a trace so, too. memory_viz wants each category to occur in it, and gives what was
- * allocated before it the unknown one. */
+/* PyTorch ends a trace in the same way. memory_viz expects that each category occurs in the trace, and gives memory
+ * that was allocated before it the category "unknown". */
 static void write_snapshot_end(struct snapshot *s, const struct export_trace_state *state)
 {
     int64_t bytes = 0;
@@ -196,7 +196,7 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
                                         .self = s};
     s->tensors = d->tensors;
     s->seen = s->skip = 0;
-    /* four events to a row that is its own segment: are there surely no more than wanted? */
+    /* a row makes at most four events (if it is its own segment): only if that may be too many, count them first */
     if (d->rows > e->last / 4) {
         if (!export_trace_device(e->run, &wish, NULL, error, error_size)) {
             return false;
@@ -229,7 +229,7 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes, const st
     export_pickle_end(&s->p);
 }
 
-/* What lies between two blocks is one inactive block: the allocator joins what is free. */
+/* Writes the memory between two blocks as one inactive block, as the allocator merges free blocks. */
 static void write_blocks(struct snapshot *s, const struct export_trace_segment *g,
                          const struct export_trace_block *blocks)
 {
@@ -264,7 +264,7 @@ static void write_snapshot_segment(struct snapshot *s, int device, const struct 
     put_snapshot_word(s, "segment_type", g->small ? "small" : "large");
     export_pickle_key(&s->p, "segment_pool_id");
     export_pickle_int(&s->p, 0);
-    export_pickle_int(&s->p, g->private); /* which of several graphs' pools is not known */
+    export_pickle_int(&s->p, g->private); /* it is unknown which graph's pool it is */
     export_pickle_pair(&s->p);
     export_pickle_key(&s->p, "is_expandable");
     export_pickle_bool(&s->p, g->mapped);
@@ -273,9 +273,9 @@ static void write_snapshot_segment(struct snapshot *s, int device, const struct 
     export_pickle_end(&s->p);
 }
 
-/* --- the whole ----------------------------------------------------------------------------------- */
+/* --- the whole file ------------------------------------------------------------------------------ */
 
-/* Only what is known of them. */
+/* Writes only the settings that are known. */
 static void write_settings(struct snapshot *s)
 {
     struct run_torch_settings t = run_torch_settings(s->e->run, s->e->process);

@@ -1,5 +1,5 @@
-/* speedscope's file format: frames each once, and profiles of weighted samples. One profile for each
- * thing that is asked of the run; where it has several processes, theirs behind it. */
+/* speedscope's file format: each frame once, and profiles of weighted samples. One profile of the run per requested
+ * kind, followed, if it has 2 to PROCESSES_MOST processes, by one per process. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
@@ -8,9 +8,9 @@
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/base/json_out.h"
 
-enum { PROCESSES_MOST = 64 }; /* that get profiles of their own */
+enum { PROCESSES_MOST = 64 }; /* a run with more processes gets no profiles per process */
 
-struct scope_profile { /* what was asked, of whom */
+struct scope_profile { /* a kind, of a process or of the run */
     struct profile_call_tree *tree;
     char name[256];
     const char *unit;
@@ -27,12 +27,7 @@ struct scope {
 
 static uint32_t speedscope_frame_index(struct scope *s, const struct run_frame *f)
 {
-    uint32_t *at = map_at(&s->index, (uintptr_t)f);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)s->frames_n;
-        *ARENA_PUSH(s->frames, s->frames_n, s->frames_cap) = f;
-    }
-    return *at;
+    return MAP_INDEX(&s->index, (uintptr_t)f, s->frames, s->frames_n, s->frames_cap, f);
 }
 
 static bool of_process(void *self, const struct profile_entry *entry)
@@ -61,7 +56,7 @@ static void add_speedscope_profile(struct scope *s, const struct profile *p, con
     }
 }
 
-/* In order of rank, those without one last. */
+/* In order of rank, processes without one last. */
 static void add_each(struct scope *s, const struct profile *p)
 {
     size_t n;
@@ -95,7 +90,7 @@ static bool ask_speedscope(struct scope *s, enum profile_what what, char *error,
     return true;
 }
 
-/* Samples are paths, outermost first. */
+/* A sample is a path, outermost frame first. */
 static void write_speedscope_samples(struct scope *s, const struct profile_call_tree *t)
 {
     FILE *out = s->e->out;

@@ -1,4 +1,4 @@
-/* Tables for other programs: the same columns as CSV (RFC 4180) and as JSON, a line a row. */
+/* Tables for other programs: the same columns as CSV (RFC 4180) or as JSON, one line per row. */
 #ifndef GPUSPY_EXPORT_TABLE_H
 #define GPUSPY_EXPORT_TABLE_H
 
@@ -20,14 +20,14 @@ struct export_table {
     uint64_t rows;
 };
 
-/* Writes the header, where the form has one. */
+/* Writes the header, if the format has one. */
 void export_table_begin(struct export_table *t, FILE *out, bool json, const char *columns);
-/* The cells of a row, in order of the columns; the last one ends the row. RUN_UNKNOWN and NULL are
- * null. */
+/* The cells of a row, in order of the columns; the last one ends the row. RUN_UNKNOWN and NULL become null. */
 void export_table_int(struct export_table *t, int64_t value);
-void export_table_device(struct export_table *t, int device); /* -1: of none, null */
+void export_table_device(struct export_table *t, int device); /* -1: no device, null */
 void export_table_bool(struct export_table *t, bool value);
-/* In CSV cleaned (terminal_clean), and with an apostrophe before what a spreadsheet would take for a formula. */
+/* CSV only: cleans the text (terminal_clean), and puts an apostrophe before what a spreadsheet would take for a
+ * formula. */
 void export_table_text(struct export_table *t, const char *value);
 
 #endif

@@ -1,5 +1,5 @@
-/* The run as tables, in a folder: CSV for spreadsheets, a file a table; or lines of JSON, a file a table
- * and process, so that many machines can write into one folder. */
+/* The run as tables, in a folder: CSV for spreadsheets, one file per table; or lines of JSON, one file per table and
+ * process, so that many machines can write into one folder. */
 #include "analyzer/export/export_tables.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static const char table_words[] =
 #undef TABLE
     ;
 
-/* --- the tables that the report answers ---------------------------------------------------------- */
+/* --- the tables from the report ------------------------------------------------------------------ */
 
 void export_table_of_processes(struct export_tables *x)
 {
@@ -222,7 +222,7 @@ void export_table_of_marks(struct export_tables *x)
 #undef WORD
     };
     size_t n;
-    char error[256]; /* what cannot be read was said of the report */
+    char error[256]; /* the report has already stated what cannot be read */
     run_processes(x->e->run, &n);
     for (uint32_t p = 0; p < n; p++) {
         struct marks s = {0};
@@ -298,7 +298,7 @@ static bool write_table(struct export_tables *x, size_t i, const char *path, boo
     return true;
 }
 
-/* What may stand in a file's name. */
+/* Keeps only characters that are safe in a file name. */
 static const char *file_word(char *out, size_t size, const char *text)
 {
     size_t n = 0;
@@ -311,7 +311,7 @@ static const char *file_word(char *out, size_t size, const char *text)
     return n ? out : "unknown";
 }
 
-/* folder/table/run-host-pid.ndjson: no two processes of any run have the same. */
+/* Writes folder/table/run-host-pid.ndjson, a name that no two processes of any run share. */
 static bool write_by_process(struct export_tables *x, size_t i, char *error, size_t error_size)
 {
     size_t n;

@@ -12,9 +12,9 @@ enum { EXPORT_LINE_VALUES = 6 };
 struct export_line {
     uint32_t process, stack;
     int device;
-    uint32_t kind; /* of the table's own; a part of the key */
+    uint32_t kind; /* the table's own meaning; part of the key */
     int64_t values[EXPORT_LINE_VALUES];
-    struct result_site site; /* once they are gathered */
+    struct result_site site; /* set by export_lines_gather */
     uint32_t next;
 };
 
@@ -23,32 +23,32 @@ struct export_lines {
     struct export_line *list;
     size_t n, cap;
     struct map index;
-    unsigned greatest; /* the value of which the greatest counts, others are sums; 0 none (never the first) */
+    unsigned greatest; /* index of the value that is a maximum; the others are sums. 0: none */
 };
 
 struct export_line *export_lines_at(struct export_lines *l, uint32_t process, uint32_t stack, int device,
                                     uint32_t kind);
-/* From stacks to lines of the program; by process, then heaviest by their first value. */
+/* Replaces stacks by lines of the program; sorts by process, then by the first value, largest first. */
 void export_lines_free(struct export_lines *l);
 
 struct export_tables {
     struct export_run *e;
     struct result_report *report;
     struct export_table t;
-    uint32_t process; /* only its rows; RUN_NONE all */
+    uint32_t process; /* only its rows; RUN_NONE: all */
     struct export_lines sites, waits, copies;
 };
 
-/* Each fills one table; false after an error. */
+/* Each writes one table. */
 #define TABLE(name, columns, meaning) void export_table_of_##name(struct export_tables *x);
 #include "analyzer/export/tables.def"
 #undef TABLE
-/* export_lines.c: what sites, waits and copies are made of; one pass each. */
+/* export_lines.c: gathers sites, waits and copies, one pass each. */
 bool export_tables_gather(struct export_tables *x, char *error, size_t error_size);
-/* Waits and copies alone. */
+/* Only waits and copies. */
 bool export_tables_gather_calls(struct export_tables *x, char *error, size_t error_size);
 
-/* The keys of a row; false: it is of a process that is not meant. */
+/* Writes the keys of a row; false: the row's process was not requested. */
 bool export_table_keys(struct export_tables *x, uint32_t process);
 
 #endif

@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
-enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of it */
+enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of GRAIN */
 
-/* Memory taken from CUDA, of which it is not known before a block lies in it whether it is PyTorch's:
- * `written` from then on. In a snapshot's history all of it is. */
+/* A CUDA allocation or mapping. Only a block in it shows that it belongs to PyTorch: `written` is then true. In an
+ * imported snapshot all of them do. */
 struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;
@@ -15,13 +16,13 @@ struct piece {
     bool written, mapped, private;
 };
 
-struct change { /* of a mapping */
+struct change { /* a mapping or unmapping */
     int64_t time_ns;
     uint32_t mapping;
     bool mapped;
 };
 
-struct pending { /* of a free: until its last event has passed */
+struct pending { /* a free that waits until the last of its events has completed */
     uint64_t address;
     int64_t free_ns, done_ns;
 };
@@ -36,18 +37,18 @@ struct tracer {
     const struct export_trace_request *wish;
     struct export_trace_state *state;
     int64_t last_alloc_ns;
-    bool here, done;                   /* in the wished process; past the moment */
-    bool imported;                     /* a snapshot of PyTorch's: what was there at time 0 is no event */
-    struct export_trace_event mapping; /* held back: what is mapped or unmapped piece by piece is one call */
+    bool here, done;                   /* in the requested process; after the requested moment */
+    bool imported;                     /* an imported snapshot: memory that existed at time 0 makes no event */
+    struct export_trace_event mapping; /* delayed: consecutive mappings or unmappings are one call of the allocator */
     struct piece *pieces;              /* in order of address */
     size_t pieces_n, pieces_cap;
     struct change *changes; /* in order of time */
     size_t changes_n, changes_cap, change;
-    struct pending *pendings; /* by address, then time */
+    struct pending *pendings; /* sorted by address, then time */
     size_t pendings_n, pendings_cap;
-    struct waiting *waiting; /* few, in no order */
+    struct waiting *waiting; /* few, unsorted */
     size_t waiting_n, waiting_cap;
-    int64_t next_done_ns; /* the earliest of them, RUN_NEVER */
+    int64_t next_done_ns; /* the earliest of them; RUN_NEVER */
     size_t segments_cap, blocks_cap;
 };
 
@@ -84,21 +85,54 @@ static void emit_trace_event(struct tracer *t, const struct export_trace_event *
     }
 }
 
+static void emit_piece(struct tracer *t, const struct piece *p, enum export_trace_action action)
+{
+    emit_trace_event(t, &(struct export_trace_event){.action = action,
+                                                     .stack = p->stack,
+                                                     .time_ns = p->time_ns,
+                                                     .bytes = p->bytes,
+                                                     .address = p->address,
+                                                     .stream = p->stream});
+}
+
+static enum export_trace_action piece_start(const struct piece *p)
+{
+    return p->mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC;
+}
+
+static void emit_alloc(struct tracer *t, const struct export_trace_block *b, int64_t time_ns,
+                       enum export_trace_action action)
+{
+    emit_trace_event(t, &(struct export_trace_event){.action = action,
+                                                     .stack = b->stack,
+                                                     .free_stack = b->free_stack,
+                                                     .kept = b->kept,
+                                                     .free_ns = b->free_ns,
+                                                     .time_ns = time_ns,
+                                                     .bytes = b->bytes,
+                                                     .requested = b->requested,
+                                                     .address = b->address,
+                                                     .stream = b->stream});
+}
+
+static void emit_free(struct tracer *t, const struct export_trace_block *b, int64_t time_ns, uint32_t stack,
+                      enum export_trace_action action)
+{
+    emit_trace_event(t, &(struct export_trace_event){.action = action,
+                                                     .stack = stack,
+                                                     .time_ns = time_ns,
+                                                     .bytes = b->bytes,
+                                                     .requested = b->requested,
+                                                     .address = b->address,
+                                                     .stream = b->stream});
+}
+
 /* --- pieces ------------------------------------------------------------------------------------ */
 
 /* The number of pieces that begin at or before the address. */
 static size_t pieces_up_to(const struct tracer *t, uint64_t address)
 {
-    size_t low = 0, high = t->pieces_n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (t->pieces[middle].address <= address) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return SORT_COUNT(t->pieces_n, i, t->pieces[i].address <= address);
 }
 
 static struct piece *piece_of(struct tracer *t, uint64_t address)
@@ -115,15 +149,7 @@ static void piece_add(struct tracer *t, struct piece piece)
     memmove(&t->pieces[at + 1], &t->pieces[at], (t->pieces_n - 1 - at) * sizeof piece);
     piece.written = t->imported;
     t->pieces[at] = piece;
-    if (piece.written) {
-        emit_trace_event(t, &(struct export_trace_event){.action = piece.mapped ? EXPORT_TRACE_SEGMENT_MAP
-                                                                                : EXPORT_TRACE_SEGMENT_ALLOC,
-                                                         .stack = piece.stack,
-                                                         .time_ns = piece.time_ns,
-                                                         .bytes = piece.bytes,
-                                                         .address = piece.address,
-                                                         .stream = piece.stream});
-    }
+    if (piece.written) emit_piece(t, &piece, piece_start(&piece));
 }
 
 static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_t time_ns, uint32_t stack)
@@ -136,13 +162,9 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
     memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
     t->pieces_n--;
     if (p.written) {
-        emit_trace_event(
-            t, &(struct export_trace_event){.action = mapped ? EXPORT_TRACE_SEGMENT_UNMAP : EXPORT_TRACE_SEGMENT_FREE,
-                                            .stack = stack != RUN_NONE ? stack : p.stack,
-                                            .time_ns = time_ns,
-                                            .bytes = p.bytes,
-                                            .address = p.address,
-                                            .stream = p.stream});
+        p.stack = stack != RUN_NONE ? stack : p.stack;
+        p.time_ns = time_ns;
+        emit_piece(t, &p, mapped ? EXPORT_TRACE_SEGMENT_UNMAP : EXPORT_TRACE_SEGMENT_FREE);
     }
 }
 
@@ -153,8 +175,8 @@ static void piece_take(struct piece *p, const struct export_trace_block *b)
     p->private = b->private;
 }
 
-/* A block lies in it: so it is PyTorch's, and of the block's stream. What was mapped piece by piece
- * for the block is one call of the allocator's. */
+/* A block is in the piece, so the piece belongs to PyTorch and to the block's stream. Pieces that were mapped one after
+ * another for the block are one call of the allocator. */
 static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
 {
     uint64_t end = b->address + (uint64_t)b->bytes;
@@ -165,23 +187,18 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
             if (t->imported) piece_take(p, b);
             continue;
         }
-        struct export_trace_event e = {.action = p->mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC,
-                                       .stack = p->stack,
-                                       .time_ns = p->time_ns,
-                                       .bytes = p->bytes,
-                                       .address = p->address,
-                                       .stream = b->stream};
         piece_take(p, b);
+        struct piece whole = *p;
         for (; at < t->pieces_n && p->mapped; at++) {
             struct piece *next = &t->pieces[at];
             if (next->written || !next->mapped || next->address >= end ||
-                next->address != e.address + (uint64_t)e.bytes) {
+                next->address != whole.address + (uint64_t)whole.bytes) {
                 break;
             }
             piece_take(next, b);
-            e.bytes += next->bytes;
+            whole.bytes += next->bytes;
         }
-        emit_trace_event(t, &e);
+        emit_piece(t, &whole, piece_start(&whole));
     }
 }
 
@@ -190,11 +207,7 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
 static int order_changes(const void *a, const void *b)
 {
     const struct change *x = a, *y = b;
-    if (x->time_ns != y->time_ns) {
-        return x->time_ns < y->time_ns ? -1 : 1;
-    }
-    return x->mapped != y->mapped ? (int)x->mapped - (int)y->mapped
-                                  : (x->mapping > y->mapping) - (x->mapping < y->mapping);
+    return SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->mapped, y->mapped) ?: SORT_UP(x->mapping, y->mapping);
 }
 
 static void list_changes(struct tracer *t)
@@ -210,44 +223,25 @@ static void list_changes(struct tracer *t)
             *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
         }
     }
-    if (t->changes_n > 1) {
-        qsort(t->changes, t->changes_n, sizeof *t->changes, order_changes);
-    }
+    SORT(t->changes, t->changes_n, order_changes);
 }
 
 static void whole_alloc(struct tracer *t, const struct export_trace_block *b, int64_t time_ns)
 {
-    struct export_trace_event e = {.action = EXPORT_TRACE_SEGMENT_ALLOC,
-                                   .stack = b->stack,
-                                   .free_stack = b->free_stack,
-                                   .kept = b->kept,
-                                   .free_ns = b->free_ns,
-                                   .time_ns = time_ns,
-                                   .bytes = b->bytes,
-                                   .requested = b->requested,
-                                   .address = b->address,
-                                   .stream = b->stream};
-    emit_trace_event(t, &e);
-    e.action = EXPORT_TRACE_ALLOC;
-    emit_trace_event(t, &e);
+    emit_alloc(t, b, time_ns, EXPORT_TRACE_SEGMENT_ALLOC);
+    emit_alloc(t, b, time_ns, EXPORT_TRACE_ALLOC);
+}
+
+static uint32_t freeing_stack(const struct export_trace_block *b)
+{
+    return b->free_stack != RUN_NONE ? b->free_stack : b->stack;
 }
 
 static void block_free(struct tracer *t, const struct export_trace_block *b, int64_t time_ns, bool whole)
 {
-    struct export_trace_event e = {.action = EXPORT_TRACE_FREE_REQUESTED,
-                                   .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
-                                   .time_ns = time_ns,
-                                   .bytes = b->bytes,
-                                   .requested = b->requested,
-                                   .address = b->address,
-                                   .stream = b->stream};
-    emit_trace_event(t, &e);
-    e.action = EXPORT_TRACE_FREE_COMPLETED;
-    emit_trace_event(t, &e);
-    if (whole) {
-        e.action = EXPORT_TRACE_SEGMENT_FREE;
-        emit_trace_event(t, &e);
-    }
+    emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_FREE_REQUESTED);
+    emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_FREE_COMPLETED);
+    if (whole) emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_SEGMENT_FREE);
 }
 
 /* --- frees that wait ---------------------------------------------------------------------------- */
@@ -255,9 +249,7 @@ static void block_free(struct tracer *t, const struct export_trace_block *b, int
 static int pending_order(const void *a, const void *b)
 {
     const struct pending *x = a, *y = b;
-    return x->address != y->address   ? (x->address > y->address) - (x->address < y->address)
-           : x->free_ns != y->free_ns ? (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns)
-                                      : 0;
+    return SORT_UP(x->address, y->address) ?: SORT_UP(x->free_ns, y->free_ns);
 }
 
 static void trace_on_pending(void *self, const struct run_pending *p)
@@ -272,10 +264,8 @@ static void list_pendings(struct tracer *t)
 {
     size_t kept = 0;
     allocator_each_pending(t->run, t->wish->process, trace_on_pending, t);
-    if (t->pendings_n > 1) {
-        qsort(t->pendings, t->pendings_n, sizeof *t->pendings, pending_order);
-    }
-    for (size_t i = 0; i < t->pendings_n; i++) { /* a free waits for the last of its events */
+    SORT(t->pendings, t->pendings_n, pending_order);
+    for (size_t i = 0; i < t->pendings_n; i++) { /* the free completes with the last of its events */
         struct pending *last = kept ? &t->pendings[kept - 1] : NULL;
         if (last && pending_order(last, &t->pendings[i]) == 0) {
             last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns : last->done_ns;
@@ -295,19 +285,13 @@ static void tensor_free(struct tracer *t, const struct export_trace_block *b, in
         block_free(t, b, time_ns, !piece_of(t, b->address));
         return;
     }
-    emit_trace_event(t, &(struct export_trace_event){.action = EXPORT_TRACE_FREE_REQUESTED,
-                                                     .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
-                                                     .time_ns = time_ns,
-                                                     .bytes = b->bytes,
-                                                     .requested = b->requested,
-                                                     .address = b->address,
-                                                     .stream = b->stream});
+    emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_FREE_REQUESTED);
     *ARENA_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
     t->waiting[t->waiting_n - 1].block.pending = true;
     t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
 }
 
-/* The earliest of those that wait. */
+/* Completes the free that ends first. */
 static void complete_trace(struct tracer *t)
 {
     size_t at = 0;
@@ -318,18 +302,8 @@ static void complete_trace(struct tracer *t)
     if (at < t->waiting_n) {
         const struct export_trace_block b = t->waiting[at].block;
         t->waiting[at] = t->waiting[--t->waiting_n];
-        struct export_trace_event e = {.action = EXPORT_TRACE_FREE_COMPLETED,
-                                       .stack = b.stack,
-                                       .time_ns = done,
-                                       .bytes = b.bytes,
-                                       .requested = b.requested,
-                                       .address = b.address,
-                                       .stream = b.stream};
-        emit_trace_event(t, &e);
-        if (!piece_of(t, b.address)) {
-            e.action = EXPORT_TRACE_SEGMENT_FREE;
-            emit_trace_event(t, &e);
-        }
+        emit_free(t, &b, done, b.stack, EXPORT_TRACE_FREE_COMPLETED);
+        if (!piece_of(t, b.address)) emit_free(t, &b, done, b.stack, EXPORT_TRACE_SEGMENT_FREE);
     }
     t->next_done_ns = RUN_NEVER;
     for (size_t i = 0; i < t->waiting_n; i++) {
@@ -337,7 +311,7 @@ static void complete_trace(struct tracer *t)
     }
 }
 
-/* --- in order of time --------------------------------------------------------------------------- */
+/* --- merging in order of time ------------------------------------------------------------------- */
 
 static struct export_trace_block block_of_mapping(const struct run_mapping *m)
 {
@@ -366,7 +340,7 @@ static void apply_change(struct tracer *t, const struct change *c, const struct 
     }
 }
 
-/* All that was mapped, unmapped and came to the end of its waiting up to a time. */
+/* Applies all mappings, unmappings and completed frees up to a time. */
 static void catch_up(struct tracer *t, int64_t time_ns)
 {
     size_t n;
@@ -386,7 +360,7 @@ static void catch_up(struct tracer *t, int64_t time_ns)
 
 /* --- lifetimes ---------------------------------------------------------------------------------- */
 
-/* Memory of the device that has an address of its own: not pinned, not physical memory alone. */
+/* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
 static bool is_device_lifetime(const struct run_lifetime *life)
 {
     return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
@@ -411,26 +385,18 @@ static struct export_trace_block trace_block_of(const struct tracer *t, const st
 
 static void block_alloc(struct tracer *t, const struct export_trace_block *b, int64_t time_ns)
 {
-    if (!piece_of(t, b->address)) { /* its segment is not known */
+    if (!piece_of(t, b->address)) { /* its segment is unknown */
         whole_alloc(t, b, time_ns);
         return;
     }
     emit_pieces(t, b);
-    emit_trace_event(t, &(struct export_trace_event){.action = EXPORT_TRACE_ALLOC,
-                                                     .stack = b->stack,
-                                                     .free_stack = b->free_stack,
-                                                     .kept = b->kept,
-                                                     .free_ns = b->free_ns,
-                                                     .time_ns = time_ns,
-                                                     .bytes = b->bytes,
-                                                     .requested = b->requested,
-                                                     .address = b->address,
-                                                     .stream = b->stream});
+    emit_alloc(t, b, time_ns, EXPORT_TRACE_ALLOC);
 }
 
 static void keep_state(struct tracer *t);
 
-/* False: it is of no interest, or after the moment, at whose end what is live is looked at. */
+/* False: the event is of another process or device, or after the requested moment. The first such event stores the
+ * state at that moment. */
 static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
 {
     if (!t->here || t->done) {
@@ -565,7 +531,7 @@ static void gather_trace_mappings(struct tracer *t)
     }
 }
 
-/* What was mapped end to end, for one stream, is one segment. */
+/* Adjacent mappings of one stream are one segment. */
 static void gather_pieces(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
@@ -593,17 +559,17 @@ static void gather_pieces(struct tracer *t)
 static int order_trace_segments(const void *a, const void *b)
 {
     const struct export_trace_segment *x = a, *y = b;
-    return (x->address > y->address) - (x->address < y->address);
+    return SORT_UP(x->address, y->address);
 }
 
 static int order_trace_blocks(const void *a, const void *b)
 {
     const struct export_trace_block *x = a, *y = b;
-    return (x->address > y->address) - (x->address < y->address);
+    return SORT_UP(x->address, y->address);
 }
 
-/* Gives each segment its blocks. Of blocks that overlap, or reach out of their segment, the first
- * stays: the sizes have to add up. */
+/* Assigns the blocks to their segments. Of blocks that overlap or extend beyond their segment, keeps the first, because
+ * the sizes must add up. */
 static void share_out_trace_blocks(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;
@@ -645,12 +611,8 @@ static void keep_state(struct tracer *t)
             add_whole(t, &t->waiting[i].block);
         }
     }
-    if (s->segments_n > 1) {
-        qsort(s->segments, s->segments_n, sizeof *s->segments, order_trace_segments);
-    }
-    if (s->blocks_n > 1) {
-        qsort(s->blocks, s->blocks_n, sizeof *s->blocks, order_trace_blocks);
-    }
+    SORT(s->segments, s->segments_n, order_trace_segments);
+    SORT(s->blocks, s->blocks_n, order_trace_blocks);
     share_out_trace_blocks(s);
 }
 

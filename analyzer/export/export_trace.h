@@ -1,10 +1,9 @@
-/* A device's memory as PyTorch's allocator would have traced it: blocks and the segments they lie in,
- * in order of time, up to a moment; and what there was at that moment. For exports.
+/* A device's memory as PyTorch's allocator would have traced it: blocks and their segments, in order of time, up to a
+ * moment; and the state at that moment. For exports.
  *
- * A segment is what the allocator took from CUDA: an allocation, or memory mapped into an expandable
- * segment, in which a block came to lie. What other libraries took from CUDA is not told. On a device
- * without PyTorch's tensors each allocation is a segment with one block that fills it.
- */
+ * A segment is memory that the allocator reserved: a CUDA allocation, or memory mapped into an expandable segment, that
+ * contained a block. CUDA allocations of other libraries are left out. On a device without PyTorch's tensors each
+ * allocation is a segment with one block that fills it. */
 #ifndef GPUSPY_EXPORT_TRACE_H
 #define GPUSPY_EXPORT_TRACE_H
 
@@ -15,7 +14,7 @@
     X(ALLOC, "alloc") X(FREE_REQUESTED, "free_requested") X(FREE_COMPLETED, "free_completed")  \
     X(SEGMENT_ALLOC, "segment_alloc") X(SEGMENT_FREE, "segment_free")                          \
     X(SEGMENT_MAP, "segment_map") X(SEGMENT_UNMAP, "segment_unmap") X(OOM, "oom")              \
-    X(SNAPSHOT, "snapshot") /* the end; not from here */
+    X(SNAPSHOT, "snapshot") /* the end of a trace; export_trace.c does not emit it */
 /* clang-format on */
 #define EXPORT_ENUM_TRACE(s, w) EXPORT_TRACE_##s,
 enum export_trace_action { EXPORT_TRACE_ACTIONS(EXPORT_ENUM_TRACE) EXPORT_TRACE_ACTIONS_N };
@@ -24,11 +23,11 @@ const char *export_trace_word(enum export_trace_action action);
 struct export_trace_event {
     enum export_trace_action action;
     uint32_t stack;      /* of the call; RUN_NONE */
-    uint32_t free_stack; /* ALLOC: of the call that will free it */
-    bool kept;           /* ALLOC: to the end of the run, but for its tear-down */
+    uint32_t free_stack; /* ALLOC: of the later free */
+    bool kept;           /* ALLOC: live until the end of the run, except for the tear-down */
     int64_t time_ns, bytes;
-    int64_t requested;   /* of a block: what the program requested; bytes if that is unknown */
-    int64_t free_ns;     /* ALLOC: when it will be freed, RUN_NEVER */
+    int64_t requested;   /* of a block: the requested bytes; `bytes` if unknown */
+    int64_t free_ns;     /* ALLOC: time of the free; RUN_NEVER */
     int64_t device_free; /* OOM */
     uint64_t address, stream;
 };
@@ -39,17 +38,17 @@ struct export_trace_block {
     int64_t alloc_ns, free_ns; /* RUN_NEVER */
     uint32_t stack, free_stack;
     bool kept;
-    bool private; /* in a pool of a CUDA graph */
-    bool pending; /* freed, and waiting for other streams to be done with it */
+    bool private; /* in a CUDA graph's pool */
+    bool pending; /* freed, but waits until other streams have finished with it */
 };
 struct export_trace_segment {
     uint64_t address, stream;
-    int64_t bytes, block_bytes, pending_bytes; /* pending: not among the blocks' */
+    int64_t bytes, block_bytes, pending_bytes; /* pending: not included in those of the blocks */
     int64_t requested_bytes;                   /* of all its blocks */
     uint32_t stack;
-    bool mapped;     /* it can grow: mapped, not allocated */
-    bool small;      /* of the pool for blocks up to 1 MiB */
-    bool private;    /* of a CUDA graph's own pool */
+    bool mapped;     /* expandable: mapped, not allocated */
+    bool small;      /* of the pool for blocks of at most 1 MiB */
+    bool private;    /* of a CUDA graph's pool */
     size_t first, n; /* its blocks, in order of address */
 };
 struct export_trace_state {
@@ -57,20 +56,20 @@ struct export_trace_state {
     size_t segments_n;
     struct export_trace_block *blocks;
     size_t blocks_n;
-    uint64_t refused; /* blocks that lie across others: a damaged file */
+    uint64_t refused; /* number of blocks that overlap others: the file is damaged */
 };
 void export_trace_state_free(struct export_trace_state *state);
 
 struct export_trace_request {
     uint32_t process;
     int device;
-    bool tensors;     /* the device has PyTorch's */
-    int64_t until_ns; /* what happened at this time, too */
+    bool tensors;     /* the device has PyTorch tensors */
+    int64_t until_ns; /* includes events at this time */
     void (*each)(void *self, const struct export_trace_event *event);
     void *self;
 };
-/* One replay. The run was opened with options.memory_map. `state` may be NULL; else it is filled and
- * the caller frees it. */
+/* Replays the run once, which was opened with options.memory_map. `state` may be NULL; else it is filled, and the
+ * caller frees it. */
 bool export_trace_device(struct run *run, const struct export_trace_request *wish, struct export_trace_state *state,
                          char *error, size_t error_size);
 

@@ -23,7 +23,7 @@ static bool dpkg_owner(const char *path, char *out, size_t size)
     return true;
 }
 
-/* Where /lib is a link to /usr/lib, a package may have named its file either way. */
+/* If /lib is a link to /usr/lib, the package database may have the file under either name. */
 static bool dpkg_owner_either(const char *path, char *out, size_t size)
 {
     char other[4096];
@@ -58,7 +58,7 @@ bool export_package_debug_hint(const char *path, char *out, size_t size)
     }
     if (path[0] != '/' || access(path, F_OK) != 0) return false;
     if (dpkg_owner_either(path, name, sizeof name)) {
-        bool libc = strcmp(name, "libc6") == 0; /* in the main archive, and called otherwise */
+        bool libc = strcmp(name, "libc6") == 0; /* in the main archive, and under another name */
         snprintf(out, size, "apt install %s%s", name, libc ? "-dbg" : "-dbgsym");
         return true;
     }

@@ -27,7 +27,7 @@ enum {
     LONG_BINGET = 'j',
 };
 
-/* A reader keeps a batch on its stack; this is what Python itself writes. */
+/* A reader keeps a batch on its stack; Python uses the same size. */
 enum { BATCH = 1000 };
 
 static void put_pickle_byte(struct export_pickle *p, int byte)
@@ -42,7 +42,7 @@ static void put_uint(struct export_pickle *p, uint64_t value, int bytes)
     }
 }
 
-/* A value is about to be written: in a list it is an item. */
+/* Call it before a value is written: in a list it is an item. */
 static void begin_item(struct export_pickle *p)
 {
     if (!p->depth || !p->open[p->depth - 1].list) {
@@ -105,7 +105,7 @@ void export_pickle_pair(struct export_pickle *p)
     put_pickle_byte(p, TUPLE2);
 }
 
-/* Two's complement, the least bytes that keep the sign. */
+/* Two's complement with the fewest bytes that keep the sign. */
 static void put_long(struct export_pickle *p, uint64_t value, bool negative)
 {
     int bytes = 8;
@@ -200,7 +200,7 @@ void export_pickle_again(struct export_pickle *p, uint32_t memo)
     put_again(p, memo);
 }
 
-/* Where two texts have one hash, the second is simply written each time. */
+/* If two texts have the same hash, the second one is written each time. */
 static void write_pickle_text(struct export_pickle *p, const char *text, struct export_pickle_text *near)
 {
     size_t bytes;

@@ -1,11 +1,10 @@
-/* A writer of Python pickles (protocol 4) of dicts, lists, tuples, texts, numbers: no classes, so that
- * a reader needs to allow none. It streams: nothing but the memo of texts is kept.
+/* Writes Python pickles (protocol 4) of dicts, lists, tuples, texts and numbers, and no classes, so that a reader need
+ * not allow any. It streams: only the memo of texts is kept in memory.
  *
- * Values are written in the order in which they are read: export_pickle_list, an item, …, export_pickle_end. In a
- * dict each value comes behind its export_pickle_key. An object that is needed again is written once, named
- * with export_pickle_memo, and later only pointed at with export_pickle_again: it is then one and the same object
- * for the reader, too. Texts are so without asking. Write errors stay in the stream: see ferror.
- */
+ * Values are written in reading order: export_pickle_list, an item, …, export_pickle_end. In a dict each value follows
+ * its export_pickle_key. An object that is needed again is written once, named with export_pickle_memo, and later
+ * referenced with export_pickle_again: the reader then gets one and the same object. Texts are shared automatically.
+ * Write errors stay in the stream: see ferror. */
 #ifndef GPUSPY_PICKLE_H
 #define GPUSPY_PICKLE_H
 
@@ -22,10 +21,10 @@ struct export_pickle {
     uint32_t memo_n;
     struct {
         bool list;
-        unsigned in_batch; /* items since the last mark */
+        unsigned in_batch; /* items since the last MARK */
     } open[PICKLE_DEPTH];
     unsigned depth;
-    /* texts by what they say, and, before that, by where they lie */
+    /* texts by content, and before that by address */
     struct map by_text;
     struct export_pickle_text {
         const char *text;
@@ -39,19 +38,18 @@ void export_pickle_finish(struct export_pickle *p); /* the object is complete; f
 
 void export_pickle_list(struct export_pickle *p);
 void export_pickle_dict(struct export_pickle *p);
-void export_pickle_end(struct export_pickle *p); /* of the innermost list or dict */
+void export_pickle_end(struct export_pickle *p); /* ends the innermost list or dict */
 void export_pickle_key(struct export_pickle *p, const char *key);
-/* The two values before it become one. Not in a list: they would be counted as its items. */
+/* Combines the two preceding values into a tuple. Not in a list, which would count them as two items. */
 void export_pickle_pair(struct export_pickle *p);
 
 void export_pickle_int(struct export_pickle *p, int64_t value);
 void export_pickle_address(struct export_pickle *p, uint64_t value);
 void export_pickle_bool(struct export_pickle *p, bool value);
-/* NULL reads as "". The text stays where it is, unchanged, until export_pickle_finish. What is not UTF-8
- * becomes '?'. */
+/* NULL is written as "". The text must stay unchanged until export_pickle_finish. Invalid UTF-8 becomes '?'. */
 void export_pickle_text(struct export_pickle *p, const char *text);
 
-/* Names what was just begun or written. */
+/* Names the object that was just begun or written. */
 uint32_t export_pickle_memo(struct export_pickle *p);
 void export_pickle_again(struct export_pickle *p, uint32_t memo);
 

@@ -1,4 +1,4 @@
-/* Writing protocol buffers: messages are built in memory, and put into one another. */
+/* Writes protocol buffers: messages are built in memory and put into one another. */
 #ifndef GPUSPY_PROTOBUF_H
 #define GPUSPY_PROTOBUF_H
 
@@ -10,7 +10,7 @@ struct export_protobuf { /* zero-initialise; export_protobuf_free */
     size_t n, cap;
 };
 
-/* 0 is not written, as is usual for what is not in a list. */
+/* Omits 0, as is usual outside of lists. */
 void export_protobuf_int(struct export_protobuf *p, unsigned field, uint64_t value);
 void export_protobuf_bytes(struct export_protobuf *p, unsigned field, const void *bytes, size_t n);
 /* `inner` is empty afterwards. */

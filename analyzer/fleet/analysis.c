@@ -1,5 +1,5 @@
-/* A report of one recording, in a child process: it takes as long as it takes, and may need more memory than the
- * process that answers requests. */
+/* Reports on one recording in a child process, so that neither its duration nor its memory affects the process that
+ * answers requests. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,7 +12,8 @@
 #include "analyzer/step/step.h"
 
 #define SECOND 1000000000ll
-/* A program that has just begun soon has figures that mean something. */
+/* How long after its start, and after each analysis, a recording is analysed again: sooner while the program is young.
+ */
 enum { EACH_S = 60, EACH_YOUNG_S = 10, YOUNG_S = 120, REST = 30, CPU_S = 120, WALL_S = 300, NICE = 10 };
 #define MEMORY_MAX ((rlim_t)4 << 30)
 
@@ -69,7 +70,7 @@ static void run_analysis(const char *database, struct fleet_analysis *a)
     }
 }
 
-/* Nothing of the parent's: not its socket, nor its answer to a signal. */
+/* The child keeps neither the parent's sockets nor its signal handlers. */
 static void be_analyst(const char *database, int out)
 {
     const struct rlimit cpu = {CPU_S, CPU_S}, memory = {MEMORY_MAX, MEMORY_MAX};

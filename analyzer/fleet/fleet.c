@@ -47,7 +47,7 @@ static struct fleet_recording *find_known(const struct fleet *f, const struct to
     return NULL;
 }
 
-/* Native frames keep their module and offset: names would be read from whatever files the process has mapped. */
+/* Leaves native frames as module and offset: to name them, gpuspy would read files that the process has mapped. */
 static void add_found_recording(struct fleet *f, const struct top_found *found)
 {
     struct fleet_recording *r = arena_realloc(NULL, 1, sizeof *r);
@@ -59,7 +59,7 @@ static void add_found_recording(struct fleet *f, const struct top_found *found)
     f->list[f->n++] = r;
 }
 
-/* A process that executed another program has a new recording: the old one's labels would be the same. */
+/* A process that executed another program has a new recording. Drops the old one, whose labels would be the same. */
 static void drop_ended_of(struct fleet *f, uint32_t pid)
 {
     for (size_t i = f->n; i-- > 0;) {
@@ -105,7 +105,7 @@ static void find_recordings(struct fleet *f, int64_t now)
     top_found_free(found, n);
 }
 
-/* One that has ended stays for a while: the failure that it died of is to be seen by whoever looks every minute. */
+/* A recording that has ended stays for a while, so that a scrape every minute sees the failure that ended it. */
 static void update_recordings(struct fleet *f, int64_t now)
 {
     for (size_t i = f->n; i-- > 0;) {

@@ -1,6 +1,6 @@
-/* All active recordings of this machine, for gpuspy metrics: each as gpuspy top reads it, with the job and pod that its
- * environment names, and what a report of it states, computed now and then in a process of its own. Bounded: at most
- * FLEET_RECORDINGS of them, FLEET_LINES_MAX lines each. */
+/* All active recordings of this machine, for gpuspy metrics. Each is read as gpuspy top reads it, gets the labels of
+ * the job and pod that its environment names, and is analysed from time to time in a child process. Bounded: at most
+ * FLEET_RECORDINGS recordings with FLEET_LINES_MAX lines each. */
 #ifndef GPUSPY_FLEET_H
 #define GPUSPY_FLEET_H
 
@@ -10,16 +10,16 @@
 
 enum { FLEET_RECORDINGS = 256, FLEET_LINES = 10, FLEET_LINES_MAX = 100, FLEET_DEVICES = 16, FLEET_WORD = 256 };
 
-/* Of the recorded process's environment, as it was started; "" unknown. */
+/* From the environment with which the recorded process was started; "": unknown. */
 struct fleet_labels {
     char job_id[FLEET_WORD], pod[FLEET_WORD], name_space[FLEET_WORD];
     char visible[1024]; /* CUDA_VISIBLE_DEVICES */
 };
 void fleet_labels_read(uint32_t pid, struct fleet_labels *out);
-/* What the program's GPU number `device` is called on the machine: the entry of CUDA_VISIBLE_DEVICES. */
+/* The machine's name for the program's GPU number `device`: its entry in CUDA_VISIBLE_DEVICES. */
 void fleet_gpu(const struct fleet_labels *labels, int device, char *out, size_t size);
 
-/* What a report states. Sent through a pipe as it is. */
+/* The result of an analysis. The child writes the struct to a pipe. */
 struct fleet_analysis {
     bool done, has_steps;
     uint64_t steps;
@@ -33,11 +33,11 @@ struct fleet_analysis {
 struct fleet_recording {
     uint32_t pid; /* as seen from here */
     char *database;
-    struct top_model *model; /* of one source */
+    struct top_model *model; /* has one source: this recording */
     struct top_tables tables;
     struct fleet_labels labels;
     struct fleet_analysis analysis;
-    int64_t ended_ns;    /* when that was seen; 0: it goes on */
+    int64_t ended_ns;    /* when gpuspy noticed its end; 0: it is active */
     int64_t analysed_ns; /* when the next analysis is due */
 };
 
@@ -46,22 +46,22 @@ struct fleet {
     size_t n, left_out;
     unsigned lines;
     int64_t found_ns, refreshed_ns;
-    double refresh_s; /* how long the last one took */
+    double refresh_s; /* duration of the last refresh */
     struct {
         pid_t pid; /* 0: none is running */
         int pipe;
-        uint32_t of; /* pid of its recording */
+        uint32_t of; /* pid of the recorded process */
         int64_t began_ns;
     } analysis;
 };
 
 int64_t fleet_clock_ns(void);
-/* Reads what is new, unless it did within the last second; looks for recordings every five seconds. */
+/* Reads new events, at most once per second, and searches for new recordings every five seconds. */
 void fleet_refresh(struct fleet *f);
 void fleet_free(struct fleet *f);
 
-/* Starts an analysis if one is due, takes the result of one that has ended. One runs at a time, for at most a thirtieth
- * of the time. fleet_analyse_all waits for one of each. */
+/* Collects the result of an analysis that has ended, and starts the next one that is due. One runs at a time, during at
+ * most a thirtieth of the time. fleet_analyse_all analyses each recording once and waits for it. */
 void fleet_analyse(struct fleet *f);
 void fleet_analyse_all(struct fleet *f);
 void fleet_analysis_stop(struct fleet *f);

@@ -8,7 +8,7 @@
 enum { ENVIRONMENT_MAX = 1 << 20 };
 
 struct environment {
-    char *text; /* "NAME=value" and NUL, again and again */
+    char *text; /* "NAME=value" and a NUL per variable */
     size_t size;
 };
 
@@ -44,7 +44,7 @@ static void take_first(const struct environment *e, const char *const *names, ch
     terminal_clean(out, size, value, true);
 }
 
-/* Kubernetes mounts it into every pod with a service account. */
+/* Kubernetes mounts this file into every pod that has a service account. */
 static void read_namespace(uint32_t pid, char *out, size_t size)
 {
     char path[128];
@@ -77,7 +77,7 @@ void fleet_labels_read(uint32_t pid, struct fleet_labels *out)
     free(e.text);
 }
 
-/* Each device has a name of its own, whatever the variable holds. */
+/* Whether the entry occurred before in the list: each device needs a label of its own. */
 static bool is_repeated(const char *list, const char *entry, size_t length)
 {
     for (const char *at = list; at < entry; at += strcspn(at, ","), at += *at == ',') {

@@ -1,5 +1,5 @@
-/* One row a family, in the order of output. All samples of a family stand together, so each family asks all recordings.
- */
+/* Writes one metric family after the other: a table row per family, in the order of output. OpenMetrics wants all
+ * samples of a family together, so each family visits all recordings. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,15 +12,19 @@ enum family_type { GAUGE, COUNTER, INFO };
 struct writer;
 
 struct family {
-    const char *name, *unit; /* without the _total of a counter; unit NULL: none */
+    const char *name, *unit; /* name: without a counter's _total; unit NULL: none */
     enum family_type type;
     const char *help;
     void (*write)(struct writer *w);
+    /* instead of it: the value of each series, of each device; RUN_UNKNOWN or NAN: no sample */
+    int64_t (*of_series)(const struct top_series *s);
+    int64_t (*of_device)(const struct writer *w, const struct top_device *d);
+    double (*real_of_device)(const struct writer *w, const struct top_device *d);
 };
 
 struct writer {
     const struct fleet *fleet;
-    const struct fleet_recording *r; /* whose samples are written; NULL: the fleet's own */
+    const struct fleet_recording *r; /* its samples are being written; NULL: samples of gpuspy metrics itself */
     const struct family *family;
     FILE *out;
     bool openmetrics, has_head, has_label;
@@ -33,7 +37,7 @@ static const char *counter_suffix(const struct writer *w)
     return w->family->type == COUNTER ? "_total" : w->family->type == INFO ? "_info" : "";
 }
 
-/* The older format names a counter as its samples, and has no unit and no info. */
+/* In the older format a counter has the name of its samples, and there are no units and no info metrics. */
 static void put_metric_head(struct writer *w)
 {
     static const char *const types[] = {[GAUGE] = "gauge", [COUNTER] = "counter", [INFO] = "info"};
@@ -53,7 +57,7 @@ static void put_fleet_label(struct writer *w, const char *key, const char *value
 {
     char clean[1024];
     if (!value || !*value) {
-        return; /* an empty label is one that does not exist */
+        return; /* to Prometheus an empty label is a missing label */
     }
     fprintf(w->out, "%c%s=\"", w->has_label ? ',' : '{', key);
     w->has_label = true;
@@ -82,7 +86,7 @@ static void label_gpu(struct writer *w, int device)
     }
 }
 
-/* The caller adds labels of its own, then ends the line with the value. */
+/* Begins a sample; the caller adds labels and ends the line with the value. */
 static void begin_sample(struct writer *w)
 {
     if (!w->has_head) {
@@ -172,15 +176,16 @@ static void write_failures(struct writer *w)
 
 /* ---------------------------------------------------------------- memory */
 
-static void of_series(struct writer *w, int64_t (*value)(const struct top_series *s))
+static void write_each_series(struct writer *w)
 {
     for (size_t i = 0; i < w->r->model->series_n; i++) {
         const struct top_series *s = &w->r->model->series[i];
-        if (value(s) != RUN_UNKNOWN) {
+        const int64_t value = w->family->of_series(s);
+        if (value != RUN_UNKNOWN) {
             begin_sample(w);
             label_gpu(w, s->device);
             put_fleet_label(w, "layer", top_layer_words[s->layer]);
-            end_int(w, value(s));
+            end_int(w, value);
         }
     }
 }
@@ -195,26 +200,18 @@ static int64_t series_peak_of(const struct top_series *s)
     return s->peak;
 }
 
-static void write_live_bytes(struct writer *w)
+/* Writes one value per device that has one. */
+static void write_each_device(struct writer *w)
 {
-    of_series(w, series_live_of);
-}
-
-static void write_peak_bytes(struct writer *w)
-{
-    of_series(w, series_peak_of);
-}
-
-/* One value for each device; RUN_UNKNOWN: none. */
-static void of_devices(struct writer *w, int64_t (*value)(const struct writer *w, const struct top_device *d))
-{
+    const struct family *f = w->family;
     for (size_t i = 0; i < current_source(w)->devices_n; i++) {
         const struct top_device *d = &current_source(w)->devices[i];
-        const int64_t n = value(w, d);
-        if (n != RUN_UNKNOWN) {
+        const int64_t n = f->of_device ? f->of_device(w, d) : RUN_UNKNOWN;
+        const double x = f->real_of_device ? f->real_of_device(w, d) : NAN;
+        if (n != RUN_UNKNOWN || !isnan(x)) {
             begin_sample(w);
             label_gpu(w, d->device);
-            end_int(w, n);
+            f->of_device ? end_int(w, n) : end_real_sample(w, x);
         }
     }
 }
@@ -245,44 +242,6 @@ static int64_t temperature_of(const struct writer *w, const struct top_device *d
     return d->temperature < 0 ? RUN_UNKNOWN : d->temperature;
 }
 
-static void write_total(struct writer *w)
-{
-    of_devices(w, total_of);
-}
-
-static void write_used(struct writer *w)
-{
-    of_devices(w, used_of);
-}
-
-static void write_cached(struct writer *w)
-{
-    of_devices(w, cached_of);
-}
-
-static void write_others(struct writer *w)
-{
-    of_devices(w, others_of);
-}
-
-static void write_gpu_temperature(struct writer *w)
-{
-    of_devices(w, temperature_of);
-}
-
-static void of_devices_real(struct writer *w, double (*value)(const struct writer *w, const struct top_device *d))
-{
-    for (size_t i = 0; i < current_source(w)->devices_n; i++) {
-        const struct top_device *d = &current_source(w)->devices[i];
-        const double n = value(w, d);
-        if (!isnan(n)) {
-            begin_sample(w);
-            label_gpu(w, d->device);
-            end_real_sample(w, n);
-        }
-    }
-}
-
 static double utilization_of(const struct writer *w, const struct top_device *d)
 {
     return d->utilisation < 0 ? NAN : d->utilisation / 100.0;
@@ -303,26 +262,6 @@ static double step_growth_of(const struct writer *w, const struct top_device *d)
 {
     const struct fleet_analysis *a = &w->r->analysis;
     return a->done && a->has_steps && d->device < FLEET_DEVICES ? a->device[d->device].growth : NAN;
-}
-
-static void write_utilization(struct writer *w)
-{
-    of_devices_real(w, utilization_of);
-}
-
-static void write_growth(struct writer *w)
-{
-    of_devices_real(w, growth_of);
-}
-
-static void write_full(struct writer *w)
-{
-    of_devices_real(w, full_of);
-}
-
-static void step_growth(struct writer *w)
-{
-    of_devices_real(w, step_growth_of);
 }
 
 static void write_categories(struct writer *w)
@@ -351,7 +290,7 @@ static void write_step(struct writer *w)
 /* ---------------------------------------------------------------- lines */
 
 struct line {
-    char file[512], function[256], caller[576]; /* caller: "train.py:7" */
+    char file[512], function[256], caller[576]; /* caller: as "train.py:7" */
     int line;
     int64_t bytes;
 };
@@ -419,7 +358,7 @@ struct kinds {
     int64_t blocked_ns[KINDS], bytes[KINDS];
 };
 
-/* All that a damaged recording holds besides is one kind, the last. */
+/* Unknown kinds of a damaged recording are counted as the last one. */
 static struct kinds add_up_calls(const struct top_calls *calls, size_t n, const char *(*word)(unsigned kind))
 {
     struct kinds k = {{0}, {0}, {0}};
@@ -433,62 +372,40 @@ static struct kinds add_up_calls(const struct top_calls *calls, size_t n, const 
     return k;
 }
 
-static struct kinds all_waits(const struct writer *w)
-{
-    return add_up_calls(w->r->model->syncs, w->r->model->syncs_n, run_sync_word);
-}
+enum figure { COUNT, BYTES, SECONDS };
 
-static struct kinds all_copies(const struct writer *w)
+static void write_calls(struct writer *w, const struct top_calls *calls, size_t n, const char *label,
+                        const char *(*word)(unsigned kind), enum figure figure)
 {
-    return add_up_calls(w->r->model->copies, w->r->model->copies_n, run_direction_word);
+    const struct kinds k = add_up_calls(calls, n, word);
+    for (unsigned i = 0; i < KINDS; i++) {
+        if (k.count[i]) {
+            begin_sample(w);
+            put_fleet_label(w, label, word(i));
+            figure == SECONDS ? end_real_sample(w, (double)k.blocked_ns[i] / 1e9)
+                              : end_int(w, figure == BYTES ? k.bytes[i] : (int64_t)k.count[i]);
+        }
+    }
 }
 
 static void write_waits(struct writer *w)
 {
-    const struct kinds k = all_waits(w);
-    for (unsigned i = 0; i < KINDS; i++) {
-        if (k.count[i]) {
-            begin_sample(w);
-            put_fleet_label(w, "kind", run_sync_word(i));
-            end_int(w, (int64_t)k.count[i]);
-        }
-    }
+    write_calls(w, w->r->model->syncs, w->r->model->syncs_n, "kind", run_sync_word, COUNT);
 }
 
 static void write_wait_seconds(struct writer *w)
 {
-    const struct kinds k = all_waits(w);
-    for (unsigned i = 0; i < KINDS; i++) {
-        if (k.count[i]) {
-            begin_sample(w);
-            put_fleet_label(w, "kind", run_sync_word(i));
-            end_real_sample(w, (double)k.blocked_ns[i] / 1e9);
-        }
-    }
+    write_calls(w, w->r->model->syncs, w->r->model->syncs_n, "kind", run_sync_word, SECONDS);
 }
 
 static void write_copies(struct writer *w)
 {
-    const struct kinds k = all_copies(w);
-    for (unsigned i = 0; i < KINDS; i++) {
-        if (k.count[i]) {
-            begin_sample(w);
-            put_fleet_label(w, "direction", run_direction_word(i));
-            end_int(w, (int64_t)k.count[i]);
-        }
-    }
+    write_calls(w, w->r->model->copies, w->r->model->copies_n, "direction", run_direction_word, COUNT);
 }
 
 static void write_copied(struct writer *w)
 {
-    const struct kinds k = all_copies(w);
-    for (unsigned i = 0; i < KINDS; i++) {
-        if (k.count[i]) {
-            begin_sample(w);
-            put_fleet_label(w, "direction", run_direction_word(i));
-            end_int(w, k.bytes[i]);
-        }
-    }
+    write_calls(w, w->r->model->copies, w->r->model->copies_n, "direction", run_direction_word, BYTES);
 }
 
 /* ---------------------------------------------------------------- all of it */
@@ -516,45 +433,47 @@ static void write_refresh(struct writer *w)
 }
 
 static const struct family of_fleet[] = {
-    {"gpuspy_recordings", NULL, GAUGE, "Recordings in progress.", write_recordings},
+    {"gpuspy_recordings", NULL, GAUGE, "Recordings in progress.", .write = write_recordings},
     {"gpuspy_recordings_left_out", NULL, GAUGE, "Recordings that are not shown because there are too many.",
-     write_left_out},
-    {"gpuspy_refresh_seconds", "seconds", GAUGE, "Time that the last refresh took.", write_refresh},
+     .write = write_left_out},
+    {"gpuspy_refresh_seconds", "seconds", GAUGE, "Time that the last refresh took.", .write = write_refresh},
 };
 
 static const struct family of_recording[] = {
-    {"gpuspy_recording", NULL, INFO, "A recorded process.", write_recording},
+    {"gpuspy_recording", NULL, INFO, "A recorded process.", .write = write_recording},
     {"gpuspy_recording_active", NULL, GAUGE, "1 while the process is being recorded, 0 for five minutes after its end.",
-     write_active},
-    {"gpuspy_data_age_seconds", "seconds", GAUGE, "The age of the oldest figures.", write_age},
-    {"gpuspy_events", NULL, COUNTER, "Recorded events.", write_events},
-    {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped because there was no space.", write_lost},
-    {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", write_live_bytes},
-    {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", write_peak_bytes},
+     .write = write_active},
+    {"gpuspy_data_age_seconds", "seconds", GAUGE, "The age of the oldest figures.", .write = write_age},
+    {"gpuspy_events", NULL, COUNTER, "Recorded events.", .write = write_events},
+    {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped because there was no space.", .write = write_lost},
+    {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", .of_series = series_live_of},
+    {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", .of_series = series_peak_of},
     {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by category.",
-     write_categories},
-    {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.", write_cached},
-    {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.", write_lines},
+     .write = write_categories},
+    {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.",
+     .of_device = cached_of},
+    {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.",
+     .write = write_lines},
     {"gpuspy_memory_growth_bytes_per_second", "bytes_per_second", GAUGE,
-     "Steady growth over the last minute; 0 if there is none.", write_growth},
+     "Steady growth over the last minute; 0 if there is none.", .real_of_device = growth_of},
     {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.",
-     step_growth},
+     .real_of_device = step_growth_of},
     {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.",
-     write_full},
-    {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", write_step},
-    {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", write_failures},
-    {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", write_waits},
-    {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", write_wait_seconds},
-    {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", write_copies},
-    {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", write_copied},
-    {"gpuspy_gpu_memory_total_bytes", "bytes", GAUGE, "Memory of the GPU.", write_total},
-    {"gpuspy_gpu_memory_used_bytes", "bytes", GAUGE, "Used memory of the GPU, of all processes.", write_used},
+     .real_of_device = full_of},
+    {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", .write = write_step},
+    {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", .write = write_failures},
+    {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", .write = write_waits},
+    {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", .write = write_wait_seconds},
+    {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", .write = write_copies},
+    {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", .write = write_copied},
+    {"gpuspy_gpu_memory_total_bytes", "bytes", GAUGE, "Memory of the GPU.", .of_device = total_of},
+    {"gpuspy_gpu_memory_used_bytes", "bytes", GAUGE, "Used memory of the GPU, of all processes.", .of_device = used_of},
     {"gpuspy_gpu_memory_other_processes_bytes", "bytes", GAUGE, "GPU memory of other processes, as NVML states it.",
-     write_others},
+     .of_device = others_of},
     {"gpuspy_gpu_utilization_ratio", "ratio", GAUGE, "Share of the time in which a kernel ran, as NVML states it.",
-     write_utilization},
+     .real_of_device = utilization_of},
     {"gpuspy_gpu_temperature_celsius", "celsius", GAUGE, "Temperature of the GPU, as NVML states it.",
-     write_gpu_temperature},
+     .of_device = temperature_of},
 };
 
 void fleet_write(const struct fleet *f, bool openmetrics, FILE *out)
@@ -571,7 +490,8 @@ void fleet_write(const struct fleet *f, bool openmetrics, FILE *out)
         for (size_t k = 0; k < f->n; k++) {
             w.r = f->list[k];
             if (w.r->model->sources[0].loaded) {
-                w.family->write(&w);
+                const struct family *m = w.family;
+                (m->write ? m->write : m->of_series ? write_each_series : write_each_device)(&w);
             }
         }
     }

@@ -1,4 +1,5 @@
-/* A request's head: bytes from whoever connects. Nothing is stored; what is not understood is refused. */
+/* Parses the head of an HTTP request from an untrusted client. Stores nothing and refuses what it does not understand.
+ */
 #include <string.h>
 #include <strings.h>
 #include "analyzer/fleet/serve.h"
@@ -18,7 +19,7 @@ static bool piece_starts_with(struct piece p, const char *word)
     return p.n >= strlen(word) && strncasecmp(p.at, word, strlen(word)) == 0;
 }
 
-/* Up to a line's end, which may lack its carriage return. */
+/* The text up to the line's end, which may lack the carriage return. */
 static bool next_request_line(struct piece *rest, struct piece *line)
 {
     const char *end = memchr(rest->at, '\n', rest->n);

@@ -1,4 +1,4 @@
-/* One thread, one poll: a client that sends or reads slowly delays nobody, and is dropped after some seconds. */
+/* One thread with one poll loop: a slow client delays no other client and is dropped after some seconds. */
 #include "analyzer/fleet/serve.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ int fleet_listen(const char *text, char *address, size_t size, char *why, size_t
         return -1;
     }
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && a->ai_family == AF_INET6) { /* [::] is not also all of IPv4 */
+    if (fd >= 0 && a->ai_family == AF_INET6) { /* [::] must not include all IPv4 addresses */
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
     }
     if (fd >= 0) {
@@ -97,7 +97,7 @@ enum phase { READING, WRITING, CLOSING };
 struct client {
     int fd;
     enum phase phase;
-    int64_t until_ns; /* of its phase */
+    int64_t until_ns; /* deadline of its current phase */
     char head[FLEET_HEAD_MAX];
     size_t head_n;
     char *answer;
@@ -137,7 +137,7 @@ static char *render_metrics(struct fleet *f, bool openmetrics, size_t *n)
     return text;
 }
 
-/* Each answer ends its connection: a scrape a minute gains nothing from one that stays. */
+/* Every answer closes its connection: with one scrape per minute a persistent connection gains nothing. */
 static void answer_client(struct server *s, struct client *c, enum fleet_answer status,
                           const struct fleet_request *request)
 {
@@ -167,7 +167,7 @@ static void answer_client(struct server *s, struct client *c, enum fleet_answer 
     c->until_ns = fleet_clock_ns() + WRITE_S * SECOND;
 }
 
-/* False: the client is done with. */
+/* False: the connection can be closed. */
 static bool read_request(struct server *s, struct client *c)
 {
     struct fleet_request request;
@@ -190,7 +190,8 @@ static bool write_answer(struct client *c)
         return errno == EAGAIN || errno == EINTR;
     }
     c->sent += (size_t)n;
-    if (c->sent == c->answer_n) { /* to close while something unread waits would cut the answer off */
+    if (c->sent ==
+        c->answer_n) { /* closing a socket that has unread input would reset the connection and truncate the answer */
         shutdown(c->fd, SHUT_WR);
         c->phase = CLOSING;
         c->until_ns = fleet_clock_ns() + CLOSE_S * SECOND;
@@ -241,7 +242,7 @@ static void name_files(const char *folder, char *path, char *temporary, size_t s
     snprintf(temporary, size, "%s/.gpuspy.prom.%ld", folder, (long)getpid());
 }
 
-/* Renamed when it is complete: the collector reads at any moment. */
+/* Writes to a temporary file and renames it, because the collector may read at any moment. */
 static bool write_textfile(struct server *s)
 {
     char path[4096], temporary[4096];
@@ -261,7 +262,7 @@ static bool write_textfile(struct server *s)
     return true;
 }
 
-/* Figures of a program that does not update them any more would be believed. */
+/* Removes the file at the end: the collector would take old figures for current ones. */
 static void remove_file(const char *folder)
 {
     char path[4096], temporary[4096];

@@ -6,19 +6,20 @@
 
 struct fleet_service {
     int listener;         /* a listening socket, -1: none */
-    const char *textfile; /* a folder, NULL: none; gpuspy.prom is written there every interval_s */
+    const char *textfile; /* a folder in which gpuspy.prom is written every interval_s; NULL: none */
     double interval_s;
 };
 
-/* "127.0.0.1:9464", "[::1]:9464", "localhost:0": numbers only, except localhost. Binds to that address and no other.
- * -1 and one line in `why`; *usage: the text is not an address. `address` is what it is bound to. */
+/* Listens on an address such as "127.0.0.1:9464", "[::1]:9464" or "localhost:0" (numeric, except localhost) and on no
+ * other. Returns the socket; `address` receives the bound address. -1: one line in `why`; *usage: whether the text is
+ * not an address. */
 int fleet_listen(const char *text, char *address, size_t size, char *why, size_t why_size, bool *usage);
 /* From here on SIGTERM and SIGINT end fleet_serve. */
 void fleet_stop_on_signals(void);
-/* An exit status, after a line on stderr if it is not 0. */
+/* Returns an exit status; if it is not 0, one line was printed on stderr. */
 int fleet_serve(struct fleet *f, const struct fleet_service *service);
 
-/* request.c. What a request asks for, read so far; the head ends with an empty line. */
+/* request.c. What a request asks for, judged by the part of its head that was read; an empty line ends the head. */
 enum fleet_answer {
     FLEET_MORE, /* the head is not complete */
     FLEET_METRICS = 200,

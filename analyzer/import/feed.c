@@ -14,7 +14,7 @@ enum { API_MALLOC = 1, API_FREE, API_MAP, API_UNMAP, API_TENSOR };
 static const char *const usual_apis[] = {"cudaMalloc", "cudaFree", "cuMemMap", "cuMemUnmap",
                                          "c10::reportMemoryUsageToProfiler"};
 
-struct native { /* a frame that the store knows by a number only, until the end */
+struct native { /* a native frame, whose name the store gets at the end */
     const char *file, *function;
     int line;
 };
@@ -23,7 +23,7 @@ struct note {
     char key[64], text[960];
 };
 
-struct numbers { /* the store numbers frames and stacks for each thread, and keeps an array up to the highest */
+struct numbers { /* how many numbers a thread has; the store keeps an array up to the highest one of each thread */
     uint32_t frames, stacks;
 };
 
@@ -34,10 +34,10 @@ struct import_feed {
     bool failed;
     struct map frames;         /* hash of a frame and its thread → its number */
     struct map stacks;         /* hash of its frames and their thread → its number */
-    struct map native_indexes; /* hash of a native frame → in natives */
+    struct map native_indexes; /* hash of a native frame → index in natives */
     struct map apis;           /* hash of a name → its number */
     uint32_t threads_n, apis_n;
-    uint32_t thread; /* the chosen one */
+    uint32_t thread; /* the chosen thread */
     struct numbers *last;
     size_t last_n, last_cap;
     struct native *natives;
@@ -45,7 +45,8 @@ struct import_feed {
     struct note *notes;
     size_t notes_n, notes_cap;
     int64_t last_ns;
-    uint64_t damaged, unblocked; /* unblocked: copies and fills of which it is unknown how long the host was in them */
+    uint64_t damaged, unblocked; /* unblocked: copies and fills for which it is unknown how long they blocked the host
+                                  */
 };
 
 static void add_feed_record(struct import_feed *f, const struct gs_rec *rec)
@@ -54,7 +55,7 @@ static void add_feed_record(struct import_feed *f, const struct gs_rec *rec)
     if (!f->failed && gs_store_pending(f->store) >= COMMIT_ROWS) f->failed = gs_store_commit(f->store, NULL) != 0;
 }
 
-/* A record with texts behind it; the caller has set its lengths, at most GS_STRING_MAX each. */
+/* Adds a record followed by texts. The caller has set their lengths in it, at most GS_STRING_MAX each. */
 static void add_with_texts(struct import_feed *f, struct gs_rec *fixed, size_t size, const char *const *texts,
                            const size_t *lengths, size_t n)
 {
@@ -65,7 +66,7 @@ static void add_with_texts(struct import_feed *f, struct gs_rec *fixed, size_t s
         if (lengths[i]) memcpy(buffer + at, texts[i], lengths[i]);
         at += lengths[i];
     }
-    memset(buffer + at, 0, 8); /* up to the next multiple of it */
+    memset(buffer + at, 0, 8); /* zeros up to the next multiple of 8 */
     struct gs_rec *rec = (struct gs_rec *)(void *)buffer;
     rec->size = (uint16_t)((at + 7) & ~(size_t)7);
     add_feed_record(f, rec);
@@ -149,14 +150,10 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
 
 static uint32_t native_index(struct import_feed *f, const struct import_frame *frame, uint64_t hash)
 {
-    uint32_t *index = map_at(&f->native_indexes, hash);
-    if (*index == MAP_NEW) {
-        *index = (uint32_t)f->natives_n;
-        *ARENA_PUSH(f->natives, f->natives_n, f->natives_cap) =
-            (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
-                            frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL, frame->line};
-    }
-    return *index;
+    return MAP_INDEX(&f->native_indexes, hash, f->natives, f->natives_n, f->natives_cap,
+                     (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
+                                     frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL,
+                                     frame->line});
 }
 
 static void define_frame(struct import_feed *f, const struct import_frame *frame, uint64_t hash, uint32_t number)
@@ -195,7 +192,7 @@ static uint32_t frame_number(struct import_feed *f, const struct import_frame *f
 
 uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *frames, size_t n)
 {
-    union { /* the frames begin before the struct's padding */
+    union { /* the frames overlap the struct's padding */
         struct gs_rec_stack r;
         char bytes[offsetof(struct gs_rec_stack, frames) + (IMPORT_DEPTH + 1) * sizeof(uint32_t)];
     } stack = {.r = {.rec = REC(GS_REC_STACK, 0, 0)}};
@@ -245,7 +242,7 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
     add_feed_record(f, &r.rec);
 }
 
-/* The event that it waits for is unknown: its address stands for it. */
+/* The file does not name the event for which the free waits, so the block's address represents it. */
 void import_feed_pending(struct import_feed *f, const struct import_event *e)
 {
     union {
@@ -283,7 +280,8 @@ static void add_pages(struct import_feed *f, const struct import_event *e, bool 
         int64_t bytes = e->bytes - at < page ? e->bytes - at : page;
         for (size_t i = 0; i < 2; i++) {
             struct gs_rec_vmm r = {.rec = REC(GS_REC_VMM, e->stack, e->time_ns),
-                                   .handle = (e->address + (uint64_t)at) | 1, /* one for each page there can be */
+                                   /* a different handle for every possible page */
+                                   .handle = (e->address + (uint64_t)at) | 1,
                                    .address = e->address + (uint64_t)at,
                                    .bytes = (uint64_t)bytes,
                                    .api = freed ? API_UNMAP : API_MAP,
@@ -323,7 +321,7 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
     }
 }
 
-/* A row of them cannot say that the time is unknown. */
+/* Rows of copies and fills cannot have an unknown time. */
 static uint64_t known_time(struct import_feed *f, uint64_t blocked_ns)
 {
     f->unblocked += blocked_ns == UINT64_MAX;
@@ -461,7 +459,7 @@ static void bind_feed_text(sqlite3_stmt *st, int at, const char *text)
     if (text && *text) sqlite3_bind_text(st, at, text, -1, SQLITE_STATIC);
 }
 
-/* What the store has no record for: names of native frames, and notes. */
+/* Writes what the store has no record for: names of native frames, and notes. */
 static bool write_rest(const struct import_feed *f, sqlite3 *db)
 {
     sqlite3_stmt *st = NULL;

@@ -1,4 +1,4 @@
-/* Files that people give by mistake: what they are, and what to do instead. */
+/* Recognises files that users confuse with recordings, and what to do instead. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,11 +44,11 @@ static const struct {
     BEGINS("\xfe\xff", "text in UTF-16, which gpuspy does not read; convert it first: iconv -f UTF-16 -t UTF-8 FILE"),
 };
 
-/* As gzip unpacks it, or as it is; `broken`: gzip packed it, but nothing comes out. */
+/* Reads the unpacked beginning of a file. `broken`: the file begins as gzip's do, but cannot be unpacked. */
 static size_t read_hint_head(const char *path, unsigned char head[HEAD + 1], bool *broken)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: does not wait for a FIFO's writer */
     gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;
     const int n = file ? gzread(file, head, HEAD) : 0;
     *broken = file && n <= 0 && !gzdirect(file);
@@ -61,7 +61,7 @@ static size_t read_hint_head(const char *path, unsigned char head[HEAD + 1], boo
     return n > 0 ? (size_t)n : 0;
 }
 
-/* The first file of a zip archive of torch.save is "NAME/data.pkl". */
+/* In a zip archive of torch.save, the first file is "NAME/data.pkl". */
 static bool is_checkpoint(const unsigned char *head, size_t n)
 {
     enum { LENGTH = 26, NAME = 30 };

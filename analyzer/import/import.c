@@ -16,8 +16,8 @@ enum { HEAD = 128 };
 
 static const struct {
     enum import_format format;
-    bool (*fits)(const unsigned char *head, size_t n); /* the first HEAD bytes */
-    bool (*confirm)(const char *path);                 /* a closer look at what fits; NULL: none is needed */
+    bool (*fits)(const unsigned char *head, size_t n); /* judges the first HEAD bytes */
+    bool (*confirm)(const char *path);                 /* examines a file that fits; NULL: not needed */
     bool (*import)(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                    size_t error_size);
 } formats[] = {
@@ -31,7 +31,7 @@ enum import_format import_format_of(const char *path)
 {
     unsigned char head[HEAD];
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: does not wait for a FIFO's writer */
     gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;
     int n = file ? gzread(file, head, sizeof head) : 0;
     if (file) {

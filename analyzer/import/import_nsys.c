@@ -1,5 +1,6 @@
-/* The staged rows of an export, in order of process and time → one feed after another. Time 0 of all processes is the
- * first event of any. Columns: docs.nvidia.com/nsight-systems, "SQLite Export Schema Reference". */
+/* Feeds the staged rows of an export, in order of process and time, into one database per process. Time 0 of all
+ * processes is the first event of any of them. Columns: docs.nvidia.com/nsight-systems, "SQLite Export Schema
+ * Reference". */
 #include "analyzer/import/import_nsys.h"
 
 #include <stdio.h>
@@ -14,11 +15,11 @@
 #include "schema/event.h"
 
 enum {
-    THREADS_MAX = 4096, /* of a process; more are one */
+    THREADS_MAX = 4096, /* of a process; further ones become one */
     RECENT = 16,        /* calls that may allocate, of all threads */
     ROWS_EACH = 1 << 14
 };
-static const int64_t epoch_ns = 1000000000000000000; /* times from then on are the wall clock's */
+static const int64_t epoch_ns = 1000000000000000000; /* from here on, times are wall-clock times */
 
 struct call {
     int64_t start, end, thread, api, chain;
@@ -30,10 +31,10 @@ struct reading {
     sqlite3_stmt *events, *thread, *chain, *range, *text; /* text: api.name */
     const char *to, *file;
     int64_t process, base, last_call;
-    int64_t start_real_ns; /* of time 0; 0 unknown */
+    int64_t start_real_ns; /* of time 0; 0: unknown */
     char path[4096];       /* of the feed's database */
     struct map apis;       /* api.id → the feed's number */
-    struct map threads;    /* thread → of thread_list */
+    struct map threads;    /* thread → index in thread_list */
     struct thread_state {
         uint32_t number;
         int64_t until; /* the end of its last wait */
@@ -83,7 +84,7 @@ static const char *column_text(sqlite3_stmt *st, int column)
     return text && *text ? text : NULL;
 }
 
-/* The thread chosen. Thread 0 is none: the feed's first, which has no name. */
+/* Chooses a thread. Thread 0 stands for "unknown": the feed's first thread, which has no name. */
 static struct thread_state *choose_nsys_thread(struct reading *r, int64_t thread)
 {
     uint32_t *at = map_at(&r->threads, (uint64_t)thread);
@@ -106,7 +107,7 @@ static struct thread_state *choose_nsys_thread(struct reading *r, int64_t thread
     return state;
 }
 
-/* What was not resolved is named by its address, which means nothing without the process. */
+/* A symbol that was not resolved is an address, which means nothing outside of the process. */
 static const char *resolved_symbol(const char *symbol)
 {
     return symbol && symbol[0] == '0' && symbol[1] == 'x' && !symbol[2 + strspn(symbol + 2, "0123456789abcdefABCDEF")]
@@ -121,7 +122,7 @@ static const char *api_name(struct reading *r, int64_t id)
     return sqlite3_step(r->text) == SQLITE_ROW ? column_text(r->text, 0) : NULL;
 }
 
-/* CUPTI, and what of CUDA has no symbols. */
+/* A frame of CUPTI, or a frame of CUDA without a symbol. */
 static bool is_inside(const struct import_frame *frame)
 {
     const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
@@ -129,7 +130,8 @@ static bool is_inside(const struct import_frame *frame)
     return name && (strncmp(name, "libcupti", 8) == 0 || (!frame->function && strncmp(name, "libcuda", 7) == 0));
 }
 
-/* A chain begins in the profiler, which the call itself entered: the stack is what called it, as in a recording. */
+/* How many frames to drop: a chain begins inside the call, in the profiler, but the stack of an event is that of the
+ * call's caller. */
 static size_t frames_inside(const struct import_frame *frames, size_t n, const char *api)
 {
     size_t inside = 0;
@@ -186,7 +188,7 @@ static int64_t read_nsys_scalar(struct reading *r, const char *sql, int64_t othe
     return value;
 }
 
-/* In every process the same, in the same order: `gpuspy sql` takes the numbers of the first for all. */
+/* The same in every process, in the same order: `gpuspy sql` uses the first one's numbers for all. */
 static bool add_apis(struct reading *r)
 {
     sqlite3_stmt *st =
@@ -261,7 +263,7 @@ static bool end_nsys_process(struct reading *r, bool keep)
     return ok;
 }
 
-/* The first process has the name that was asked for, the others as gpuspy's own recordings: NAME.PID.db. */
+/* The first database has the requested name, the others have names like gpuspy's own recordings: NAME.PID.db. */
 static void name_database(struct reading *r, uint32_t pid, size_t index)
 {
     if (!index) {
@@ -306,7 +308,7 @@ static struct import_event nsys_event_of(struct reading *r, sqlite3_stmt *st)
         .bytes = sqlite3_column_int64(st, E_BYTES)};
 }
 
-/* One call may copy several times: the host is in it once. */
+/* A call may have several copies: it blocks the host only once. */
 static uint64_t blocked_in(struct reading *r, sqlite3_stmt *st)
 {
     int64_t call = sqlite3_column_int64(st, E_SEQ), span = sqlite3_column_int64(st, E_SPAN);
@@ -334,7 +336,7 @@ static void read_nsys_copy(struct reading *r, sqlite3_stmt *st, enum import_stag
     }
 }
 
-/* A wait within another one of its thread is part of it. */
+/* A wait within another wait of its thread is part of that. */
 static void read_wait(struct reading *r, sqlite3_stmt *st)
 {
     int64_t at = sqlite3_column_int64(st, E_AT), span = sqlite3_column_int64(st, E_SPAN),
@@ -356,7 +358,8 @@ static void keep_nsys_call(struct reading *r, sqlite3_stmt *st)
                                                       .chain = sqlite3_column_int64(st, E_CHAIN)};
 }
 
-/* The call in which it was, where its row does not name it: the last of them, if several threads were in one. */
+/* Finds the call for a memory event that does not name it: of several threads' calls at that time, the one that began
+ * last. */
 static void find_call(struct reading *r, struct import_event *e, int64_t at)
 {
     const struct call *found = NULL;
@@ -417,7 +420,7 @@ static void read_nsys_event(struct reading *r, sqlite3_stmt *st)
 
 /* --- the export -------------------------------------------------------------------------------- */
 
-/* Events of the one process, up to the first of the next. */
+/* Events of one process, up to the first event of the next. */
 static bool read_nsys_process(struct reading *r, int *rc)
 {
     uint64_t rows = 0;
@@ -446,7 +449,7 @@ static bool read_processes(struct reading *r)
     return ok;
 }
 
-/* The wall clock at time 0: that of the session's start, unless times are the wall clock's themselves. */
+/* The wall clock at time 0: from the session's start, unless the times are wall-clock times themselves. */
 static int64_t real_start(struct reading *r)
 {
     int64_t start =

@@ -1,4 +1,4 @@
-/* Exports of Nsight Systems (nsys export --type sqlite) → run.db, one for each process that called CUDA. */
+/* Converts exports of Nsight Systems (nsys export --type sqlite) to a run.db per process that called CUDA. */
 #ifndef GPUSPY_IMPORT_NSYS_H
 #define GPUSPY_IMPORT_NSYS_H
 

@@ -1,6 +1,6 @@
-/* A profile is one moment: what is live, by call stack, as counts and bytes. It has no times, addresses or frees. The
- * whole file is held, at most PROFILE_BYTES of it; its texts once more. Fields: github.com/google/pprof, profile.proto;
- * how JAX fills them: xla/python/py_client.cc, HeapProfile. */
+/* A profile has one moment: live memory by call stack, as counts and bytes. It has no times, addresses or frees. The
+ * importer keeps the whole file in memory, at most PROFILE_BYTES, and a copy of its texts. Fields:
+ * github.com/google/pprof, profile.proto; how JAX fills them: xla/python/py_client.cc, HeapProfile. */
 #include "analyzer/import/import_pprof.h"
 
 #include <ctype.h>
@@ -21,10 +21,10 @@ static const int64_t most_bytes = (int64_t)1 << 48;
 static const uint64_t first_made_up = (uint64_t)1 << 52;
 enum { ALIGN = 512 };
 
-enum { SAMPLE_TYPE = 1, SAMPLE = 2, LOCATION = 4, FUNCTION = 5, STRING = 6, TIME = 9 }; /* of a profile */
+enum { SAMPLE_TYPE = 1, SAMPLE = 2, LOCATION = 4, FUNCTION = 5, STRING = 6, TIME = 9 }; /* field numbers of a profile */
 
 struct function {
-    uint64_t name, file; /* texts */
+    uint64_t name, file; /* indices of texts */
 };
 
 struct line {
@@ -33,7 +33,7 @@ struct line {
 };
 
 struct location {
-    size_t first, n; /* lines, the innermost first */
+    size_t first, n; /* its lines, innermost first */
 };
 
 struct profile {
@@ -46,12 +46,12 @@ struct profile {
     struct location *locations;
     size_t texts_n, texts_cap, functions_n, functions_cap, lines_n, lines_cap, locations_n, locations_cap;
     struct map function_ids, location_ids;
-    int count_at, bytes_at; /* which of a sample's values; -1: none */
+    int count_at, bytes_at; /* index of a sample's value; -1: none */
     uint64_t time_ns;
     struct import_feed *feed;
-    uint64_t next_address, rows, unplaced_bytes, unsized, left_out, others; /* others: devices that are no GPUs */
+    uint64_t next_address, rows, unplaced_bytes, unsized, left_out, others; /* others: devices that are not GPUs */
     bool used[DEVICES];
-    int only; /* the device of executables, which name none; -1: the CPU */
+    int only; /* the device of executables, whose samples name none; -1: the CPU */
 };
 
 struct sample {
@@ -64,7 +64,7 @@ struct sample {
 
 bool import_is_pprof(const unsigned char *head, size_t n)
 {
-    /* A ValueType, whose fields are two small integers. */
+    /* The file begins with a ValueType, whose fields are two small integers. */
     return n >= 6 && head[0] == 0x0a && head[1] <= 12 && (head[2] == 0x08 || head[2] == 0x10);
 }
 
@@ -159,7 +159,7 @@ static bool read_tables(struct profile *p)
     return !all.broken;
 }
 
-/* Which values of a sample are counts and bytes; their names may come after them in the file. */
+/* Finds which values of a sample are counts and bytes; their names may come later in the file. */
 static bool read_types(struct profile *p)
 {
     struct import_message all = {p->data, p->data + p->size, false};
@@ -218,7 +218,7 @@ bool import_pprof_is_memory(const char *path)
 
 /* --- samples ----------------------------------------------------------------------------------- */
 
-/* "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
+/* Such as "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
 static bool read_pprof_device(const char *text, int *device)
 {
     const char *digits = text + strcspn(text, "0123456789");
@@ -296,7 +296,7 @@ static void each_sample(struct profile *p, bool stacks, void (*take)(struct prof
     }
 }
 
-/* Not a GPU, such as "TPU_0(process=0,(0,0,0,0))". */
+/* The device is not a GPU, such as "TPU_0(process=0,(0,0,0,0))". */
 static bool is_other(const char *device)
 {
     static const char *const gpus[] = {"gpu", "cuda", "rocm", "StreamExecutorGpu"};
@@ -319,7 +319,8 @@ static void note_pprof_device(struct profile *p, const struct sample *s)
 static void write_imported_sample(struct profile *p, const struct sample *s)
 {
     if (s->bytes == 0) return;
-    if (s->executable && s->bytes == -(s->count > 0 ? s->count : 1)) { /* XLA does not know the size: -1 each */
+    /* XLA writes -1 per executable if it does not know the size */
+    if (s->executable && s->bytes == -(s->count > 0 ? s->count : 1)) {
         p->unsized += (uint64_t)-s->bytes;
         return;
     }

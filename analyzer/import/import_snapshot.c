@@ -1,9 +1,9 @@
-/* A snapshot holds what PyTorch's allocator has at the end, and a history of events by device, which may be a ring that
- * begins in the middle of the run or be missing. What was there before its first event follows from the end, backwards:
- * what is there at the end, less what the events allocated, and what they freed.
+/* A snapshot contains the memory of PyTorch's allocator at the end, and a history of events per device, which may be
+ * missing or a ring that begins in the middle of the run. The memory before the first event follows backwards from the
+ * end: the memory at the end, minus what the events allocated, plus what they freed.
  *
- * Events give the size that was asked for. A block that is there at the end has its own size; of others it is the
- * asked one in steps of 512 bytes, which is what the allocator rounds to where nothing else is set. */
+ * Events have the requested size. A block that is live at the end has its own size; for others it is the requested size
+ * rounded up to 512 bytes, which is what the allocator does by default. */
 #include "analyzer/import/import_snapshot.h"
 
 #include <stdio.h>
@@ -13,14 +13,16 @@
 #include "analyzer/base/units.h"
 #include "analyzer/import/feed.h"
 #include "analyzer/import/snapshot_read.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
-enum { ROUND = 512, BEFORE_NS = 1000, OPEN_NOTES = 64 }; /* BEFORE_NS: from what was there before to the first event */
+/* BEFORE_NS: between the memory that existed before and the first event */
+enum { ROUND = 512, BEFORE_NS = 1000, OPEN_NOTES = 64 };
 static const int64_t small_page = 2 << 20, large_page = 20 << 20; /* of expandable segments */
 
 struct set {
     struct import_snapshot_pieces pieces;
-    struct map index; /* address → in the list */
+    struct map index; /* address → index in the list */
 };
 
 struct totals {
@@ -30,18 +32,18 @@ struct totals {
 struct importer {
     struct import_snapshot from;
     struct import_feed *feed;
-    struct set blocks, pending, held;      /* of tensors; freed, but in use; segments and pages */
-    struct import_snapshot_pieces private; /* segments of private pools at the end, by address */
-    size_t next[IMPORT_DEVICES + 1];       /* undo: the device's event after this one */
+    struct set blocks, pending, held;      /* live tensors; freed, but in use by a stream; segments and pages */
+    struct import_snapshot_pieces private; /* segments of private pools at the end, sorted by address */
+    size_t next[IMPORT_DEVICES + 1];       /* while undoing: the device's next event */
     struct totals now[IMPORT_DEVICES + 1];
-    bool grown[IMPORT_DEVICES + 1]; /* it has a new segment, whose pool is that of the next block */
-    struct map stacks;              /* items of a list of frames, by address → stack */
+    bool grown[IMPORT_DEVICES + 1]; /* it has a new segment, and the pool of the next block is the segment's */
+    struct map stacks;              /* address of a list of frames → stack */
     int64_t start_us;
-    size_t first, end; /* the events that are written */
+    size_t first, end; /* the range of events to write */
     size_t next_note;
-    uint64_t open_notes[OPEN_NOTES]; /* their ids and names */
+    uint64_t open_notes[OPEN_NOTES]; /* ids and names of open ranges */
     const struct import_snapshot_note *open[OPEN_NOTES];
-    uint64_t notes_n, unmatched; /* unmatched: events that fit neither the end nor one another */
+    uint64_t notes_n, unmatched; /* unmatched: events that contradict the end or each other */
     uint32_t remarks_n;
 };
 
@@ -101,7 +103,7 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
 static int order_pieces_by_address(const void *a, const void *b)
 {
     const struct import_snapshot_piece *x = a, *y = b;
-    return (x->address > y->address) - (x->address < y->address);
+    return SORT_UP(x->address, y->address);
 }
 
 static void hold_end(struct importer *s)
@@ -119,10 +121,10 @@ static void hold_end(struct importer *s)
         const struct import_snapshot_piece *p = &s->from.blocks.list[i];
         hold_piece(p->pending ? &s->pending : &s->blocks, p);
     }
-    if (s->private.n > 1) qsort(s->private.list, s->private.n, sizeof *s->private.list, order_pieces_by_address);
+    SORT(s->private.list, s->private.n, order_pieces_by_address);
 }
 
-/* As the event says, or as its segment does if that is there at the end. */
+/* The pool that the event states, or that its segment has if it exists at the end. */
 static uint16_t event_pool_of(const struct importer *s, const struct import_snapshot_event *e)
 {
     size_t low = 0, high = s->private.n;
@@ -159,7 +161,7 @@ static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 static void undo_free(struct importer *s, struct import_snapshot_event *e, struct import_snapshot_piece h)
 {
     struct import_snapshot_piece *waits = find_piece(&s->pending, e->address, e->device);
-    const size_t next = s->next[e->device]; /* of what is freed at once, the completion */
+    const size_t next = s->next[e->device]; /* if the block is freed at once, this is the completion */
     struct import_snapshot_event *after = next < s->end ? &s->from.events[next] : NULL;
     e->bytes = h.bytes = waits ? waits->bytes : rounded_request(e);
     e->later = waits && !(after && after->action == IMPORT_COMPLETED && after->address == e->address);
@@ -168,8 +170,7 @@ static void undo_free(struct importer *s, struct import_snapshot_event *e, struc
     hold_piece(&s->blocks, &h);
 }
 
-/* The sets become what was there before the event, and events of blocks that are there at the end get the block's
- * size. */
+/* Sets the state to what it was before the event. Events of blocks that are live at the end get the block's size. */
 static void undo_event(struct importer *s, size_t i)
 {
     struct import_snapshot_event *e = &s->from.events[i];
@@ -204,7 +205,7 @@ static void undo_event(struct importer *s, size_t i)
     s->next[e->device] = i;
 }
 
-/* A ring that begins between a free and its completion: nearly always they are one call. */
+/* The ring begins between a free and its completion, which are nearly always one call: drops the completion. */
 static void forget_cut_frees(struct importer *s)
 {
     for (size_t d = 0; d <= IMPORT_DEVICES; d++) {
@@ -272,7 +273,7 @@ static void write_imported_segment(struct importer *s, struct import_event *e, u
     import_feed_segment(s->feed, e, freed, page);
 }
 
-/* A pool that the file does not state is the default one: the replay shows whether that is right. */
+/* If the file does not state the pool, assumes the default one: the replay shows whether that is right. */
 static void write_pool(struct importer *s, const struct import_event *e, uint16_t pool)
 {
     if (!s->from.private_n || e->device < 0) return;
@@ -296,7 +297,7 @@ static int by_place(const void *a, const void *b)
     return order_pieces_by_address(*x, *y);
 }
 
-/* Those there are, by address. To be freed. */
+/* The pieces that are not empty, sorted by address. The caller frees the list. */
 static const struct import_snapshot_piece **sort_pieces(const struct set *set, size_t *n)
 {
     const struct import_snapshot_piece **list = arena_realloc(NULL, set->pieces.n, sizeof *list);
@@ -304,7 +305,7 @@ static const struct import_snapshot_piece **sort_pieces(const struct set *set, s
     for (size_t i = 0; i < set->pieces.n; i++) {
         if (set->pieces.list[i].bytes) list[(*n)++] = &set->pieces.list[i];
     }
-    if (*n > 1) qsort(list, *n, sizeof *list, by_place);
+    SORT(list, *n, by_place);
     return list;
 }
 
@@ -316,8 +317,8 @@ static void write_pending(struct importer *s, const struct import_snapshot_piece
     write_tensor(s, &e, h->device, true);
 }
 
-/* What was there before the first event: each segment before its blocks. What was already freed comes and goes before
- * that. */
+/* Writes the memory before the first event: each segment before its blocks. Blocks that were freed but still in use are
+ * allocated and freed before that. */
 static void write_held(struct importer *s)
 {
     size_t segments_n, blocks_n, pending_n, at = 0;
@@ -341,7 +342,7 @@ static void write_held(struct importer *s)
     free(pending);
 }
 
-/* Each event has a time of its own, so that rows keep the order of events. */
+/* Gives each event a different time, so that rows keep the order of events. */
 static int64_t snapshot_time_of(int64_t us, int64_t last)
 {
     us = us < 0 ? 0 : us > INT64_MAX / 2000 ? INT64_MAX / 2000 : us;
@@ -391,7 +392,7 @@ static void write_imported_event(struct importer *s, const struct import_snapsho
     }
 }
 
-/* --- what the program marked ---------------------------------------------------------------------- */
+/* --- the program's annotations -------------------------------------------------------------------- */
 
 static bool is_same(const struct import_snapshot_note *a, const struct import_snapshot_note *b)
 {
@@ -402,13 +403,13 @@ static void write_imported_note(struct importer *s, const struct import_snapshot
 {
     size_t i = 0;
     while (i < OPEN_NOTES && !(note->ends ? s->open[i] && is_same(s->open[i], note) : !s->open[i])) i++;
-    if (i == OPEN_NOTES) return; /* the end of one that began before the file */
+    if (i == OPEN_NOTES) return; /* the end of a range that began before the file, or too many are open */
     if (!note->ends) s->open_notes[i] = ++s->notes_n;
     import_feed_range(s->feed, ns, s->open_notes[i], note->ends, NULL, note->name);
     s->open[i] = note->ends ? NULL : note;
 }
 
-/* Those up to a time, as offsets to which of the program's events are written. */
+/* Writes the annotations up to a time. Returns the last time that was used. */
 static int64_t write_imported_notes(struct importer *s, int64_t until_us, int64_t last)
 {
     for (; s->next_note < s->from.notes_n; s->next_note++) {
@@ -420,7 +421,7 @@ static int64_t write_imported_notes(struct importer *s, int64_t until_us, int64_
     return last;
 }
 
-/* Of ranges that ended before the first event nothing is kept. */
+/* Drops ranges that ended before the first event. */
 static void skip_notes(struct importer *s)
 {
     size_t kept = 0;
@@ -440,7 +441,7 @@ static void skip_notes(struct importer *s)
     s->from.notes_n = kept;
 }
 
-/* --- beside the events ------------------------------------------------------------------------------ */
+/* --- facts beside the events ------------------------------------------------------------------------ */
 
 static void remark_totals(struct importer *s)
 {
@@ -463,7 +464,8 @@ static void remark_totals(struct importer *s)
                            (unsigned long long)most, s->from.segments.n, text);
 }
 
-/* A ring of one entry, which is PyTorch's default, often holds the end of a free alone, or the snapshot itself. */
+/* A ring of one entry, which is PyTorch's default, often contains only the completion of a free, or the snapshot event.
+ */
 static bool has_history(const struct importer *s)
 {
     for (size_t i = s->first; i < s->end; i++) {
@@ -473,7 +475,7 @@ static bool has_history(const struct importer *s)
     return false;
 }
 
-/* PyTorch adds its pinned memory only where the program asks for it. */
+/* PyTorch includes its pinned memory only if the program requests it. */
 static bool has_host(const struct importer *s)
 {
     bool has = false;
@@ -487,7 +489,7 @@ static void write_about(struct importer *s)
     static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
     const bool history = has_history(s);
     if (s->from.settings)
-        import_feed_setting(s->feed, "", ""); /* they are known: those that are not there are not set */
+        import_feed_setting(s->feed, "", ""); /* all settings are known: those that are missing were not set */
     if (s->from.settings && *s->from.settings) import_feed_setting(s->feed, name, s->from.settings);
     if (s->from.torch) import_feed_note(s->feed, "torch", "%s", s->from.torch);
     import_feed_note(s->feed, "lacks", "waits copies%s%s%s", history ? "" : " history",
@@ -502,9 +504,9 @@ static void write_about(struct importer *s)
         import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }
 
-/* --- the whole ------------------------------------------------------------------------------------- */
+/* --- the whole file -------------------------------------------------------------------------------- */
 
-/* The events of a stretch of time: what there was when it began follows from the end as if it were the beginning. */
+/* Chooses the events of a part. The memory at its begin follows from the end, as for the whole history. */
 static bool choose_part(struct importer *s, const struct import_part *part, char *error, size_t error_size)
 {
     const struct import_snapshot *from = &s->from;

@@ -1,7 +1,7 @@
-/* The file is read once into compact records (trace_file.h), which are sorted by time: a trace lists its events by
- * kind, not by time. As they are sorted, calls get the copies that the GPU made with the same correlation id, which
- * have the size and the direction, and memory gets its addresses. Then one pass over all threads follows which slices
- * are open on each, and writes the events. */
+/* Reads the file once into compact records (trace_file.h) and sorts them by time, because a trace lists its events by
+ * kind. While they are sorted, calls get the GPU's copies with the same correlation id, which have the size and the
+ * direction, and memory events get addresses. Then one pass over all threads tracks the open slices of each thread, and
+ * writes the events. */
 #include "analyzer/import/import_trace.h"
 
 #include <stdio.h>
@@ -12,27 +12,28 @@
 #include "analyzer/import/trace_file.h"
 #include "analyzer/import/trace_memory.h"
 #include "analyzer/import/trace_stack.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
-static const int64_t in_1973_ns = 100000000000000000; /* later times are the wall clock's */
-enum { BEFORE_NS = 1000 };                            /* from what was there before to the first event */
+static const int64_t in_1973_ns = 100000000000000000; /* later times are wall-clock times */
+enum { BEFORE_NS = 1000 };                            /* between the memory that existed before and the first event */
 
 struct writing {
     struct import_trace *t;
     struct import_feed *feed;
     struct import_trace_levels levels;
     struct import_lane *lanes; /* by thread */
-    uint32_t *numbers;         /* by thread: the feed's number, 0 none yet */
-    struct map stacks, chains; /* chains: the GPU's copies by correlation id and kind → 1 + the first */
+    uint32_t *numbers;         /* by thread: the feed's number; 0: none yet */
+    struct map stacks, chains; /* chains: correlation id and kind → 1 + the first of the GPU's copies */
     struct import_finding *finding;
-    struct import_trace_record *alone; /* in order of time */
+    struct import_trace_record *alone; /* sorted by time */
     size_t alone_n, alone_cap;
     int64_t start_ns;
     bool started;
-    int device;       /* the only one, -1: there are several or none */
-    int rocms_device; /* of which PyTorch's number is unknown, -1: none */
+    int device;       /* the only device; -1: there are several or none */
+    int rocms_device; /* a device whose number in PyTorch is unknown; -1: none */
     uint32_t notes;
-    uint64_t sizeless; /* copies and fills that the GPU's side of the trace lacks */
+    uint64_t sizeless; /* copies and fills without an entry on the GPU's side of the trace */
 };
 
 bool import_is_json(const unsigned char *head, size_t n)
@@ -42,7 +43,7 @@ bool import_is_json(const unsigned char *head, size_t n)
     return i < n && (head[i] == '{' || head[i] == '[');
 }
 
-/* --- the GPU's side of calls ------------------------------------------------------------------- */
+/* --- calls and their copies on the GPU --------------------------------------------------------- */
 
 static uint64_t chain_key(uint32_t correlation, uint8_t kind)
 {
@@ -78,7 +79,7 @@ static uint32_t join_stacks(struct import_trace *t, uint32_t first, uint32_t sec
     return first;
 }
 
-/* From here on `a` of a call is 1 + its first entry of `gpu`, 0 none. */
+/* From here on `a` of a call is 1 + the index of its first entry in `gpu`; 0: none. */
 static void claim_block(struct writing *w, struct import_trace_record *r)
 {
     struct import_trace *t = w->t;
@@ -93,8 +94,7 @@ static void claim_block(struct writing *w, struct import_trace_record *r)
 static int order_records_by_time(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
-    if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
-    return (x->a > y->a) - (x->a < y->a);
+    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a);
 }
 
 static void find_alone(struct writing *w)
@@ -109,17 +109,17 @@ static void find_alone(struct writing *w)
                                                                                        .a = (uint32_t)i + 1,
                                                                                        .kind = IMPORT_TRACE_ALONE};
     }
-    if (w->alone_n > 1) qsort(w->alone, w->alone_n, sizeof *w->alone, order_records_by_time);
+    SORT(w->alone, w->alone_n, order_records_by_time);
 }
 
-/* The time of the first record; in a memory timeline, what was there before it has a time below 0. */
+/* The time of the first record; in a memory timeline, memory that existed before has a time below 0. */
 static void start_at(struct writing *w, int64_t at_ns)
 {
     if (!w->started || (w->t->timeline && w->start_ns < 0)) w->start_ns = at_ns;
     w->started = true;
 }
 
-/* In order of time. */
+/* Called in order of time. */
 static void prepare_record(void *self, struct import_trace_record *r)
 {
     struct writing *w = self;
@@ -133,7 +133,7 @@ static void prepare_record(void *self, struct import_trace_record *r)
     }
 }
 
-/* False and a line in `error`. */
+/* Returns false and a line in `error` on failure. */
 static bool prepare_records(struct writing *w, char *error, size_t error_size)
 {
     make_chains(w);
@@ -180,13 +180,12 @@ static uint32_t trace_stack_of(struct writing *w, const struct import_trace_reco
 static void write_memory(struct writing *w, const struct import_trace_record *r, struct import_event *e)
 {
     uint32_t process = w->t->threads[r->thread].process;
-    const struct import_level *level = import_trace_level(&w->levels, process, r->device);
     bool freed = r->bytes < 0;
     e->device = r->device;
     e->address = import_trace_address(r->address, process);
     e->bytes = freed ? -r->bytes : r->bytes;
     e->stream = GS_STREAM_UNKNOWN;
-    e->no_totals = r->allocated < 0 || r->reserved < 0 || level->missing || w->t->processes_n > 1;
+    e->no_totals = r->allocated < 0 || r->reserved < 0 || w->t->processes_n > 1;
     e->allocated = r->allocated;
     e->reserved = r->reserved;
     import_feed_tensor(w->feed, e, freed);
@@ -271,18 +270,21 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
 
 static void write_before(struct writing *w)
 {
+    struct import_frame before = {.function = "(allocated before the recording)", .python = true};
+    const uint32_t stack = w->levels.before_n ? import_feed_stack(w->feed, &before, 1) : 0;
     for (size_t i = 0; i < w->levels.before_n; i++) {
         const struct import_before *b = &w->levels.before[i];
         struct import_event e = {.device = b->device,
                                  .address = import_trace_address(b->address, b->process),
                                  .bytes = b->bytes,
                                  .stream = GS_STREAM_UNKNOWN,
+                                 .stack = stack,
                                  .no_totals = true};
         import_feed_tensor(w->feed, &e, false);
     }
 }
 
-/* The only device of those that have, or have not, tensors; -1: none or several. */
+/* The only device with tensors, or without; -1: none or several. */
 static int only_device(const struct import_trace *t, bool memory)
 {
     int only = -1;
@@ -306,15 +308,15 @@ static int only_named(const struct import_trace *t)
     return only;
 }
 
-/* On ROCm, copies and kernels have the runtime's number of a GPU, which counts CPUs, too; tensors and names have
- * PyTorch's. Returns the number that stays ROCm's, -1: none. */
+/* On ROCm, copies and kernels have the runtime's number of a GPU, which also counts CPUs; tensors and names have
+ * PyTorch's. Returns the device whose number stays ROCm's; -1: none. */
 static int number_devices(struct import_trace *t)
 {
     const int rocms = t->rocm ? only_device(t, false) : -1, with_memory = only_device(t, true);
     const int own = rocms < 0 ? -1 : t->gpu_memory ? with_memory : only_named(t);
     if (rocms < 0 || own == rocms) return -1;
     if (own < 0) {
-        t->devices[rocms].name = NULL; /* of another one, maybe */
+        t->devices[rocms].name = NULL; /* it may be the name of another one */
         return rocms;
     }
     for (size_t i = 0; i < t->gpu_n; i++)
@@ -346,20 +348,15 @@ static void note_levels(struct writing *w)
     char bytes[UNITS_TEXT];
     for (size_t i = 0; i < w->levels.n && i < 8; i++) {
         const struct import_level *l = &w->levels.list[i];
-        if (!l->missing) continue; /* else the store compares the totals */
-        units_format_bytes(bytes, (uint64_t)l->missing);
+        if (!l->kept) continue; /* otherwise the store compares the totals */
+        const char *freed = "were allocated before the recording and not freed in it: gpuspy counts them as one block";
+        units_format_bytes(bytes, (uint64_t)l->kept);
         if (l->device < 0) {
-            REMARK(w,
-                   "%s of CPU tensors were allocated before the recording and not freed in it: no figure here "
-                   "counts them",
-                   bytes);
+            REMARK(w, "%s of CPU tensors %s", bytes, freed);
         } else {
-            REMARK(w,
-                   "GPU %d: %s of tensors were allocated before the recording and not freed in it: no figure here "
-                   "counts them",
-                   l->device, bytes);
+            REMARK(w, "GPU %d: %s of tensors %s", l->device, bytes, freed);
         }
-        if (!l->mismatches) continue;
+        if (!l->mismatches) continue; /* the store compares those of one process, too */
         REMARK(w, "after %s, PyTorch's total differs from the sum of the events before: some are missing",
                units_format_plural(bytes, l->mismatches, "event", NULL));
     }
@@ -375,10 +372,7 @@ static void note_limits(struct writing *w)
     }
     if (t->has_more) REMARK(w, "the file goes on after the first trace, which is all that gpuspy read");
     if (w->levels.unplaced && !t->timeline) {
-        REMARK(
-            w,
-            "the trace has no addresses: a free is assumed to free the youngest live tensor of its size, and what was "
-            "allocated before the recording is unknown unless the trace frees it");
+        REMARK(w, "the trace has no addresses: a free is assumed to free the youngest live tensor of its size");
     } else if (w->levels.unplaced) {
         REMARK(
             w,
@@ -409,16 +403,16 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
 }
 
-/* Are figures of what was live too low? */
+/* Why figures of live memory may be too low; NULL: they are not. */
 static const char *unknown_before(const struct writing *w)
 {
-    for (size_t i = 0; i < w->levels.n; i++)
-        if (w->levels.list[i].missing > 0)
-            return "the trace does not record what was allocated before it and not freed in it";
-    return w->levels.unplaced ? "the trace has no addresses: what was allocated before it is unknown" : NULL;
+    bool totals = true;
+    for (size_t i = 0; i < w->levels.n; i++) totals = totals && w->levels.list[i].has_total;
+    return totals ? NULL
+                  : "the trace has no totals: memory that was allocated before it and not freed in it is unknown";
 }
 
-/* What it has, for "it has …"; `copies` but no calls: of other GPUs than CUDA's and ROCm's. */
+/* What the trace contains, to complete "it has …". `copies` without calls: of GPUs of neither CUDA nor ROCm. */
 static const char *contents_of(const struct import_trace *t, bool copies)
 {
     const bool gpu = t->gpu_memory, any = t->memory_n;
@@ -440,6 +434,7 @@ static void write_trace_notes(struct writing *w)
     struct import_trace *t = w->t;
     const bool copies = t->calls || t->gpu_n;
     const char *before = t->memory_n ? unknown_before(w) : NULL;
+    if (before && !t->timeline) REMARK(w, "%s, so peaks can be higher than stated", before);
     const char *why =
         t->timeline ? "a PyTorch memory timeline does not record it" : "this torch.profiler trace has no calls to CUDA";
     import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",
@@ -456,7 +451,7 @@ static void write_trace_notes(struct writing *w)
     note_limits(w);
 }
 
-/* --- the whole --------------------------------------------------------------------------------- */
+/* --- the whole file ---------------------------------------------------------------------------- */
 
 static struct import_source source_of(const struct writing *w, const char *path)
 {

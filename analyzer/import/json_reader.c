@@ -19,11 +19,11 @@ struct import_json {
     void (*progress)(void *, uint64_t);
     void *self;
     enum state state;
-    char open[IMPORT_JSON_DEPTH]; /* '{' or '[' */
+    char open[IMPORT_JSON_DEPTH]; /* '{' or '[' of each open value */
     size_t depth, length;
     char text[IMPORT_JSON_TEXT + 1];
     char problem[160];
-    bool unreadable; /* the file, not what it says */
+    bool unreadable; /* the file cannot be read, as opposed to invalid JSON */
 };
 
 struct import_json *import_json_open(const char *path, void (*progress)(void *, uint64_t), void *self, char *error,
@@ -103,7 +103,7 @@ static bool fill_json(struct import_json *j)
     return true;
 }
 
-/* The next byte, -1 at the end; it stays unread. */
+/* The next byte, without consuming it; -1 at the end. */
 static int peek_json(struct import_json *j)
 {
     return j->at < j->end || fill_json(j) ? j->buffer[j->at] : -1;
@@ -148,7 +148,7 @@ static int hex_digit(int c)
                                   : -1;
 }
 
-/* The digits after \u; fewer than four make what they make. */
+/* Reads the digits after \u; accepts fewer than four. */
 static uint32_t read_hex(struct import_json *j)
 {
     uint32_t code = 0;
@@ -161,7 +161,7 @@ static uint32_t read_hex(struct import_json *j)
     return code;
 }
 
-/* Returns a first half of a surrogate pair, to be completed by the next escape; else 0. */
+/* Returns the first half of a surrogate pair, which the next escape completes; else 0. */
 static uint32_t read_escape(struct import_json *j, uint32_t half)
 {
     static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
@@ -183,7 +183,8 @@ static uint32_t read_escape(struct import_json *j, uint32_t half)
     } else {
         char plain[2] = {'\\', (char)c};
         bool usual = c == '"' || c == '\\' || c == '/';
-        put_json_bytes(j, plain + usual, 2 - (size_t)usual); /* "C:\Users", which some versions do not escape */
+        /* keeps the backslash: some profilers do not escape that of "C:\Users" */
+        put_json_bytes(j, plain + usual, 2 - (size_t)usual);
     }
     return 0;
 }
@@ -269,7 +270,7 @@ static enum import_json_token read_value(struct import_json *j, int c)
 
 static int skip_space(struct import_json *j)
 {
-    static const unsigned char mark[] = {0xef, 0xbb, 0xbf}; /* of UTF-8 */
+    static const unsigned char mark[] = {0xef, 0xbb, 0xbf}; /* the byte order mark of UTF-8 */
     for (;;) {
         if (!j->before && !j->at && j->end >= sizeof mark && memcmp(j->buffer, mark, sizeof mark) == 0) {
             j->at = sizeof mark;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "schema/event.h"
 
-enum { VERSION_DIGITS = 4 }; /* of "_v3020": CUPTI's. Fewer are CUDA's own, as in cuMemAlloc_v2 */
+enum { VERSION_DIGITS = 4 }; /* of "_v3020", which CUPTI adds; CUDA's own have fewer, as in cuMemAlloc_v2 */
 enum { KIND_PAGEABLE, KIND_PINNED, KIND_DEVICE, KIND_ARRAY, KIND_MANAGED, KIND_DEVICE_STATIC, KIND_MANAGED_STATIC };
 
 static void cut_version(char *name)
@@ -21,7 +21,8 @@ static void cut_suffix(char *name, const char *suffix)
     if (n > m && strcmp(name + n - m, suffix) == 0) name[n - m] = 0;
 }
 
-/* "cudaMemcpyAsync_ptsz_v7000" → "cudaMemcpyAsync"; "cuMemAlloc_v2" is the name itself. */
+/* Removes CUPTI's version and the suffix of the stream: "cudaMemcpyAsync_ptsz_v7000" → "cudaMemcpyAsync", but keeps
+ * "cuMemAlloc_v2". */
 static void import_call_name(char *out, size_t size, const char *name)
 {
     snprintf(out, size, "%s", name ? name : "");
@@ -35,7 +36,7 @@ static bool name_begins_with(const char *name, const char *with)
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-/* Of such a name. */
+/* `name` is the result of import_call_name. */
 static enum import_role import_call_role(const char *name)
 {
     static const struct {
@@ -167,13 +168,9 @@ static void sql_note_process(sqlite3_context *context, int n, sqlite3_value **v)
     int64_t process = sqlite3_value_int64(v[0]), start = sqlite3_value_int64(v[1]), span = sqlite3_value_int64(v[2]);
     (void)n;
     if (sqlite3_value_type(v[0]) != SQLITE_INTEGER || sqlite3_value_type(v[2]) != SQLITE_INTEGER) return;
-    if (s->n > IMPORT_PROCESSES_MAX) return; /* it is refused */
-    uint32_t *at = map_at(&s->index, (uint64_t)process);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)s->n;
-        *ARENA_PUSH(s->list, s->n, s->cap) = (struct import_span){process, start, start + span};
-    }
-    struct import_span *of = &s->list[*at];
+    if (s->n > IMPORT_PROCESSES_MAX) return; /* import_nsys refuses the file */
+    struct import_span *of = MAP_ROW(&s->index, (uint64_t)process, s->list, s->n, s->cap,
+                                     (struct import_span){process, start, start + span});
     of->first = of->first < start ? of->first : start;
     of->last = of->last > start + span ? of->last : start + span;
 }

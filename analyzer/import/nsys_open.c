@@ -1,4 +1,4 @@
-/* Opening an export: unpacking, and what keeps a hostile file from doing anything but being read. */
+/* Opens an export: unpacks it, and restricts SQLite so that a hostile file can only be read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,15 +15,15 @@
 enum {
     HEADER = 100,
     APPLICATION_ID = 68,
-    TEXT_MAX = 64 << 20, /* bytes of one column */
-    OPS_EACH = 1000,     /* between two looks at what was spent */
-    LOOKS_EACH = 64,     /* between two reports of progress */
-    OPS_FIRST = 100000,  /* thousands of steps for any file, */
-    OPS_PER_BYTE = 60,   /* and steps for each byte of it: real exports take at most 3 */
-    RATIO_MAX = 250,     /* of packed to unpacked; databases come to 3 to 20 */
+    TEXT_MAX = 64 << 20, /* bytes per column */
+    OPS_EACH = 1000,     /* steps between two checks of the budget */
+    LOOKS_EACH = 64,     /* checks between two reports of progress */
+    OPS_FIRST = 100000,  /* thousands of steps for any file … */
+    OPS_PER_BYTE = 60,   /* … and steps per byte of it: real exports take at most 3 */
+    RATIO_MAX = 250,     /* unpacked to packed size; for databases it is 3 to 20 */
     CACHE_KIB = 16 << 10
 };
-static const int64_t unpacked_least = 64 << 20; /* is always allowed */
+static const int64_t unpacked_least = 64 << 20; /* always allowed */
 
 bool import_nsys_is_database(const unsigned char *head, size_t n)
 {
@@ -121,7 +121,7 @@ sqlite3_stmt *import_nsys_prepare(struct import_nsys *s, const char *sql, char *
     return st;
 }
 
-/* Of the export, as far as its rows are staged. */
+/* How much of the export was read while its rows are staged, in bytes. */
 static uint64_t bytes_read(struct import_nsys *s)
 {
     int pages = 0, most = 0;
@@ -130,7 +130,7 @@ static uint64_t bytes_read(struct import_nsys *s)
     return bytes < (uint64_t)s->size ? bytes : (uint64_t)s->size;
 }
 
-/* Pages that are used several times over can make a small file an endless table. */
+/* Pages that are referenced several times can make a small file an endless table, so steps are limited. */
 static int on_ops(void *self)
 {
     struct import_nsys *s = self;
@@ -149,7 +149,8 @@ static void restrict_database(sqlite3 *db)
     sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, (int *)NULL);
 }
 
-/* Immutable: no lock, no file beside it. Its log, if somebody has it open, is still read. */
+/* Opens the file as immutable: no lock, and no file beside it. If the export has a log, opens it normally, to read
+ * that. */
 static char *uri_of(const char *path)
 {
     size_t size = strlen(path) * 3 + 64;
@@ -189,11 +190,12 @@ static uint32_t page_size(sqlite3 *db)
 static bool has_tables(sqlite3 *db)
 {
     sqlite3_stmt *st = NULL;
+    /* nvprof has tables CUPTI_ACTIVITY_KIND_…, too, with other numbers, and with columns named _id_ */
     bool has = sqlite3_prepare_v2(db,
                                   "SELECT count(*) FROM x.sqlite_master WHERE type = 'table' AND "
                                   "(name IN ('META_DATA_EXPORT', 'EXPORT_META_DATA', 'StringIds') OR "
                                   "name LIKE 'CUPTI\\_ACTIVITY\\_KIND\\_%' ESCAPE '\\' AND "
-                                  "sql NOT LIKE '%\\_id\\_%' ESCAPE '\\')", /* nvprof's, of other numbers */
+                                  "sql NOT LIKE '%\\_id\\_%' ESCAPE '\\')",
                                   -1, &st, NULL) == SQLITE_OK &&
                sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int(st, 0) > 0;
     sqlite3_finalize(st);
@@ -203,7 +205,7 @@ static bool has_tables(sqlite3 *db)
 bool import_nsys_has_tables(const char *path)
 {
     sqlite3 *db = NULL;
-    bool packed = is_packed(path); /* then its tables are seen when it is unpacked */
+    bool packed = is_packed(path); /* a packed file is checked for its tables after unpacking */
     bool has = packed || (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI, NULL) == SQLITE_OK);
     if (!packed && has) {
         restrict_database(db);
@@ -238,7 +240,7 @@ bool import_nsys_open(struct import_nsys *s, const char *path, const char *to, c
     sqlite3_progress_handler(s->db, OPS_EACH, on_ops, s);
     if (!attach_nsys(s->db, file)) return import_nsys_bad(s, error, error_size);
     s->page = page_size(s->db);
-    if (s->unpacked) unlink(s->unpacked); /* SQLite has it open: nothing is left however this ends */
+    if (s->unpacked) unlink(s->unpacked); /* SQLite has the file open: it disappears however this process ends */
     if (has_tables(s->db)) return true;
     if ((sqlite3_errcode(s->db) & 0xff) > SQLITE_OK && (sqlite3_errcode(s->db) & 0xff) < SQLITE_ROW) {
         return import_nsys_bad(s, error, error_size);

@@ -1,7 +1,7 @@
-/* Each table of an export → rows of one form. Tables and columns come and go between schemas: one that is absent, or is
- * not a plain column of a plain table, reads as a constant. A number that is none is NULL here, and its row is left out
- * and counted. Process: globalPid or globalTid >> 24, which are hardware, virtual machine and pid; thread: globalTid.
- */
+/* Converts each table of an export to rows of one form. Schemas differ in tables and columns: an absent one, or one
+ * that is not a plain column of a plain table, reads as a constant. A value that is not a number is NULL here; its row
+ * is left out and counted. Process: globalPid or globalTid >> 24, which contain hardware, virtual machine and pid;
+ * thread: globalTid. */
 #include "analyzer/import/nsys_stage.h"
 
 #include <stdarg.h>
@@ -21,8 +21,8 @@ static const char tables_sql[] =
     "CREATE TABLE sync(process INTEGER, correlation INTEGER, start INTEGER, span INTEGER, device INTEGER,"
     "                  stream INTEGER, type INTEGER, event INTEGER);"
     "CREATE INDEX sync_of ON sync(correlation, process);"
-    /* chain of a call: callchainId + 1, 0 none. seq: the call or the range; span: nanoseconds of the host, -1 unknown;
-       word: copy_word(), space or kind of wait */
+    /* chain: the call's callchainId + 1, 0: none; seq: the call or the range; span: nanoseconds of the host, -1:
+     * unknown; word: copy_word(), space or kind of wait */
     "CREATE TABLE event(process INTEGER, at INTEGER, kind INTEGER, seq INTEGER, thread INTEGER, api INTEGER,"
     "                   device INTEGER, stream INTEGER, bytes INTEGER, span INTEGER, word INTEGER, address INTEGER,"
     "                   chain INTEGER);"
@@ -42,8 +42,8 @@ static const char tables_sql[] =
 #define KERNEL "CUPTI_ACTIVITY_KIND_KERNEL"
 #define SYNC "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 #define MEMORY "CUDA_GPU_MEMORY_USAGE_EVENTS"
-#define TIMES "BETWEEN -2305843009213693952 AND 2305843009213693952" /* ± 2^61: their differences fit */
-#define ONCE " LIMIT -1"                          /* keeps SQLite from working out a column anew wherever it is used */
+#define TIMES "BETWEEN -2305843009213693952 AND 2305843009213693952" /* ± 2^61, so that differences fit in 64 bits */
+#define ONCE " LIMIT -1"                          /* keeps SQLite from evaluating a column again at each use */
 #define SIZES "BETWEEN 0 AND 1152921504606846976" /* 2^60 */
 
 struct staging {
@@ -88,13 +88,13 @@ static bool has_nsys_table(struct staging *g, const char *table)
         NULL);
 }
 
-/* Not of a generated column: its expression is the file's. */
+/* False for a generated column, because its expression comes from the file. */
 static bool has_nsys_column(struct staging *g, const char *table, const char *column)
 {
     return staging_finds(g, "SELECT 1 FROM pragma_table_info(?1, 'x') WHERE name = ?2", table, column);
 }
 
-/* The column as a whole number, `otherwise` where there is none. */
+/* SQL for the column as a whole number; `otherwise` if the column is missing or the value is not a number. */
 static const char *number_column(struct staging *g, const char *table, const char *column, const char *otherwise)
 {
     return has_nsys_column(g, table, column) ? arena_printf(&g->arena, "whole(t.\"%s\",%s)", column, otherwise)
@@ -116,7 +116,7 @@ static const char *span_of(struct staging *g, const char *table)
                         number_column(g, table, "end", "NULL"));
 }
 
-/* Rows that were not taken: all of the table less those that the last statements wrote. */
+/* Counts rows that were left out: all rows of the table, minus those that the last statement wrote. */
 static bool count_damaged(struct staging *g, const char *table, const char *condition, int64_t taken)
 {
     sqlite3_stmt *st = NULL;
@@ -155,8 +155,8 @@ static bool stage_names(struct staging *g)
 
 /* --- calls ------------------------------------------------------------------------------------- */
 
-/* With call chains a call may have two rows of the same number, of which one has the chain: one call, the longer time.
- */
+/* With call chains a call may have two rows of the same number, one of which has the chain: makes one call of the
+ * longer duration. */
 static bool stage_calls(struct staging *g)
 {
     if (!has_nsys_table(g, RUNTIME)) return true;
@@ -183,8 +183,8 @@ static bool stage_calls(struct staging *g)
            count_damaged(g, RUNTIME, arena_printf(&g->arena, "%s IS NULL OR %s IS NULL", start, thread), 0);
 }
 
-/* Allocations that CUDA refused: that is all that is known of them. cudaErrorMemoryAllocation and
- * CUDA_ERROR_OUT_OF_MEMORY are both 2. */
+/* Allocations that failed; nothing else is known about them. cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY are
+ * both 2. */
 static bool stage_failures(struct staging *g)
 {
     if (!has_nsys_table(g, RUNTIME) || !has_nsys_column(g, RUNTIME, "returnValue")) return true;
@@ -198,7 +198,7 @@ static bool stage_failures(struct staging *g)
         number_column(g, RUNTIME, "start", "0"), IMPORT_ROLE_ALLOC);
 }
 
-/* The processes of a table, and when they ran. */
+/* Notes the processes of a table, and when they were active. */
 static bool note_processes(struct staging *g, const char *table, const char *process)
 {
     if (!has_nsys_table(g, table)) return true;
@@ -246,9 +246,9 @@ static bool stage_syncs(struct staging *g)
            count_damaged(g, SYNC, "1", sqlite3_changes64(g->s->db));
 }
 
-/* Of the host: calls that wait; frees that did; what waited without a call that was recorded. A stream that waits for
- * an event (type 2) does not hold the host, nor does a query. Types of old exports are not those of CUPTI: 1 may be
- * any. */
+/* Waits of the host: calls that wait; frees that did; waits whose call was not recorded. A stream that waits for an
+ * event (type 2) does not block the host, nor does a query. The types of old exports are not CUPTI's: 1 may be any
+ * kind. */
 static bool stage_waits(struct staging *g)
 {
     return exec_staging_format(
@@ -275,8 +275,8 @@ static bool stage_waits(struct staging *g)
 
 /* --- copies, fills, memory --------------------------------------------------------------------- */
 
-/* A copy begins where the host asked for it, and holds the host as long as that call. One that a graph makes, that
- * migrates managed memory, or whose call was not recorded, begins when the GPU begins it. */
+/* A copy begins when the host calls it, and blocks the host for the duration of the call. A copy of a graph, a
+ * migration of managed memory, or a copy whose call was not recorded begins when the GPU begins it. */
 static bool stage_copies(struct staging *g, const char *table, enum import_staged kind, const char *word)
 {
     if (!has_nsys_table(g, table)) return true;
@@ -328,8 +328,8 @@ static bool stage_memory(struct staging *g)
                           IMPORT_STAGED_CALL, IMPORT_ROLE_ALLOC, IMPORT_ROLE_FREE));
 }
 
-/* callchainId is the number of a chain, or, in exports of about 2022, one less: whichever gives more calls a chain in
- * which they themselves are. */
+/* callchainId is the number of a chain or, in exports of about 2022, one less: chooses the one with which more calls
+ * have a chain that contains them. */
 static bool find_first_chain(struct staging *g)
 {
     enum { SAMPLED_ROWS = 1000 };
@@ -380,7 +380,7 @@ static const char *nvtx_name(struct staging *g)
                : arena_printf(&g->arena, "(SELECT value FROM text WHERE id = %s)", id);
 }
 
-/* Event types: 34 a mark, 59 a range of a thread, 60 one of the process, 75 the name of a domain. */
+/* Event types: 34 a mark, 59 a range of a thread, 60 a range of the process, 75 the name of a domain. */
 static bool stage_ranges(struct staging *g)
 {
     static const char table[] = "NVTX_EVENTS";
@@ -429,8 +429,8 @@ static bool stage_process_names(struct staging *g)
         GS_STRING_MAX, number_column(g, table, "globalPid", "NULL"));
 }
 
-/* A device of CUDA is numbered in its process: newer exports say which GPU that is, older ones have it in cuDevice, and
- * those of 2021 in a table of their own. */
+/* CUDA numbers devices per process. Newer exports state which GPU that is, older ones in cuDevice, and those of 2021 in
+ * a separate table. */
 static bool stage_gpus(struct staging *g)
 {
     static const char table[] = "TARGET_INFO_GPU", cuda[] = "TARGET_INFO_CUDA_DEVICE", old[] = "TARGET_INFO_CUDA_GPU";

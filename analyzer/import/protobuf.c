@@ -56,7 +56,7 @@ bool import_protobuf_integer(struct import_field *field, uint64_t *value)
 {
     if (field->is_bytes) return field->bytes.at < field->bytes.end && read_message_varint(&field->bytes, value);
     *value = field->integer;
-    field->is_bytes = true; /* an empty one: this was the only integer */
+    field->is_bytes = true; /* becomes an empty field: this was the only integer */
     field->bytes = (struct import_message){0};
     return true;
 }

@@ -7,7 +7,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/input.h"
 
-/* Without ".db". */
+/* Length of the path without ".db". */
 static int stem_length(const char *path)
 {
     size_t n = strlen(path);

@@ -1,4 +1,4 @@
-/* The databases of one run of several processes: run.db, and run.<pid>.db for each other one. */
+/* The names of a run's databases: run.db for the first process, run.<pid>.db for the others. */
 #ifndef GPUSPY_IMPORT_SIBLINGS_H
 #define GPUSPY_IMPORT_SIBLINGS_H
 
@@ -7,7 +7,7 @@
 
 /* "a/run.db", 7 → "a/run.7.db"; "a/run.tmp", 7 → "a/run.tmp.7.db". */
 void import_sibling_name(char *out, size_t size, const char *path, uint32_t number);
-/* Those that exist beside `path`, in no order; paths and list to be freed. */
+/* The databases that exist beside `path`, unsorted; the caller frees paths and list. */
 char **import_siblings(const char *path, size_t *n);
 void import_remove_siblings(const char *path);
 

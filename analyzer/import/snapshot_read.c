@@ -1,5 +1,6 @@
-/* Fields and actions: torch/csrc/cuda/Module.cpp and memory_snapshot.cpp, c10/cuda/CUDACachingAllocator.cpp. An event
- * becomes 48 bytes as soon as its dict is complete, so that a history of millions fits. */
+/* Reads a snapshot's pickle. Fields and actions: torch/csrc/cuda/Module.cpp and memory_snapshot.cpp,
+ * c10/cuda/CUDACachingAllocator.cpp. An event becomes 48 bytes as soon as its dict is complete, so that a history of
+ * millions of events fits in memory. */
 #include "analyzer/import/snapshot_read.h"
 
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/import/import.h"
+#include "analyzer/base/sort.h"
 
 static const int64_t largest = (int64_t)1 << 48;
 
@@ -20,7 +22,7 @@ static const int64_t largest = (int64_t)1 << 48;
 #define ENUM_FIELD(symbol, word) FIELD_##symbol,
 enum field { FIELDS(ENUM_FIELD) FIELD_OTHER };
 
-/* Keys of dicts, and what they are. */
+/* The keys of a kind of dict, and the fields that they are. */
 struct import_snapshot_shape {
     const char *keys[IMPORT_TAKEN_KEYS];
     uint8_t fields[IMPORT_TAKEN_KEYS]; /* enum field */
@@ -28,11 +30,11 @@ struct import_snapshot_shape {
     bool is_event;
 };
 
-/* The last ones: events have the same keys, their frames others, and equal keys are one pointer. */
+/* The most recent ones: all events have the same keys, their frames others, and equal keys are one pointer. */
 enum { SHAPES = 8 };
 struct import_snapshot_shapes {
     struct import_snapshot_shape list[SHAPES];
-    size_t next; /* to be replaced */
+    size_t next; /* the next to replace */
 };
 
 static enum field field_of(const char *key)
@@ -82,7 +84,7 @@ static enum import_action action_of(const char *word)
     return IMPORT_OTHER;
 }
 
-/* (0, 0) is the default pool; others are of CUDA graphs and MemPool. */
+/* (0, 0) is the default pool; others belong to CUDA graphs and MemPools. */
 static uint16_t pool_of_id(struct import_snapshot *s, const struct import_value *id)
 {
     if (import_count(id) != 2) return IMPORT_POOL_UNKNOWN;
@@ -98,7 +100,7 @@ static uint16_t pool_of_id(struct import_snapshot *s, const struct import_value 
     return (uint16_t)*number;
 }
 
-/* False: the dict is no event. */
+/* False: the dict is not an event. */
 static bool read_snapshot_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
                                 struct import_snapshot_event *e)
 {
@@ -122,7 +124,7 @@ static bool read_snapshot_event(struct import_snapshot *s, const struct import_v
     return true;
 }
 
-/* While the pickle is read: each event's dict is not needed any more. */
+/* Called while the pickle is read; a dict that becomes an event is not needed any more. */
 static size_t take_event(void *taker, const struct import_value *pairs, size_t n)
 {
     struct import_snapshot *s = taker;
@@ -145,7 +147,7 @@ static void place_event(struct placing *p, const struct import_value *item, uint
     struct import_snapshot_event e;
     bool ok = item->type == IMPORT_DICT;
     if (taken) {
-        ok = taken - 1 >= p->n; /* not a second time */
+        ok = taken - 1 >= p->n; /* not if it was placed before */
         e = s->events[taken - 1];
     } else {
         ok = ok && p->n >= p->taken_n && read_snapshot_event(s, item->list->items, item->list->n / 2, &e);
@@ -173,7 +175,7 @@ static void place_trace(struct placing *p, const struct import_value *trace, siz
     c->end = p->n;
 }
 
-/* Each device's events are in order; a clock that was set back does not turn them round. */
+/* Merges the devices' events by time. Keeps the order within a device, even if the clock was set back. */
 static void merge_devices(struct import_snapshot *s, struct cursor *devices, size_t n)
 {
     struct import_snapshot_event *merged = arena_realloc(NULL, s->events_n, sizeof *merged);
@@ -190,7 +192,7 @@ static void merge_devices(struct import_snapshot *s, struct cursor *devices, siz
     s->events_cap = s->events_n;
 }
 
-/* A list of events, or one of them for each device. */
+/* Finds the first event in a list of events, or in one list per device. */
 static size_t first_taken(const struct import_value *traces)
 {
     for (size_t i = 0; i < import_count(traces); i++) {
@@ -224,7 +226,7 @@ static void place_events(struct import_snapshot *s, const struct import_value *r
     if (s->timed && filled > 1) merge_devices(s, devices, IMPORT_DEVICES + 1);
 }
 
-/* --- events that were not recorded ------------------------------------------------------------------ */
+/* --- events that the program skipped ---------------------------------------------------------------- */
 
 static bool has_address_twice(const struct import_snapshot *s, enum import_action action)
 {
@@ -241,9 +243,9 @@ static bool has_address_twice(const struct import_snapshot *s, enum import_actio
     return twice;
 }
 
-/* The program can choose which events PyTorch records (skip_actions, since 2.10). A completed free stands for one that
- * was requested; the first event of a ring may be the second half of such a pair. What is live at which time is unknown
- * if allocations or frees are missing. */
+/* The program can choose which events PyTorch records (skip_actions, since 2.10). A completed free can replace a
+ * requested one, except for the first event of a ring, which may be the second half of such a pair. If allocations or
+ * frees are missing, it is unknown what is live at which time. */
 static void settle_skipped(struct import_snapshot *s)
 {
     size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
@@ -258,15 +260,15 @@ static void settle_skipped(struct import_snapshot *s)
     for (size_t i = 0; completions_only && i < s->events_n; i++) {
         if (s->events[i].action == IMPORT_COMPLETED) s->events[i].action = IMPORT_FREE;
     }
-    /* A segment is taken for an allocation, which follows. */
+    /* A segment is allocated for an allocation, which must follow. */
     if (!n[IMPORT_ALLOC] && (n[IMPORT_TAKE] || has_address_twice(s, IMPORT_FREE))) s->skipped = "allocations";
     if (!n[IMPORT_FREE] && !n[IMPORT_COMPLETED] && has_address_twice(s, IMPORT_ALLOC)) s->skipped = "frees";
     if (s->skipped) s->events_n = 0;
 }
 
-/* --- the end ---------------------------------------------------------------------------------------- */
+/* --- memory at the end ------------------------------------------------------------------------------ */
 
-/* Before 2.1 a block has a `history` in place of frames and of what was requested. */
+/* Before 2.1 a block has a `history` instead of frames and the requested size. */
 static const struct import_list *frames_of(const struct import_value *v)
 {
     const struct import_value *history = import_member(v, "history"), *frames = import_member(v, "frames");
@@ -322,7 +324,7 @@ static void read_blocks(struct import_snapshot *s, const struct import_value *se
         }
         b.address += (uint64_t)b.bytes;
     }
-    if (!blocks) return; /* nothing to compare with */
+    if (!blocks) return; /* nothing to compare */
     compare_total(s, segment, "allocated_size", IMPORT_TOTAL_ALLOCATED, allocated);
     compare_total(s, segment, "active_size", IMPORT_TOTAL_ACTIVE, active);
     compare_total(s, segment, "total_size", IMPORT_TOTAL_RESERVED, total);
@@ -353,12 +355,12 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
     }
 }
 
-/* --- what the program marked -------------------------------------------------------------------------- */
+/* --- the program's annotations -------------------------------------------------------------------------- */
 
 static int order_notes_by_time(const void *a, const void *b)
 {
     const struct import_snapshot_note *x = a, *y = b;
-    return (x->time_us > y->time_us) - (x->time_us < y->time_us);
+    return SORT_UP(x->time_us, y->time_us);
 }
 
 static void read_notes(struct import_snapshot *s, const struct import_value *notes)
@@ -372,10 +374,10 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
         n.ends = stage && strcmp(stage, "END") == 0;
         if (n.name && n.time_us > 0 && stage) *ARENA_PUSH(s->notes, s->notes_n, s->notes_cap) = n;
     }
-    if (s->notes_n > 1) qsort(s->notes, s->notes_n, sizeof *s->notes, order_notes_by_time);
+    SORT(s->notes, s->notes_n, order_notes_by_time);
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------ */
+/* --- the whole file ------------------------------------------------------------------------------------- */
 
 static bool are_segments(const struct import_value *list)
 {
@@ -386,12 +388,12 @@ static bool are_segments(const struct import_value *list)
     return all;
 }
 
-/* Compared: snapshots of PyTorch 2.6 to 2.15. */
+/* From a comparison of snapshots of PyTorch 2.6 to 2.15. */
 static const char *torch_of(const struct import_snapshot *s, const struct import_value *settings)
 {
-    if (import_member(settings, "max_cached_size")) return "2.15"; /* from 2.13 */
+    if (import_member(settings, "max_cached_size")) return "2.15"; /* since 2.13 */
     if (s->has_pool_ids) return "2.12";
-    if (import_member(settings, "graph_capture_record_stream_reuse")) return "2.11"; /* from 2.9 */
+    if (import_member(settings, "graph_capture_record_stream_reuse")) return "2.11"; /* since 2.9 */
     return import_member(settings, "expandable_segments") ? "2.8" : NULL;
 }
 
@@ -406,7 +408,7 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     const struct import_value *root = import_unpickled(s->pickle);
     const struct import_value *segments = root->type == IMPORT_LIST ? root : import_member(root, "segments");
     if (!are_segments(segments)) {
-        snprintf(error, error_size, "it is %s", /* the number that torch.save wrote first before 1.6 is a large one */
+        snprintf(error, error_size, "it is %s", /* before 1.6, torch.save wrote a large number first */
                  root->type == IMPORT_BIG
                      ? IMPORT_CHECKPOINT
                      : "a pickle, but not a snapshot of torch.cuda.memory: it has no list of segments");

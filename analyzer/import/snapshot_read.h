@@ -1,4 +1,4 @@
-/* What a PyTorch snapshot contains, out of its pickle: what there was at the end, and the events before. Texts and
+/* The contents of a PyTorch snapshot, read from its pickle: the memory at the end, and the events before. Texts and
  * frames belong to the pickle. Units: bytes, microseconds of the wall clock. */
 #ifndef GPUSPY_IMPORT_SNAPSHOT_READ_H
 #define GPUSPY_IMPORT_SNAPSHOT_READ_H
@@ -6,7 +6,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/import/unpickle.h"
 
-/* IMPORT_HOST: PyTorch's cache of pinned memory, which is of no GPU. */
+/* IMPORT_HOST: PyTorch's cache of pinned memory, which belongs to no GPU. */
 enum { IMPORT_DEVICES = 64, IMPORT_HOST = IMPORT_DEVICES };
 
 #define IMPORT_ACTIONS(X)          \
@@ -18,28 +18,28 @@ enum { IMPORT_DEVICES = 64, IMPORT_HOST = IMPORT_DEVICES };
 #define IMPORT_ENUM_ACTION(symbol, word) IMPORT_##symbol,
 enum import_action { IMPORT_ACTIONS(IMPORT_ENUM_ACTION) IMPORT_OTHER };
 
-/* Private pools are numbered from IMPORT_POOL_PRIVATE in order of appearance; the last number stands for all beyond. */
+/* Private pools are numbered from IMPORT_POOL_PRIVATE in order of appearance; all beyond the last number share it. */
 enum import_pool { IMPORT_POOL_UNKNOWN, IMPORT_POOL_DEFAULT, IMPORT_POOL_PRIVATE, IMPORT_POOL_LAST = UINT16_MAX };
 
 struct import_snapshot_event {
-    const struct import_list *frames; /* NULL none */
-    int64_t time_us;                  /* INT64_MIN unknown */
-    uint64_t address;                 /* OOM: what was free of the device */
+    const struct import_list *frames; /* NULL: none */
+    int64_t time_us;                  /* INT64_MIN: unknown */
+    uint64_t address;                 /* OOM: free bytes of the device */
     uint64_t stream;
-    int64_t bytes, requested; /* requested: of ALLOC and FREE */
+    int64_t bytes, requested; /* requested: only of ALLOC and FREE */
     uint8_t action, device;
     uint16_t pool;
-    bool later; /* FREE, COMPLETED: another stream used the block; not one right after the other */
+    bool later; /* FREE, COMPLETED: another stream used the block, so the two events are separate */
 };
 
-/* A block or a segment at some moment; bytes 0: no longer. */
+/* A block or a segment at some moment; bytes 0: it does not exist any more. */
 struct import_snapshot_piece {
     uint64_t address, stream;
-    int64_t bytes, requested; /* requested: of a block; 0 unknown */
+    int64_t bytes, requested; /* requested: of a block; 0: unknown */
     const struct import_list *frames;
     uint8_t device;
     uint16_t pool;
-    bool pending; /* freed, and waiting for other streams */
+    bool pending; /* freed, but waits for other streams */
     bool mapped;  /* of an expandable segment */
 };
 struct import_snapshot_pieces {
@@ -47,42 +47,42 @@ struct import_snapshot_pieces {
     size_t n, cap;
 };
 
-struct import_snapshot_note { /* of external_annotations */
+struct import_snapshot_note { /* from external_annotations */
     int64_t time_us;
     const char *name;
     bool ends;
     int device;
 };
 
-/* What segments state, and what their blocks add up to. */
+/* Totals that segments state, and the sums of their blocks. */
 #define IMPORT_TOTALS(X) X(ALLOCATED, "allocated") X(ACTIVE, "active") X(REQUESTED, "requested") X(RESERVED, "reserved")
 #define IMPORT_ENUM_TOTAL(symbol, word) IMPORT_TOTAL_##symbol,
 enum import_total { IMPORT_TOTALS(IMPORT_ENUM_TOTAL) IMPORT_TOTALS_N };
 struct import_snapshot_total {
     int64_t stated, computed;
-    uint64_t segments; /* that state something else than their blocks add up to */
+    uint64_t segments; /* number of segments whose stated total differs from the sum */
 };
 
 struct import_snapshot {
     struct import_pickle *pickle;
-    const char *settings; /* PYTORCH_CUDA_ALLOC_CONF, NULL unknown */
-    const char *torch;    /* a version of PyTorch that writes such members, NULL unknown */
-    bool has_pool_ids;    /* in events */
+    const char *settings; /* PYTORCH_CUDA_ALLOC_CONF; NULL: unknown */
+    const char *torch;    /* a version of PyTorch that writes such members; NULL: unknown */
+    bool has_pool_ids;    /* events have pool ids */
     struct import_snapshot_event *events;
     size_t events_n, events_cap;
-    const char *skipped; /* events that the program did not record: without them the others were dropped. NULL: none */
+    const char *skipped; /* events that the program did not record, so that the others were dropped; NULL: none */
     bool timed;
     struct import_snapshot_pieces segments, blocks;
-    struct import_snapshot_note *notes; /* in order of time */
+    struct import_snapshot_note *notes; /* sorted by time */
     size_t notes_n, notes_cap;
     struct import_snapshot_total totals[IMPORT_TOTALS_N];
-    uint64_t segments_n, refused; /* refused: segments, blocks and events that make no sense */
+    uint64_t segments_n, refused; /* refused: damaged segments, blocks and events */
     struct map pools;             /* segment_pool_id → enum import_pool */
-    uint32_t private_n;           /* private pools */
+    uint32_t private_n;           /* number of private pools */
     struct import_snapshot_shapes *shapes;
 };
 
-/* False and a line in `error`: it is not a snapshot. Either way, import_snapshot_release. */
+/* False and a line in `error`: it is not a snapshot. In both cases call import_snapshot_release. */
 bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,
                           char *error, size_t error_size);
 void import_snapshot_release(struct import_snapshot *s);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-static const double most_us = 4.5e15; /* in the year 2112; the difference of two such times in ns fits 63 bits */
+static const double most_us = 4.5e15; /* in the year 2112; differences of two such times in ns fit in 63 bits */
 
 static int64_t import_microseconds(const char *text)
 {
@@ -17,7 +17,8 @@ static int64_t import_microseconds(const char *text)
     int64_t ns = 0;
     int places = 0;
     if (strspn(digits, "0123456789.") != strlen(digits)) return llround(about * 1e3);
-    for (; isdigit((unsigned char)*digits); digits++) ns = ns * 10 + (*digits - '0'); /* a double would round it */
+    /* exact digits, which a double would round */
+    for (; isdigit((unsigned char)*digits); digits++) ns = ns * 10 + (*digits - '0');
     for (digits += *digits == '.'; places < 3; places++) {
         ns = ns * 10 + (isdigit((unsigned char)*digits) ? *digits++ - '0' : 0);
     }

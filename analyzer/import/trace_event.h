@@ -21,21 +21,21 @@ enum import_category {
 struct import_event_args {
     int64_t device_type, device, address, bytes, allocated, reserved;
     int64_t correlation, stream, python_id, python_parent;
-    int64_t size; /* of a call of HIP: what it copies or fills */
+    int64_t size; /* of a HIP call: how many bytes it copies or fills */
 };
 
 struct import_trace_event {
     char phase;
     enum import_category category;
-    int64_t at_ns, duration_ns; /* IMPORT_UNKNOWN; the duration is 0 then */
+    int64_t at_ns, duration_ns; /* IMPORT_UNKNOWN: then the duration is 0 */
     struct import_event_args args;
     char name[2048], pid[64], tid[64], label[256];
     char stack[IMPORT_JSON_TEXT + 1]; /* "Call stack" */
 };
 
-/* After IMPORT_JSON_OBJECT: reads to the object's end. False: it is broken. */
+/* After IMPORT_JSON_OBJECT: reads to the object's end. False: the JSON is broken. */
 bool import_trace_event_read(struct import_json *j, struct import_trace_event *e);
-/* Microseconds in decimal → nanoseconds; IMPORT_UNKNOWN if they make no sense. */
+/* Converts decimal microseconds to nanoseconds; IMPORT_UNKNOWN if the text is not a valid time. */
 int64_t import_json_integer(const char *text);
 
 #endif

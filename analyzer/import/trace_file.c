@@ -17,17 +17,13 @@ struct reading {
     struct import_trace_event event;
 };
 
-/* --- what is kept ------------------------------------------------------------------------------ */
+/* --- records -------------------------------------------------------------------------------- */
 
 static uint32_t thread_of(struct import_trace *t, const struct import_trace_event *e)
 {
     uint32_t pid = import_name_of(&t->names, e->pid), tid = import_name_of(&t->names, e->tid);
-    uint32_t *at = map_at(&t->thread_index, (uint64_t)pid << 32 | tid);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)t->threads_n;
-        *ARENA_PUSH(t->threads, t->threads_n, t->threads_cap) = (struct import_trace_thread){.pid = pid, .tid = tid};
-    }
-    return *at;
+    return MAP_INDEX(&t->thread_index, (uint64_t)pid << 32 | tid, t->threads, t->threads_n, t->threads_cap,
+                     (struct import_trace_thread){.pid = pid, .tid = tid});
 }
 
 static struct import_trace_record *keep_trace_record(struct import_trace *t, const struct import_trace_event *e,
@@ -83,14 +79,16 @@ static void keep_range(struct reading *r)
 {
     static const char step[] = "ProfilerStep#";
     struct import_trace_event *e = &r->event;
-    if (strncmp(e->name, step, sizeof step - 1) == 0) e->name[sizeof step - 2] = 0; /* one name: ranges that repeat */
+    /* one name for all steps: the ranges repeat */
+    if (strncmp(e->name, step, sizeof step - 1) == 0) e->name[sizeof step - 2] = 0;
     keep_trace_record(r->t, e, IMPORT_TRACE_RANGE)->a = ++r->ranges;
     e->at_ns += e->duration_ns;
     e->duration_ns = -1;
     keep_trace_record(r->t, e, IMPORT_TRACE_RANGE_END)->a = r->ranges;
 }
 
-/* "<built-in method add of Tensor object at 0x7f…>": without the address it is one function. */
+/* Removes the address of "<built-in method add of Tensor object at 0x7f…>", because it is the same function each time.
+ */
 static void keep_python(struct import_trace *t, struct import_trace_event *e)
 {
     static const char address[] = " at 0x";
@@ -134,9 +132,9 @@ static void keep_trace_call(struct import_trace *t, const struct import_trace_ev
     }
 }
 
-/* --- what the GPU did -------------------------------------------------------------------------- */
+/* --- copies and fills on the GPU --------------------------------------------------------------- */
 
-/* CUPTI's names, then ROCm's and, of Intel's PTI, with M for pageable memory. False: the name has no direction. */
+/* Names of CUPTI, then of ROCm and of Intel's PTI, with M for pageable memory. False: the name has no direction. */
 static bool read_copy_name(const char *name, struct import_trace_gpu *g)
 {
     static const struct {
@@ -189,7 +187,7 @@ static void keep_gpu(struct import_trace *t, const struct import_trace_event *e,
                                  .stream = a->stream > 0 ? (uint64_t)a->stream : 0,
                                  .correlation = (uint32_t)a->correlation,
                                  .device = (int16_t)a->device,
-                                 .direction = GS_DIR_D2D, /* of a fill */
+                                 .direction = GS_DIR_D2D, /* the direction of a fill */
                                  .kind = copies ? IMPORT_TRACE_COPY : IMPORT_TRACE_FILL};
     if (copies && !read_copy_name(e->name, &g)) {
         t->undirected++;
@@ -233,7 +231,7 @@ static void keep_event(struct reading *r)
 
 /* --- the file ---------------------------------------------------------------------------------- */
 
-/* A new version of a tensor is a free and an allocation of the same bytes at once: nothing changes. */
+/* A new version of a tensor is a free and an allocation of the same bytes at the same time: drops both. */
 static void drop_version(struct import_trace *t)
 {
     const struct import_trace_record *second = import_records_last(t->records, 0),
@@ -244,7 +242,7 @@ static void drop_version(struct import_trace *t)
     t->memory_n -= 2;
 }
 
-/* export_memory_timeline's [time, action, bytes, category]; of what was there before, the time is -1. */
+/* An entry of export_memory_timeline: [time, action, bytes, category]. The time of memory that existed before is -1. */
 static bool read_moment(struct reading *r)
 {
     static const char *const categories[] = {"[parameters]",  "[optimizer_state]", "[inputs]",          "[temporary]",
@@ -282,7 +280,7 @@ static bool read_trace_events(struct reading *r)
                   : token == IMPORT_JSON_LIST ? read_moment(r)
                                               : import_json_skip(r->j, token);
         if (!ok && !import_json_resume(r->j, depth)) return false;
-        if (!ok) r->t->malformed++; /* some versions do not escape every text */
+        if (!ok) r->t->malformed++; /* some versions do not escape all texts */
         if (ok && event) keep_event(r);
     }
     return true;
@@ -398,7 +396,7 @@ void import_trace_free(struct import_trace *t)
 
 /* --- detection --------------------------------------------------------------------------------- */
 
-/* The first element of a list: an event, or four numbers of a memory timeline. */
+/* The first element of a list: an event, or the four numbers of a memory timeline. */
 static bool is_event(struct import_json *j)
 {
     enum import_json_token token = import_json_next(j);

@@ -7,25 +7,25 @@
 #include "analyzer/import/trace_names.h"
 #include "analyzer/import/trace_records.h"
 
-struct import_trace_gpu { /* a copy or fill, as the GPU did it */
-    int64_t at_ns, bytes; /* -1: only its call may know */
+struct import_trace_gpu { /* a copy or fill on the GPU */
+    int64_t at_ns, bytes; /* -1: unknown, unless its call has it */
     uint64_t stream;
-    uint32_t correlation, next; /* 1 + the next of the same call */
+    uint32_t correlation, next; /* next: 1 + the next one of the same call */
     int16_t device;
     uint8_t kind, direction, memory; /* memory: enum gs_host_memory */
-    bool claimed;                    /* by a call */
+    bool claimed;                    /* a call has it */
 };
 
 struct import_trace_thread {
-    uint32_t pid, tid, name; /* names */
-    uint32_t process;        /* index, by pid */
+    uint32_t pid, tid, name; /* indices of names */
+    uint32_t process;        /* index of the process, by pid */
     bool used;
 };
 
 struct import_trace_device {
     const char *name;
     int64_t total_bytes;
-    bool used, memory; /* memory: tensors were allocated on it, so this is PyTorch's number of it */
+    bool used, memory; /* memory: tensors were allocated on it, so the number is PyTorch's */
 };
 
 enum { IMPORT_TRACE_DEVICES = 64 };
@@ -39,21 +39,21 @@ struct import_trace {
     struct map thread_index, process_index;
     uint32_t processes_n;
     struct import_trace_device devices[IMPORT_TRACE_DEVICES];
-    int64_t base_ns; /* wall clock of the trace's time 0, 0 unknown */
-    int64_t rank;    /* -1 unknown */
+    int64_t base_ns; /* wall clock at the trace's time 0; 0: unknown */
+    int64_t rank;    /* -1: unknown */
     uint64_t events, left_out;
-    uint64_t memory_n;   /* memory events and failures that are kept */
-    bool gpu_memory;     /* one of them is of a GPU */
+    uint64_t memory_n;   /* number of memory events and failures in the records */
+    bool gpu_memory;     /* some memory event is of a GPU */
     uint64_t undirected; /* copies on the GPU whose names have no direction */
-    uint64_t malformed;  /* events that are not JSON */
-    bool calls, rocm;    /* it has calls of CUDA or ROCm; of ROCm */
+    uint64_t malformed;  /* events that are not valid JSON */
+    bool calls, rocm;    /* it has calls of CUDA or ROCm; some are ROCm's */
     bool timeline;       /* export_memory_timeline's list */
-    bool lines;          /* Python frames' lines are where their functions begin */
-    bool has_more;       /* the file goes on after the trace */
-    char cut[160];       /* why its end is missing; empty: it is not */
+    bool lines;          /* the line of a Python frame is where its function begins */
+    bool has_more;       /* the file continues after the trace */
+    char cut[160];       /* why the end of the trace is missing; "": it is not */
 };
 
-/* NULL and a line in `error` if it has no event. Files that it needs are made beside `to`. */
+/* Returns NULL and a line in `error` if the file has no event. Creates temporary files beside `to`. */
 struct import_trace *import_trace_read(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self,
                                        char *error, size_t error_size);
 void import_trace_free(struct import_trace *t);

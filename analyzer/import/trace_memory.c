@@ -6,18 +6,18 @@ static const uint32_t freed = MAP_NEW - 1;
 static const uint64_t first_made_up = (uint64_t)1 << 52;
 enum { ALIGN = 512, PROCESS_SHIFT = 48 };
 
-struct waiting { /* a live block that has no address in the trace */
+struct waiting { /* a live block without an address in the trace */
     uint64_t address;
-    uint32_t next; /* 1 + the one before of the same size */
+    uint32_t next; /* 1 + the previous one of the same size */
 };
 
 struct import_finding {
     struct import_trace_levels *l;
-    struct map live;  /* address → any value, or `freed` */
-    struct map sizes; /* size → 1 + the youngest in `waiting` */
+    struct map live;  /* address → any value; `freed`: it was freed */
+    struct map sizes; /* size → 1 + the youngest one in `waiting` */
     struct waiting *waiting;
     size_t waiting_n, waiting_cap;
-    uint32_t spare; /* 1 + the first of those that nothing waits in any more */
+    uint32_t spare; /* 1 + the first unused entry of `waiting` */
     uint64_t next_address;
 };
 
@@ -53,11 +53,16 @@ static struct import_level *import_level_of(struct import_trace_levels *l, uint3
     return &l->list[*at];
 }
 
-static void add_before(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
+static void add_before(struct import_finding *f, const struct import_level *level, uint64_t address, int64_t bytes)
 {
     struct import_trace_levels *l = f->l;
-    *ARENA_PUSH(l->before, l->before_n, l->before_cap) = (struct import_before){
-        .address = m->address, .bytes = -m->bytes, .process = level->process, .device = level->device};
+    *ARENA_PUSH(l->before, l->before_n, l->before_cap) =
+        (struct import_before){.address = address, .bytes = bytes, .process = level->process, .device = level->device};
+}
+
+static void add_freed(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
+{
+    add_before(f, level, m->address, -m->bytes);
     level->blocks = arena_add_capped(level->blocks, -m->bytes);
 }
 
@@ -83,7 +88,7 @@ static void place_record(struct import_finding *f, struct import_level *level, s
         f->spare = freed_one;
     } else {
         m->address = make_address(f, -m->bytes);
-        add_before(f, level, m);
+        add_freed(f, level, m);
     }
 }
 
@@ -91,7 +96,7 @@ static void follow_level(struct import_finding *f, struct import_level *level, c
 {
     uint64_t key = map_hash(m->address) ^ map_hash(device_key(level->process, level->device) + 1);
     uint32_t *live = map_at(&f->live, key);
-    if (m->bytes < 0 && (*live == MAP_NEW || *live == freed)) add_before(f, level, m);
+    if (m->bytes < 0 && (*live == MAP_NEW || *live == freed)) add_freed(f, level, m);
     *live = m->bytes > 0 ? 1 : freed;
 }
 
@@ -121,18 +126,14 @@ void import_trace_finding_end(struct import_finding *f)
 {
     for (size_t i = 0; i < f->l->n; i++) {
         struct import_level *level = &f->l->list[i];
-        int64_t missing = level->has_total ? level->before - level->blocks : 0;
-        level->missing = missing > 0 ? missing : 0;
+        const int64_t kept = level->has_total ? level->before - level->blocks : 0;
+        level->kept = kept > 0 ? kept : 0;
+        if (level->kept) add_before(f, level, make_address(f, kept), kept);
     }
     map_free(&f->live);
     map_free(&f->sizes);
     free(f->waiting);
     free(f);
-}
-
-const struct import_level *import_trace_level(const struct import_trace_levels *l, uint32_t process, int device)
-{
-    return &l->list[map_get(&l->index, device_key(process, device))];
 }
 
 void import_trace_levels_free(struct import_trace_levels *l)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The profiler strips the entries of sys.path from file names. Without the folder that these packages lie in, their
- * lines would pass for the program's own. */
+/* The profiler strips the entries of sys.path from file names. This restores the folder of these packages, without
+ * which their lines would seem to be the program's own. */
 static const struct {
     const char *folder, *part;
 } stripped[] = {
@@ -67,13 +67,8 @@ uint32_t import_name_of(struct import_names *names, const char *text)
         *ARENA_PUSH(names->list, names->n, names->cap) = (struct import_name){.text = ""};
         *map_at(&names->index, hash_name("")) = 0;
     }
-    uint32_t *at = map_at(&names->index, hash_name(text));
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)names->n;
-        *ARENA_PUSH(names->list, names->n, names->cap) =
-            (struct import_name){.text = arena_printf(&names->arena, "%s", text)};
-    }
-    return *at;
+    return MAP_INDEX(&names->index, hash_name(text), names->list, names->n, names->cap,
+                     (struct import_name){.text = arena_printf(&names->arena, "%s", text)});
 }
 
 const char *import_name_text(const struct import_names *names, uint32_t name)
@@ -89,7 +84,7 @@ static const char *file_folder_of(const char *file)
     return "";
 }
 
-/* The "(" of "file(line): function"; NULL if the text is something else. */
+/* Finds the "(" of "file(line): function"; NULL: the text has another form. */
 static const char *find_line(const char *text)
 {
     for (const char *close = text; (close = strstr(close, "): ")) != NULL; close++) {

@@ -1,4 +1,4 @@
-/* Names of a trace, each stored once, and the frames that they mean. */
+/* Names of a trace, each stored once, and their frames. */
 #ifndef GPUSPY_IMPORT_TRACE_NAMES_H
 #define GPUSPY_IMPORT_TRACE_NAMES_H
 
@@ -20,7 +20,7 @@ struct import_names {
 
 uint32_t import_name_of(struct import_names *names, const char *text);
 const char *import_name_text(const struct import_names *names, uint32_t name);
-/* "train.py(42): step" is a Python frame; every other name is a native frame without a file. */
+/* "train.py(42): step" is a Python frame; any other name is a native frame without a file. */
 struct import_frame import_name_frame(struct import_names *names, uint32_t name);
 void import_names_free(struct import_names *names);
 

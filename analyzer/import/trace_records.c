@@ -7,10 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
-enum { PIECE = 1 << 10 }; /* records that are read from or written to a file at once */
+enum { PIECE = 1 << 10 }; /* records that are read or written at once */
 
-struct piece { /* a stretch of a file, read in order */
+struct piece { /* a range of a file, read in order */
     uint64_t at, end;
     size_t next, n; /* in records */
     struct import_trace_record *records;
@@ -19,13 +20,13 @@ struct piece { /* a stretch of a file, read in order */
 struct import_records {
     char *beside;
     struct import_trace_record *held;
-    size_t n, cap, most; /* most: of n */
+    size_t n, cap, most; /* most: how many may be in memory */
     uint64_t count;
-    int pieces_fd, sorted_fd; /* -1 none */
+    int pieces_fd, sorted_fd; /* -1: none */
     uint64_t pieces_end, sorted_end;
-    struct piece *pieces; /* by the first record that is not merged yet: a heap */
+    struct piece *pieces; /* a heap, by the first record that is not merged yet */
     size_t pieces_n, pieces_cap;
-    struct piece all; /* of the sorted file */
+    struct piece all; /* the sorted file */
     int error;
 };
 
@@ -59,14 +60,12 @@ void import_records_free(struct import_records *s)
 static int order_trace_records(const void *a, const void *b)
 {
     const struct import_trace_record *x = a, *y = b;
-    if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
-    if (x->duration_ns != y->duration_ns) return x->duration_ns > y->duration_ns ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
+    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_DOWN(x->duration_ns, y->duration_ns) ?: SORT_UP(x->number, y->number);
 }
 
 /* --- files ------------------------------------------------------------------------------------- */
 
-/* A file that has no name any more. */
+/* A file without a name. */
 static int open_records_file(struct import_records *s)
 {
     char path[4096];
@@ -97,7 +96,7 @@ static void write_to(struct import_records *s, int fd, uint64_t *end, const stru
     }
 }
 
-/* NULL: there is no further one. */
+/* NULL: the piece has no further record. */
 static struct import_trace_record *first_record_of(struct import_records *s, int fd, struct piece *p)
 {
     if (p->next < p->n) return &p->records[p->next];
@@ -119,10 +118,10 @@ static struct import_trace_record *first_record_of(struct import_records *s, int
     return p->records;
 }
 
-/* The first n that are held; what is left is at most one. */
+/* Sorts the first n records in memory and writes them; at most one record stays. */
 static void write_piece(struct import_records *s, size_t n)
 {
-    qsort(s->held, n, sizeof *s->held, order_trace_records);
+    SORT(s->held, n, order_trace_records);
     if (s->pieces_fd < 0) s->pieces_fd = open_records_file(s);
     struct piece p = {.at = s->pieces_end};
     if (!s->error) write_to(s, s->pieces_fd, &s->pieces_end, s->held, n);
@@ -207,7 +206,7 @@ static void merge_pieces(struct import_records *s, void (*each)(void *, struct i
 bool import_records_sort(struct import_records *s, void (*each)(void *, struct import_trace_record *), void *self)
 {
     if (s->pieces_fd < 0 && !s->error) {
-        if (s->n > 1) qsort(s->held, s->n, sizeof *s->held, order_trace_records);
+        SORT(s->held, s->n, order_trace_records);
         for (size_t i = 0; i < s->n; i++) each(self, &s->held[i]);
         s->all = (struct piece){.n = s->n, .records = s->held};
         s->held = NULL;

@@ -7,7 +7,7 @@ enum { OPEN = 512, FRAMES = 1024 };
 
 struct import_open {
     int64_t end_ns;
-    uint64_t path; /* hash of it and of what it lies in */
+    uint64_t path; /* hash of the slice and of those that contain it */
     uint32_t name, text, id;
     uint8_t kind;
 };
@@ -17,8 +17,8 @@ static int64_t record_end_ns(const struct import_trace_record *r)
     return arena_add_capped(r->at_ns, r->duration_ns > 0 ? r->duration_ns : 0);
 }
 
-/* Times may be whole microseconds: a slice that ends as a call begins may still hold it. Python's functions name
- * their callers. */
+/* Times may be rounded to microseconds: a slice that ends when a call begins may still contain it. Python frames name
+ * their callers, so they need no such tolerance. */
 static void close_until(struct import_lane *lane, const struct import_trace_record *r)
 {
     bool moment = r->duration_ns < 0;
@@ -46,7 +46,7 @@ void import_lane_open(struct import_lane *lane, const struct import_trace_record
     };
 }
 
-/* "a.py(3): f;b.py(9): g", innermost first. */
+/* Adds the frames of "a.py(3): f;b.py(9): g", innermost first. */
 static size_t add_text(struct import_trace *t, const char *text, struct import_frame *frames, size_t n)
 {
     char part[1024];

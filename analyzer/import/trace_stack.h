@@ -1,4 +1,4 @@
-/* Which slices of a thread are open, and the call stack that they make. */
+/* The open slices of a thread, and the call stack that they are. */
 #ifndef GPUSPY_IMPORT_TRACE_STACK_H
 #define GPUSPY_IMPORT_TRACE_STACK_H
 
@@ -10,8 +10,8 @@ struct import_lane { /* of one thread; zero-initialise */
 };
 
 void import_lane_open(struct import_lane *lane, const struct import_trace_record *r);
-/* The stack of an event of the lane's thread at this time: operators, and Python's functions where the trace has
- * them, else the "Call stack" of the innermost operator. `stacks` maps what is open to its number. */
+/* The stack of an event of the lane's thread at this time: operators and, if the trace has them, Python frames, else
+ * the "Call stack" of the innermost operator. `stacks` maps open slices to the number of their stack. */
 uint32_t import_lane_stack(struct import_lane *lane, const struct import_trace_record *r, struct import_trace *t,
                            struct import_feed *feed, uint64_t thread, struct map *stacks);
 void import_lane_free(struct import_lane *lane);

@@ -1,6 +1,6 @@
-/* A stack machine, as in CPython's pickletools, which also names the opcodes. A file repeats much: equal short texts,
- * equal small dicts of texts and numbers (frames) and equal lists of dicts (call stacks) are kept once, and dicts that
- * the caller takes are not kept at all. */
+/* A stack machine, as in CPython's pickletools, which also names the opcodes. A snapshot repeats much, so equal short
+ * texts, equal small dicts of texts and numbers (frames) and equal lists of dicts (call stacks) are stored once; dicts
+ * that the caller takes are not stored at all. */
 #include "analyzer/import/unpickle.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ enum { SHARED_PAIRS = 8 }; /* a frame has 3 */
 enum { LEAST_GROWN = 8, MOST_SETTLED = 1024 };
 
 struct import_pickle {
-    struct arena arena;         /* texts, heads of lists, and items of those that never grew */
-    struct import_list **lists; /* those that grew */
+    struct arena arena;         /* texts, heads of lists, and items of lists that never grew */
+    struct import_list **lists; /* lists that grew */
     size_t lists_n, lists_cap;
     struct import_value root;
     bool has_more; /* another pickle follows */
@@ -29,7 +29,7 @@ struct text {
     char bytes[];
 };
 
-/* A value in 8 bytes: a pointer whose lowest bits say to what. 0: not set. */
+/* A value in 8 bytes: a pointer whose lowest bits are its type. 0: not set. */
 typedef uintptr_t memo_entry;
 enum { MEMO_TEXT = 1, MEMO_LIST, MEMO_DICT, MEMO_VALUE, MEMO_BITS = 7 };
 
@@ -42,11 +42,11 @@ struct reader {
     struct import_value *stack;
     memo_entry *memo;
     size_t stack_n, stack_cap, memo_n, memo_cap;
-    struct map text_index, items_index; /* hash → index in texts, shared */
+    struct map text_index, items_index; /* hash → index in texts, in shared */
     const struct text **texts;
     struct import_list *shared; /* items of lists and dicts */
     size_t texts_n, texts_cap, shared_n, shared_cap;
-    char *long_text; /* one that does not lie in the buffer */
+    char *long_text; /* a text that does not fit in the buffer */
     size_t long_cap;
     size_t *marks;
     size_t marks_n, marks_cap;
@@ -114,7 +114,7 @@ static void take_pickle_bytes(struct reader *r, void *to, size_t n)
 static inline uint64_t take_little(struct reader *r, unsigned bytes)
 {
     uint64_t value = 0;
-    if (r->end - r->at >= sizeof value) { /* in one piece */
+    if (r->end - r->at >= sizeof value) { /* the value is in the buffer as a whole */
         const unsigned char *at = r->buffer + r->at;
         r->at += bytes;
         for (unsigned i = 0; i < bytes; i++) value |= (uint64_t)at[i] << 8 * i;
@@ -124,7 +124,7 @@ static inline uint64_t take_little(struct reader *r, unsigned bytes)
     return value;
 }
 
-/* A line without its end: where it is in the buffer, or in `own` if it goes on beyond it. Valid until the next byte. */
+/* A line without its end: in the buffer, or in `own` if it continues beyond it. Valid until the next byte is read. */
 static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *length)
 {
     const char *line = (const char *)r->buffer + r->at, *end = memchr(line, '\n', r->end - r->at);
@@ -179,7 +179,7 @@ static struct import_value new_list(struct reader *r, enum import_type type)
     return (struct import_value){.type = (uint8_t)type, .list = list};
 }
 
-/* What tells a value from others of its type: dicts of equal content share their items. */
+/* Identifies a value among others of its type: dicts of equal content share their items. */
 static uint64_t identity_of(const struct import_value *v)
 {
     return v->type == IMPORT_DICT && v->list->items ? (uintptr_t)v->list->items : (uint64_t)v->integer;
@@ -199,7 +199,8 @@ static struct import_value *own_items(struct reader *r, const struct import_valu
     return memcpy(own, items, n * sizeof *own);
 }
 
-/* A list of dicts or a small dict of texts and numbers: a program runs through the same lines again and again. */
+/* Shares lists of dicts and small dicts of texts and numbers, because a program executes the same lines again and
+ * again. */
 static bool can_be_shared(const struct import_value *items, size_t n, enum import_type type)
 {
     if (type == IMPORT_DICT && n > 2 * SHARED_PAIRS) return false;
@@ -210,7 +211,7 @@ static bool can_be_shared(const struct import_value *items, size_t n, enum impor
     return true;
 }
 
-/* The items of an equal one before it, or a copy. */
+/* The items of an earlier equal value, or a copy. */
 static struct import_value *shared_items(struct reader *r, const struct import_value *items, size_t n,
                                          enum import_type type)
 {
@@ -230,7 +231,7 @@ static struct import_value *shared_items(struct reader *r, const struct import_v
     return own;
 }
 
-/* Room for half more than there is. */
+/* Makes room for n items, and for half as many again as the list has. */
 static void grow_stack(struct reader *r, struct import_list *list, size_t n)
 {
     const struct import_value *before = list->items;
@@ -259,7 +260,7 @@ static void append_values(struct reader *r, struct import_value to, const struct
     list->n += n;
 }
 
-/* All of a dict's items are there: does the caller take it? */
+/* The dict is complete: offers it to the caller. */
 static bool is_taken(struct reader *r, struct import_list *dict, const struct import_value *pairs, size_t n)
 {
     if (!r->reading.take || !n || n > 2 * IMPORT_TAKEN_KEYS || dict->n || dict->cap) return false;
@@ -267,8 +268,8 @@ static bool is_taken(struct reader *r, struct import_list *dict, const struct im
     return dict->cap != 0;
 }
 
-/* What got its items one by one has all of them once it becomes an item itself; it is then kept as if it had got them
- * at once. */
+/* A value that got its items one by one is complete when it becomes an item itself: stores it like one that got them at
+ * once. */
 static void settle_items(struct reader *r, const struct import_value *v)
 {
     if (v->type != IMPORT_LIST && v->type != IMPORT_DICT) return;
@@ -369,7 +370,7 @@ static void push_text(struct reader *r, uint64_t n)
         push_bytes(r, bytes, n);
         return;
     }
-    size_t have = 0; /* only as much as there is, whatever the file says */
+    size_t have = 0; /* grows with the bytes that the file really has */
     while (have < n) {
         size_t some = n - have < BUFFER ? (size_t)n - have : BUFFER;
         while (have + some > r->long_cap) r->long_text = arena_grow(r->long_text, r->long_cap, &r->long_cap, 1);
@@ -379,7 +380,7 @@ static void push_text(struct reader *r, uint64_t n)
     push_bytes(r, r->long_text, n);
 }
 
-/* The number that `digits` hexadecimal digits are; false: they are none. */
+/* Reads so many hexadecimal digits; false: they are none. */
 static bool read_hexadecimal(const char *at, const char *end, unsigned digits, uint32_t *value)
 {
     static const char all[] = "0123456789abcdef";
@@ -402,8 +403,8 @@ static char *write_utf8(char *to, uint32_t code)
     return to;
 }
 
-/* Of protocol 0. A str has its characters beyond ASCII in Latin-1 and the others by number; bytes are as repr shows
- * them. Returns the length of what is written, which is at most twice as long. */
+/* Decodes a text of protocol 0. A str has characters beyond ASCII in Latin-1 or by number; bytes are written as repr
+ * writes them. Returns the length of the result, which is at most twice that of the source. */
 static size_t unescape_text(char *to, const char *at, size_t n, bool bytes)
 {
     static const char named[] = "\\\\''\"\"n\nt\tr\r";
@@ -453,7 +454,7 @@ static void push_line(struct reader *r, bool bytes)
     push_bytes(r, line, n);
 }
 
-/* Most numbers of a pickle are short and have digits only. */
+/* Fast path: most numbers of a pickle are short and have only digits. */
 static bool read_decimal_line(const char *line, size_t n, int64_t *value)
 {
     *value = 0;
@@ -471,7 +472,7 @@ static void push_number_line(struct reader *r, bool real)
     size_t n;
     int64_t value;
     const char *line = take_line(r, own, &n);
-    if (n == 2 && line[0] == '0' && (line[1] == '0' || line[1] == '1') && !real) { /* protocol 0's booleans */
+    if (n == 2 && line[0] == '0' && (line[1] == '0' || line[1] == '1') && !real) { /* the booleans of protocol 0 */
         push_value(r, (struct import_value){.type = IMPORT_BOOL, .integer = line[1] - '0'});
         return;
     }
@@ -480,7 +481,7 @@ static void push_number_line(struct reader *r, bool real)
         push_value(r, integer_value(value));
         return;
     }
-    snprintf(text, sizeof text, "%.*s", (int)n, line); /* one that is cut is too big anyway */
+    snprintf(text, sizeof text, "%.*s", (int)n, line); /* a truncated number is too large anyway */
     errno = 0;
     if (real) {
         push_value(r, (struct import_value){.type = IMPORT_FLOAT, .number = strtod(text, &end)});
@@ -531,7 +532,7 @@ static memo_entry memo_entry_of(struct reader *r, const struct import_value *v)
 
 static void put_memo(struct reader *r, uint64_t at)
 {
-    /* What no number before it leads to makes no sense, and would take memory. */
+    /* An index far beyond the last one is damage, and would take memory. */
     if (at > r->memo_n + (1 << 20)) fail_unpickle(r, "memo %llu is out of range", (unsigned long long)at);
     memo_entry entry = memo_entry_of(r, top_value(r));
     while (r->memo_n <= at) *ARENA_PUSH(r->memo, r->memo_n, r->memo_cap) = 0;
@@ -584,7 +585,7 @@ static void refuse_opcode(struct reader *r, unsigned code)
     fail_unpickle(r, "0x%02x is not part of a pickle", code);
 }
 
-/* False at the end. */
+/* False at the end of the pickle. */
 static bool unpickle_step(struct reader *r, unsigned code)
 {
     switch (code) {
@@ -641,7 +642,7 @@ static bool unpickle_step(struct reader *r, unsigned code)
         append_from(r, r->stack_n - 1, IMPORT_LIST, false);
         break;
     case 'e':
-    case 0x90: append_from(r, pop_mark(r), IMPORT_LIST, true); break; /* and ADDITEMS */
+    case 0x90: append_from(r, pop_mark(r), IMPORT_LIST, true); break; /* also for ADDITEMS */
     case 's':
         if (r->stack_n < 3) fail_unpickle(r, "a value is missing");
         append_from(r, r->stack_n - 2, IMPORT_DICT, false);
@@ -678,7 +679,7 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
     r->reading = *reading;
     r->error = error;
     r->error_size = error_size;
-    r->stack = arena_grow(NULL, 0, &r->stack_cap, sizeof *r->stack); /* so that an empty one has an address */
+    r->stack = arena_grow(NULL, 0, &r->stack_cap, sizeof *r->stack); /* so that an empty stack has an address */
     r->file = gzopen(path, "rbe");
     bool ok = false;
     if (!r->file) {
@@ -724,7 +725,7 @@ bool import_unpickled_more(const struct import_pickle *p)
     return p->has_more;
 }
 
-/* --- asking ------------------------------------------------------------------------------------ */
+/* --- access ------------------------------------------------------------------------------------ */
 
 const struct import_value *import_member(const struct import_value *dict, const char *key)
 {

@@ -9,7 +9,7 @@ static json_t *calibration_real_or_null(double x)
     return isnan(x) ? json_null() : json_real(x);
 }
 
-/* Text of a database or a file may be anything. */
+/* The text comes from a database or a file, and may be invalid UTF-8. */
 static json_t *calibration_text_json(const char *from)
 {
     char clean[512];

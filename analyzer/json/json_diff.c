@@ -154,7 +154,8 @@ json_t *json_diff(const struct diff *d, const struct diff_side side[2], const ch
     json_t *units = json_array(), *notes = json_array(), *categories = json_array();
     set_json(o, "schema", json_integer(RESULT_SCHEMA));
     set_text(o, "view", "diff");
-    set_text(o, "command", side[1].report->command); /* of what is judged; before and after have their own */
+    /* of the second recording, which is the one judged; before and after have their own */
+    set_text(o, "command", side[1].report->command);
     set_text(o, "verdict", d->verdict);
     set_text(o, "oom_verdict", d->more);
     set_text(o, "what", profile_word(d->wish.what));

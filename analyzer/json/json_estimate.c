@@ -14,7 +14,7 @@ static json_t *interval_json(struct estimate_interval i)
                      whole_bytes(i.high));
 }
 
-/* Text of a file may be anything. */
+/* The text comes from a file, and may be invalid UTF-8. */
 static json_t *estimate_text_json(const char *from)
 {
     char clean[4096];
@@ -117,7 +117,7 @@ static json_t *plan_json(const struct estimate_answer *a)
                             json_pack("{s:s, s:s, s:b, s:o}", "resident", residents[p->resident], "vae",
                                       decodings[p->decoding], "guidance", p->guided, "text_weights",
                                       estimate_text_json(p->text_weights ? p->text_weights->word : NULL)));
-    /* of inference: is there a token after token, and a KV cache? */
+    /* inference only: whether the model generates token after token, and has a KV cache */
     json_object_set_new(o, "decodes",
                         p->inference && p->model->shape.family != MODEL_UNKNOWN
                             ? json_boolean(estimate_serving_decodes(p))
@@ -177,7 +177,7 @@ static json_t *estimate_peak_json(const struct estimate_result *r)
     return o;
 }
 
-/* How people call the parts. */
+/* The parts' names for people. */
 static json_t *part_names(void)
 {
     json_t *o = json_object();
@@ -187,7 +187,7 @@ static json_t *part_names(void)
     return o;
 }
 
-/* What --serve asks. */
+/* The answer for --serve. */
 static json_t *server_json(const struct estimate_server *s)
 {
     return json_pack(

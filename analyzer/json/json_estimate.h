@@ -1,4 +1,4 @@
-/* An estimate for programs. */
+/* JSON of `gpuspy estimate`. */
 #ifndef GPUSPY_JSON_ESTIMATE_H
 #define GPUSPY_JSON_ESTIMATE_H
 
@@ -6,7 +6,8 @@
 #include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/recipe.h"
 
-/* The whole answer, and what --config was read as (may be NULL); NULL where memory runs out. The caller's to decref. */
+/* The whole answer. `recipe`: how --config was understood; may be NULL. Returns NULL if memory runs out. The caller
+ * owns the reference. */
 json_t *json_estimate(const struct estimate_answer *a, const struct estimate_recipe *recipe);
 
 #endif

@@ -13,7 +13,7 @@ static json_t *path_json(const struct result_line_path *p)
     return o;
 }
 
-/* paths[] of a line */
+/* paths[] of a row */
 static json_t *json_paths(const struct result_paths *p)
 {
     return LIST(p->list, p->listed, path_json);

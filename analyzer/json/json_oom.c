@@ -1,7 +1,7 @@
-/* What holds the device at an OOM, and what each thing to do would free, in the JSON report. */
+/* What uses the device's memory at an OOM, and what each measure would free, in the JSON report. */
 #include "analyzer/json/json_parts.h"
 
-/* What a line's text is, in each part. */
+/* The key of a line's text, by part. */
 static const char *const text_keys[RESULT_HELD_N] = {
     [RESULT_HELD_CACHED] = "text",
     [RESULT_HELD_POOLS] = "library",

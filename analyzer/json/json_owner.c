@@ -1,5 +1,5 @@
-/* Whose the memory is, in the JSON report: by_owner{}, owners[], preallocations[]; and
- * the processes side by side: ranks[], rank_findings[]. */
+/* Memory by owner in the JSON report: by_owner{}, owners[], preallocations[]; and the processes side by side: ranks[],
+ * rank_findings[]. */
 #include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
 
@@ -30,7 +30,7 @@ static json_t *owner_json(const struct result_by_owner *w)
     return o;
 }
 
-/* A file of the program's own may have a library's name: they are one in by_owner. */
+/* Two owners can have the same name, such as a library and a file of the program: by_owner adds them up. */
 void json_set_owners(json_t *o, const struct result_by_owner *list, size_t n)
 {
     json_t *owners = json_object();
@@ -94,7 +94,7 @@ json_t *json_ranks(const struct result_report *r)
     return list;
 }
 
-/* How far apart they are: {"waited_s": {"min", "median", "max", "min_rank", "max_rank"}, …} */
+/* The spread of each figure: {"waited_s": {"min", "median", "max", "min_rank", "max_rank"}, …} */
 json_t *json_rank_spread(const struct result_report *r)
 {
 #define KEY(s, k, w) [RESULT_RANK_##s] = k,

@@ -1,4 +1,4 @@
-/* How often a place calls, as JSON. */
+/* How often a call site is called, as JSON. */
 #include "analyzer/step/cadence.h"
 
 #include <jansson.h>

@@ -25,7 +25,7 @@ static json_t *run_json(const struct result_report *r)
         json_array_append_new(notes, json_string(r->notes[i]));
     }
     set_json(o, "notes", notes);
-    if (r->lacks_n) { /* of a recording that gpuspy did not make */
+    if (r->lacks_n) { /* of an imported recording */
         json_t *lacks = json_array();
         for (size_t i = 0; i < r->lacks_n; i++) {
             json_array_append_new(lacks, json_string(r->lacks[i]));
@@ -99,7 +99,7 @@ static json_t *by_site_json(const struct result_by_site *s)
     return o;
 }
 
-/* Which of several processes an entry is about: added to every one of them. */
+/* Adds the process to which an entry belongs, in every run: one process or several. */
 static void set_where(json_t *o, uint32_t process, int device)
 {
     draw_json_where(o, now, process, device);
@@ -168,7 +168,7 @@ static json_t *memory_json(const struct result_device_memory *m)
     return o;
 }
 
-/* Whole numbers stay whole: bytes are. */
+/* Writes whole numbers, such as bytes, without a fraction. */
 static json_t *report_real_or_null(double value)
 {
     if (!isfinite(value)) {
@@ -550,7 +550,7 @@ static json_t *budget_json(const struct result_budget *b)
     return o;
 }
 
-/* Each rank's is of the same form, with "pid", "rank" and "device". */
+/* The budget, and in `ranks` the same members for each rank, with "pid", "rank" and "device". */
 static json_t *budgets_json(const struct result_budget *b)
 {
     json_t *o = budget_json(b);

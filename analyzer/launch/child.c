@@ -28,7 +28,7 @@ void launch_child_set(struct launch_child *c, const char *name, const char *valu
     c->value[c->variables++] = value;
 }
 
-/* A group of its own, so that what it starts ends with it. */
+/* The child gets its own process group, so that the processes that it starts are killed with it. */
 static void run_in_child(const struct launch_child *c, int out, int err, int started)
 {
     setpgid(0, 0);
@@ -43,7 +43,7 @@ static void run_in_child(const struct launch_child *c, int out, int err, int sta
     if (c->folder && chdir(c->folder) != 0) _exit(NO_SUCH);
     if (c->work) _exit(c->work(c->data));
     execvp(c->argv[0], (char *const *)(uintptr_t)c->argv);
-    if (write(started, "", 1) < 0) /* it is close-on-exec: a byte says that there was none */
+    if (write(started, "", 1) < 0) /* the pipe is close-on-exec: a byte in it means that execvp failed */
         _exit(NO_SUCH);
     _exit(NO_SUCH);
 }
@@ -54,7 +54,7 @@ struct stream {
     size_t n, size;
 };
 
-/* False at its end. What is too much is read and forgotten. */
+/* False at the end of the pipe. Output beyond the buffer is read and dropped. */
 static bool drain_child_stream(struct stream *s)
 {
     char rest[4096];

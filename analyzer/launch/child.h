@@ -1,5 +1,5 @@
-/* Another program, asked something: what it prints, within a time. Whatever it does, even where it can't
- * be killed (in a hung driver), we go on. */
+/* Runs another program and reads what it prints, at most for a given time. Returns even if the program cannot be
+ * killed, for example because it hangs in a driver. */
 #ifndef GPUSPY_CHILD_H
 #define GPUSPY_CHILD_H
 
@@ -9,25 +9,25 @@
 enum { CHILD_VARIABLES = 16 };
 
 struct launch_child {
-    const char *const *argv;                                    /* ends with NULL; looked for in PATH */
-    const char *name[CHILD_VARIABLES], *value[CHILD_VARIABLES]; /* value NULL: not there for it */
+    const char *const *argv;                                    /* ends with NULL; the program is searched in PATH */
+    const char *name[CHILD_VARIABLES], *value[CHILD_VARIABLES]; /* value NULL: removed from its environment */
     int variables;
     int timeout_ms;
-    const char *folder; /* its working directory; NULL ours */
-    /* or instead of a program, a function of ours, in the child; what it returns is the exit status */
+    const char *folder; /* its working directory; NULL: the caller's */
+    /* instead of a program: a function that runs in the child and returns its exit status */
     int (*work)(void *data);
     void *data;
 
-    /* afterwards */
-    bool started;                 /* there is such a program */
-    bool timed_out;               /* it took too long, and was killed */
+    /* set by launch_child_run */
+    bool started;                 /* the program exists and was executed */
+    bool timed_out;               /* it took longer than timeout_ms and was killed */
     int status;                   /* as of waitpid */
-    char out[1 << 16], err[4096]; /* the beginnings of what it printed */
+    char out[1 << 16], err[4096]; /* the beginning of its stdout and stderr */
 };
 
-/* For the child's environment; the strings are not copied. */
+/* Sets a variable of the child's environment; the strings are not copied. */
 void launch_child_set(struct launch_child *c, const char *name, const char *value);
-/* True: it ended by itself with status 0. */
+/* True: it exited with status 0 within the time. */
 bool launch_child_run(struct launch_child *c);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/sort.h"
 #include "schema/lacks.h"
 
 enum { NAMED = 12 };
@@ -28,7 +29,7 @@ const char *launch_lacks_table(void)
             close(fd);
             return NULL;
         }
-        /* The descriptor stays open: processes of the run open the table through it. */
+        /* The descriptor stays open, because the run's processes open the table through it. */
         snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), fd);
         table = at;
         table->magic = GS_LACKS_MAGIC;
@@ -39,16 +40,15 @@ const char *launch_lacks_table(void)
 static int order_lacks_by_name(const void *a, const void *b)
 {
     const struct launch_lack *x = a, *y = b;
-    int library = strcmp(x->library, y->library);
 
-    return library ? library : strcmp(x->name, y->name);
+    return strcmp(x->library, y->library) ?: strcmp(x->name, y->name);
 }
 
 static int by_calls(const void *a, const void *b)
 {
     const struct launch_lack *x = a, *y = b;
 
-    return x->calls != y->calls ? (x->calls < y->calls ? 1 : -1) : order_lacks_by_name(a, b);
+    return SORT_DOWN(x->calls, y->calls) ?: order_lacks_by_name(a, b);
 }
 
 size_t launch_lacks_list(struct launch_lack **list)
@@ -61,18 +61,19 @@ size_t launch_lacks_list(struct launch_lack **list)
     for (uint32_t i = 0; i < used; i++) {
         struct gs_lack *row = &table->rows[i];
         if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls)) continue;
-        row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] = 0; /* any process may write there */
+        row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] =
+            0; /* every process of the run can write to the table */
         l[n++] = (struct launch_lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED),
                                       row->refused != 0};
     }
-    qsort(l, n, sizeof *l, order_lacks_by_name);
+    SORT(l, n, order_lacks_by_name);
     for (size_t i = 0; i < n; i++) {
         if (kept && order_lacks_by_name(&l[kept - 1], &l[i]) == 0)
             l[kept - 1].calls += l[i].calls;
         else
             l[kept++] = l[i];
     }
-    qsort(l, kept, sizeof *l, by_calls);
+    SORT(l, kept, by_calls);
     return kept;
 }
 

@@ -1,5 +1,5 @@
-/* What the simulated CUDA lacks of what a program imports, and how often the program called it: counted by the
- * simulator in every process of the run (schema/lacks.h). */
+/* The functions that a program imports and the simulated CUDA does not implement, and how often the program called
+ * them. The simulator counts the calls in every process of the run (schema/lacks.h). */
 #ifndef GPUSPY_LAUNCH_LACKS_H
 #define GPUSPY_LAUNCH_LACKS_H
 
@@ -11,11 +11,11 @@ struct launch_lack {
     const char *name;    /* "": the whole library */
     const char *library; /* libnccl.so.2 */
     uint64_t calls;
-    bool refused; /* the simulator knows it, and does not do its work */
+    bool refused; /* the simulator has the function, which only returns an error */
 };
 
-/* The path of an empty table, for GS_LACKS_VARIABLE in the program's environment. NULL: there is no memory for it,
- * so nothing is counted. */
+/* The path of an empty table, for GS_LACKS_VARIABLE in the program's environment. NULL: memory is short; nothing is
+ * counted. */
 const char *launch_lacks_table(void);
 
 /* After the program has ended: each name once, the most called first. The caller frees the list; its text stays. */

@@ -71,9 +71,9 @@ void launch_set(struct launch *l, const char *name, const char *value)
     l->value[l->variables++] = value;
 }
 
-/* ---------------------------------------------------------------- the child */
+/* ---------------------------------------------------------------- the program's environment */
 
-/* Whether a part of LD_PRELOAD is a sanitizer's run time. Each wants to come before everything else. */
+/* Whether an entry of LD_PRELOAD is a sanitizer's runtime library. It must come before all other entries. */
 static bool is_sanitizer(const char *name, size_t n)
 {
     static const char *const stems[] = {"libasan.", "libtsan.", "liblsan.", "libubsan.", "libhwasan.", "libclang_rt."};
@@ -99,7 +99,7 @@ static void add_preload_entries(char *out, size_t size, size_t *used, const char
     }
 }
 
-/* Comes before the other preloaded libraries, such as an allocator, which keep their order. */
+/* Puts the recorder before the other preloaded libraries, such as an allocator, which keep their order. */
 static bool set_preload(const char *library)
 {
     const char *others = getenv("LD_PRELOAD");
@@ -163,21 +163,22 @@ static int not_started(const char *program, int error)
 
 /* ---------------------------------------------------------------- waiting */
 
-/* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and the kernel is its
- * sender: forwarding it would deliver it twice. But an alarm that was set before gpuspy started is the program's. */
+/* The kernel sends the signal of a key (^C) to the whole foreground group, which includes the program: forwarding it
+ * would deliver it twice. SIGALRM also comes from the kernel, but belongs to the program: the alarm was set before
+ * gpuspy started. */
 static bool program_has_it(const siginfo_t *info)
 {
     return info->si_code == SI_KERNEL && info->si_signo != SIGALRM;
 }
 
-/* All that can be sent to make a program do something. Those that stop a program stop us as well, and we must not
- * outlive a fault of our own. */
+/* Every signal that users and batch systems send. Signals that stop a program stop gpuspy too, and gpuspy must not
+ * survive a fault of its own. */
 static void meant_for_program(sigset_t *signals)
 {
     static const int ours[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGTRAP, SIGSYS,
                                SIGPIPE, SIGXFSZ, SIGTSTP, SIGTTIN, SIGTTOU};
 
-    sigfillset(signals); /* with SIGCHLD, which wakes us */
+    sigfillset(signals); /* includes SIGCHLD, which ends the wait */
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) sigdelset(signals, ours[i]);
 }
 
@@ -216,8 +217,8 @@ static void forward_signal(pid_t pid, const siginfo_t *info)
         kill(pid, info->si_signo);
 }
 
-/* A program that stops itself is stopped for the shell by our stopping, and both go on with SIGCONT. After ^Z we
- * stopped together: it may not have gone on quite yet. */
+/* If the program stops itself, gpuspy stops too, so that the shell regains control; SIGCONT continues both. After ^Z
+ * both were stopped together, and the program may not have continued yet. */
 static void stop_like(pid_t pid)
 {
     siginfo_t info = {.si_pid = 0};
@@ -275,7 +276,7 @@ bool launch_wait(struct launch *l, int *code)
     close(report[0]);
     l->pid = pid;
     wait_and_forward(l, pid, &signals);
-    /* What came in the last moment was the program's too. From here on ^C ends us. */
+    /* Signals that arrived until now were meant for the program. From here on ^C ends gpuspy. */
     while (sigtimedwait(&signals, NULL, &(struct timespec){0}) > 0)
         ;
     sigprocmask(SIG_SETMASK, &mask, NULL);

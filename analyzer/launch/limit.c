@@ -9,7 +9,7 @@
 
 #define DEVICES 64 /* as in the recorder */
 
-/* "0:" → 0; -1: there is none; -2: no such device. */
+/* The device before the colon, "0:" is 0; -1: there is no colon; -2: not a device number. */
 static int parse_limit_device(const char **part)
 {
     const size_t digits = strspn(*part, "0123456789");

@@ -42,11 +42,12 @@ static bool is_still_recording(const char *path)
 }
 
 struct failures {
-    int64_t open, handled; /* open: nothing shows yet that the program recovered */
+    int64_t open, handled; /* open: nothing shows so far that the program recovered */
     int64_t pid, start_ns;
 };
 
-/* Where PyTorch's allocator frees its cache and tries again, the program sees no failure. */
+/* A failure after which PyTorch's allocator frees its cache and succeeds is invisible to the program, so not counted.
+ */
 static bool read_failures(const char *path, struct failures *f)
 {
     static const char query[] = "SELECT (SELECT count(*) FROM oom WHERE fatal), (SELECT count(*) FROM oom WHERE NOT "
@@ -92,7 +93,8 @@ static void add_command_text(struct text *t, const char *from, size_t n)
     t->at[t->used] = 0;
 }
 
-/* As one word of the shell. A usual path stays as it is, so that quotes around {} do no harm. */
+/* Quotes a path as one word of the shell. A path without special characters stays as it is, so that quotes around {}
+ * in the command do no harm. */
 static void add_quoted_word(struct text *t, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
@@ -127,18 +129,18 @@ static bool expand_command(struct text *t, const char *command, const char *path
 
 struct log {
     char path[PATH_MAX + 16];
-    int fd; /* locked while the process lives; -1: it cannot be written, and the command's output is dropped */
+    int fd; /* locked while this process lives; -1: it cannot be written, so the command's output is dropped */
 };
 
-/* systemd and batch systems signal all processes of a job when it ends, and kill them some time later: until then the
- * command may run. An attending process ends by itself. */
+/* Ignores termination signals: systemd and batch systems signal all processes of a job at its end and kill them later,
+ * and the command may run until then. An attending process ends by itself. */
 static void ignore_ends(bool ignored)
 {
     static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) signal(ends[i], ignored ? SIG_IGN : SIG_DFL);
 }
 
-/* The output is written through another description of the file: what the command leaves running holds no lock. */
+/* The command writes through a second file description, so that processes that it leaves running hold no lock. */
 static void be_command(const struct log *log, const char *command, const char *outcome)
 {
     char again[32];
@@ -203,7 +205,7 @@ static bool has_line(const struct log *log, const char *line)
     return found;
 }
 
-/* Once for each outcome of a process, whoever attends it. */
+/* The log tells whether another attending process ran the command for this outcome; then it does not run again. */
 static void respond_to_failure(const char *path, const struct failures *f, const char *outcome)
 {
     struct log log;
@@ -227,7 +229,7 @@ static void respond_to_failure(const char *path, const struct failures *f, const
 
 /* ---------------------------------------------------------------- attending */
 
-/* Until it ends, or for a second. */
+/* Waits until the process ends, at most one second. */
 static void wait_for_command(int process)
 {
     struct pollfd p = {.fd = process, .events = POLLIN};

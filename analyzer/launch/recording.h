@@ -1,4 +1,4 @@
-/* How a program is recorded: the options that `gpuspy run` and `gpuspy attach` share, and what the recorder reads. */
+/* The recording options that `gpuspy run` and `gpuspy attach` share, and the variables that the recorder reads. */
 #ifndef GPUSPY_LAUNCH_RECORDING_H
 #define GPUSPY_LAUNCH_RECORDING_H
 
@@ -14,7 +14,7 @@ struct launch_recording {
     bool torch_cpu;
 };
 
-/* Rows of the options, for a settings type whose member `recording` it is. */
+/* The options' rows, for a type of settings that has a member `recording` of this struct. */
 #define LAUNCH_RECORDING_ROWS(settings)                                                                              \
     {"stacks",                                                                                                       \
      0,                                                                                                              \
@@ -37,10 +37,10 @@ struct launch_recording {
             "stay"                                                                                                   \
     }
 
-/* Calls `set` with each variable that was given an option; the values last as long as the program. */
+/* Calls `set` with the variable of each option that was given; the values stay valid until gpuspy exits. */
 void launch_recording_set(const struct launch_recording *r, void (*set)(void *to, const char *name, const char *value),
                           void *to);
-/* What ties the processes of a run together; an outer run's, where there is one. */
+/* The id that all processes of a run share: that of the outer run if gpuspy itself runs under one. */
 const char *launch_run_id(void);
 
 #endif

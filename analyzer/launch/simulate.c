@@ -37,8 +37,8 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
     return false;
 }
 
-/* The GPU of that name or size. A GPU of another maker has its memory, and the capability of a Hopper: programs that
- * were built for CUDA cannot name another. */
+/* The GPU of that name or size. A GPU that is not NVIDIA's keeps its memory size and gets the compute capability of a
+ * Hopper, because programs built for CUDA know no other. */
 static bool find_simulated(const char *key, struct estimate_gpu *gpu)
 {
     static char product[UNITS_TEXT + 8];
@@ -91,7 +91,7 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
     const char *lacks = launch_lacks_table();
 
     if (!launch_simulate_folder(folder, sizeof folder, why, why_size)) return false;
-    /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
+    /* The loader splits LD_AUDIT at colons and blanks, like LD_PRELOAD. */
     if (strpbrk(folder, " :")) {
         snprintf(why, why_size,
                  "cannot simulate from '%s': the loader does not accept a path with a space or colon; install gpuspy "
@@ -105,9 +105,10 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
     set(self, "SIMCUDA_LIBRARIES", libraries);
     if (lacks) set(self, GS_LACKS_VARIABLE, lacks);
     set_hardware(gpu, count, set, self);
-    if (!getenv("TRITON_LIBCUDA_PATH")) /* Triton links to the driver, by the loader's cache unless told */
+    if (!getenv("TRITON_LIBCUDA_PATH")) /* Triton links to the driver that the loader's cache names, unless this
+                                           variable is set */
         set(self, "TRITON_LIBCUDA_PATH", folder);
-    set(self, "SIMCUDA_UNKNOWN", "zero"); /* sizes that kernels compute: none, not garbage */
+    set(self, "SIMCUDA_UNKNOWN", "zero"); /* a size that a kernel would compute is 0, not garbage */
     return true;
 }
 

@@ -8,7 +8,7 @@ void launch_python_path(struct launch *l, const char *folder)
 {
     const char *others = getenv("PYTHONPATH");
     size_t size = strlen(folder) + sizeof "/python:" + (others ? strlen(others) : 0);
-    char *path = malloc(size); /* the program's environment keeps it */
+    char *path = malloc(size); /* not freed: the program's environment points to it */
 
     if (!path) return;
     snprintf(path, size, "%s/python%s%s", folder, others && *others ? ":" : "", others ? others : "");

@@ -1,4 +1,4 @@
-/* Hugging Face's config.json: keys to a shape. Absent keys are what the type's own class takes for them
+/* Reads Hugging Face's config.json: keys to a shape. For absent keys it uses the defaults of the type's own class
  * (configs.def). */
 #include <jansson.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static const char type_names[] =
 
 /* ---------------------------------------------------------------- which type */
 
-/* Types whose language model is that of another. */
+/* Types whose language model is of another type. */
 static const char *const aliases[][2] = {
     {"qwen2_vl", "qwen2"},        {"qwen2_vl_text", "qwen2"},    {"qwen2_5_vl", "qwen2"},
     {"qwen2_5_vl_text", "qwen2"}, {"qwen3_vl_text", "qwen3"},    {"qwen3_vl_moe_text", "qwen3_moe"},
@@ -43,8 +43,8 @@ static const struct model_config_type *config_type_of(const char *name)
     return NULL;
 }
 
-/* All that a Llama's shape needs, said and not assumed, and nothing that no Llama has: experts, latent or
- * linear attention, states. */
+/* Whether all numbers of a Llama's shape are present, and no key that no Llama has: experts, latent or linear
+ * attention, states. */
 static bool like_llama(json_t *json)
 {
     static const char *const others[] = {"expert", "moe",     "lora_rank", "ssm",
@@ -78,7 +78,7 @@ static void unknown_type(struct model_reading *r, const char *name)
             clean);
 }
 
-/* Of diffusers: also its VAEs and whole pipelines. */
+/* A class of diffusers that is unknown, perhaps a VAE or a whole pipeline. */
 static void unknown_class(struct model_reading *r)
 {
     char clean[64];
@@ -91,7 +91,7 @@ static void unknown_class(struct model_reading *r)
                         clean);
 }
 
-/* The language model within one that also sees or hears. */
+/* The language model's object in the config.json of a model with images or sound. */
 static json_t *inner_config(struct model_reading *r, json_t *root)
 {
     static const char *const keys[] = {"text_config", "llm_config", "language_config"};
@@ -120,7 +120,7 @@ static void choose_type(struct model_reading *r, json_t *root)
         model_config_note(r, "only its language model is counted, not its vision part");
     r->outer = r->json == root ? NULL : root;
     name = model_config_word(r->json, "model_type");
-    if (r->outer && !*name) /* what the outer type's class takes for it */
+    if (r->outer && !*name) /* the default of the outer type's class */
         name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
                : strcmp(outer, "mistral3") == 0 ? "mistral"
                : strcmp(outer, "llama4") == 0   ? "llama4_text"
@@ -155,7 +155,7 @@ static void note_type_of_numbers(json_t *root, struct model *m)
         if (strcmp(text, words[i][0]) == 0) snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
 }
 
-/* What a task puts on top of an encoder is not counted: it is said. */
+/* The head that a task adds to an encoder is not counted, which a note states. */
 static void note_head(struct model_reading *r)
 {
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
@@ -187,7 +187,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
     }
     if (*r->problem) return false;
     if (!model_from_shape(f->command, f->path, &r->s, m, &ignored)) {
-        model_config_reject(r, "%s", ""); /* it said so itself */
+        model_config_reject(r, "%s", ""); /* model_from_shape has printed the problem */
         return false;
     }
     if (r->type) note_head(r);
@@ -198,8 +198,8 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
     return true;
 }
 
-/* Python writes NaN and Infinity, which no JSON has (Mamba's time_step_limit): they become texts of the same
- * length, which no number is. */
+/* Python writes NaN and Infinity, which JSON does not allow (Mamba's time_step_limit). Replaces them by strings of the
+ * same length, because the shape needs none of them. */
 static void quote_no_numbers(char *text, size_t n)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
@@ -227,7 +227,7 @@ static json_t *load_config(const struct model_file *f, const char *bytes, size_t
     json_error_t error;
     char *copy;
 
-    if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) { /* some editors' first character */
+    if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) { /* the byte order mark, which some editors add */
         bytes += 3;
         n -= 3;
     }
@@ -267,7 +267,7 @@ static unsigned bits_in(json_t *object, const char *key)
     return model_config_read_count(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
 }
 
-/* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: of its first group. */
+/* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: that of the first group. */
 static unsigned packed_bits(json_t *root)
 {
     json_t *config = json_object_get(root, "quantization_config"), *group;

@@ -1,5 +1,5 @@
-/* diffusers' config.json of a denoiser: keys to a shape. Absent keys are what the class takes for them (diffusers 0.38,
- * src/diffusers/models). */
+/* Reads the config.json of a denoiser of diffusers: keys to a shape. For absent keys it uses the defaults of the class
+ * (diffusers 0.38, src/diffusers/models). */
 #include <jansson.h>
 #include <stddef.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const char *const classes[] = {
 #undef DENOISER
 };
 
-/* Numbers, by class: in the order of the enum. */
+/* Keys of numbers, by class, in the order of the enum. */
 static const struct key {
     enum model_denoiser_kind kind;
     const char *name;
@@ -83,7 +83,7 @@ static const struct key {
     {MODEL_DENOISER_LTX, "caption_channels", OWN(text), 4096},
 };
 
-/* Keys that gpuspy knows one value of: with another the tensors would be others. NULL: absent or null. */
+/* Keys of which gpuspy supports one value only, because another one means other tensors. NULL: absent or null. */
 static const struct {
     enum model_denoiser_kind kind;
     const char *name, *only;
@@ -120,7 +120,7 @@ static bool read_truth(const struct model_reading *r, const char *key, bool abse
     return json_is_boolean(value) ? json_is_true(value) : absent;
 }
 
-/* Of level `i`: a number that all have, or an item of a list. */
+/* The value for level `i`: one number for all levels, or an item of a list. */
 static uint64_t read_of_level(struct model_reading *r, const char *key, size_t i, uint64_t absent)
 {
     json_t *value = json_object_get(r->json, key);
@@ -153,7 +153,7 @@ static void read_unet(struct model_reading *r)
             model_config_reject(
                 r, "down_block_types: '%.40s' is unknown; gpuspy knows CrossAttnDownBlock2D and DownBlock2D", type);
         d->width[i] = read_of_level(r, "block_out_channels", i, usual[i]);
-        d->split[i] = read_of_level(r, "attention_head_dim", i, 8); /* the number of heads, in spite of its name */
+        d->split[i] = read_of_level(r, "attention_head_dim", i, 8); /* in spite of its name, the number of heads */
         d->depth[i] = attends ? read_of_level(r, "transformer_layers_per_block", i, 1) : 0;
         if (d->width[i] % d->split[i]) model_config_reject(r, "attention_head_dim does not divide block_out_channels");
     }
@@ -163,7 +163,7 @@ static void read_unet(struct model_reading *r)
     d->pipeline = d->text == 768 ? MODEL_PIPELINE_SD1 : d->text == 1024 ? MODEL_PIPELINE_SD2 : MODEL_PIPELINE_SDXL;
 }
 
-/* Sines and cosines of positions that are stored with the weights. */
+/* Elements of the stored sines and cosines of positions. */
 static uint64_t table_of(struct model_reading *r)
 {
     const struct model_shape *s = &r->s;

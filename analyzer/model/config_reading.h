@@ -1,4 +1,4 @@
-/* One reading of a config.json: config.c finds its type, config_shape.c makes a shape of its keys. */
+/* The state of reading a config.json: config.c finds its type, config_shape.c derives a shape from its keys. */
 #ifndef GPUSPY_CONFIG_READING_H
 #define GPUSPY_CONFIG_READING_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "analyzer/model/model.h"
 
-/* What a type's keys mean, and what it has that no key tells. */
+/* The meaning of a type's keys, and properties that no key states. */
 enum model_trait {
     TIED = 1 << 0,
     GATED = 1 << 1,
@@ -16,31 +16,31 @@ enum model_trait {
     OUT_BIAS = 1 << 4,
     MLP_BIAS = 1 << 5,
     HEAD_BIAS = 1 << 6,
-    LEARNED = 1 << 7,      /* positions are a table */
-    QK_NORM = 1 << 8,      /* of each head; */
-    QK_NORM_WIDE = 1 << 9, /* of all heads at once */
-    NORMS_0 = 1 << 10,     /* they have no parameters */
+    LEARNED = 1 << 7,      /* positions are a learned table */
+    QK_NORM = 1 << 8,      /* normalises each head */
+    QK_NORM_WIDE = 1 << 9, /* normalises all heads at once */
+    NORMS_0 = 1 << 10,     /* norms without parameters */
     FUSED_QKV = 1 << 24,
     FUSED_GATE = 1 << 25,
-    KV_HEADS = 1 << 30, /* there may be fewer heads of keys and values */
+    KV_HEADS = 1 << 30, /* may have fewer heads of keys and values */
     EMBEDDING_NORM = 1 << 26,
-    NORMS_1 = 1 << 11, /* attention and MLP read the same */
+    NORMS_1 = 1 << 11, /* attention and MLP have the same input */
     NORMS_4 = 1 << 12,
     KEY_ATTENTION_BIAS = 1 << 13, /* attention_bias: of q, k, v and the output */
     KEY_QKV_BIAS = 1 << 14,       /* attention_bias: of q, k and v */
     KEY_MLP_BIAS = 1 << 15,
-    WINDOW_ALL = 1 << 16, /* which layers have the sliding window: all, */
-    WINDOW_TOP = 1 << 17, /* those from max_window_layers on if use_sliding_window says so, */
-    WINDOW_2 = 1 << 18,   /* all but every 2nd, 4th, 6th */
+    WINDOW_ALL = 1 << 16, /* layers with the sliding window: all */
+    WINDOW_TOP = 1 << 17, /* … those from max_window_layers on, if use_sliding_window is set */
+    WINDOW_2 = 1 << 18,   /* … all except every 2nd, 4th, 6th */
     WINDOW_4 = 1 << 19,
     WINDOW_6 = 1 << 20,
-    LATENT = 1 << 21, /* attention of DeepSeek */
+    LATENT = 1 << 21, /* DeepSeek's latent attention */
     EXPERTS = 1 << 22,
     POOLER = 1 << 23,
     BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
 };
 
-/* A row of configs.def: what the type's class takes where a key is absent. */
+/* A row of configs.def: the defaults of the type's class. */
 struct model_config_type {
     const char *name;
     enum model_family family;
@@ -48,30 +48,30 @@ struct model_config_type {
     unsigned traits;
 };
 
-/* One reading. The first problem stays. */
+/* The first problem is kept. */
 struct model_reading {
-    json_t *json;  /* the object with the shape: the root, or its text_config, */
-    json_t *outer; /* and then this is the root; NULL else */
+    json_t *json;  /* the object with the shape: the root or its text_config */
+    json_t *outer; /* the root, if `json` is not; else NULL */
     const struct model_config_type *type;
     struct model_shape s;
     char problem[256], note[192];
-    bool unknown; /* the problem is that the type is not known */
-    bool assumed; /* not known, and read as a Llama */
+    bool unknown; /* the problem is an unknown type */
+    bool assumed; /* the type is unknown, and read as a Llama */
 };
 
-/* The first of each stays. */
+/* Each keeps the first text. */
 __attribute__((format(printf, 2, 3))) void model_config_reject(struct model_reading *r, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void model_config_note(struct model_reading *r, const char *format, ...);
 
-/* Is it a number without a fraction, not negative? */
+/* Whether it is a whole number of at least 0. */
 bool model_config_read_count(const json_t *value, uint64_t *out);
-/* A key's text; NULL where it has none. */
+/* The text of a key; NULL: it has none. */
 const char *model_config_word(json_t *object, const char *key);
 
-/* Fills r->s from the keys of r->json; what does not go together is said by model_config_reject. */
+/* Fills r->s from the keys of r->json; reports contradictions by model_config_reject. */
 void model_config_read_shape(struct model_reading *r);
 
-/* The same of one of diffusers' denoisers; false: its _class_name is none of these. */
+/* The same for a denoiser of diffusers; false: its _class_name is not a known one. */
 bool model_config_read_denoiser(struct model_reading *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* The keys of a config.json to a shape. */
+/* Derives a shape from the keys of a config.json. */
 #include "analyzer/model/config_reading.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ void model_config_note(struct model_reading *r, const char *format, ...)
 
 /* ---------------------------------------------------------------- keys */
 
-/* The first of "a|b|c" that is there and not null; `name` is its name. */
+/* The first key of "a|b|c" that is present and not null; `name` receives it. */
 static json_t *find_config_key(json_t *object, const char *keys, char name[64])
 {
     while (*keys) {
@@ -73,7 +73,7 @@ static uint64_t config_uint_of(struct model_reading *r, const char *keys, uint64
     return uint_in(r, r->json, keys, absent);
 }
 
-/* One that a model cannot be without. */
+/* A number that a model must have. */
 static uint64_t read_positive_number(struct model_reading *r, const char *keys, uint64_t absent, uint64_t most)
 {
     char name[64];
@@ -83,7 +83,7 @@ static uint64_t read_positive_number(struct model_reading *r, const char *keys, 
     if (!value) return absent;
     if (model_config_read_count(value, &n) && n > 0 && n <= most) return n;
     model_config_reject(r, "%s is not a whole number from 1 to %ju", name, (uintmax_t)most);
-    return absent ? absent : 1; /* it may be divided by before the problem is said */
+    return absent ? absent : 1; /* callers may divide by it before the problem is printed */
 }
 
 static bool read_config_flag(struct model_reading *r, const char *keys, bool absent)
@@ -154,7 +154,7 @@ static void read_config_window(struct model_reading *r, unsigned traits)
 
     if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6))) return;
     if ((traits & WINDOW_TOP) && !read_config_flag(r, "use_sliding_window", false)) return;
-    if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null says that there is none */
+    if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null: there is no window */
     s->window = config_uint_of(r, "sliding_window", absent);
     if (!s->window) return;
     if (traits & WINDOW_6)
@@ -168,7 +168,7 @@ static void read_config_window(struct model_reading *r, unsigned traits)
     if (s->window_layers > s->layers || s->window_layers == 0) s->window = s->window_layers = 0;
 }
 
-/* Of the layers every step-th has experts, but for those in the list. */
+/* Number of layers with experts: every step-th one, except those in the list. */
 static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
 {
     bool *is_dense = arena_realloc(NULL, layers, sizeof *is_dense);
@@ -241,7 +241,7 @@ static void read_config_latent(struct model_reading *r)
                                "model's .safetensors");
 }
 
-/* 224 or [224, 224]. */
+/* A key whose value is 224 or [224, 224]. */
 static uint64_t image_side(struct model_reading *r, const char *key, uint64_t absent)
 {
     json_t *value = json_object_get(r->json, key);
@@ -273,7 +273,7 @@ static void read_vit(struct model_reading *r)
         s->pooler = true;
 }
 
-/* Falcon's keys say of its layers what others have in their type. */
+/* Falcon has keys for what other models have in their type. */
 static void read_falcon(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
@@ -303,7 +303,7 @@ static void read_t5(struct model_reading *r)
     s->gated = forward ? strncmp(forward, "gated-", 6) == 0 : newer;
 }
 
-/* One number for both halves, as all published ones have it. */
+/* The number of both halves, which are equal in all published models. */
 static uint64_t of_both(struct model_reading *r, const char *encoder, const char *decoder, uint64_t absent)
 {
     uint64_t one = read_positive_number(r, encoder, absent, NUMBER_MAX),
@@ -329,7 +329,7 @@ static void read_whisper(struct model_reading *r)
     s->no_k_bias = true;
 }
 
-/* intermediate_size is worked out, not read, by the configuration's class. */
+/* The configuration's class computes intermediate_size and does not read it. */
 static void read_mamba(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
@@ -369,6 +369,13 @@ static void read_llama4(struct model_reading *r)
     if (s->window_layers == 0) s->window = 0;
 }
 
+/* Activations that take several operations; transformers, activations.py. */
+static bool is_activation_in_pieces(const char *activation)
+{
+    return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
+           strcmp(activation, "gelu_python") == 0;
+}
+
 static void read_by_type(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
@@ -391,7 +398,10 @@ static void read_by_type(struct model_reading *r)
         if (s->embedding == s->hidden) s->embedding = 0;
     }
     if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
-        s->context = s->positions - 2; /* numbers begin after the padding's, 1 */
+        s->context = s->positions - 2; /* positions begin after the padding index, 1 */
+    if (strcmp(type, "phi") == 0 || strcmp(type, "gptj") == 0)
+        s->new_gelu = is_activation_in_pieces(
+            model_config_word(r->json, strcmp(type, "phi") == 0 ? "hidden_act" : "activation_function"));
     if (strcmp(type, "starcoder2") == 0)
         s->qkv_bias = s->out_bias = s->mlp_bias = read_config_flag(r, "use_bias", true);
     if (strcmp(type, "stablelm") == 0) {
@@ -399,7 +409,7 @@ static void read_by_type(struct model_reading *r)
         s->norms = read_config_flag(r, "use_parallel_residual", false) ? 1 : 2;
     }
     if (strcmp(type, "glm4_moe") == 0) s->qk_norm = read_config_flag(r, "use_qk_norm", false);
-    if (strcmp(type, "cohere") == 0) /* a weight for each head's each number */
+    if (strcmp(type, "cohere") == 0) /* one weight per head and element */
         s->qk_norm = s->qk_norm_wide = read_config_flag(r, "use_qk_norm", false);
     s->sinks = s->router_bias = s->expert_bias = strcmp(type, "gpt_oss") == 0;
     if (strcmp(type, "qwen2_moe") == 0 && s->experts) {
@@ -416,14 +426,8 @@ static void read_by_type(struct model_reading *r)
             r, "add_cross_attention is true, which gpuspy does not support; give the model's .safetensors");
 }
 
-/* transformers activations.py: those of several operations. */
-static bool is_activation_in_pieces(const char *activation)
-{
-    return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
-           strcmp(activation, "gelu_python") == 0;
-}
-
-/* What GPT-2's and GPT-Neo's layers keep for backward depends on these; absent keys are transformers' defaults. */
+/* Settings that determine what layers of GPT-2 and GPT-Neo keep for backward. Absent keys have transformers' defaults.
+ */
 static void read_habits(struct model_reading *r)
 {
     const char *word = model_config_word(r->json, "activation_function");
@@ -447,7 +451,7 @@ void model_config_read_shape(struct model_reading *r)
     s->layers = read_positive_number(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
     s->heads = read_positive_number(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
     s->kv_heads = t->kv ? t->kv : s->heads;
-    if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* others do not look at the key */
+    if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* the classes of other families ignore this key */
         s->kv_heads = read_positive_number(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
     if (t->vocab) s->vocab = read_positive_number(r, "vocab_size", t->vocab, NUMBER_MAX);
     s->head_dim = read_positive_number(r, "head_dim", t->head_dim, NUMBER_MAX);
@@ -459,7 +463,7 @@ void model_config_read_shape(struct model_reading *r)
     s->positions = t->traits & LEARNED ? s->context : 0;
     s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? config_uint_of(r, "type_vocab_size", 2) : 0;
     s->tied = read_config_flag(r, "tie_word_embeddings", t->traits & TIED);
-    if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model ties */
+    if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model decides */
         s->tied = json_is_true(json_object_get(r->outer, "tie_word_embeddings"));
     s->gated = t->traits & GATED;
     s->fused_qkv = t->traits & FUSED_QKV;
@@ -467,7 +471,7 @@ void model_config_read_shape(struct model_reading *r)
     s->pooler = t->traits & POOLER;
     read_norms(r, t->traits);
     read_biases(r, t->traits);
-    if (*r->problem) /* what follows goes over the layers */
+    if (*r->problem) /* the code below loops over the layers */
         return;
     read_config_window(r, t->traits);
     if (t->traits & EXPERTS) read_config_experts(r, t->name);

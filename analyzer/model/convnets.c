@@ -1,23 +1,23 @@
-/* Convolutional networks: each is walked operation by operation, as its forward pass does; on the way
- * its tensors are listed, or the sizes of what the operations put out. */
+/* Convolutional networks, each walked operation by operation as its forward pass does. A walk lists the tensors, or the
+ * sizes of the operations' outputs. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/model/convnets.h"
 
 enum { NUMBERS = 10, SIDE_LARGEST = 1 << 20 };
 
-/* Where a walk is. Either `m` (tensors) or `out` is filled, or neither: then operations are counted. */
+/* The state of a walk, which fills `m` (tensors) or `out` (outputs), or only counts operations. */
 struct walk {
     struct model *m;
     struct model_conv_map *out;
     size_t n, max;
-    size_t last;                      /* the operation that put out what is passed on, from 1; 0: the image */
-    size_t other;                     /* of the next operation: what else it reads */
-    uint64_t weight, bias;            /* of the next operation: elements of its tensors */
+    size_t last;                      /* the operation that made the current output, from 1; 0: the image */
+    size_t other;                     /* the second input of the next operation */
+    uint64_t weight, bias;            /* elements of the next operation's tensors */
     uint64_t window;                  /* of the next operation, as in struct model_conv_map */
-    uint64_t channels, height, width; /* of what is passed on */
+    uint64_t channels, height, width; /* of the current output */
     unsigned block;                   /* from 1; 0: before the first */
-    unsigned blocks;                  /* so far */
+    unsigned blocks;                  /* number of blocks so far */
     uint64_t held;                    /* elements, as in struct model_conv_map */
     enum model_tensor_place place;
     bool failed;
@@ -26,20 +26,8 @@ struct walk {
 static void put_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
                        unsigned dims)
 {
-    struct model_tensor *t;
-
     *(role == TENSOR_BIAS ? &w->bias : &w->weight) = rows * cols;
-    if (!w->m) return;
-    t = model_add(w->m, name, role, w->place, rows, cols, 1);
-    if (!t) {
-        w->failed = true;
-        return;
-    }
-    t->dims = dims;
-    if (w->place == TENSOR_IN_LAYER) {
-        t->layers = 1;
-        t->kind = w->block;
-    }
+    if (w->m && !model_add_one(w->m, name, role, w->place, w->block, rows, cols, dims)) w->failed = true;
 }
 
 static void put_conv_map(struct walk *w, enum model_conv_op op, bool in_place, uint64_t inputs)
@@ -130,8 +118,8 @@ static void put_act(struct walk *w, enum model_conv_op op)
     put_conv_map(w, op, true, map_size(w));
 }
 
-/* Who still has what the convolution read, while the norm and the activation run: the module was called with it, or
- * nobody, as the variable has the next already. */
+/* Whether something keeps the input of the convolution alive during the norm and the activation: the module was called
+ * with it; or nothing does, because the variable has the next value already. */
 enum reader { CALLED_WITH, LET_GO };
 
 static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
@@ -161,7 +149,7 @@ static void max_pool(struct walk *w, uint64_t kernel, uint64_t stride, uint64_t 
     put_conv_map(w, CONV_MAX_POOL, false, inputs);
 }
 
-/* To a given side, whatever the input's. */
+/* To an output of a given side, for any input. */
 static void average_pool(struct walk *w, uint64_t side)
 {
     uint64_t inputs = map_size(w);
@@ -170,7 +158,7 @@ static void average_pool(struct walk *w, uint64_t side)
     put_conv_map(w, CONV_AVERAGE_POOL, false, inputs);
 }
 
-/* On the channels of every place, or on a flattened image. */
+/* Applies to the channels of each position, or to a flattened image. */
 static void put_conv_linear(struct walk *w, uint64_t outputs, bool head)
 {
     uint64_t inputs = map_size(w);
@@ -187,7 +175,7 @@ static void put_flatten(struct walk *w)
     w->height = w->width = 1;
 }
 
-/* Of the network's beginning: what a branch goes out from, and comes back to. */
+/* An earlier point of the network, where a branch begins. */
 struct branch {
     uint64_t channels, height, width;
     size_t last;
@@ -206,7 +194,7 @@ static void go_to(struct walk *w, struct branch b)
     w->last = b.last;
 }
 
-/* What is passed on, and the end of another branch. */
+/* An operation on the current output and the end of another branch. */
 static void put_both(struct walk *w, enum model_conv_op op, bool in_place, size_t other)
 {
     w->other = other;
@@ -235,9 +223,9 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
     if (stride != 1 || in.channels != outputs) {
         uint64_t made = map_size(w);
         go_to(w, in);
-        w->held += made - read; /* the shortcut reads it */
+        w->held += made - read; /* the shortcut's input */
         conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
-        w->held += read; /* beside the shortcut, which is as large as `made` */
+        w->held += read; /* besides the shortcut's output, which has the size of `made` */
         size_t shortcut = w->last;
         go_to(w, out);
         put_both(w, CONV_ADD, true, shortcut);
@@ -323,7 +311,7 @@ static void walk_vgg(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, 1000, true);
 }
 
-/* Each layer reads all that stands, joined, and adds `growth` channels to it. */
+/* A layer of a dense block: reads all earlier outputs, joined, and adds `growth` channels to them. */
 static void dense_layer(struct walk *w, uint64_t growth, size_t *join)
 {
     uint64_t channels = w->channels, gathered = map_size(w), joined = gathered;
@@ -375,7 +363,7 @@ static void walk_densenet(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, 1000, true);
 }
 
-/* The next multiple of 8, and no more than a tenth below. */
+/* The nearest multiple of 8 that is not more than a tenth smaller. */
 static uint64_t round_channels(uint64_t hundredths)
 {
     uint64_t eights = (hundredths + 400) / 800 * 8;
@@ -403,10 +391,10 @@ static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, en
 
 /* MobileNet's block: expand, filter each channel, squeeze and excite, project. */
 struct inverted {
-    uint64_t expanded, outputs, kernel, stride, squeezed; /* squeezed 0: none */
+    uint64_t expanded, outputs, kernel, stride, squeezed; /* squeezed 0: no squeeze and excite */
     enum model_conv_op act, gate;
-    bool efficient;  /* torchvision's EfficientNet: in-place SiLU in the squeezed branch, stochastic depth */
-    bool adds_apart; /* torchvision's MobileNetV2: x + y rather than y += x */
+    bool efficient;  /* torchvision's EfficientNet: in-place SiLU in the squeezed branch, and stochastic depth */
+    bool adds_apart; /* torchvision's MobileNetV2: x + y instead of y += x */
 };
 
 static void inverted_residual(struct walk *w, const struct inverted *b)
@@ -545,7 +533,8 @@ static void walk_regnet(struct walk *w, const int n[NUMBERS])
     conv_norm_act(w, 32, 3, 2, 1, CONV_RELU, LET_GO);
     for (int stage = 0; stage < 4; stage++)
         for (int i = 0; i < n[4 + stage]; i++) {
-            uint64_t squeezed = (2 * (uint64_t)n[9] * w->channels + 100) / 200; /* a share of what the block reads */
+            /* a share of the block's input channels */
+            uint64_t squeezed = (2 * (uint64_t)n[9] * w->channels + 100) / 200;
             regnet_block(w, (uint64_t)n[stage], i ? 1 : 2, (uint64_t)n[8], squeezed);
         }
     after_blocks(w);
@@ -598,7 +587,7 @@ static void convnext_block(struct walk *w)
     put_conv_linear(w, channels, false);
     put_tensor(w, "layer_scale", TENSOR_OTHER, channels, 1, 1);
     put_conv_map(w, CONV_MULTIPLY, false, map_size(w));
-    if (w->blocks > 1) /* the first one's probability is 0 */
+    if (w->blocks > 1) /* for the first block its probability is 0 */
         put_conv_map(w, CONV_DROP_PATH, false, map_size(w));
     put_both(w, CONV_ADD, true, in);
     w->held -= read;

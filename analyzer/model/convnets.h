@@ -1,4 +1,4 @@
-/* Convolutional networks by name: their tensors, and what their operations put out. */
+/* Convolutional networks by name: their tensors, and the outputs of their operations. */
 #ifndef GPUSPY_MODEL_CONVNETS_H
 #define GPUSPY_MODEL_CONVNETS_H
 
@@ -33,32 +33,32 @@ enum model_conv_op {
 #undef OP
 };
 
-/* What one operation puts out for one image. The operations come in the order of the forward pass; a
- * residual block's shortcut convolution comes before the addition. */
+/* The output of one operation for one image. The operations are in the order of the forward pass; a residual block's
+ * shortcut convolution comes before the addition. */
 struct model_conv_map {
     enum model_conv_op op;
-    bool in_place;                    /* over its input: no memory of its own */
+    bool in_place;                    /* replaces its input: no memory of its own */
     uint64_t channels, height, width; /* of the output */
     uint64_t elements;                /* of the output: the product of the three */
-    uint64_t inputs;                  /* elements of its input (of the larger, where there are two) */
-    /* Elements that are alive meanwhile without gradients, besides its input, its output and the image: what a
-     * residual waits with, what an nn.Sequential was called with, the features that a dense block gathers. */
+    uint64_t inputs;                  /* elements of its input; of two inputs, those of the larger one */
+    /* Elements that are live at the same time without gradients, besides its input, its output and the image: the input
+     * of a residual block, the argument of an nn.Sequential, the features that a dense block gathers. */
     uint64_t held;
-    /* The operation whose output it reads, from 1; 0: the image. `other`: of a second input, or 0; of a CONV_JOIN the
-     * join before it, whose inputs it reads too. */
+    /* The operation whose output it reads, from 1; 0: the image. `other`: its second input, or 0; of a CONV_JOIN the
+     * previous join, whose inputs it reads, too. */
     size_t from, other;
     uint64_t weight, bias; /* elements of its tensors */
-    uint64_t window;       /* of a convolution over all channels: places that its kernel reads; else 0 */
+    uint64_t window;       /* of a convolution over all channels: number of positions that its kernel reads; else 0 */
 };
 
-/* Fills at most `max` rows of `out` for an image of that size and returns how many there are in all
- * (perhaps more than `max`, never more than CONV_MAPS_MAX); 0 where the model is no convolutional network
- * known by name, or the image is smaller than its kernels or larger than 2^20. */
+/* Fills at most `max` rows of `out` for an image of that size. Returns the number of rows in total (perhaps more than
+ * `max`, at most CONV_MAPS_MAX); 0: the model is not a known convolutional network, or the image is smaller than its
+ * kernels or larger than 2^20. */
 size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct model_conv_map *out, size_t max);
 enum { CONV_MAPS_MAX = 1024 };
 const char *model_conv_op_word(enum model_conv_op op);
 
-/* The network of that name (convnets.def); false: none, or no memory. */
+/* The network of that name (convnets.def); false: unknown, or out of memory. */
 bool model_convnet_make(const char *name, struct model *m);
 
 #endif

@@ -1,11 +1,12 @@
-/* Denoisers, walked operation by operation as their forward pass does: on the way their tensors are listed. */
+/* Denoisers, each walked operation by operation as its forward pass does. A walk lists the operations and the tensors.
+ */
 #include "analyzer/model/denoisers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
 
-enum { TIME = 256 }; /* numbers that a time step is spread out to */
+enum { TIME = 256 }; /* width of a time step's sinusoidal embedding */
 
 struct walk {
     struct model *m;
@@ -13,30 +14,19 @@ struct walk {
     const struct model_denoiser *d;
     struct model_op *ops;
     size_t n, cap;
-    bool lists; /* tensors, too */
+    bool lists; /* lists tensors, too */
     bool failed;
     enum model_tensor_place place;
     unsigned layer, block;          /* from 1; 0: none */
-    uint64_t places, text;          /* of the image, of the text */
-    uint64_t height, width, frames; /* latent */
+    uint64_t places, text;          /* number of positions of the image, of the text */
+    uint64_t height, width, frames; /* of the latent image or video */
 };
 
 static void walk_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
                         unsigned dims)
 {
-    struct model_tensor *t;
-
-    if (!w->lists || !rows || !cols) return;
-    t = model_add(w->m, name, role, w->place, rows, cols, 1);
-    if (!t) {
+    if (w->lists && rows && cols && !model_add_one(w->m, name, role, w->place, w->layer, rows, cols, dims))
         w->failed = true;
-        return;
-    }
-    t->dims = dims;
-    if (w->place == TENSOR_IN_LAYER) {
-        t->layers = 1;
-        t->kind = w->layer;
-    }
 }
 
 static uint32_t put_denoiser_op(struct walk *w, struct model_op op)
@@ -52,7 +42,7 @@ static const struct model_op *operation_at(const struct walk *w, uint32_t op)
     return &w->ops[op - 1];
 }
 
-/* A variable had the output of `x` until the last operation was done. */
+/* Notes that a variable keeps the output of `x` until the last operation has run. */
 static void release_operation(struct walk *w, uint32_t x)
 {
     struct model_op *last = &w->ops[w->n - 1];
@@ -64,7 +54,14 @@ static void release_operation(struct walk *w, uint32_t x)
         }
 }
 
-/* Something that comes from outside, without a gradient. */
+/* Notes this for several outputs. */
+#define RELEASE(w, ...)                                                                                           \
+    do {                                                                                                          \
+        const uint32_t released_[] = {__VA_ARGS__};                                                               \
+        for (size_t i_ = 0; i_ < sizeof released_ / sizeof *released_; i_++) release_operation(w, released_[i_]); \
+    } while (0)
+
+/* An input of the model, without a gradient. */
 static uint32_t walk_input(struct walk *w, uint64_t width, uint64_t places)
 {
     return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_MAP, .width = width, .places = places});
@@ -93,7 +90,8 @@ static uint32_t walk_linear(struct walk *w, uint32_t x, uint64_t out)
     return linear_as(w, x, "linear", TENSOR_OTHER, out, true);
 }
 
-/* `window`: elements of its kernel; `groups` equal to the channels: each by itself. `places` of the output. */
+/* `window`: elements of the kernel; `groups` equal to the channels: a depthwise convolution. `places`: of the output.
+ */
 static uint32_t walk_conv(struct walk *w, uint32_t x, uint64_t out, uint64_t window, uint64_t groups, uint64_t places,
                           bool bias)
 {
@@ -112,7 +110,7 @@ static uint32_t walk_conv(struct walk *w, uint32_t x, uint64_t out, uint64_t win
                                                 .role = TENSOR_CONV});
 }
 
-/* `affine`: 0 none, 1 a factor, 2 also a sum, for each channel of `width`. */
+/* `affine`, per channel of `width`: 0: none, 1: a factor, 2: a factor and an addend. */
 static uint32_t walk_norm(struct walk *w, enum model_op_kind kind, uint32_t x, uint64_t width, unsigned affine)
 {
     if (affine) walk_tensor(w, "norm", TENSOR_NORM, width, 1, 1);
@@ -182,7 +180,7 @@ static uint32_t walk_view(struct walk *w, uint32_t x, uint64_t width, uint64_t p
     return op;
 }
 
-/* One after another, or (`beside`) channels beside channels. */
+/* Joins along the positions or (`beside`) along the channels. */
 static uint32_t walk_join(struct walk *w, uint32_t x, uint32_t y, bool beside)
 {
     return put_denoiser_op(
@@ -193,7 +191,7 @@ static uint32_t walk_join(struct walk *w, uint32_t x, uint32_t y, bool beside)
                              .others = {y}});
 }
 
-/* What is only a learned table or an embedding of a few numbers: no activations worth counting. */
+/* A learned table or an embedding of a few numbers: its activations are negligible. */
 static void mlp_of_vector(struct walk *w, uint64_t in, uint64_t inner, uint64_t out)
 {
     walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, in, 1), inner)), out);
@@ -226,9 +224,9 @@ struct qkv {
 
 /* How a denoiser projects to queries, keys and values. */
 struct projections {
-    bool bias, added;        /* added: of the text beside the image */
+    bool bias, added;        /* added: of the text in a layer for image and text */
     enum model_op_kind norm; /* of queries and keys; MODEL_OP_MAP: none */
-    uint64_t norm_width;     /* a head's, or all heads' at once */
+    uint64_t norm_width;     /* of one head, or of all heads */
     unsigned affine;
     uint64_t inner;
 };
@@ -247,27 +245,30 @@ static struct qkv walk_projected(struct walk *w, uint32_t x, uint32_t y, const s
     return r;
 }
 
+/* Rotary positions; 0: none. */
+static void turn_queries(struct walk *w, struct qkv *r, unsigned turns)
+{
+    if (!turns) return;
+    r->q = walk_map(w, r->q, turns);
+    r->k = walk_map(w, r->k, turns);
+}
+
 static uint32_t out_of(struct walk *w, uint32_t x, uint64_t width, bool added)
 {
     return linear_as(w, x, added ? "to_add_out" : "to_out", added ? TENSOR_MLP : TENSOR_ATTENTION, width, true);
 }
 
-/* Of queries from `x` to keys from `y` (0: `x`); diffusers' own processors divide by 1 after it (`divides`). */
+/* Queries from `x`, keys from `y` (0: `x`). `divides`: diffusers' own processors divide by 1 afterwards. */
 static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struct projections *p, unsigned turns,
                              bool divides)
 {
     const uint64_t heads = w->s->heads, width = operation_at(w, x)->width;
     struct qkv r = walk_projected(w, x, y ? y : x, p);
 
-    if (turns) {
-        r.q = walk_map(w, r.q, turns);
-        r.k = walk_map(w, r.k, turns);
-    }
+    turn_queries(w, &r, turns);
     x = out_of(w, walk_attention(w, r.q, r.k, r.v, heads), width, false);
     x = divides ? walk_map(w, x, 0) : x;
-    release_operation(w, r.q);
-    release_operation(w, r.k);
-    release_operation(w, r.v);
+    RELEASE(w, r.q, r.k, r.v);
     return x;
 }
 
@@ -286,7 +287,7 @@ static uint32_t walk_resnet_block(struct walk *w, uint32_t x, uint64_t out)
     h = walk_norm(w, MODEL_OP_GROUP_NORM, is_same_operation(w, MODEL_OP_SHIFT, h, time), out, 2);
     h = walk_conv(w, walk_unary(w, h), out, 9, 1, places, true);
     if (in != out) x = walk_conv(w, x, out, 1, 1, places, true);
-    h = walk_map(w, walk_add(w, x, h), 0); /* divided by output_scale_factor, 1 */
+    h = walk_map(w, walk_add(w, x, h), 0); /* the division by output_scale_factor, 1 */
     w->block = outside;
     return h;
 }
@@ -325,16 +326,14 @@ static uint32_t walk_transformer(struct walk *w, uint32_t x, uint64_t depth, uin
         const uint32_t one = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2), a = walk_attends(w, one, 0, &own, 0, true);
         x = walk_add(w, a, x);
         const uint32_t two = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
-        release_operation(w, one);
+        RELEASE(w, one);
         const uint32_t b = walk_attends(w, two, text, &own, 0, true);
-        release_operation(w, a);
+        RELEASE(w, a);
         x = walk_add(w, b, x);
         const uint32_t three = walk_norm(w, MODEL_OP_LAYER_NORM, x, width, 2);
-        release_operation(w, two);
+        RELEASE(w, two);
         x = walk_add(w, feed_forward(w, three, 4 * width, true), x);
-        release_operation(w, three);
-        release_operation(w, b);
-        release_operation(w, before);
+        RELEASE(w, three, b, before);
         w->block = 0;
     }
     denoiser_head_of(w, start, heads);
@@ -382,7 +381,7 @@ static void denoise_unet(struct walk *w)
                                                      .from = x});
             x = walk_conv(w, x, d->width[i], 9, 1, operation_at(w, x)->places, true);
         }
-        release_operation(w, before);
+        RELEASE(w, before);
     }
     w->place = TENSOR_AFTER;
     x = walk_unary(w, walk_norm(w, MODEL_OP_GROUP_NORM, x, d->width[0], 2));
@@ -401,7 +400,7 @@ static uint32_t gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
     return walk_add(w, x, is_same_operation(w, MODEL_OP_SCALE, y, by));
 }
 
-/* Factors and sums for each image, made of the time step. */
+/* Factors and addends per image, computed from the time step. */
 static uint32_t walk_modulation(struct walk *w, uint64_t in, uint64_t times)
 {
     return walk_linear(w, walk_unary(w, walk_input(w, in, 1)), times * w->s->hidden);
@@ -429,12 +428,19 @@ static uint32_t plain_norm(struct walk *w, uint32_t x)
     return walk_norm(w, MODEL_OP_LAYER_NORM, x, w->s->hidden, 0);
 }
 
+/* Tokens of 2 x 2 places of the latent image. */
+static uint32_t walk_patches(struct walk *w)
+{
+    return walk_conv(w, walk_input(w, w->d->latent, w->places * 4), w->s->hidden, 4, 1, w->places, true);
+}
+
 /* The two streams of image and text. */
 struct streams {
     uint32_t image, text;
 };
 
-/* An MMDiT's layer. `last`: SD3's last one makes no text. `dual`: the image attends to itself alone, too. */
+/* A layer of MMDiT. `last`: the last one of SD3, which has no text output. `dual`: with an additional self-attention of
+ * the image. */
 static struct streams joint_layer(struct walk *w, struct streams x, const struct projections *p, unsigned turns,
                                   bool dual, bool last)
 {
@@ -455,35 +461,27 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
     i = walk_projected(w, normed, normed, p);
     t = walk_projected(w, text, text, &added);
     i = (struct qkv){walk_join(w, i.q, t.q, false), walk_join(w, i.k, t.k, false), walk_join(w, i.v, t.v, false)};
-    if (turns) {
-        i.q = walk_map(w, i.q, turns);
-        i.k = walk_map(w, i.k, turns);
-    }
+    turn_queries(w, &i, turns);
     a = walk_attention(w, i.q, i.k, i.v, w->s->heads);
     const uint32_t text_a = last ? 0 : walk_part(w, a, h, w->text);
     const uint32_t image_a = out_of(w, walk_part(w, a, h, w->places), h, false);
     if (!last) text = out_of(w, text_a, h, true);
-    release_operation(w, i.q);
-    release_operation(w, i.k);
-    release_operation(w, i.v);
+    RELEASE(w, i.q, i.k, i.v);
     const uint32_t gated = is_same_operation(w, MODEL_OP_SCALE, image_a, by);
     x.image = walk_add(w, x.image, gated);
     if (dual) x.image = gated_add(w, x.image, walk_attends(w, second, 0, p, 0, false), by);
     const uint32_t again = walk_modulated(w, plain_norm(w, x.image), by);
-    release_operation(w, normed);
+    RELEASE(w, normed);
     x.image = gated_add(w, x.image, walk_mlp(w, again), by);
     if (!last) {
         x.text = gated_add(w, x.text, text, text_by);
         x.text = gated_add(w, x.text, walk_mlp(w, walk_modulated(w, plain_norm(w, x.text), text_by)), text_by);
     }
-    release_operation(w, again);
-    release_operation(w, gated);
-    release_operation(w, before.image);
-    release_operation(w, last ? a : before.text); /* the last one hands out a view of it */
+    RELEASE(w, again, gated, before.image, last ? a : before.text); /* the last one returns a view of it */
     return x;
 }
 
-/* Attention and MLP beside each other, of both streams joined. */
+/* Attention and MLP in parallel, on the joined streams. */
 static struct streams single_layer(struct walk *w, struct streams x, const struct projections *p, unsigned turns)
 {
     const uint64_t h = w->s->hidden;
@@ -501,14 +499,10 @@ static struct streams single_layer(struct walk *w, struct streams x, const struc
     k = walk_map(w, r.k, turns);
     a = walk_attention(w, a, k, r.v, w->s->heads);
     const uint32_t both = walk_join(w, a, m, true);
-    release_operation(w, r.v);
-    release_operation(w, k);
+    RELEASE(w, r.v, k);
     a = linear_as(w, both, "proj_out", TENSOR_MLP, h, true);
     joined = gated_add(w, joined, a, by);
-    release_operation(w, normed);
-    release_operation(w, m);
-    release_operation(w, before.image);
-    release_operation(w, before.text);
+    RELEASE(w, normed, m, before.image, before.text);
     return (struct streams){.image = walk_view(w, joined, h, w->places), .text = walk_view(w, joined, h, w->text)};
 }
 
@@ -522,40 +516,49 @@ static void walk_final(struct walk *w, uint32_t x, bool continuous, bool scaled,
     linear_as(w, scaled ? walk_modulated(w, x, by) : x, "proj_out", TENSOR_HEAD, out, true);
 }
 
+/* All layers of two streams, then those of one. */
+static void walk_streams(struct walk *w, struct streams x, const struct projections *p, uint64_t out)
+{
+    for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, p, 3, false, false);
+    for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, p, 3);
+    walk_final(w, x.image, true, true, out);
+}
+
+/* With an RMSNorm of queries and keys. */
+static struct projections normed_projections(const struct walk *w, uint64_t width)
+{
+    return (struct projections){
+        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = width, .affine = 1, .inner = w->s->hidden};
+}
+
 static void denoise_flux(struct walk *w)
 {
-    const uint64_t h = w->s->hidden, head = w->s->head_dim;
-    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = head, .affine = 1, .inner = h};
+    const uint64_t h = w->s->hidden;
+    const struct projections p = normed_projections(w, w->s->head_dim);
     struct streams x = {.image = walk_linear(w, walk_input(w, w->d->latent, w->places), h),
                         .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, TIME, h, h);
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
-    for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, &p, 3, false, false);
-    for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, &p, 3);
-    walk_final(w, x.image, true, true, w->d->out);
+    walk_streams(w, x, &p, w->d->out);
 }
 
 static void denoise_sd3(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {.bias = true,
-                                  .norm = w->d->qk_norm ? MODEL_OP_RMS_NORM : MODEL_OP_MAP,
-                                  .norm_width = w->s->head_dim,
-                                  .affine = 1,
-                                  .inner = h};
-    struct streams x = {
-        .image = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
+    struct projections p = normed_projections(w, w->s->head_dim);
+    struct streams x = {.image = walk_map(w, walk_patches(w), 0),
+                        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
+    if (!w->d->qk_norm) p.norm = MODEL_OP_MAP;
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     for (uint64_t i = 0; i < w->s->layers; i++) x = joint_layer(w, x, &p, 0, i < w->d->dual, i + 1 == w->s->layers);
     walk_final(w, x.image, true, true, 4 * w->d->out);
 }
 
-/* The text as all layers read it. */
+/* The text's embedding that all layers read. */
 static uint32_t walk_caption(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
@@ -563,7 +566,7 @@ static uint32_t walk_caption(struct walk *w)
     return walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, w->d->text, w->text), h)), h);
 }
 
-/* adaLN-single: one matrix for all layers, and a table in each. */
+/* adaLN-single: one matrix for all layers, and one table per layer. */
 static void time_single(struct walk *w, bool sizes)
 {
     const uint64_t h = w->s->hidden;
@@ -580,8 +583,7 @@ static void denoise_pixart(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {.bias = true, .norm = MODEL_OP_MAP, .inner = h};
-    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-             text = walk_caption(w);
+    uint32_t x = walk_map(w, walk_patches(w), 0), text = walk_caption(w);
 
     time_single(w, w->d->sizes);
     for (uint64_t i = 0; i < w->s->layers; i++) {
@@ -589,18 +591,16 @@ static void denoise_pixart(struct walk *w)
         const uint32_t before = x, by = walk_table(w, 6, h), normed = walk_modulated(w, plain_norm(w, x), by);
         x = gated_add(w, x, walk_attends(w, normed, 0, &p, 0, true), by);
         const uint32_t a = walk_attends(w, x, text, &p, 0, true);
-        release_operation(w, normed);
+        RELEASE(w, normed);
         x = walk_add(w, a, x);
         const uint32_t again = walk_modulated(w, plain_norm(w, x), by);
         x = gated_add(w, x, walk_mlp(w, again), by);
-        release_operation(w, again);
-        release_operation(w, a);
-        release_operation(w, before);
+        RELEASE(w, again, a, before);
     }
     walk_final(w, x, false, true, 4 * w->d->out);
 }
 
-/* Sana's MLP: convolutions, of which one sees neighbours. */
+/* Sana's MLP: convolutions, one of which reads neighbours. */
 static uint32_t mix_ffn(struct walk *w, uint32_t x)
 {
     const uint64_t h = w->s->hidden, inner = w->s->ffn, places = w->places;
@@ -638,16 +638,14 @@ static void denoise_sana(struct walk *w)
         a = walk_attends(w, x, text, &cross, 0, true);
         x = walk_add(w, a, x);
         const uint32_t again = walk_modulated(w, plain_norm(w, x), by);
-        release_operation(w, normed);
+        RELEASE(w, normed);
         x = gated_add(w, x, mix_ffn(w, again), by);
-        release_operation(w, again);
-        release_operation(w, a);
-        release_operation(w, before);
+        RELEASE(w, again, a, before);
     }
     walk_final(w, x, false, true, w->d->out);
 }
 
-/* A norm, its factors and the sum of a residual in float32; what is read and made has the weights' type. */
+/* The product with factors and the sum of a residual in float32; inputs and output have the weights' type. */
 static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
 {
     return walk_narrow(w, walk_wide(w, walk_add(w, walk_wide(w, walk_map(w, x, 0)),
@@ -657,9 +655,8 @@ static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t 
 static void denoise_wan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
-    uint32_t x = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0),
-             text;
+    const struct projections p = normed_projections(w, h);
+    uint32_t x = walk_map(w, walk_patches(w), 0), text;
 
     mlp_of_vector(w, TIME, h, h);
     walk_modulation(w, h, 6);
@@ -671,16 +668,14 @@ static void denoise_wan(struct walk *w)
                        a = walk_attends(w, one, 0, &p, 2, false);
         x = wide_gated_add(w, x, a, by);
         const uint32_t two = walk_narrow(w, walk_wide(w, walk_norm(w, MODEL_OP_LAYER_NORM, x, h, 2)));
-        release_operation(w, one);
+        RELEASE(w, one);
         const uint32_t b = walk_attends(w, two, text, &p, 0, false);
-        release_operation(w, a);
+        RELEASE(w, a);
         x = walk_add(w, x, b);
         const uint32_t three = walk_narrow(w, walk_modulated(w, walk_wide(w, plain_norm(w, x)), by));
-        release_operation(w, two);
+        RELEASE(w, two);
         x = wide_gated_add(w, x, walk_mlp(w, three), by);
-        release_operation(w, three);
-        release_operation(w, b);
-        release_operation(w, before);
+        RELEASE(w, three, b, before);
     }
     walk_final(w, x, false, true, 4 * w->d->out);
 }
@@ -688,10 +683,10 @@ static void denoise_wan(struct walk *w)
 static void denoise_ltx(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {.bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = h, .affine = 1, .inner = h};
+    const struct projections p = normed_projections(w, h);
     uint32_t x = walk_linear(w, walk_input(w, w->d->latent, w->places), h), text = walk_caption(w);
     const uint32_t turns =
-        walk_wide(w, walk_input(w, 2 * h, w->places)); /* cosines and sines, of each image and channel */
+        walk_wide(w, walk_input(w, 2 * h, w->places)); /* cosines and sines per position and channel */
 
     time_single(w, false);
     for (uint64_t i = 0; i < w->s->layers; i++) {
@@ -702,24 +697,21 @@ static void denoise_ltx(struct walk *w)
         const uint32_t a = walk_attends(w, x, text, &p, 0, false);
         x = walk_add(w, x, a);
         const uint32_t two = walk_modulated(w, walk_norm(w, MODEL_OP_RMS_NORM, x, h, 0), by);
-        release_operation(w, one);
+        RELEASE(w, one);
         x = gated_add(w, x, walk_mlp(w, two), by);
-        release_operation(w, two);
-        release_operation(w, a);
-        release_operation(w, before);
+        RELEASE(w, two, a, before);
     }
     walk_final(w, x, false, true, w->d->out);
-    release_operation(w, turns);
+    RELEASE(w, turns);
 }
 
-/* CogVideoX: one set of matrices for both streams, each with factors of its own. */
+/* CogVideoX: both streams share one set of matrices, with separate factors. */
 static void denoise_cogvideox(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
     const struct projections p = {
         .bias = true, .norm = MODEL_OP_LAYER_NORM, .norm_width = w->s->head_dim, .affine = 2, .inner = h};
-    struct streams x = {.image = walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true),
-                        .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
+    struct streams x = {.image = walk_patches(w), .text = walk_linear(w, walk_input(w, w->d->text, w->text), h)};
 
     mlp_of_vector(w, h, w->d->time, w->d->time);
     for (uint64_t i = 0; i < w->s->layers; i++) {
@@ -728,17 +720,15 @@ static void denoise_cogvideox(struct walk *w)
         for (int half = 0; half < 2; half++) {
             uint32_t by = walk_modulation(w, w->d->time, 6);
             uint32_t image = walk_modulated(w, walk_norm(w, MODEL_OP_LAYER_NORM, x.image, h, 2), by);
-            uint32_t text = plain_norm(w, x.text); /* with the image's factors */
+            uint32_t text = plain_norm(w, x.text); /* with the parameters of the image's norm */
             text = walk_modulated(w, text, by);
             uint32_t joined = walk_join(w, text, image, false), y;
             y = half ? walk_mlp(w, joined) : walk_attends(w, joined, 0, &p, w->d->rotary ? 3 : 0, true);
             x.image = gated_add(w, x.image, walk_view(w, y, h, w->places), by);
             x.text = gated_add(w, x.text, walk_view(w, y, h, w->text), by);
-            release_operation(w, image);
-            release_operation(w, text);
-            release_operation(w, joined);
+            RELEASE(w, image, text, joined);
         }
-        release_operation(w, before.image);
+        RELEASE(w, before.image);
     }
     after_layers(w);
     uint32_t last = walk_norm(w, MODEL_OP_LAYER_NORM, walk_join(w, x.text, x.image, false), h, 2);
@@ -748,7 +738,7 @@ static void denoise_cogvideox(struct walk *w)
     linear_as(w, last, "proj_out", TENSOR_HEAD, 4 * w->d->out, true);
 }
 
-/* Layers that the text goes through before. */
+/* Layers that only the text passes through, at the beginning. */
 static uint32_t walk_refined(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
@@ -770,21 +760,17 @@ static uint32_t walk_refined(struct walk *w)
 static void denoise_hunyuan(struct walk *w)
 {
     const uint64_t h = w->s->hidden;
-    const struct projections p = {
-        .bias = true, .norm = MODEL_OP_RMS_NORM, .norm_width = w->s->head_dim, .affine = 1, .inner = h};
-    struct streams x = {
-        .image = walk_map(w, walk_conv(w, walk_input(w, w->d->latent, w->places * 4), h, 4, 1, w->places, true), 0)};
+    const struct projections p = normed_projections(w, w->s->head_dim);
+    struct streams x = {.image = walk_map(w, walk_patches(w), 0)};
 
     x.text = walk_refined(w);
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
-    for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, &p, 3, false, false);
-    for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, &p, 3);
-    walk_final(w, x.image, true, true, 4 * w->d->out);
+    walk_streams(w, x, &p, 4 * w->d->out);
 }
 
-/* --- what is around --------------------------------------------------------------------------- */
+/* --- the rest of a pipeline ------------------------------------------------------------------- */
 
 static const struct model_pipeline pipelines[] = {
 #define PIPELINE(id, ...) {#id, __VA_ARGS__},

@@ -1,5 +1,5 @@
-/* What all models of a kind have in common, as the beginning of an initialiser of struct model_shape.
- * For presets, options and files alike. */
+/* The common values of a family's models, as the beginning of an initialiser of struct model_shape. For presets,
+ * options and files. */
 #ifndef GPUSPY_MODEL_FAMILIES_H
 #define GPUSPY_MODEL_FAMILIES_H
 
@@ -20,7 +20,7 @@
 #define MAMBA .family = MODEL_MAMBA, .norms = 1, .final_norm = true, .tied = true, .taps = 4, .conv_bias = true
 #define T5 .family = MODEL_T5, .norms = 2, .final_norm = true, .tied = true, .buckets = 32
 
-/* Denoisers: kind, and the pipeline around it (denoisers.def) */
+/* Denoisers: kind, and the pipeline (denoisers.def) */
 #define DENOISER(k, p, latents, text_width)                                                                 \
     .family = MODEL_DENOISER, .denoiser.kind = MODEL_DENOISER_##k, .denoiser.pipeline = MODEL_PIPELINE_##p, \
     .denoiser.latent = (latents), .denoiser.out = (latents), .denoiser.text = (text_width)
@@ -38,11 +38,12 @@
 #define WANS DENOISER(WAN, WAN, 16, 4096), PATCHED
 #define COGS DENOISER(COGVIDEOX, COGVIDEOX, 16, 4096), PATCHED, .denoiser.time = 512
 
-/* Kinds that presets share. */
+/* Variants that several presets share. */
 #define OPT GPT, .fused_qkv = false
 #define CEREBRAS GPT, .one_kernel_gelu = true, .no_dropout = true
 #define NEOX GPT, .positions = 0, .tied = false
-#define PHI NEOX, .fused_qkv = false, .norms = 1, .head_bias = true /* and GPT-J: attention beside the MLP */
+/* Also GPT-J: attention and MLP in parallel. */
+#define PHI NEOX, .fused_qkv = false, .norms = 1, .head_bias = true, .new_gelu = true
 #define BLOOM GPT, .positions = 0, .embedding_norm = true
 #define FALCON GPT, .positions = 0, .qkv_bias = false, .out_bias = false, .mlp_bias = false
 #define STARCODER2 GPT, .positions = 0, .fused_qkv = false
@@ -66,7 +67,7 @@
 #define EXPERTS(n, used, f, l) .experts = (n), .experts_used = (used), .expert_ffn = (f), .moe_layers = (l)
 #define SPEECH(e, d, h, a, v) .layers = (e) + (d), .encoder_layers = (e), .hidden = (h), .heads = (a), .vocab = (v)
 #define STATES(l, h, v) .layers = (l), .hidden = (h), .vocab = (v)
-/* Every second layer sees only a window. */
+/* Every second layer has a sliding window. */
 #define HALF_WINDOW(tokens, l) .window = (tokens), .window_layers = (l) / 2
 
 #endif

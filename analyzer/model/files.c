@@ -1,4 +1,4 @@
-/* Opening what anybody may name, and complaining about it. */
+/* Opens any path that a user may give, and prints errors about it. */
 #include "analyzer/model/files.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ char *model_file_all(struct model_file *f, size_t most, size_t *n)
     return NULL;
 }
 
-/* The length of the folder's part of a path, with its slash. */
+/* The length of the path's folder, including the slash. */
 static size_t is_model_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -135,8 +135,8 @@ char *model_config_beside(const char *path)
     return NULL;
 }
 
-/* Of "…/models--owner--name/snapshots/0123…", Hugging Face's cache: "owner/name". `end` is that of the folder
- * called by its commit, which begins at `begin`. */
+/* In Hugging Face's cache, "…/models--owner--name/snapshots/0123…", the name "owner/name". `begin` and `end`: the part
+ * of the path that may be a commit's folder. */
 static bool name_in_cache(const char *path, size_t begin, size_t end, char *out, size_t size)
 {
     static const char snapshots[] = "/snapshots/", models[] = "models--";
@@ -170,7 +170,7 @@ void model_name_of(const char *path, char *out, size_t size)
     while (end > 1 && path[end - 1] == '/') end--;
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/') begin--;
-    if (begin == end || (end - begin <= 2 && path[begin] == '.')) { /* "", ".", "..": no name */
+    if (begin == end || (end - begin <= 2 && path[begin] == '.')) { /* "", ".", "..": not a name */
         begin = folder;
         end = strlen(path);
     }

@@ -1,4 +1,4 @@
-/* A folder with a model in it. */
+/* Finds the model in a folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,19 +7,15 @@
 #include <sys/stat.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/model/files.h"
+#include "analyzer/base/sort.h"
 
 enum { ENTRIES_MAX = 100000 };
 
 struct entries {
     char **names;
     size_t n, cap;
-    model_read_fn *read; /* of one file among them */
+    model_read_fn *read; /* reads one of its files */
 };
-
-static int order_entries_by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 static bool list_entries(const struct model_file *f, struct entries *e)
 {
@@ -30,9 +26,9 @@ static bool list_entries(const struct model_file *f, struct entries *e)
         if (d->d_name[0] != '.')
             *ARENA_PUSH(e->names, e->n, e->cap) = strcpy(arena_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
     closedir(dir);
-    if (e->n > ENTRIES_MAX) /* what was not seen may be the index, or a part */
+    if (e->n > ENTRIES_MAX) /* the index or a part may be among the others */
         return model_file_reject(f, "has more than %d files; give the model's own files", ENTRIES_MAX);
-    if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, order_entries_by_name);
+    SORT(e->names, e->n, sort_texts);
     return true;
 }
 
@@ -50,7 +46,7 @@ static const char *find_entry(const struct entries *e, const char *name)
     return NULL;
 }
 
-/* The first that ends so; how many there are. */
+/* The first entry with this ending; *n: how many have it. */
 static const char *find_entry_ending(const struct entries *e, const char *with, size_t *n)
 {
     const char *first = NULL;
@@ -83,7 +79,7 @@ static bool read_one_entry(const struct model_file *f, const struct entries *e, 
     return ok;
 }
 
-/* All of a folder without an index. */
+/* Reads all files of a folder without an index. */
 static bool all_files(const struct model_file *f, const struct entries *e, struct model *m)
 {
     struct model_stored *s = model_stored_new();
@@ -103,7 +99,7 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
     return ok;
 }
 
-/* A folder of Hugging Face's cache, models--…: refs/main names the folder in snapshots. */
+/* A folder of Hugging Face's cache, models--…: refs/main contains the name of the folder in snapshots/. */
 static bool in_cache(const struct model_file *f, const struct entries *e, struct model *m)
 {
     enum { HASH = 40 };
@@ -127,7 +123,8 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
                        : model_file_reject(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
-/* One of diffusers', whose configuration says more than its weights: the operations, too. */
+/* Whether the folder has a denoiser of diffusers. Its configuration describes more than its weights: also the
+ * operations. */
 static bool is_denoiser(const struct model_file *f)
 {
     char *path = path_in_folder(f, "config.json"), *bytes = NULL;
@@ -146,7 +143,7 @@ static bool is_denoiser(const struct model_file *f)
     return is;
 }
 
-/* Of a diffusers pipeline, the denoiser. */
+/* Reads the denoiser of a diffusers pipeline. */
 static bool of_pipeline(const struct model_file *f, const struct entries *e, struct model *m)
 {
     const char *denoiser = find_entry(e, "transformer") ? "transformer" : "unet";

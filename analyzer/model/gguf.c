@@ -1,7 +1,6 @@
-/* GGUF, version 2 and 3: metadata, the list of tensors, the data. Only what stands before the data is read.
- *
- * The rules are ggml's (llama.cpp, ggml/src/gguf.cpp): tensors follow each other, each begins at a multiple of
- * general.alignment, rows are whole blocks of their type. */
+/* Reads GGUF, version 2 and 3: metadata and the list of tensors, but not the data after them. The rules are ggml's
+ * (llama.cpp, ggml/src/gguf.cpp): tensors follow each other, each begins at a multiple of general.alignment, rows are
+ * whole blocks of their type. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/gguf.h"
 
-/* Texts in lists: a vocabulary of 200 000 and its merges are half a million. */
+/* TEXTS_MAX: strings in lists; a vocabulary of 200 000 and its merges are half a million. */
 enum { KEYS_MAX = 100000, KEY_BYTES_MAX = 1000, DIMS_MAX = 4, TEXTS_MAX = 20000000 };
 
 static const struct {
@@ -30,9 +29,9 @@ static const unsigned char value_bytes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0
 struct reader {
     struct model_file f;
     uint64_t at;
-    uint64_t from; /* what the buffer holds */
+    uint64_t from; /* file offset of the buffer */
     size_t have;
-    uint64_t texts; /* in lists so far: they are passed over one by one */
+    uint64_t texts; /* strings in lists so far: each one must be skipped */
     unsigned char buffer[1 << 16];
 };
 
@@ -83,7 +82,7 @@ static bool read_uint(struct reader *r, unsigned bytes, uint64_t *n)
     return true;
 }
 
-/* A name of at most KEY_BYTES_MAX bytes, with a 0 behind. */
+/* Reads a name of at most KEY_BYTES_MAX bytes and adds a 0. */
 static bool read_gguf_name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], size_t *n)
 {
     uint64_t length;
@@ -114,7 +113,7 @@ static bool read_gguf_number(struct reader *r, enum value_type type, struct valu
 
     if (!read_uint(r, value_bytes[type], &n)) return false;
     v->is_number = type != F32 && type != F64;
-    /* negative ones are none */
+    /* negative numbers count as missing */
     const bool negative = (type == I8 && n > INT8_MAX) || (type == I16 && n > INT16_MAX) ||
                           (type == I32 && n > INT32_MAX) || (type == I64 && n > INT64_MAX);
     v->number = negative ? UINT64_MAX : n;
@@ -133,7 +132,7 @@ static bool read_gguf_text(struct reader *r, struct value *v)
     return skip_gguf(r, length - kept);
 }
 
-/* Of numbers the largest; others are passed over. */
+/* Keeps the largest number of a list; skips lists of other types. */
 static bool read_gguf_array(struct reader *r, struct value *v)
 {
     uint64_t type, n, length;
@@ -152,7 +151,7 @@ static bool read_gguf_array(struct reader *r, struct value *v)
             if (!read_uint(r, 8, &length) || !skip_gguf(r, length)) return false;
         return true;
     }
-    if (n > 100000) /* of the vocabulary */
+    if (n > 100000) /* a list about the vocabulary */
         return skip_gguf(r, n * value_bytes[type]);
     for (uint64_t i = 0; i < n; i++) {
         if (!read_gguf_number(r, type, &one)) return false;
@@ -253,7 +252,7 @@ static bool size_gguf_tensor(struct reader *r, const char *of, uint32_t type, co
     return refuse_gguf_tensor(r, of, "has an unknown type: ggml removed it, or the file is newer than this gpuspy");
 }
 
-/* One row of the list; `at` is where it must begin in the data. */
+/* Reads one row of the list; `at` is the offset in the data at which it must begin. */
 static bool read_gguf_tensor(struct reader *r, struct model_stored *s, uint64_t alignment, uint64_t *at, uint64_t *end)
 {
     char called[KEY_BYTES_MAX + 1];
@@ -271,7 +270,7 @@ static bool read_gguf_tensor(struct reader *r, struct model_stored *s, uint64_t 
         return false;
     if (offset != *at) return refuse_gguf_tensor(r, called, "does not begin where the one before it ends");
     t.rank = (unsigned)rank;
-    t.first = rank ? dims[rank - 1] : 1; /* the last one is the slowest */
+    t.first = rank ? dims[rank - 1] : 1; /* GGUF lists the fastest dimension first */
     t.second = rank > 1 ? dims[rank - 2] : 1;
     if (__builtin_add_overflow(offset, t.bytes, end) || *end > INT64_MAX)
         return refuse_gguf_tensor(r, called, "ends after 2^63 bytes");

@@ -1,10 +1,10 @@
-/* What gguf.c reads and gguf_shape.c understands. */
+/* The metadata that gguf.c reads and gguf_shape.c interprets. */
 #ifndef GPUSPY_MODEL_GGUF_H
 #define GPUSPY_MODEL_GGUF_H
 
 #include "analyzer/model/stored.h"
 
-/* KEY(id, key behind the architecture's name) */
+/* KEY(id, key after the architecture's name) */
 /* clang-format off */
 #define GGUF_KEYS(KEY)                                                     \
     KEY(LAYERS, "block_count")                                             \
@@ -38,16 +38,16 @@ enum model_gguf_key {
 struct model_gguf_metadata {
     char architecture[64];
     struct {
-        bool present, varies; /* an array whose numbers differ: `number` is the largest */
+        bool present, varies; /* a list of different numbers: `number` is the largest */
         uint64_t number;
-        char prefix[64]; /* before the key: must be the architecture's name */
+        char prefix[64]; /* the part before the key, which must be the architecture's name */
     } keys[GGUF_KEYS_N];
     uint64_t alignment;
-    uint64_t parameters; /* general.parameter_count; 0: not there */
+    uint64_t parameters; /* general.parameter_count; 0: missing */
     uint64_t split_no, split_count;
 };
 
-/* The shape that metadata and tensors tell, completed; family MODEL_UNKNOWN where they tell too little. False
+/* The shape that follows from metadata and tensors, completed; family MODEL_UNKNOWN if they are not sufficient. False
  * after a line: they contradict each other. */
 bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_stored *s, const struct model_file *f,
                       struct model_shape *shape, char *note, size_t note_size);

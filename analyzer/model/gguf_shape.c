@@ -1,11 +1,11 @@
-/* From GGUF's metadata and the names of its tensors to a shape. */
+/* Derives a shape from GGUF's metadata and the names of its tensors. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/gguf.h"
 
-/* Architectures that are no decoder with a gated MLP. Those that are, are known by their tensors. */
+/* Architectures that are not decoders with a gated MLP; those are recognised by their tensors. */
 static const struct {
     const char *name;
     enum model_family family;
@@ -28,7 +28,7 @@ static bool has_tensor(const struct telling *t, const char *tensor)
     return model_stored_find(t->s, tensor) != NULL;
 }
 
-/* The number behind a key; `absent` where it is not there. */
+/* The number of a key; `absent` if it is missing. */
 static uint64_t gguf_uint_of(struct telling *t, enum model_gguf_key key, uint64_t absent)
 {
     static const char *const names[] = {
@@ -100,7 +100,7 @@ static void read_gguf_latent(struct telling *t, struct model_shape *s)
     s->head_dim = gguf_uint_of(t, GGUF_KEY_LENGTH_MLA, gguf_uint_of(t, GGUF_KEY_LENGTH, 0));
     s->v_dim = gguf_uint_of(t, GGUF_VALUE_LENGTH_MLA, gguf_uint_of(t, GGUF_VALUE_LENGTH, 0));
     s->nope_dim = s->head_dim > s->rope_dim ? s->head_dim - s->rope_dim : 0;
-    s->kv_heads = s->heads; /* 1 in newer files, which have the products of matrices */
+    s->kv_heads = s->heads; /* newer files have 1 here, because they store products of matrices */
 }
 
 static void read_gguf_experts(struct telling *t, struct model_shape *s)
@@ -154,7 +154,7 @@ static bool do_layers_vary(const struct model_gguf_metadata *d)
     return d->keys[GGUF_FFN].varies || d->keys[GGUF_HEADS].varies || d->keys[GGUF_KV_HEADS].varies;
 }
 
-/* What tensors and keys both say. */
+/* Whether tensors and keys agree. */
 static bool do_shapes_agree(struct telling *t, const struct model_shape *s)
 {
     const struct model_stored_form *table = model_stored_find(t->s, "token_embd.weight");

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MAX = 128 }; /* as serde_json */
+enum { DEPTH_MAX = 128 }; /* the same limit as serde_json */
 
 static bool fail_scan(struct model_scan *s, const char *problem)
 {
@@ -76,7 +76,7 @@ static char *put_code_point(char *to, unsigned c)
     return to;
 }
 
-/* Behind a backslash. What is decoded is never longer than what was written. */
+/* After a backslash. The decoded text is never longer than the source. */
 static char *scan_escape(struct model_scan *s, char *to)
 {
     static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";

@@ -1,5 +1,5 @@
-/* JSON read once from the front, where a tree of it all would cost a gigabyte: headers of safetensors
- * files and their indices. What it reads is what RFC 8259 says, and what serde_json takes. */
+/* Reads JSON in one pass, because a tree of the largest files would take a gigabyte: headers of safetensors files and
+ * their indices. Accepts what RFC 8259 and serde_json accept. */
 #ifndef GPUSPY_MODEL_JSON_SCAN_H
 #define GPUSPY_MODEL_JSON_SCAN_H
 
@@ -9,24 +9,25 @@
 
 struct model_scan {
     char *at, *end;      /* strings are decoded in place */
-    const char *problem; /* the first one; static */
+    const char *problem; /* the first problem; static */
 };
 
-/* Is it UTF-8? */
+/* Whether the text is UTF-8. */
 bool model_scan_utf8(const char *text, size_t n);
-/* Skips blanks and `c`; false, without a problem, where something else follows. */
+/* Skips blanks and `c`; false, without a problem, if something else follows. */
 bool model_scan_take(struct model_scan *s, char c);
-/* The same, and where something else follows that is the problem. */
+/* The same, but it is a problem if something else follows. */
 bool model_scan_expect(struct model_scan *s, char c);
-/* A string, decoded; it stays good. It may hold NULs. */
+/* Decodes a string, which stays valid and may contain NULs. */
 bool model_scan_string(struct model_scan *s, const char **text, size_t *n);
 /* A whole number that is not negative and has no exponent. */
 bool model_scan_uint(struct model_scan *s, uint64_t *n);
-/* Any value. */
+/* Skips a value of any type. */
 bool model_scan_skip(struct model_scan *s);
-/* Nothing but blanks is left. */
+/* Whether only blanks are left. */
 bool model_scan_is_done(struct model_scan *s);
-/* After '{': the next key and its colon; false at the '}' or at a problem. `first` is set before the first. */
+/* After '{': the next key and its colon; false at the '}' or after a problem. The caller sets `first` before the first
+ * key. */
 bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n);
 
 #endif

@@ -1,4 +1,4 @@
-/* gpuspy estimate --models: what is known by name. */
+/* gpuspy estimate --models: the models that gpuspy knows by name. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/model/model.h"
 
-/* "671,026,404,352" for people who compare: 671B. */
+/* Abbreviates 671,026,404,352 to "671B" for comparisons. */
 static const char *in_short(char out[16], uint64_t params)
 {
     const double n = (double)params;

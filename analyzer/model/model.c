@@ -1,4 +1,4 @@
-/* The list of tensors and what is summed over it. */
+/* The list of a model's tensors, and sums over it. */
 #include "analyzer/model/model.h"
 
 #include <stdio.h>
@@ -27,6 +27,20 @@ struct model_tensor *model_add(struct model *m, const char *name, enum model_ten
     return t;
 }
 
+bool model_add_one(struct model *m, const char *name, enum model_tensor_role role, enum model_tensor_place place,
+                   unsigned kind, uint64_t rows, uint64_t cols, unsigned dims)
+{
+    struct model_tensor *t = model_add(m, name, role, place, rows, cols, 1);
+
+    if (!t) return false;
+    t->dims = dims;
+    if (place == TENSOR_IN_LAYER) {
+        t->layers = 1;
+        t->kind = kind;
+    }
+    return true;
+}
+
 void model_from_count(uint64_t params, struct model *m)
 {
     struct model_tensor *t;
@@ -43,7 +57,7 @@ void model_free(struct model *m)
     m->tensors_n = m->tensors_cap = 0;
 }
 
-/* Biases of experts are theirs too: a bias follows its matrix in the list. */
+/* Includes the biases of experts: in the list a bias follows its matrix. */
 static uint64_t expert_params(const struct model *m)
 {
     uint64_t params = 0;

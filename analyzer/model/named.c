@@ -1,4 +1,4 @@
-/* Models by path: which reader is asked. A file is known by its first bytes, not by its name. */
+/* Models by path: chooses the reader by the first bytes of a file, not by its name. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ bool model_is_path(const char *text)
     return strchr(text, '/') || (*text && stat(text, &st) == 0);
 }
 
-/* A repository's name such as meta-llama/Llama-2-7b is a path that is not there. */
+/* Whether a path with the form of a repository's name, such as meta-llama/Llama-2-7b, does not exist. */
 static bool is_file_missing(const struct model_file *f, int error)
 {
     const char *slash = strrchr(f->path, '/');

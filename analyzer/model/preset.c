@@ -1,4 +1,4 @@
-/* Models that are known by name, and the door for names and paths. */
+/* Models that are known by name, and the entry point for names and paths. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 
-/* A row may say otherwise than its family. */
+/* A row may override its family's values. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
 
@@ -42,7 +42,7 @@ static const struct {
 
 enum { NAME_MAX_BYTES = 96 };
 
-/* Words of a published name that say how a model was tuned, not what it is. */
+/* Words of a published name that describe how a model was tuned, which does not change its shape. */
 static bool says_only_how_tuned(const char *word, size_t n)
 {
     static const char *const words[] = {"instruct", "chat", "it", "hf", "pt", "meta", "thinking", "think", "reasoning"};
@@ -52,8 +52,8 @@ static bool says_only_how_tuned(const char *word, size_t n)
     return false;
 }
 
-/* Words at the end of a name that say which edition it is: what it was trained on further, or that its weights have 16
- * bits. Its shape is the same, which is not said of one that came out later (2507), nor of quantised weights. */
+/* Words at the end of a name that describe an edition: further training, or weights of 16 bits. Its shape is the same.
+ * That is not assumed of a later edition (2507), nor of quantised weights. */
 static bool says_which_edition(const char *word)
 {
     static const char *const words[] = {"base", "sft", "dpo", "rl", "bf16", "fp16", "deduped", "dequantized"};
@@ -92,7 +92,8 @@ static bool is_name_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The next character of a name that counts. A dash between two digits does: regnet_y_1_6gf is not regnet_y_16gf. */
+/* The next character of a name that is compared. A dash counts only between two digits: regnet_y_1_6gf is not
+ * regnet_y_16gf. */
 static const char *next_letter(const char *text, const char *at)
 {
     const char *end = at + strspn(at, "-");
@@ -100,7 +101,7 @@ static const char *next_letter(const char *text, const char *at)
     return end > at && at > text && is_name_digit(at[-1]) && is_name_digit(*end) ? end - 1 : end;
 }
 
-/* Are two names the same but for their dashes? "vit_b_16" and "resnet50" are torchvision's. */
+/* Whether two names are equal except for dashes: "vit_b_16" and "resnet50" are torchvision's. */
 static bool same_name(const char *a, const char *b)
 {
     const char *at_a = a, *at_b = b;
@@ -126,7 +127,7 @@ static bool are_names_equal(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
-/* Also by the name that the model is published under. */
+/* Also finds the name under which a model is published. */
 static const struct preset *preset_of(const char *text)
 {
     char name[NAME_MAX_BYTES];
@@ -160,7 +161,7 @@ static bool of_preset(const char *command, const struct preset *p, struct model 
     return true;
 }
 
-/* "owner/name", as models are published, and nothing on this machine is called so. */
+/* Whether the text has the form "owner/name", as published models. */
 static bool published_name(const char *text)
 {
     const char *slash = strchr(text, '/');
@@ -168,7 +169,7 @@ static bool published_name(const char *text)
     return slash && slash != text && slash[1] && !strchr(slash + 1, '/') && text[0] != '.' && text[0] != '~';
 }
 
-/* "-0528-qwen3-8b": a part of the name says how large it is. */
+/* Whether a part of the name states a size, as in "-0528-qwen3-8b". */
 static bool says_a_size(const char *rest)
 {
     for (const char *word = rest + 1; *word; word += strcspn(word, "-"), word += *word == '-') {
@@ -178,7 +179,7 @@ static bool says_a_size(const char *rest)
     return false;
 }
 
-/* The longest that `name` begins with: what follows says how it is stored (-awq, -fp8) or from when it is. */
+/* The longest known name with which `name` begins: the rest describes how it is stored (-awq, -fp8) or its date. */
 static bool longest_beginning(const char *name, char *near, size_t size)
 {
     size_t longest = 0;
@@ -193,7 +194,7 @@ static bool longest_beginning(const char *name, char *near, size_t size)
     return longest > 0;
 }
 
-/* A name that goes on where `name` ends, one that differs by a slip of the hand, or one that ends earlier. */
+/* A known name that continues `name`, one that differs by a typing error, or one with which `name` begins. */
 static bool nearest_name(const char *name, char *near, size_t size)
 {
     size_t n = strlen(name);
@@ -213,7 +214,7 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     char near[64], name[NAME_MAX_BYTES] = "";
     struct stat st;
 
-    /* What is there goes before what a path of that name would be called elsewhere. */
+    /* An existing file or folder has precedence over a published name of the same form. */
     if (!p && !(strchr(text, '/') && stat(text, &st) == 0)) p = preset_of(text);
     if (p) return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
@@ -228,7 +229,7 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     return false;
 }
 
-/* `m` anew, of another shape, under its name. */
+/* Makes `m` again with another shape, and keeps its name. */
 static bool reshape_preset(const char *command, const char *what, const struct model_shape *shape, struct model *m,
                            int *exit_code)
 {

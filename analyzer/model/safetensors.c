@@ -1,8 +1,6 @@
-/* .safetensors: 8 bytes of length, a JSON header, the data. Only headers are read.
- *
- * The rules are those of the reference implementation (safetensors 0.8.0, src/tensor.rs): a header of at
- * most 100 MB, offsets that follow each other without a gap from 0 to the end of the file, sizes that are
- * what type and shape say. */
+/* Reads .safetensors: 8 bytes with a length, a JSON header, the data. Reads only the header. The rules are those of the
+ * reference implementation (safetensors 0.8.0, src/tensor.rs): a header of at most 100 MB, offsets that follow each
+ * other without a gap from 0 to the end of the file, sizes that agree with type and shape. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +9,7 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/files.h"
 #include "analyzer/model/json_scan.h"
+#include "analyzer/base/sort.h"
 
 enum { HEADER_MAX = 100000000, RANK_MAX = 64, INDEX_MAX = 200000000 };
 
@@ -39,7 +38,7 @@ struct header {
     size_t n, cap;
 };
 
-/* A line that names the tensor. False. */
+/* Prints a line that names the tensor. Returns false. */
 static bool refuse_safetensors_tensor(const struct header *h, const struct entry *e, const char *what)
 {
     char name[128], clean[128];
@@ -94,7 +93,7 @@ static bool read_offsets(struct header *h, struct entry *e)
            model_scan_expect(&h->scan, ',') && model_scan_uint(&h->scan, &e->end) && model_scan_expect(&h->scan, ']');
 }
 
-/* Type, shape and offsets against each other. */
+/* Checks type, shape and offsets against each other. */
 static bool check_entry(struct header *h, struct entry *e)
 {
     struct model_stored_tensor *t = &e->tensor;
@@ -141,16 +140,14 @@ static bool read_header_entry(struct header *h, const char *name, size_t length)
 static int by_begin(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return x->end < y->end ? -1 : x->end > y->end;
+    return SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end);
 }
 
 static bool check_layout(struct header *h, uint64_t data)
 {
     uint64_t at = 0;
 
-    if (h->n > 1) qsort(h->entries, h->n, sizeof *h->entries, by_begin);
+    SORT(h->entries, h->n, by_begin);
     for (size_t i = 0; i < h->n; i++) {
         if (h->entries[i].begin != at)
             return refuse_safetensors_tensor(
@@ -173,7 +170,7 @@ static bool read_tensors(struct header *h)
         while (model_scan_key(&h->scan, &first, &key, &n)) {
             const char *at = h->scan.at;
             if (!(is_header_word(key, n, "__metadata__") ? model_scan_skip(&h->scan) : read_header_entry(h, key, n))) {
-                if (!h->scan.problem) return false; /* it was said */
+                if (!h->scan.problem) return false; /* a line was printed */
                 h->scan.at = (char *)at;
                 break;
             }

@@ -1,4 +1,4 @@
-/* Safetensors files as a model: one file or an index of several, and the config.json beside them. */
+/* Makes a model of safetensors files: one file or an index of several, and the config.json beside them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@ struct index {
     struct {
         const char *text;
         size_t n;
-    } * names; /* of tensors */
+    } * names; /* names of tensors */
     size_t names_n, names_cap;
     char **shards;
     size_t shards_n, shards_cap;
-    struct map shard_by; /* hash of a shard's name */
+    struct map shard_by; /* hash of a shard's name → shard */
 };
 
 static void add_shard(struct index *x, const char *text, size_t n)
@@ -150,7 +150,7 @@ static void compare_with_config(const struct model_config_beside *c, struct mode
                  (uintmax_t)m->params, (uintmax_t)c->model.params);
 }
 
-/* A hidden size that no tensor has: the config.json is of another model. */
+/* If no tensor has the hidden size, the config.json belongs to another model. */
 static bool belongs_to_model(const struct model_config_beside *c, const struct model_file *f, const struct model *m)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
@@ -181,7 +181,7 @@ bool model_build_safetensors(const struct model_stored *s, const struct model_fi
     return ok;
 }
 
-/* All files of a model in several that has no index: one of them was named. */
+/* Reads all parts of a model without an index, one of which was given. */
 static bool read_parts(const struct model_file *f, uint64_t count, struct model_stored *s)
 {
     bool ok = true;

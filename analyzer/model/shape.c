@@ -1,4 +1,4 @@
-/* From the numbers of a configuration to the tensors. */
+/* Derives the tensors from the numbers of a configuration. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
@@ -6,7 +6,7 @@
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 
-/* Layers of a kind: see struct model_tensor. */
+/* Kinds of layers: see struct model_tensor. */
 enum { EVERY, FIRST, SECOND };
 
 static const char *const words[] = {
@@ -32,12 +32,12 @@ struct model_shape model_family_shape(enum model_family family)
     return shapes[family];
 }
 
-/* The list in the making. */
+/* The list that is being made. */
 struct lister {
     struct model *m;
     const struct model_shape *s;
-    uint64_t layers[3]; /* of each kind; [EVERY] is their sum */
-    bool failed;        /* too many parameters, or no memory */
+    uint64_t layers[3]; /* number of layers of each kind; [EVERY] is their sum */
+    bool failed;        /* too many parameters, or out of memory */
 };
 
 static void list_tensor(struct lister *l, const char *name, enum model_tensor_role role, enum model_tensor_place place,
@@ -46,7 +46,7 @@ static void list_tensor(struct lister *l, const char *name, enum model_tensor_ro
     if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count)) l->failed = true;
 }
 
-/* `each` of them in every layer of the kind. */
+/* Adds `each` of them to every layer of the kind. */
 static void add_in(struct lister *l, unsigned kind, const char *name, enum model_tensor_role role, uint64_t rows,
                    uint64_t cols, uint64_t each)
 {
@@ -98,7 +98,7 @@ static void add_latent_attention(struct lister *l)
     add_in(l, EVERY, "o_proj", TENSOR_ATTENTION, s->hidden, s->heads * s->v_dim, 1);
 }
 
-/* modeling_qwen3_5.py, Qwen3_5GatedDeltaNet; Qwen3-Next's has the same in fewer matrices. */
+/* modeling_qwen3_5.py, Qwen3_5GatedDeltaNet; Qwen3-Next has the same in fewer matrices. */
 static void add_linear_attention(struct lister *l, unsigned kind)
 {
     const struct model_shape *s = l->s;
@@ -114,7 +114,7 @@ static void add_linear_attention(struct lister *l, unsigned kind)
     add_in(l, kind, "linear o_proj", TENSOR_ATTENTION, s->hidden, values, 1);
 }
 
-/* `each` is 2 where the layer has cross-attention too. */
+/* `each` is 2 if the layer has cross-attention, too. */
 static void add_attention(struct lister *l, unsigned kind, uint64_t each)
 {
     const struct model_shape *s = l->s;
@@ -283,7 +283,7 @@ static void list_vit(struct lister *l)
     }
 }
 
-/* The layers of an encoder and a decoder, which also attends to the encoder's output. */
+/* The layers of an encoder, and of a decoder that also attends to the encoder's output. */
 static void add_both(struct lister *l)
 {
     const struct model_shape *s = l->s;
@@ -309,7 +309,7 @@ static void list_t5(struct lister *l)
     add_both(l);
 }
 
-/* A convolution: its inputs and the taps of its kernel are one side. */
+/* A convolution as a matrix: cols = inputs · taps of the kernel. */
 static void add_conv(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
 {
     list_tensor(l, name, TENSOR_CONV, TENSOR_BEFORE, rows, cols, 1);
@@ -335,7 +335,7 @@ static void list_whisper(struct lister *l)
     add_both(l);
 }
 
-/* A vector or a table of a layer that no product reads. */
+/* A vector or a table of a layer that is not part of a matrix product. */
 static void add_plain_tensor(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
 {
     add_in(l, EVERY, name, TENSOR_OTHER, rows, cols, 1);
@@ -376,9 +376,9 @@ static void list_mamba(struct lister *l)
     add_head(l, s->vocab, s->hidden, !s->tied);
 }
 
-/* --- what a shape must have --------------------------------------------------------------------- */
+/* --- limits of a shape --------------------------------------------------------------------------- */
 
-/* With products of two of them, and sums of a few such products, in 64 bits; and of three of a picture. */
+/* Products of two sizes, sums of a few such products, and products of three sizes of an image then fit in 64 bits. */
 #define SIZE_LARGEST 1000000000u
 #define PICTURE_LARGEST 100000u
 
@@ -401,8 +401,8 @@ static bool require_shape_number(const char *command, const char *what, int *exi
     return refuse_model_shape(command, what, exit_code, why);
 }
 
-/* An MLP of four times the hidden size unless something else is said; as many layers in the encoder as in the decoder.
- */
+/* Families whose MLP has four times the hidden size by default, and those with as many layers in the encoder as in the
+ * decoder. */
 static bool is_fourfold(const struct model_shape *s)
 {
     return s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT || s->family == MODEL_WHISPER;
@@ -413,7 +413,7 @@ static bool is_halved(const struct model_shape *s)
     return s->family == MODEL_T5 || s->family == MODEL_WHISPER;
 }
 
-/* What both kinds of Mamba have unless their configurations say otherwise. */
+/* Defaults of both kinds of Mamba. */
 static void complete_mamba(struct model_shape *s)
 {
     if (s->family != MODEL_MAMBA) return;
@@ -424,7 +424,7 @@ static void complete_mamba(struct model_shape *s)
     s->head_dim = s->heads ? s->inner / s->heads : 0;
 }
 
-/* Numbers that follow from the others. */
+/* Completes numbers that follow from the others. */
 static void complete_shape(struct model_shape *s)
 {
     bool fourfold = is_fourfold(s);
@@ -487,7 +487,8 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
     };
     char why[160];
 
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) { /* the layers, a picture's three, the others */
+    /* in this order: the layers, three sizes of an image, the others */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].size > (i == 0 ? MODEL_LAYERS_MAX : i <= 3 ? PICTURE_LARGEST : SIZE_LARGEST)) {
             snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name, (uintmax_t)sizes[i].size);
             return refuse_model_shape(command, what, exit_code, why);

@@ -1,4 +1,4 @@
-/* Tensors of files, gathered by form: "layers.*.q_proj.weight, 4096 x 4096, BF16, 32 of them". */
+/* Groups the tensors of files by form: "layers.*.q_proj.weight, 4096 x 4096, BF16, 32 of them". */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
@@ -38,7 +38,7 @@ bool model_stored_has(const struct model_stored *s, const char *name, size_t len
     return map_get(&s->names, hash_name_bytes(name, length, SEED)) != MAP_NEW;
 }
 
-/* What stands before the number of a layer. */
+/* Whether the part of the name that ends at `end` is one that a layer's number follows. */
 static bool before_layer(const char *name, size_t end)
 {
     static const char *const words[] = {"layers", "layer", "h", "blk", "blocks", "block"};
@@ -50,7 +50,7 @@ static bool before_layer(const char *name, size_t end)
     return false;
 }
 
-/* Numbers between dots become "*". The number of the layer, UINT64_MAX where it is in none. */
+/* Replaces numbers between dots by "*". Returns the number of the layer; UINT64_MAX: it is in none. */
 static uint64_t name_pattern_of(const char *name, size_t length, char out[NAME_BYTES_MAX + 1])
 {
     uint64_t layer = UINT64_MAX;
@@ -108,7 +108,7 @@ const struct model_stored_form *model_stored_find(const struct model_stored *s, 
 
 bool model_stored_header(struct model_stored *s, const struct model_file *f, uint64_t bytes)
 {
-    s->header_bytes += bytes; /* of at most 10000 files */
+    s->header_bytes += bytes; /* cannot overflow: at most 10000 files */
     return s->header_bytes <= HEADERS_MAX ||
            model_file_reject(
                f, "and the files before it have headers of more than %d bytes in total, more than any known model",

@@ -1,7 +1,6 @@
-/* From stored tensors to a model: parameters, what is none, and what each is for.
- *
- * Where the names come from: transformers 5.23.0 (its models and its quantisers), llama.cpp's
- * gguf-py/gguf/constants.py for blk.*, PEFT for lora_*, GPTQ and AWQ for qweight. */
+/* Makes a model of stored tensors: which ones are parameters, and their roles. Sources of the names: transformers
+ * 5.23.0 (its models and its quantisers), llama.cpp's gguf-py/gguf/constants.py for blk.*, PEFT for lora_*, GPTQ and
+ * AWQ for qweight. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@ static bool pattern_ends_with(const char *text, const char *ending)
     return n >= k && strcmp(text + n - k, ending) == 0;
 }
 
-/* The form whose name has `other` where this one has `ending`. */
+/* The form whose name ends in `other` where this one's ends in `ending`. */
 static const struct model_stored_form *sibling_form(const struct model_stored *s, const struct model_stored_form *t,
                                                     const char *ending, const char *other)
 {
@@ -34,7 +33,7 @@ static bool is_type(const struct model_stored_form *t, const char *type)
 
 /* ---------------------------------------------------------------- packed weights */
 
-/* Parameters in a stored number are counted in parts of PLAIN, which 1 to 8 bits divide: 3 bits do not divide 32. */
+/* PLAIN parts are one parameter per stored number: 840 is divisible by 1 to 8, whereas 3 bits do not divide 32. */
 enum { PLAIN = 840 };
 
 static unsigned of_bits(unsigned word, unsigned bits)
@@ -42,7 +41,8 @@ static unsigned of_bits(unsigned word, unsigned bits)
     return bits >= 1 && bits <= 8 ? word * PLAIN / bits : 0;
 }
 
-/* GPTQ packs along the rows, AWQ along the columns; the zero points, packed too, tell how many bits. */
+/* GPTQ packs along the rows, AWQ along the columns. The zero points are packed, too, so their size shows the number of
+ * bits. */
 static unsigned of_qweight(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
                            bool *by_columns)
 {
@@ -55,7 +55,7 @@ static unsigned of_qweight(const struct model_stored *s, const struct model_stor
     return of_bits(32, bits);
 }
 
-/* PLAIN where it is not packed; 0: it is, and nobody says how. */
+/* Parameters per stored number, in parts of PLAIN. PLAIN: not packed; 0: packed with an unknown number of bits. */
 static unsigned unpacking_factor(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
                                  bool *by_columns)
 {
@@ -141,7 +141,7 @@ static bool has_any(const char *name, const char *words)
 
 static const struct {
     enum model_tensor_role role;
-    const char *words; /* any of them in the name, small letters */
+    const char *words; /* any of them in the name, in lower case */
     unsigned rank_from, rank_to;
 } roles[] = {
     {TENSOR_ROUTER, "router|mlp.gate.|moe.gate.|ffn_gate_inp|shared_expert_gate", 1, 9},
@@ -186,8 +186,8 @@ static enum model_tensor_place stored_place_of(const char *pattern, enum model_t
 
 /* ---------------------------------------------------------------- names */
 
-/* Names that all the world's models have for the same, as model_from_shape calls it. The first whose words end the
- * name (without ".weight" and what stands for packing) and whose role fits. */
+/* Names that many models have for the same tensor, as model_from_shape calls it. The first row matches whose words end
+ * the name (without ".weight" and suffixes of packing) and whose role fits. */
 static const struct {
     const char *name;
     enum model_tensor_role role;
@@ -246,7 +246,7 @@ static const char *plain_pattern_name(const char *pattern, enum model_tensor_rol
     return NULL;
 }
 
-/* That of the matrix that it is added to. */
+/* The name of the matrix to which the bias is added. */
 static const char *plain_name_of_bias(const char *pattern)
 {
     static const enum model_tensor_role of[] = {TENSOR_ATTENTION, TENSOR_MLP, TENSOR_HEAD};
@@ -256,7 +256,7 @@ static const char *plain_name_of_bias(const char *pattern)
     return role_named(pattern, 1, true) == TENSOR_NORM ? "norm" : NULL;
 }
 
-/* The end of a long name says more than its beginning. */
+/* Keeps the end of a long name, because it is more specific. */
 static void stored_name_of(const char *pattern, enum model_tensor_role role, char out[80])
 {
     const char *plain = role == TENSOR_BIAS ? plain_name_of_bias(pattern) : plain_pattern_name(pattern, role);
@@ -276,7 +276,7 @@ static void stored_name_of(const char *pattern, enum model_tensor_role role, cha
 
 /* ---------------------------------------------------------------- the model */
 
-/* Which layers have it: see struct model_tensor. */
+/* Sets the layers that have it: see struct model_tensor. */
 static void place_in_layers(struct model_tensor *row, const struct model_stored *s, const struct model_stored_form *t,
                             bool two_stacks)
 {
@@ -293,7 +293,7 @@ static void place_in_layers(struct model_tensor *row, const struct model_stored 
                                           : 0;
 }
 
-/* GPT-2's matrices are stored as they are multiplied from the right: inputs are the rows (transformers' Conv1D). */
+/* GPT-2 stores matrices with inputs as rows (transformers' Conv1D). */
 static bool is_transposed(const struct model_stored *s, const struct model_stored_form *t)
 {
     const struct model_stored_form *c_attn = sibling_form(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
@@ -347,7 +347,7 @@ struct type_bytes {
     double bytes;
 };
 
-/* "BF16 + F32", by bytes. */
+/* The types as a text, such as "BF16 + F32", ordered by bytes. */
 static void stored_types_text(struct type_bytes *types, size_t n, char *out, size_t size)
 {
     size_t at = 0;
@@ -374,7 +374,7 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct model_
     types[i].bytes += t->bytes;
 }
 
-/* The output layer is the embedding, and is stored once more. */
+/* Whether it is a tied output layer that the file stores in addition to the embedding. */
 static bool stored_twice(const struct model_stored *s, const struct model_stored_form *forms,
                          const struct model_stored_hints *hints, const struct model_stored_form *t)
 {
@@ -384,7 +384,8 @@ static bool stored_twice(const struct model_stored *s, const struct model_stored
     return false;
 }
 
-/* Layers by their numbers, vocabulary and hidden size by the only table of tokens. */
+/* Derives the number of layers from the names, and vocabulary and hidden size from the table of tokens if there is one
+ * only. */
 static void guess_shape(const struct model_stored *s, struct model_shape *shape)
 {
     const struct model_stored_form *table = NULL;
@@ -422,8 +423,8 @@ static void note_what_is_counted(struct model *m, uint64_t packed, uint64_t unkn
                  m->other_bytes);
 }
 
-/* A matrix that is Q4_K in some layers and Q6_K in others is one matrix of the layer: what is said of the first
- * form holds for all. The place of the form that speaks for `i`. */
+/* A matrix that is Q4_K in some layers and Q6_K in others is one matrix of the layer, and the first form represents
+ * all. Returns the index of the form that represents `i`. */
 static size_t is_speaker_form(const struct model_stored *s, size_t i)
 {
     const struct model_stored_form *t = &s->forms[i];
@@ -445,14 +446,14 @@ static void join_forms(struct model_stored_form *to, const struct model_stored_f
     to->layer_last = t->layer_last > to->layer_last ? t->layer_last : to->layer_last;
 }
 
-/* What happens to each form on its way to a model. */
+/* What was found while the forms were sorted. */
 struct sorting {
     struct type_bytes types[64];
     size_t types_n;
     uint64_t packed, unknown;
 };
 
-/* Takes the forms that are parameters as they come; `forms` is a copy that may be changed. */
+/* Adds the forms that are parameters, in order; may change `forms`, which is a copy. */
 static bool add_forms(const struct model_stored *s, struct model_stored_form *forms,
                       const struct model_stored_hints *hints, struct sorting *sorting, struct model *m)
 {
@@ -482,7 +483,7 @@ static bool add_forms(const struct model_stored *s, struct model_stored_form *fo
     return true;
 }
 
-/* The projections of a Mamba's mixer, some of which are called as attention's are. */
+/* A projection of a Mamba's mixer; some have names of attention's projections. */
 static bool is_of_mixer(const struct model_stored_form *t, const struct model_stored_hints *hints)
 {
     return hints->shape && hints->shape->family == MODEL_MAMBA && t->rank == 2 && strstr(t->pattern, ".mixer.") &&

@@ -1,4 +1,4 @@
-/* The image tower of a model: its tensors come from a table, towers.def. What it keeps for backward is not known. */
+/* The image tower of a model: its tensors come from a table, towers.def. Its activations are unknown. */
 #include "analyzer/model/model.h"
 
 enum { LM = 0 };

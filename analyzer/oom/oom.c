@@ -13,6 +13,7 @@
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/site/owner.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -206,13 +207,9 @@ struct ranges {
 
 static void take_range(struct ranges *r, const struct run_lifetime *life)
 {
-    uint32_t *at = map_at(&r->index, (uint64_t)life->location << 8 | life->space);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)r->taken_n;
-        *ARENA_PUSH(r->taken, r->taken_n, r->taken_cap) =
-            (struct oom_taken){.location = life->location, .stack = life->stack, .space = life->space};
-    }
-    struct oom_taken *t = &r->taken[*at];
+    struct oom_taken *t =
+        MAP_ROW(&r->index, (uint64_t)life->location << 8 | life->space, r->taken, r->taken_n, r->taken_cap,
+                (struct oom_taken){.location = life->location, .stack = life->stack, .space = life->space});
     t->bytes = arena_add_capped(t->bytes, life->bytes);
     t->count++;
 }
@@ -254,7 +251,7 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
 static int order_ranges_by_address(const void *a, const void *b)
 {
     const struct allocator_range *x = a, *y = b;
-    return x->address < y->address ? -1 : x->address > y->address;
+    return SORT_UP(x->address, y->address);
 }
 
 /* Physical memory counts where it was mapped. Adjacent mappings are one segment: an expandable segment's blocks extend

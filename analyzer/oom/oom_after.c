@@ -123,8 +123,6 @@ bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, c
 /* --- in words ------------------------------------------------------------------------------------
  */
 
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-
 static const char *end_text(struct oom_words *w, const struct oom_after *a)
 {
     size_t n;

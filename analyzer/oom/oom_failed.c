@@ -50,9 +50,6 @@ struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_w
 
 /* --- in words ------------------------------------------------------------------------------------ */
 
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
-
 bool oom_keeps_failed(const struct oom_facts *f)
 {
     const struct oom_failed_pass *p = &f->failed_pass;

@@ -2,6 +2,7 @@
  * had needed before besides it. */
 #include "analyzer/oom/oom.h"
 #include "analyzer/step/step.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,12 +192,6 @@ static const struct line *heaviest_line(const struct run *run, const struct line
     return module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) ? module : most;
 }
 
-static int order_growth_stacks(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return a < b ? -1 : a > b;
-}
-
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
@@ -217,12 +212,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         }
         stacks[f->growing_stacks_n++] = stack;
         f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
-        uint32_t *at = map_at(&index, site_index(b, stack));
-        if (*at == MAP_NEW) {
-            *at = (uint32_t)lines_n;
-            *ARENA_PUSH(lines, lines_n, lines_cap) = (struct line){0};
-        }
-        add_growth_path(&lines[*at], l, stack);
+        add_growth_path(MAP_ROW(&index, site_index(b, stack), lines, lines_n, lines_cap, (struct line){0}), l, stack);
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = arena_add_capped(f->growing, l->bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
@@ -241,7 +231,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_varies = heaviest->varies;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);
     }
-    if (f->growing_stacks_n) qsort(stacks, f->growing_stacks_n, sizeof *stacks, order_growth_stacks);
+    SORT(stacks, f->growing_stacks_n, sort_uint32_up);
     f->growing_stacks = stacks;
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the blocks of the current pass do */
     f->growing_sites = (unsigned)lines_n;

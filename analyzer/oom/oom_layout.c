@@ -6,6 +6,7 @@
 #include "analyzer/whatif/lane.h"
 #include "analyzer/whatif/rules.h"
 #include "analyzer/whatif/whatif.h"
+#include "analyzer/base/sort.h"
 
 enum { PIECES_MOST = 1 << 19 };
 
@@ -55,8 +56,7 @@ static void take_layout_lifetime(void *self, const struct run_lifetime *life)
 static int order_layout_by_address(const void *x, const void *y)
 {
     const struct piece *a = x, *b = y;
-    if (a->at.address != b->at.address) return a->at.address < b->at.address ? -1 : 1;
-    return a->at.block - b->at.block;
+    return SORT_UP(a->at.address, b->at.address) ?: SORT_UP(a->at.block, b->at.block);
 }
 
 /* Allocations of other code from CUDA have no blocks; a graph's segment serves only the graph. */
@@ -90,7 +90,7 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
         whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
     rules.allowed_bytes = INT64_MAX; /* a limit of PyTorch's own: the callers know how the request failed */
     if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
-        if (t.n) qsort(t.list, t.n, sizeof *t.list, order_layout_by_address);
+        SORT(t.list, t.n, order_layout_by_address);
         const size_t kept = keep_segments(t.list, t.n);
         if (kept) {
             layout = arena_alloc(b->arena, sizeof *layout);
@@ -104,16 +104,10 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
 
 /* --- the request once more ------------------------------------------------------------------------------ */
 
-static int order_by_stack(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return a < b ? -1 : a > b;
-}
-
 static bool is_dropped(const struct site_builder *b, const struct oom_drop *drop, const struct piece *p)
 {
     bool is = p->at.block && p->alloc_ns >= drop->from_ns && p->alloc_ns < drop->before_ns;
-    if (is && drop->stacks_n) is = bsearch(&p->stack, drop->stacks, drop->stacks_n, sizeof p->stack, order_by_stack);
+    if (is && drop->stacks_n) is = bsearch(&p->stack, drop->stacks, drop->stacks_n, sizeof p->stack, sort_uint32_up);
     return is && (!drop->in_pass || (p->stack != RUN_NONE && oom_is_in_pass(b->run, p->stack)));
 }
 

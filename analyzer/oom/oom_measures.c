@@ -11,6 +11,7 @@
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_sight.h"
 
@@ -19,6 +20,7 @@
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/base/sort.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
@@ -104,9 +106,6 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
 /* --- the measures: each adds what applies
  * --------------------------------------------------------- */
 
-#define TEXT(s, ...) arena_printf((s)->b->arena, __VA_ARGS__)
-#define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
-
 /* A guess is never said to be enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
 {
@@ -132,12 +131,6 @@ static void add_measure(struct oom_sight *s, enum oom_effort effort, int64_t fre
     }
 }
 
-static int order_measured_stacks(const void *x, const void *y)
-{
-    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return a < b ? -1 : a > b;
-}
-
 /* The call paths whose live blocks are all of one kind; 0: some also have blocks of others. */
 static size_t stacks_of(const struct oom_sight *s,
                         bool (*is)(const struct oom_sight *, const struct result_category_line *), uint32_t *stacks)
@@ -154,7 +147,7 @@ static size_t stacks_of(const struct oom_sight *s,
         *at = yes;
     }
     map_free(&kind);
-    qsort(stacks, n, sizeof *stacks, order_measured_stacks);
+    SORT(stacks, n, sort_uint32_up);
     return shared ? 0 : n;
 }
 
@@ -394,7 +387,7 @@ static bool is_gradient(const struct oom_sight *s, const struct result_category_
 {
     const bool leaks =
         s->v->cause == RESULT_CAUSE_LEAK && s->f->growing_stacks_n &&
-        bsearch(&l->stack, s->f->growing_stacks, s->f->growing_stacks_n, sizeof l->stack, order_measured_stacks);
+        bsearch(&l->stack, s->f->growing_stacks, s->f->growing_stacks_n, sizeof l->stack, sort_uint32_up);
     return l->category == RESULT_CATEGORY_GRADIENTS && !leaks &&
            !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }

@@ -1,4 +1,5 @@
 #include "analyzer/oom/oom_retries.h"
+#include "analyzer/base/sort.h"
 
 #include <stddef.h>
 
@@ -21,10 +22,7 @@ static struct result_line_path retry_path_of(const void *row)
 static int order_retries_by_count(const void *a, const void *b)
 {
     const struct result_retry_line *x = a, *y = b;
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
-    return (x->first_s > y->first_s) - (x->first_s < y->first_s);
+    return SORT_DOWN(x->count, y->count) ?: SORT_UP(x->first_s, y->first_s);
 }
 
 void oom_retry_lines(struct site_builder *b, const struct result_retry_line *retries, size_t n)

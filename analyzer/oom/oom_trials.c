@@ -8,6 +8,7 @@
 #include "analyzer/site/holder.h"
 
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,16 +53,7 @@ void oom_trials_release(struct oom_trials *t)
 /* The trial that contains a time, plus 1; 0: before the first. */
 static size_t trial_at(const struct oom_trials *t, int64_t ns)
 {
-    size_t low = 0, high = t->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (t->start_ns[middle] <= ns) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return SORT_COUNT(t->n, i, t->start_ns[i] <= ns);
 }
 
 enum { AGAIN = 0 }; /* trials count from 1 */
@@ -165,9 +157,6 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
 }
 
 /* --- in words ------------------------------------------------------------------------------------ */
-
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
 bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e)
 {

@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
+#include "analyzer/base/sort.h"
 
 typedef struct oom_facts facts;
-
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
 static void advise_replayed(struct oom_words *w, int effort, int64_t frees, const char *name,
                             const struct oom_replayed *r, const char *text)
@@ -161,7 +159,8 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
     const facts *f = w->f;
     if (!w->v->fatal && !w->v->handled) { /* a retry, which succeeded */
         w->v->verdict = TEXT(
-            w, "PyTorch's cache: it held %s that no tensor used, freed its cached segments, and the request succeeded",
+            w,
+            "PyTorch's cache held %s that no tensor used; PyTorch freed its cached segments, and the request succeeded",
             SIZE(w, oom_cached_bytes(f)));
         oom_add_measure(w->b, w->v,
                         (struct result_measure){.frees_bytes = RUN_UNKNOWN,
@@ -276,7 +275,7 @@ static int compare_held_parts(const void *a, const void *b)
 {
     const struct result_held_part *x = *(const struct result_held_part *const *)a,
                                   *y = *(const struct result_held_part *const *)b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->what - (int)y->what;
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->what, y->what);
 }
 
 /* If the live memory would fit by itself: names other parts of the device's memory, the largest first, until the sum
@@ -295,7 +294,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
         }
     }
     int64_t sum = arena_add_capped(live, asked_of_device(f));
-    qsort(parts, n, sizeof *parts, compare_held_parts);
+    SORT(parts, n, compare_held_parts);
     while (named < n && sum <= f->total) {
         sum = arena_add_capped(sum, parts[named++]->bytes);
     }

@@ -24,6 +24,9 @@ struct oom_words {
     struct result_oom_verdict *v;
 };
 
+/* A text in its arena; an amount of bytes as one. */
+#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
+#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 /* A call path as text: file:line function. */
 const char *oom_place_text(struct oom_words *w, uint32_t stack);
 

@@ -1,13 +1,11 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
+#include <string.h>
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
-
-#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
 /* If almost nothing else is freed, no step is known to have ended (share of the bytes that were freed). */
 static const double hardly_freed = 0.05;
@@ -103,7 +101,9 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
     const struct result_oom_verdict *v = w->v;
     if (!v->holders_n) return TEXT(w, "%s: %s", leak_line_of(w), otherwise);
-    return TEXT(w, "%s: kept by %s (guess)", leak_line_of(w), site_holders_text(w->b, v->holders, v->holders_n));
+    const char *line = leak_line_of(w), *holders = site_holders_text(w->b, v->holders, v->holders_n);
+    if (strncmp(holders, line, strlen(line)) == 0) return TEXT(w, "kept by %s (guess)", holders); /* the same line */
+    return TEXT(w, "%s: kept by %s (guess)", line, holders);
 }
 
 /* The graph of each pass is kept by its newest tensor. */

@@ -11,6 +11,7 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/question/rank.h"
 #include "analyzer/site/owner.h"
+#include "analyzer/base/sort.h"
 
 static const char *const texts[RESULT_HELD_N] = {
 #define TEXT(s, w, t) [RESULT_HELD_##s] = t,
@@ -213,11 +214,7 @@ static void add_text_line(struct lines *l, const char *text, int64_t bytes, uint
 static int compare_held_lines(const void *a, const void *b)
 {
     const struct result_held_line *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
-    int order = site_compare(&x->site, &y->site);
-    return order ? order : (x->count < y->count) - (x->count > y->count);
+    return SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site) ?: SORT_DOWN(x->count, y->count);
 }
 
 /* Lines whose sum exceeds their part cannot be its lines: they are left out. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/question/wait.h"
+#include "analyzer/base/sort.h"
 
 enum {
     BINS = 256,          /* of a process's time */
@@ -47,12 +48,7 @@ static struct place *calls_place_at(struct page_calls *c, const struct place *ke
     k ^= map_hash((uint64_t)key->what << 32 | (uint32_t)key->device << 16 | (unsigned)key->kind << 8 |
                   (unsigned)key->host_memory << 2 | key->copy);
     for (;; k++) {
-        uint32_t *at = map_at(&c->of, k);
-        if (*at == MAP_NEW) {
-            *at = (uint32_t)c->places_n;
-            *ARENA_PUSH(c->places, c->places_n, c->places_cap) = *key;
-        }
-        struct place *p = &c->places[*at];
+        struct place *p = MAP_ROW(&c->of, k, c->places, c->places_n, c->places_cap, *key);
         if (p->process == key->process && p->stack == key->stack && p->what == key->what && p->device == key->device &&
             p->kind == key->kind && p->copy == key->copy && p->host_memory == key->host_memory) {
             return p;
@@ -218,10 +214,7 @@ static int compare_places(const void *a, const void *b)
 {
     const struct place *x = *(const struct place *const *)a, *y = *(const struct place *const *)b;
     int64_t m = x->copy ? x->bytes : x->ns, n = y->copy ? y->bytes : y->ns;
-    return x->copy != y->copy     ? (int)x->copy - (int)y->copy
-           : m != n               ? (m > n ? -1 : 1)
-           : x->count != y->count ? (x->count > y->count ? -1 : 1)
-                                  : (x > y) - (x < y);
+    return SORT_UP(x->copy, y->copy) ?: SORT_DOWN(m, n) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x, y);
 }
 
 static size_t bins_of(const struct page_calls *c, const struct place *p)
@@ -240,9 +233,7 @@ static size_t choose_places(struct page_calls *c, struct place **order, struct p
     for (size_t i = 0; i < c->places_n; i++) {
         order[i] = &c->places[i];
     }
-    if (c->places_n > 1) {
-        qsort(order, c->places_n, sizeof *order, compare_places);
-    }
+    SORT(order, c->places_n, compare_places);
     for (size_t i = 0; i < c->places_n; i++) {
         struct place *p = order[i];
         points[p->copy] += bins_of(c, p);

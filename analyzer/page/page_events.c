@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/step/step.h"
+#include "analyzer/base/sort.h"
 
 enum {
     MARKS = 8000, /* in all */
@@ -112,13 +113,9 @@ static void events_on_mark(void *self, const struct run_mark *m)
     struct marks *all = self;
     uint64_t key =
         map_hash((uintptr_t)m->name) ^ map_hash((uintptr_t)m->domain * 3 + m->kind) ^ map_hash(~(uint64_t)all->process);
-    uint32_t *at = map_at(&all->of, key);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)all->names_n;
-        *ARENA_PUSH(all->names, all->names_n, all->names_cap) =
-            (struct name){.process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1};
-    }
-    uint32_t number = *at;
+    const uint32_t number = MAP_INDEX(
+        &all->of, key, all->names, all->names_n, all->names_cap,
+        (struct name){.process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1});
     struct name *name = &all->names[number];
     if (name->seen++ % name->stride) {
         return;
@@ -133,15 +130,15 @@ static void events_on_mark(void *self, const struct run_mark *m)
 static int order_marks_by_rarity(const void *a, const void *b)
 {
     const struct name *x = a, *y = b;
-    return x->seen != y->seen ? (x->seen < y->seen ? -1 : 1) : (x->process > y->process) - (x->process < y->process);
+    return SORT_UP(x->seen, y->seen) ?: SORT_UP(x->process, y->process);
 }
 
 static int order_marks_by_time(const void *a, const void *b)
 {
     const struct mark *x = a, *y = b;
-    return x->start_ns != y->start_ns ? (x->start_ns < y->start_ns ? -1 : 1)
-           : x->end_ns != y->end_ns   ? (x->end_ns > y->end_ns ? -1 : 1) /* the outer one */
-                                      : (x->name > y->name) - (x->name < y->name);
+    return SORT_UP(x->start_ns, y->start_ns)
+               ?: SORT_DOWN(x->end_ns, y->end_ns) /* the outer one */
+               ?: SORT_UP(x->name, y->name);
 }
 
 /* As many as there is room for, in order of time. */
@@ -150,9 +147,7 @@ static struct mark *gather_marks(struct marks *all, size_t *n)
     size_t cap = 0;
     struct mark *list = NULL;
     *n = 0;
-    if (all->names_n > 1) {
-        qsort(all->names, all->names_n, sizeof *all->names, order_marks_by_rarity);
-    }
+    SORT(all->names, all->names_n, order_marks_by_rarity);
     for (size_t i = 0; i < all->names_n; i++) {
         struct name *name = &all->names[i];
         size_t names_left = all->names_n - i, room = *n < MARKS ? (MARKS - *n) / names_left : 0;
@@ -168,9 +163,7 @@ static struct mark *gather_marks(struct marks *all, size_t *n)
             list[*n - 1].name = (uint32_t)i;
         }
     }
-    if (*n > 1) {
-        qsort(list, *n, sizeof *list, order_marks_by_time);
-    }
+    SORT(list, *n, order_marks_by_time);
     return list;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/question/signature.h"
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 
 enum {
     MAPS = 48,            /* in all */
@@ -90,10 +91,7 @@ static bool map_has_tensors(const struct result_report *r, uint32_t process, int
 static int map_order(const void *a, const void *b)
 {
     const struct address_map *x = a, *y = b;
-    return x->process != y->process   ? (x->process < y->process ? -1 : 1)
-           : x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1)
-           : x->oom != y->oom         ? (int)x->oom - (int)y->oom
-                                      : x->device - y->device;
+    return SORT_UP(x->process, y->process) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->oom, y->oom) ?: SORT_UP(x->device, y->device);
 }
 
 static void list_maps(struct page_maps *m)
@@ -115,9 +113,7 @@ static void list_maps(struct page_maps *m)
             map_add(m, p->process, p->device, false, i, p->time_ns, tensors);
         }
     }
-    if (m->n > 1) {
-        qsort(m->maps, m->n, sizeof *m->maps, map_order);
-    }
+    SORT(m->maps, m->n, map_order);
 }
 
 /* --- what is live ------------------------------------------------------------------------------- */
@@ -197,14 +193,13 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
 static int order_map_segments(const void *a, const void *b)
 {
     const struct segment *x = a, *y = b;
-    return x->address != y->address ? (x->address < y->address ? -1 : 1)
-                                    : (x->bytes < y->bytes) - (x->bytes > y->bytes);
+    return SORT_UP(x->address, y->address) ?: SORT_DOWN(x->bytes, y->bytes);
 }
 
 static int order_segment_blocks(const void *a, const void *b)
 {
     const struct block *x = a, *y = b;
-    return x->address != y->address ? (x->address < y->address ? -1 : 1) : (int)x->pending - (int)y->pending;
+    return SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending);
 }
 
 /* Does [address, address + bytes) end at or before `end`? */
@@ -254,7 +249,7 @@ static void add_strays(struct address_map *map)
         }
     }
     if (map->segments_n > known) {
-        qsort(map->segments, map->segments_n, sizeof *map->segments, order_map_segments);
+        SORT(map->segments, map->segments_n, order_map_segments);
     }
 }
 
@@ -351,17 +346,14 @@ static void merge_small(struct address_map *map, int64_t size)
 static int larger_segment(const void *a, const void *b)
 {
     const struct segment *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1)
-                                : (x->address > y->address) - (x->address < y->address);
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->address, y->address);
 }
 
 /* The largest segments for whose blocks there is room. */
 static void keep_large(struct address_map *map, size_t room)
 {
     size_t blocks = 0, kept = 0;
-    if (map->segments_n > 1) {
-        qsort(map->segments, map->segments_n, sizeof *map->segments, larger_segment);
-    }
+    SORT(map->segments, map->segments_n, larger_segment);
     for (size_t i = 0; i < map->segments_n; i++) {
         struct segment s = map->segments[i];
         if (kept < SEGMENTS_MOST && kept < room && blocks + s.n <= room) {
@@ -373,9 +365,7 @@ static void keep_large(struct address_map *map, size_t room)
         }
     }
     map->segments_n = kept;
-    if (kept > 1) {
-        qsort(map->segments, kept, sizeof *map->segments, order_map_segments);
-    }
+    SORT(map->segments, kept, order_map_segments);
 }
 
 static void make_fit(const struct page_maps *m, struct address_map *map)
@@ -397,12 +387,8 @@ static void fill_map(struct page_maps *m, struct address_map *map)
     run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
     allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);
-    if (map->blocks_n > 1) {
-        qsort(map->blocks, map->blocks_n, sizeof *map->blocks, order_segment_blocks);
-    }
-    if (map->segments_n > 1) {
-        qsort(map->segments, map->segments_n, sizeof *map->segments, order_map_segments);
-    }
+    SORT(map->blocks, map->blocks_n, order_segment_blocks);
+    SORT(map->segments, map->segments_n, order_map_segments);
     join_segments(map);
     add_strays(map);
     share_out_blocks(map);
@@ -554,12 +540,6 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     free(text);
 }
 
-static int order_blocks_by_size(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
 /* The size from which on blocks have times. */
 static int64_t timed_from(const struct address_map *map)
 {
@@ -571,7 +551,7 @@ static int64_t timed_from(const struct address_map *map)
         if (is_own_block(s)) sizes[n++] = s->bytes;
     }
     if (n > TIMED) {
-        qsort(sizes, n, sizeof *sizes, order_blocks_by_size);
+        SORT(sizes, n, sort_int64_down);
         from = sizes[TIMED - 1];
     }
     free(sizes);

@@ -1,4 +1,5 @@
 #include "analyzer/page/page_singles.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,7 @@ static int more_first(const void *a, const void *b)
 {
     const struct page_singles_path *x = *(struct page_singles_path *const *)a,
                                    *y = *(struct page_singles_path *const *)b;
-    return x->most != y->most ? (x->most > y->most ? -1 : 1) : (x > y) - (x < y);
+    return SORT_DOWN(x->most, y->most) ?: SORT_UP(x, y);
 }
 
 /* All paths, the one that held most first. */
@@ -147,9 +148,7 @@ static struct page_singles_path **in_order(struct page_singles *s)
     for (size_t i = 0; i < s->paths_n; i++) {
         order[i] = &s->paths[i];
     }
-    if (s->paths_n > 1) {
-        qsort(order, s->paths_n, sizeof *order, more_first);
-    }
+    SORT(order, s->paths_n, more_first);
     return order;
 }
 
@@ -204,10 +203,7 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
 static int by_path(const void *a, const void *b)
 {
     const struct page_single *x = a, *y = b;
-    return x->path != y->path           ? (x->path < y->path ? -1 : 1)
-           : x->alloc_ns != y->alloc_ns ? (x->alloc_ns < y->alloc_ns ? -1 : 1)
-           : x->bytes != y->bytes       ? (x->bytes > y->bytes ? -1 : 1)
-                                        : (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns);
+    return SORT_UP(x->path, y->path) ?: SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns);
 }
 
 static int64_t single_common(int64_t a, int64_t b)
@@ -279,9 +275,7 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
     struct page_singles_path **order = in_order(s);
     size_t *first = arena_realloc(NULL, s->paths_n + 1, sizeof *first), at = 0;
     bool all = true;
-    if (s->n > 1) {
-        qsort(s->list, s->n, sizeof *s->list, by_path);
-    }
+    SORT(s->list, s->n, by_path);
     for (size_t i = 0; i < s->paths_n; i++) {
         first[i] = at;
         at += s->paths[i].listed;

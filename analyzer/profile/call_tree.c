@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 
 const struct run_frame profile_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
@@ -107,24 +108,17 @@ static uint32_t tree_node_of(struct tree *t, struct run *run, uint32_t stack, bo
     return node;
 }
 
-static int order_frame_texts(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
-}
-
 /* Equal weights are ordered by text, so that the result is the same each time. */
 static int compare_nodes(const void *a, const void *b)
 {
     const struct profile_call_node *x = *(struct profile_call_node *const *)a;
     const struct profile_call_node *y = *(struct profile_call_node *const *)b;
-    if (x->total != y->total) {
-        return x->total > y->total ? -1 : 1;
-    }
-    int by = order_frame_texts(x->frame->file, y->frame->file);
-    by = by ? by : (x->frame->line > y->frame->line) - (x->frame->line < y->frame->line);
-    by = by ? by : order_frame_texts(x->frame->function, y->frame->function);
-    by = by ? by : order_frame_texts(x->frame->module, y->frame->module);
-    return by ? by : (x->frame->offset > y->frame->offset) - (x->frame->offset < y->frame->offset);
+    return SORT_DOWN(x->total, y->total)
+               ?: sort_compare_texts(x->frame->file, y->frame->file)
+               ?: SORT_UP(x->frame->line, y->frame->line)
+               ?: sort_compare_texts(x->frame->function, y->frame->function)
+               ?: sort_compare_texts(x->frame->module, y->frame->module)
+               ?: SORT_UP(x->frame->offset, y->frame->offset);
 }
 
 /* Children have higher numbers than their parents. */
@@ -146,9 +140,7 @@ static void sum_up_tree(struct tree *t)
         for (struct node *c = t->nodes[i]->first; c; c = c->next) {
             n->children[k++] = &c->public;
         }
-        if (k > 1) {
-            qsort(n->children, k, sizeof(struct profile_call_node *), compare_nodes);
-        }
+        SORT(n->children, k, compare_nodes);
         for (size_t c = 0; c < k; c++) {
             ((struct node *)n->children[c])->place = (uint32_t)c;
         }

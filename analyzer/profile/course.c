@@ -5,6 +5,7 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/question/question.h"
 #include "analyzer/category/categories.h"
+#include "analyzer/base/sort.h"
 
 struct line { /* of a series, during the replay */
     struct profile_course course;
@@ -144,9 +145,9 @@ static int order_courses(const void *a, const void *b)
 {
     const struct profile_course *x = a, *y = b;
 
-    if (x->process != y->process) return x->process < y->process ? -1 : 1;
-    if (x->device != y->device) return (unsigned)x->device < (unsigned)y->device ? -1 : 1; /* -1, the host, last */
-    return (x->layer == RUN_SERIES_DEVICE) - (y->layer == RUN_SERIES_DEVICE);
+    return SORT_UP(x->process, y->process)
+               ?: SORT_UP((unsigned)x->device, (unsigned)y->device) /* -1, the host, last */
+               ?: SORT_UP(x->layer == RUN_SERIES_DEVICE, y->layer == RUN_SERIES_DEVICE);
 }
 
 static bool is_course_chosen(const struct profile_course_request *w, const struct profile_course *c)
@@ -165,7 +166,7 @@ static void list_courses(struct building *w)
         w->c->list[w->c->n] = *c;
         w->c->list[w->c->n++].columns = columns;
     }
-    if (w->c->n > 1) qsort(w->c->list, w->c->n, sizeof *w->c->list, order_courses);
+    SORT(w->c->list, w->c->n, order_courses);
 }
 
 static void list_steps(struct building *w)

@@ -6,6 +6,7 @@
 #include "analyzer/question/question.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/category/categories.h"
+#include "analyzer/base/sort.h"
 
 struct level { /* by series */
     bool chosen;
@@ -508,23 +509,12 @@ static bool add_calls(struct build *b, char *error, size_t error_size)
 static int compare_entries(const void *a, const void *b)
 {
     const struct profile_entry *x = a, *y = b;
-    if (x->weight != y->weight) {
-        return x->weight > y->weight ? -1 : 1;
-    }
-    if (x->process != y->process) {
-        return x->process < y->process ? -1 : 1;
-    }
-    if (x->stack != y->stack) {
-        return x->stack < y->stack ? -1 : 1;
-    }
-    return x->device != y->device ? x->device - y->device : (int)x->category - (int)y->category;
+    return SORT_DOWN(x->weight, y->weight) ?: SORT_UP(x->process, y->process) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->category, y->category);
 }
 
 static void finish_profile(struct profile *p)
 {
-    if (p->n > 1) {
-        qsort(p->entries, p->n, sizeof *p->entries, compare_entries);
-    }
+    SORT(p->entries, p->n, compare_entries);
     for (size_t i = 0; i < p->n; i++) {
         p->total = arena_add_capped(p->total, p->entries[i].weight);
         p->count += p->entries[i].count;

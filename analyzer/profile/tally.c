@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/question/question.h"
 #include "analyzer/site/owner.h"
+#include "analyzer/base/sort.h"
 
 struct tally_private {
     struct arena arena;
@@ -245,9 +246,9 @@ static int are_row_names_same(const struct profile_tally_row *x, const struct pr
     if (x->name && y->name) return strcmp(x->name, y->name);
     const struct run_frame *f = x->frame, *g = y->frame;
     if (!f || !g) return (f == NULL) - (g == NULL);
-    int order = strcmp(f->file ? f->file : f->module ? f->module : "", g->file ? g->file : g->module ? g->module : "");
-    order = order ? order : (f->line > g->line) - (f->line < g->line);
-    return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
+    return strcmp(f->file ? f->file : f->module ? f->module : "", g->file ? g->file : g->module ? g->module : "")
+               ?: SORT_UP(f->line, g->line)
+               ?: strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
 
 static double bytes_for_each(const struct profile_tally_row *r)
@@ -255,21 +256,17 @@ static double bytes_for_each(const struct profile_tally_row *r)
     return r->own_count ? (double)r->own / (double)r->own_count : 0;
 }
 
-#define LARGER_FIRST(a, b) (((a) < (b)) - ((a) > (b)))
-#define ORDER(name, ...)                                                                                   \
-    static int name(const void *a, const void *b)                                                          \
-    {                                                                                                      \
-        const struct profile_tally_row *x = a, *y = b;                                                     \
-        const int steps[] = {__VA_ARGS__, LARGER_FIRST(x->own, y->own), LARGER_FIRST(x->total, y->total)}; \
-        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)                                          \
-            if (steps[i]) return steps[i];                                                                 \
-        return are_row_names_same(x, y);                                                                   \
+#define ORDER(name, first)                                                                                        \
+    static int name(const void *a, const void *b)                                                                 \
+    {                                                                                                             \
+        const struct profile_tally_row *x = a, *y = b;                                                            \
+        return (first) ?: SORT_DOWN(x->own, y->own) ?: SORT_DOWN(x->total, y->total) ?: are_row_names_same(x, y); \
     }
-ORDER(by_own, LARGER_FIRST(x->own, y->own))
-ORDER(by_total, LARGER_FIRST(x->total, y->total))
-ORDER(by_count, LARGER_FIRST(x->own_count, y->own_count))
-ORDER(by_each, LARGER_FIRST(bytes_for_each(x), bytes_for_each(y)))
-ORDER(order_rows_by_name, LARGER_FIRST(x->own > 0, y->own > 0), are_row_names_same(x, y))
+ORDER(by_own, SORT_DOWN(x->own, y->own))
+ORDER(by_total, SORT_DOWN(x->total, y->total))
+ORDER(by_count, SORT_DOWN(x->own_count, y->own_count))
+ORDER(by_each, SORT_DOWN(bytes_for_each(x), bytes_for_each(y)))
+ORDER(order_rows_by_name, SORT_DOWN(x->own > 0, y->own > 0) ?: are_row_names_same(x, y))
 
 void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort)
 {
@@ -278,5 +275,5 @@ void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort)
         [TALLY_BY_EACH] = by_each, [TALLY_BY_NAME] = order_rows_by_name,
     };
 
-    if (t->n > 1) qsort(t->rows, t->n, sizeof *t->rows, orders[sort]);
+    SORT(t->rows, t->n, orders[sort]);
 }

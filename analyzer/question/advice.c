@@ -251,15 +251,17 @@ static void of_retries(struct advices *a)
                            : "")));
 }
 
+/* A trace has no segments: PyTorch may have reserved them before it for a peak that the trace does not show. */
 static bool is_wasted(const struct advices *a, const struct result_fragmentation *f)
 {
     enum { WORTH = 256 << 20 };
-    return !a->b->report->no_history && f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN &&
-           f->free_bytes >= WORTH && run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
+    return !run_why_unknown(a->b->run, RUN_FACT_SEGMENTS) && !a->b->report->no_history && f->utilisation < 0.9 &&
+           f->free_bytes != RUN_UNKNOWN && f->free_bytes >= WORTH &&
+           run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
 }
 
-/* Peaks of reserved bytes as recorded and with expandable segments, of the process and device that reserved most;
- * false: the replay does not reproduce the recording. */
+/* What the replay has as recorded and with expandable segments, for the process and device that reserved most; false:
+ * the replay does not reproduce the recording. */
 static bool replay_expandable(const struct advices *a, struct whatif_outcome *was, struct whatif_outcome *is)
 {
     char error[256];
@@ -269,7 +271,7 @@ static bool replay_expandable(const struct advices *a, struct whatif_outcome *wa
     if (!w) return false;
     const struct whatif_proof *proof = whatif_proof(w);
     const bool same = !proof->parted_at_event && (!proof->reason || proof->unsure_sizes);
-    const bool ok = same && whatif_run(w, &grown, 1, error, sizeof error) && !grown.error && grown.outcome.fits;
+    const bool ok = same && whatif_run(w, &grown, 1, error, sizeof error) && !grown.error;
     *was = proof->recorded;
     *is = grown.outcome;
     whatif_free(w);
@@ -290,7 +292,7 @@ static void of_fragmentation(struct advices *a)
         asked = true;
         const bool about = replayed && was.process == f->process && was.device == f->device;
         const int64_t less = was.peak_reserved_bytes - is.peak_reserved_bytes;
-        if (about && less < was.peak_reserved_bytes / 20) continue; /* the replay refutes it */
+        if (about && (!is.fits || less < was.peak_reserved_bytes / 20)) continue; /* the replay refutes it */
         add_advice(
             a, "fragmentation", 1 - f->utilisation,
             about

@@ -9,6 +9,7 @@
 #include "analyzer/site/owner.h"
 #include "analyzer/oom/oom.h"
 #include "analyzer/report/report.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -275,7 +276,7 @@ static bool conclude_questions(struct asked *a, char *error, size_t error_size)
 static int by_index(const void *a, const void *b)
 {
     const struct run_device *x = a, *y = b;
-    return (x->device > y->device) - (x->device < y->device);
+    return SORT_UP(x->device, y->device);
 }
 
 /* The most that the devices held for graphs: the processes of a run share them, but each was told only of its own
@@ -310,9 +311,7 @@ static void list_devices(struct site_builder *b)
             list[kept++] = all[i];
         }
     }
-    if (kept > 1) {
-        qsort(list, kept, sizeof *list, by_index);
-    }
+    SORT(list, kept, by_index);
     most_for_graphs(b, list, kept);
     b->report->devices = list;
     b->report->devices_n = kept;
@@ -359,7 +358,7 @@ static void describe_run(struct site_builder *b)
 static int order_calls_by_count(const void *x, const void *y)
 {
     const struct result_call *a = x, *b = y;
-    return a->count != b->count ? (a->count > b->count ? -1 : 1) : strcmp(a->api, b->api);
+    return SORT_DOWN(a->count, b->count) ?: strcmp(a->api, b->api);
 }
 
 static void list_unhooked_calls(struct site_builder *b)

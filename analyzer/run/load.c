@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 /* A program that calls MemGetInfo in every step fills a table; rows beyond this number are left out, with a note. */
@@ -682,19 +683,11 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
     return ok;
 }
 
-static int order_by_process_and_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64_t b_time)
-{
-    if (a_process != b_process) {
-        return a_process < b_process ? -1 : 1;
-    }
-    return a_time < b_time ? -1 : a_time > b_time;
-}
-
-#define ORDER_BY_TIME(type)                                                               \
-    static int order_##type(const void *a, const void *b)                                 \
-    {                                                                                     \
-        const struct type *x = a, *y = b;                                                 \
-        return order_by_process_and_time(x->process, x->time_ns, y->process, y->time_ns); \
+#define ORDER_BY_TIME(type)                                                        \
+    static int order_##type(const void *a, const void *b)                          \
+    {                                                                              \
+        const struct type *x = a, *y = b;                                          \
+        return SORT_UP(x->process, y->process) ?: SORT_UP(x->time_ns, y->time_ns); \
     }
 ORDER_BY_TIME(run_oom)
 ORDER_BY_TIME(run_sample)
@@ -717,22 +710,14 @@ static void sort_loaded(char *list, size_t n, size_t size, int (*order)(const vo
 static int order_marks(const void *a, const void *b)
 {
     const struct run_mark_total *x = a, *y = b;
-    if (x->name != y->name) {
-        return (uintptr_t)x->name < (uintptr_t)y->name ? -1 : 1;
-    }
-    if (x->domain != y->domain) {
-        return (uintptr_t)x->domain < (uintptr_t)y->domain ? -1 : 1;
-    }
-    return (int)x->kind - (int)y->kind;
+    return SORT_UP(x->name, y->name) ?: SORT_UP(x->domain, y->domain) ?: SORT_UP(x->kind, y->kind);
 }
 
 /* Merges the same name from several processes, or twice from one. */
 static void add_marks(struct run *run)
 {
     size_t kept = 0;
-    if (run->marks_n > 1) {
-        qsort(run->marks, run->marks_n, sizeof *run->marks, order_marks);
-    }
+    SORT(run->marks, run->marks_n, order_marks);
     for (size_t i = 0; i < run->marks_n; i++) {
         struct run_mark_total *to = kept ? &run->marks[kept - 1] : NULL, *from = &run->marks[i];
         if (to && order_marks(to, from) == 0) {

@@ -288,16 +288,12 @@ static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
     if (last && *last != RUN_NONE && run->locations[*last].series == series) {
         return *last;
     }
-    uint32_t *at = map_at(&run->location_map, (uint64_t)series << 32 | stack);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)run->locations_n;
-        *ARENA_PUSH(run->locations, run->locations_n, run->locations_cap) =
-            (struct run_location){.series = series, .stack = stack};
-    }
+    const uint32_t at = MAP_INDEX(&run->location_map, (uint64_t)series << 32 | stack, run->locations, run->locations_n,
+                                  run->locations_cap, (struct run_location){.series = series, .stack = stack});
     if (last) {
-        *last = *at;
+        *last = at;
     }
-    return *at;
+    return at;
 }
 
 /* Aligned, so that a lifetime is in one cache line. */

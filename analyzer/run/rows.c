@@ -14,6 +14,7 @@
 #include <string.h>
 #include "analyzer/base/relay.h"
 #include "analyzer/run/pages.h"
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 enum { BATCH = 2048 };
@@ -213,16 +214,8 @@ bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t
 
 static bool holds_a_moment(const struct run_rows_zone *z, const int64_t *moments, size_t n)
 {
-    size_t low = 0, high = n; /* the first moment that is not before the zone */
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (moments[middle] < z->begin_ns) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < n && moments[low] < z->end_ns;
+    size_t before = SORT_COUNT(n, i, moments[i] < z->begin_ns);
+    return before < n && moments[before] < z->end_ns;
 }
 
 /* The ids from the zone at *i on that can be live at one of the moments, as one range with adjacent zones. */

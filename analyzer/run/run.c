@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/import/import.h"
+#include "analyzer/base/sort.h"
 #include "schema/spool.h"
 
 enum { FILES_MAX = 65536 };
@@ -58,11 +59,6 @@ static void paths_free(struct paths *p)
     free(p->list);
 }
 
-static int order_paths(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Files of `folder` that `is_wanted_file` accepts; a spool represents a database that may not exist yet. */
 static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
                                   const char *stem, struct paths *found)
@@ -79,9 +75,7 @@ static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(con
         }
     }
     closedir(dir);
-    if (found->n) {
-        qsort(found->list, found->n, sizeof *found->list, order_paths);
-    }
+    SORT(found->list, found->n, sort_texts);
     return true;
 }
 
@@ -258,8 +252,8 @@ static bool open_foreign_folder(struct run *run, const char *folder, char *error
     const bool ok = files.n
                         ? open_ranks(run, folder, &files, error, error_size)
                         : run_fail(error, error_size,
-                                   "cannot read '%s': no database (*.db) in this folder or the folders in it, and no "
-                                   "recording of another tool in this folder; name the one that gpuspy wrote",
+                                   "cannot read '%s': it contains no recording: no database (*.db), here or one folder "
+                                   "below, and no recording of another tool; give the file that gpuspy wrote",
                                    folder);
     free(files.list);
     paths_free(&all);

@@ -1,5 +1,6 @@
 /* Accessors of an open run: its lists, settings and notes. */
 #include "analyzer/run/run_internal.h"
+#include "analyzer/base/sort.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -87,14 +88,9 @@ bool run_settings_are_known(const struct run *run, uint32_t process)
 
 int64_t run_graph_memory_at(const struct run *run, uint32_t process, int device, int64_t time_ns)
 {
-    size_t low = 0, high = run->graphs_n;
-    while (low < high) { /* the first that is later */
-        size_t middle = low + (high - low) / 2;
-        const struct run_graph_memory *g = &run->graphs[middle];
-        bool later = g->process > process || (g->process == process && g->time_ns > time_ns);
-        low = later ? low : middle + 1;
-        high = later ? middle : high;
-    }
+    const struct run_graph_memory *g = run->graphs;
+    size_t low =
+        SORT_COUNT(run->graphs_n, i, g[i].process < process || (g[i].process == process && g[i].time_ns <= time_ns));
     while (low-- > 0 && run->graphs[low].process == process) {
         if (run->graphs[low].device == device) {
             return run->graphs[low].bytes;

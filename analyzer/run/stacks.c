@@ -129,13 +129,8 @@ uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame)
         parent = RUN_NONE;
         depth = 1;
     }
-    uint32_t *at = map_at(&run->stack_map, (uint64_t)parent << 32 | frame);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)run->stacks_n;
-        *ARENA_PUSH(run->stacks, run->stacks_n, run->stacks_cap) =
-            (struct run_stack_node){.parent = parent, .frame = frame, .depth = depth};
-    }
-    return *at;
+    return MAP_INDEX(&run->stack_map, (uint64_t)parent << 32 | frame, run->stacks, run->stacks_n, run->stacks_cap,
+                     (struct run_stack_node){.parent = parent, .frame = frame, .depth = depth});
 }
 
 /* Adds the row and every caller of it that is missing, root first. Parents usually come before their children; a chain

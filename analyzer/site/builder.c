@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 
 void *site_reach(void *p, size_t index, size_t *cap, size_t size)
 {
@@ -26,9 +27,7 @@ const char *site_bytes_text(struct site_builder *b, double bytes)
 void *site_list(struct site_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),
                 size_t *listed, size_t *total)
 {
-    if (n > 1) {
-        qsort(work, n, size, order);
-    }
+    sort_elements(work, n, size, order);
     *total = n;
     *listed = n < b->top ? n : b->top;
     void *list = arena_alloc(b->arena, *listed * size);

@@ -1,6 +1,7 @@
 /* Lists by line: call paths that end at the same line of the program become one row, which keeps the largest of them.
  * */
 #include "analyzer/site/builder.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,24 +27,13 @@ struct listed_path { /* call paths with the same call site and caller are one */
 static int by_row_then_weight(const void *a, const void *b)
 {
     const struct listed_path *x = a, *y = b;
-    if (x->row != y->row) {
-        return x->row < y->row ? -1 : 1;
-    }
-    if (x->path.bytes != y->path.bytes) {
-        return x->path.bytes > y->path.bytes ? -1 : 1;
-    }
-    if (x->path.blocked_s != y->path.blocked_s) {
-        return x->path.blocked_s > y->path.blocked_s ? -1 : 1;
-    }
-    return x->number < y->number ? -1 : x->number > y->number;
+    return SORT_UP(x->row, y->row) ?: SORT_DOWN(x->path.bytes, y->path.bytes) ?: SORT_DOWN(x->path.blocked_s, y->path.blocked_s) ?: SORT_UP(x->number, y->number);
 }
 
 static void list_paths(struct site_builder *b, struct listed_path *paths, size_t n, const struct site_line_form *form,
                        char *rows)
 {
-    if (n > 1) {
-        qsort(paths, n, sizeof *paths, by_row_then_weight);
-    }
+    SORT(paths, n, by_row_then_weight);
     for (size_t i = 0; i < n; i++) {
         struct result_paths *p = paths_at(rows + paths[i].row * form->size, form);
         if (p->n < 2 || p->listed >= PATHS) {

@@ -1,5 +1,6 @@
 /* Lists of the report: sorted, cut, by stack or by site. */
 #include "analyzer/site/builder.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,9 @@ uint32_t site_index(struct site_builder *b, uint32_t stack)
         return *of_stack - 1;
     }
     struct result_site site = site_of(b->run, stack, &b->helpers);
-    uint32_t *of_key = map_at(&b->site_of_key, site_key(&site));
-    if (*of_key == MAP_NEW) {
-        *of_key = (uint32_t)b->sites_n;
-        *ARENA_PUSH(b->sites, b->sites_n, b->sites_cap) = site;
-    }
-    *of_stack = *of_key + 1;
-    return *of_key;
+    const uint32_t of_key = MAP_INDEX(&b->site_of_key, site_key(&site), b->sites, b->sites_n, b->sites_cap, site);
+    *of_stack = of_key + 1;
+    return of_key;
 }
 
 struct result_trace site_trace(struct site_builder *b, uint32_t stack)
@@ -73,21 +70,13 @@ const char *site_short_text(struct site_builder *b, const struct result_site *si
 static int order_site_shares(const void *a, const void *b)
 {
     const struct site_share *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
-    return x->stack < y->stack ? -1 : x->stack > y->stack;
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->stack, y->stack);
 }
 
 struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_share *shares, size_t n, size_t *listed,
                                            size_t *total)
 {
-    if (n > 1) {
-        qsort(shares, n, sizeof *shares, order_site_shares);
-    }
+    SORT(shares, n, order_site_shares);
     while (n && shares[n - 1].bytes <= 0 && shares[n - 1].count == 0) {
         n--;
     }
@@ -106,13 +95,7 @@ struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_s
 static int compare_sites(const void *a, const void *b)
 {
     const struct result_by_site *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
-    return x->site.line - y->site.line;
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->site.line, y->site.line);
 }
 
 /* Allocated; unordered. */
@@ -127,14 +110,11 @@ static struct result_by_site *list_shares_by_site(struct site_builder *b, const 
             continue;
         }
         uint32_t site = site_index(b, shares[i].stack);
-        uint32_t *at = map_at(&index, site);
-        if (*at == MAP_NEW) {
-            *at = (uint32_t)work_n;
-            *ARENA_PUSH(work, work_n, cap) = (struct result_by_site){.site = b->sites[site]};
-        }
-        work[*at].bytes = arena_add_capped(work[*at].bytes, shares[i].bytes);
-        work[*at].count += shares[i].count;
-        work[*at].stacks++;
+        struct result_by_site *by =
+            MAP_ROW(&index, site, work, work_n, cap, (struct result_by_site){.site = b->sites[site]});
+        by->bytes = arena_add_capped(by->bytes, shares[i].bytes);
+        by->count += shares[i].count;
+        by->stacks++;
     }
     map_free(&index);
     *out_n = work_n;
@@ -177,9 +157,7 @@ struct result_by_site *site_list_by_line(struct site_builder *b, const struct si
                                                .order = compare_sites};
     size_t work_n;
     struct result_by_site *work = list_shares_by_site(b, shares, n, &work_n);
-    if (work_n > 1) {
-        qsort(work, work_n, sizeof *work, compare_sites);
-    }
+    SORT(work, work_n, compare_sites);
     struct result_by_site *list = site_lines_of(b, work, work_n, &form, listed, total);
     free(work);
     return list;

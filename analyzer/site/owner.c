@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/builder.h"
+#include "analyzer/base/sort.h"
 
 enum where { NAME, PACKAGE, PATH, FUNCTION };
 enum role { OWNS, PASSES, BINDS };
@@ -153,12 +154,7 @@ static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t 
     for (const char *p = copy; *p; p++) {
         key = map_hash(key ^ (unsigned char)*p);
     }
-    uint32_t *at = map_at(&o->of_word, key);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)o->n;
-        *ARENA_PUSH(o->list, o->n, o->cap) = (struct owner){copy, path_base_of(by), kind};
-    }
-    return *at;
+    return MAP_INDEX(&o->of_word, key, o->list, o->n, o->cap, (struct owner){copy, path_base_of(by), kind});
 }
 
 static uint32_t row_owner(struct site_builder *b, const struct row *row, const char *by)
@@ -417,7 +413,7 @@ void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint
 static int compare_owners(const void *a, const void *b)
 {
     const struct result_by_owner *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : strcmp(x->owner, y->owner);
+    return SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner);
 }
 
 struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
@@ -434,9 +430,7 @@ struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
             list[kept++].site = o->b->sites[site];
         }
     }
-    if (kept > 1) {
-        qsort(list, kept, sizeof *list, compare_owners);
-    }
+    SORT(list, kept, compare_owners);
     free(o->sums);
     free(o);
     *n = kept;

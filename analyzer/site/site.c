@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 #include "schema/source_file.h"
 
 /* Libraries below other libraries: which of their lines it was is of no interest to the user. */
@@ -397,33 +398,24 @@ void site_keep_common(struct result_site *line, const struct result_site *path)
     }
 }
 
-static int order_texts(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
-}
-
 static int frame_order(const struct run_frame *a, const struct run_frame *b)
 {
     if (!a || !b) {
         return (a != NULL) - (b != NULL);
     }
-    int order = order_texts(a->file, b->file);
-    order = order ? order : (a->line > b->line) - (a->line < b->line);
-    return order ? order : order_texts(a->function, b->function);
+    return sort_compare_texts(a->file, b->file) ?: SORT_UP(a->line, b->line) ?: sort_compare_texts(a->function, b->function);
 }
 
 int site_compare(const struct result_site *a, const struct result_site *b)
 {
-    int orders[] = {order_texts(a->file, b->file),           (a->line > b->line) - (a->line < b->line),
-                    order_texts(a->function, b->function),   (a->offset > b->offset) - (a->offset < b->offset),
-                    order_texts(a->operation, b->operation), frame_order(a->inner, b->inner),
-                    frame_order(a->caller, b->caller),       frame_order(a->via, b->via)};
-    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        if (orders[i]) {
-            return orders[i];
-        }
-    }
-    return 0;
+    return sort_compare_texts(a->file, b->file)
+               ?: SORT_UP(a->line, b->line)
+               ?: sort_compare_texts(a->function, b->function)
+               ?: SORT_UP(a->offset, b->offset)
+               ?: sort_compare_texts(a->operation, b->operation)
+               ?: frame_order(a->inner, b->inner)
+               ?: frame_order(a->caller, b->caller)
+               ?: frame_order(a->via, b->via);
 }
 
 static const char *file_base_name(const char *path)

@@ -6,6 +6,7 @@
 #include "analyzer/site/builder.h"
 #include "analyzer/step/step_moments.h"
 #include "analyzer/step/step_tree.h"
+#include "analyzer/base/sort.h"
 
 enum { LEAST = 2 };
 
@@ -55,16 +56,7 @@ uint64_t step_module_calls(const struct site_builder *b, uint32_t stack)
 /* Steps that begin at `ns` or before. */
 static size_t count_steps_begun(const struct step_list *s, int64_t ns)
 {
-    size_t low = 0, high = s->starts_n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->start_ns[middle] <= ns) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    return SORT_COUNT(s->starts_n, i, s->start_ns[i] <= ns);
 }
 
 /* The step within thinned step `k` that contains ns. */
@@ -117,20 +109,21 @@ static uint32_t loop_line(const struct step_place_tree *t, uint32_t place)
 
 /* The first call of the loop after each moment: of the lines beside `line` with as many visits, except those that come
  * after it in the first iteration. One more than moments: for a step that only began. */
-static void find_starts(const struct step_place_tree *t, uint32_t line, const struct step_moments *m, int64_t *starts)
+static void find_starts(struct step_place_tree *t, uint32_t line, const struct step_moments *m, int64_t *starts)
 {
     const struct step_place *own = &t->places[line];
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
         if (p->parent != own->parent || p->visits < LEAST || p->visits * 2 < own->visits || p->thread != own->thread ||
-            p->shift || p->first_ns > m->times[0]) {
+            (p->shift && p->shift != STEP_PLACE_DROPPED) || p->first_ns > m->times[0]) {
             continue;
         }
+        const struct times *times = step_place_times(t, p);
         for (size_t k = 0, at = 0; k <= m->n; k++) {
-            while (at < p->times.n && k > 0 && times_at(&p->times, at) <= m->times[k - 1]) {
+            while (at < times->n && k > 0 && times_at(times, at) <= m->times[k - 1]) {
                 at++;
             }
-            int64_t ns = at < p->times.n ? times_at(&p->times, at) : RUN_NEVER;
+            int64_t ns = at < times->n ? times_at(times, at) : RUN_NEVER;
             starts[k] = ns < starts[k] ? ns : starts[k];
         }
     }
@@ -264,7 +257,7 @@ static void steps_on_call(void *self, const struct run_copy *copy, const struct 
 static struct step_moments period_of_calls(struct step_finder *f, uint32_t process)
 {
     char error[256]; /* rows that cannot be read are reported by the pass that needs them */
-    step_places_restart(&f->calls);
+    step_places_restart(&f->calls, true);
     run_each_call_of(f->b->run, process, steps_on_call, f, error, sizeof error);
     return step_moments_of_period(&f->calls);
 }
@@ -277,6 +270,10 @@ static struct step_moments of_backward(struct step_place_tree *t, uint32_t proce
     }
     return m;
 }
+
+static const enum step_source sources[] = {STEP_SOURCE_OPTIMIZER, STEP_SOURCE_OPTIMIZER, STEP_SOURCE_MARK,
+                                           STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
+                                           STEP_SOURCE_PERIOD};
 
 static struct step_moments ask_step_moments(struct step_finder *f, uint32_t process, size_t source)
 {
@@ -291,20 +288,58 @@ static struct step_moments ask_step_moments(struct step_finder *f, uint32_t proc
     }
 }
 
+/* --- allocations ----------------------------------------------------------------------------------- */
+
+static void add_step_event(struct step_finder *f, const struct run_lifetime *life, const struct run_series *series)
+{
+    f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
+    if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE) {
+        return; /* PyTorch's allocator needs a segment from time to time */
+    }
+    if (life->alloc_ns < f->kept_from_ns) {
+        return; /* others of that time were removed */
+    }
+    step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);
+}
+
+static void steps_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
+{
+    struct step_finder *f = self;
+    (void)free_stack;
+    add_step_event(f, life, run_series(f->b->run, life->series));
+}
+
+/* Reads the process once more, with the times of all places. */
+static void read_all_times(struct step_finder *f, uint32_t process)
+{
+    char error[256]; /* the replay has reported unreadable rows */
+    f->tensors = false;
+    step_places_restart(&f->tree, true);
+    run_each_last(f->b->run, process, RUN_LAST_ALL, steps_on_row, f, error, sizeof error);
+}
+
+static struct step_list *step_list_from(struct step_finder *f, uint32_t process, size_t source)
+{
+    struct step_moments m = ask_step_moments(f, process, source);
+    struct step_list *steps = NULL;
+    if (m.count >= LEAST && m.n) {
+        bool backward = m.named && f->tree.places[m.named - 1].kind == STEP_PLACE_BACKWARD;
+        steps = make_step_list(f, process, backward ? STEP_SOURCE_BACKWARD : sources[source], &m);
+    }
+    step_moments_free(&m);
+    return steps;
+}
+
 static struct step_list *choose_step_list(struct step_finder *f, uint32_t process)
 {
-    static const enum step_source sources[] = {STEP_SOURCE_OPTIMIZER, STEP_SOURCE_OPTIMIZER, STEP_SOURCE_MARK,
-                                               STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
-                                               STEP_SOURCE_PERIOD};
     struct step_list *steps = NULL;
     if (run_why_unknown(f->b->run, RUN_FACT_HISTORY)) return NULL; /* one moment has no order */
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
-        struct step_moments m = ask_step_moments(f, process, i);
-        if (m.count >= LEAST && m.n) {
-            bool backward = m.named && f->tree.places[m.named - 1].kind == STEP_PLACE_BACKWARD;
-            steps = make_step_list(f, process, backward ? STEP_SOURCE_BACKWARD : sources[i], &m);
+        steps = step_list_from(f, process, i);
+        if (f->tree.missed) {
+            read_all_times(f, process);
+            steps = step_list_from(f, process, i);
         }
-        step_moments_free(&m);
     }
     return steps;
 }
@@ -317,20 +352,12 @@ static void steps_on_process_start(void *self, uint32_t process)
     size_t n;
     f->tensors = false;
     f->kept_from_ns = run_processes(f->b->run, &n)[process].kept_from_ns;
-    step_places_restart(&f->tree);
+    step_places_restart(&f->tree, false);
 }
 
 static void steps_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct step_finder *f = self;
-    f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
-    if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE) {
-        return; /* PyTorch's allocator needs a segment from time to time */
-    }
-    if (life->alloc_ns < f->kept_from_ns) {
-        return; /* others of that time were removed */
-    }
-    step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);
+    add_step_event(self, life, series);
 }
 
 static void steps_on_process_end(void *self, uint32_t process, int64_t end_ns)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/step/step_tree.h"
+#include "analyzer/base/sort.h"
 
 enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
@@ -52,17 +53,18 @@ static uint32_t whole_step(const struct step_place_tree *t, uint32_t anchor)
     return anchor;
 }
 
-static void add_times(struct step_moments *m, const struct step_place *p)
+static void add_times(struct step_moments *m, struct step_place_tree *t, const struct step_place *p)
 {
-    for (size_t i = 0; i < p->times.n; i++) {
-        *ARENA_PUSH(m->times, m->n, m->cap) = times_at(&p->times, i);
+    const struct times *times = step_place_times(t, p);
+    for (size_t i = 0; i < times->n; i++) {
+        *ARENA_PUSH(m->times, m->n, m->cap) = times_at(times, i);
     }
     m->count += p->visits;
 }
 
 /* Phases with their own call sites follow one another; each has its anchor. A thinned one cannot be joined to others:
  * then only the longest counts. */
-static void join_anchors(const struct step_place_tree *t, const uint32_t *anchors, size_t n, struct step_moments *m)
+static void join_anchors(struct step_place_tree *t, const uint32_t *anchors, size_t n, struct step_moments *m)
 {
     bool thinned = false;
     uint32_t most = anchors[0];
@@ -77,7 +79,7 @@ static void join_anchors(const struct step_place_tree *t, const uint32_t *anchor
         const struct step_place *p = &t->places[anchors[i]];
         bool once = p->visits == 1 || p->visits * RARER < t->places[most].visits; /* a trial before the loop */
         if (anchors[i] == most || (!thinned && !once)) {
-            add_times(m, p);
+            add_times(m, t, p);
         }
     }
 }
@@ -200,21 +202,10 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
 
 /* --- a loop without such calls ------------------------------------------------------------------- */
 
-/* Three quarters of the gaps are about equally long (in events, which do not depend on the machine's load). */
-static bool are_moments_even(const struct step_place *p)
-{
-    uint64_t most = 0;
-    for (size_t i = 0; i + 2 < STEP_PLACE_GAPS; i++) {
-        uint64_t near = (uint64_t)p->gaps[i] + p->gaps[i + 1] + p->gaps[i + 2];
-        most = near > most ? near : most;
-    }
-    return most * 4 >= (p->visits - 1) * 3;
-}
-
 /* Visited evenly, and until the end: what only loads is over before the work begins. */
 static bool is_place_regular(const struct step_place_tree *t, const struct step_place *p)
 {
-    return p->visits >= FEW_PERIODS && are_moments_even(p) &&
+    return p->visits >= FEW_PERIODS && step_place_is_even(p) &&
            p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
 }
 
@@ -320,7 +311,7 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
 
 /* From the root inwards, along the path where most happens: the first loop. One with few iterations, such as epochs,
  * counts only if it contains no other; what a module does inside counts only if nothing else repeats. */
-struct step_moments step_moments_of_period(const struct step_place_tree *t)
+struct step_moments step_moments_of_period(struct step_place_tree *t)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint64_t *sums = sums_of(t);
@@ -342,12 +333,6 @@ struct step_moments step_moments_of_period(const struct step_place_tree *t)
         m.stack = at_parent(t, found) ? t->places[t->places[found].parent].stack : m.stack;
     }
     return m;
-}
-
-static int order_counts(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
 }
 
 /* The others have a whole number of visits per iteration. */
@@ -372,9 +357,7 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
             *ARENA_PUSH(counts, n, cap) = t->stacks[i].events;
         }
     }
-    if (n) {
-        qsort(counts, n, sizeof *counts, order_counts);
-    }
+    SORT(counts, n, sort_uint32_up);
     for (size_t i = 0, same = 0; i < n; i++) {
         same = i && counts[i] == counts[i - 1] ? same + 1 : 1;
         if (same > most) {

@@ -3,6 +3,7 @@
  * of it, or most of it if they are evenly spread. Of several, the one with the most time in it, because a step contains
  * its parts. */
 #include "analyzer/step/step_moments.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,19 +28,13 @@ struct finder {
     int64_t kept_from_ns; /* earlier marks are incomplete */
 };
 
-static int order_ns(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int64_t *sorted_gaps(const int64_t *times, size_t n)
 {
     int64_t *gaps = arena_realloc(NULL, n, sizeof *gaps);
     for (size_t i = 0; i + 1 < n; i++) {
         gaps[i] = times[i + 1] - times[i];
     }
-    qsort(gaps, n - 1, sizeof *gaps, order_ns);
+    SORT(gaps, n - 1, sort_int64_up);
     return gaps;
 }
 
@@ -106,17 +101,13 @@ static bool says_step(const char *name)
 static struct series *mark_series_of(struct finder *f, const struct run_mark *mark)
 {
     uint64_t key = map_hash((uintptr_t)mark->name) ^ map_hash((uintptr_t)mark->domain + mark->kind);
-    uint32_t *at = map_at(&f->index, key);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)f->n;
-        *ARENA_PUSH(f->list, f->n, f->cap) = (struct series){.name = mark->name,
-                                                             .moment = mark->kind == GS_MARK_MOMENT,
-                                                             .named = says_step(mark->name),
-                                                             .library = mark->domain != NULL,
-                                                             .thread = mark->thread,
-                                                             .moments.place = RUN_NONE};
-    }
-    return &f->list[*at];
+    return MAP_ROW(&f->index, key, f->list, f->n, f->cap,
+                   (struct series){.name = mark->name,
+                                   .moment = mark->kind == GS_MARK_MOMENT,
+                                   .named = says_step(mark->name),
+                                   .library = mark->domain != NULL,
+                                   .thread = mark->thread,
+                                   .moments.place = RUN_NONE});
 }
 
 static void marks_on_mark(void *self, const struct run_mark *mark)
@@ -125,12 +116,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
     if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT || mark->start_ns < f->kept_from_ns) {
         return;
     }
-    uint32_t *thread = map_at(&f->threads, mark->thread);
-    if (*thread == MAP_NEW) {
-        *thread = (uint32_t)f->ends_n;
-        *ARENA_PUSH(f->ends, f->ends_n, f->ends_cap) = 0;
-    }
-    int64_t *end = &f->ends[*thread];
+    int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
     struct series *s = mark_series_of(f, mark);
     if (s->thread != mark->thread) {
         return;

@@ -38,7 +38,7 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t);
  * pass over the rows. */
 void step_moments_accumulate(struct step_moments *m, struct step_place_tree *t, uint32_t process);
 /* The outermost loop: a line of the user's that is visited at even intervals. */
-struct step_moments step_moments_of_period(const struct step_place_tree *t);
+struct step_moments step_moments_of_period(struct step_place_tree *t);
 /* If everything happens at one line: the stacks below it, most of which occurred equally often. One more pass over the
  * rows. */
 struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process);

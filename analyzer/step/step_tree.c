@@ -7,6 +7,7 @@
 /* Times that are kept: of one call site, and of all together (16 MiB). */
 enum { DEEPEST = 64 }; /* nesting of call sites; deeper ones are a recursion, or generated */
 enum { LIMIT = 1 << 16, LIMIT_LEAST = 1 << 8, ALL_TIMES = 1 << 22 };
+enum { MANY = 1 << 10 }; /* after each so many it is examined whether a place is visited evenly */
 
 static const struct {
     uint8_t kind;
@@ -37,6 +38,12 @@ static enum step_place_kind place_kind_of(const struct run_frame *f)
     return site_is_library_file(f->file) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
 }
 
+static void add_place_link(struct step_place_tree *t, uint32_t parent, uint32_t depth)
+{
+    size_t n = t->n - 1;
+    *ARENA_PUSH(t->links, n, t->links_cap) = (struct step_place_link){parent, depth};
+}
+
 static uint32_t add_child_place(struct step_place_tree *t, uint32_t parent, enum step_place_kind kind, uint32_t stack,
                                 const struct run_frame *frame, uint32_t whole)
 {
@@ -49,6 +56,7 @@ static uint32_t add_child_place(struct step_place_tree *t, uint32_t parent, enum
         uint32_t depth = t->places[parent].depth + 1;
         *ARENA_PUSH(t->places, t->n, t->cap) = (struct step_place){
             .parent = parent, .depth = depth, .stack = stack, .first = whole, .kind = (uint8_t)kind, .module = module};
+        add_place_link(t, parent, depth);
     }
     return *at;
 }
@@ -116,14 +124,32 @@ uint32_t step_place_of(struct step_place_tree *t, uint32_t stack)
 
 uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread)
 {
-    uint32_t *index = map_at(&t->threads, thread);
-    if (*index == MAP_NEW) {
-        *index = (uint32_t)t->threads_n;
-        *ARENA_PUSH(t->at, t->threads_n, t->at_cap) = STEP_PLACE_ROOT;
-    }
     t->thread = thread;
-    t->thread_index = *index;
-    return &t->at[*index];
+    t->thread_index = MAP_INDEX(&t->threads, thread, t->at, t->threads_n, t->at_cap, STEP_PLACE_ROOT);
+    return &t->at[t->thread_index];
+}
+
+bool step_place_is_even(const struct step_place *p)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i + 2 < STEP_PLACE_GAPS; i++) {
+        uint64_t near = (uint64_t)p->gaps[i] + p->gaps[i + 1] + p->gaps[i + 2];
+        most = near > most ? near : most;
+    }
+    return most * 4 >= (p->visits - 1) * 3;
+}
+
+const struct times *step_place_times(struct step_place_tree *t, const struct step_place *p)
+{
+    t->missed = t->missed || p->shift == STEP_PLACE_DROPPED;
+    return &p->times;
+}
+
+static void drop_place_times(struct step_place_tree *t, struct step_place *p)
+{
+    t->times -= p->times.n;
+    times_free(&p->times);
+    p->shift = STEP_PLACE_DROPPED;
 }
 
 static void halve_place_moments(struct step_place_tree *t, struct step_place *p)
@@ -138,6 +164,11 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
 {
     times_add(&p->times, ns);
     t->times++;
+    const bool often = p->times.n % MANY == 0 && (p->kind == STEP_PLACE_LINE || p->kind == STEP_PLACE_MODULE);
+    if (often && !t->complete && !step_place_is_even(p)) {
+        drop_place_times(t, p);
+        return;
+    }
     if (p->times.n == t->limit) {
         halve_place_moments(t, p);
     }
@@ -173,26 +204,29 @@ static inline void visit_place(struct step_place_tree *t, struct step_place *p, 
 
 void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns)
 {
-    struct step_place *const places = t->places, *p = &places[to], *old = &places[*from];
-    if (p->kind == STEP_PLACE_LOAD) {
+    struct step_place *const places = t->places;
+    const struct step_place_link *const links = t->links;
+    uint32_t p = to, old = *from;
+    if (places[to].kind == STEP_PLACE_LOAD) {
         return;
     }
     *from = to;
-    while (old->depth > p->depth) {
-        old = &places[old->parent];
+    while (links[old].depth > links[p].depth) {
+        old = links[old].parent;
     }
-    for (; p->depth > old->depth; p = &places[p->parent]) {
-        visit_place(t, p, thread, ns);
+    for (; links[p].depth > links[old].depth; p = links[p].parent) {
+        visit_place(t, &places[p], thread, ns);
     }
-    for (; p != old; p = &places[p->parent], old = &places[old->parent]) { /* up to where the two paths meet */
-        visit_place(t, p, thread, ns);
+    for (; p != old; p = links[p].parent, old = links[old].parent) { /* up to where the two paths meet */
+        visit_place(t, &places[p], thread, ns);
     }
 }
 
-void step_places_restart(struct step_place_tree *t)
+void step_places_restart(struct step_place_tree *t, bool complete)
 {
     if (!t->n) {
         *ARENA_PUSH(t->places, t->n, t->cap) = (struct step_place){.stack = RUN_NONE};
+        add_place_link(t, STEP_PLACE_ROOT, 0);
     }
     for (size_t i = 0; i < t->n; i++) {
         struct step_place *p = &t->places[i];
@@ -207,6 +241,8 @@ void step_places_restart(struct step_place_tree *t)
     map_free(&t->threads);
     t->threads_n = t->times = 0;
     t->limit = LIMIT;
+    t->complete = complete;
+    t->missed = false;
     t->last_ns = 0;
     t->events = 0;
 }
@@ -217,6 +253,7 @@ void step_places_free(struct step_place_tree *t)
         times_free(&t->places[i].times);
     }
     free(t->places);
+    free(t->links);
     free(t->stacks);
     free(t->at);
     map_free(&t->children);

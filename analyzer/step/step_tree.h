@@ -22,18 +22,19 @@ enum step_place_kind {
     STEP_PLACE_MODULE, /* a call of a torch.nn.Module */
 };
 
-enum { STEP_PLACE_ROOT = 0, STEP_PLACE_GAPS = 24 };
+enum { STEP_PLACE_ROOT = 0, STEP_PLACE_GAPS = 24, STEP_PLACE_DROPPED = 63 };
 
-struct step_place { /* what a visit uses comes first */
-    uint32_t parent, depth;
+struct step_place {  /* what a visit uses comes first */
     uint32_t thread; /* the first that visited it: only its visits count */
-    uint8_t kind, shift;
-    bool module; /* it is one, or is below one */
+    uint8_t kind;
+    uint8_t shift; /* STEP_PLACE_DROPPED: its times were dropped */
+    bool module;   /* it is one, or is below one */
     uint64_t visits;
     uint64_t last_event;            /* its number, at the last visit */
     int64_t last_ns;                /* of the visits */
-    struct times times;             /* of every 2^shift-th visit */
     uint32_t gaps[STEP_PLACE_GAPS]; /* between visits: how many have at least 2^i events */
+    struct times times;             /* of every 2^shift-th visit; see step_place_times */
+    uint32_t parent, depth;
     int64_t first_ns;
     uint32_t stack;   /* whose innermost frame is the line; for other kinds: the caller of what makes the call site */
     uint32_t first;   /* the first whole stack in it */
@@ -43,7 +44,12 @@ struct step_place { /* what a visit uses comes first */
 struct step_place_tree {
     struct run *run;
     struct step_place *places;
-    size_t n, cap;
+    struct step_place_link { /* by place: the same as in `places`, without what else would have to be loaded */
+        uint32_t parent, depth;
+    } * links;
+    size_t n, cap, links_cap;
+    bool complete;            /* the times of all places are kept */
+    bool missed;              /* times were asked for that had been dropped */
     struct map children;      /* parent and what makes the call site → call site */
     struct step_place_stack { /* by stack */
         uint32_t place;       /* + 1; 0: not computed yet */
@@ -59,8 +65,14 @@ struct step_place_tree {
     int64_t last_ns;
 };
 
-/* Zero-initialise and set run. Forgets the visits and keeps what is known of stacks. */
-void step_places_restart(struct step_place_tree *t);
+/* Zero-initialise and set run. Forgets the visits and keeps what is known of stacks. Unless `complete`, a line that is
+ * visited often and unevenly, so that it hardly is a loop's, loses its times. */
+void step_places_restart(struct step_place_tree *t, bool complete);
+/* Notes in the tree if they were dropped. */
+const struct times *step_place_times(struct step_place_tree *t, const struct step_place *p);
+/* Three quarters of the gaps between its visits are about equally long (in events, which do not depend on the machine's
+ * load). */
+bool step_place_is_even(const struct step_place *p);
 void step_places_free(struct step_place_tree *t);
 uint32_t step_place_of(struct step_place_tree *t, uint32_t stack);
 /* A thread went from the call site of its last event to another. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 enum { DEPTH_MAX = 64, VISITS_MAX = 20000000, PATH_NAMES = 16 };
 
@@ -51,11 +52,11 @@ struct symbol_units {
 
 /* ---------------------------------------------------------------- units */
 
-#define BY(name, type, member)                                    \
-    static int name(const void *a, const void *b)                 \
-    {                                                             \
-        const struct type *x = a, *y = b;                         \
-        return (x->member > y->member) - (x->member < y->member); \
+#define BY(name, type, member)                    \
+    static int name(const void *a, const void *b) \
+    {                                             \
+        const struct type *x = a, *y = b;         \
+        return SORT_UP(x->member, y->member);     \
     }
 BY(by_range, range, low)
 BY(order_scopes_by_function, function, low)
@@ -83,7 +84,7 @@ struct symbol_units *symbol_units_new(Dwarf *dwarf)
     *u = (struct symbol_units){0};
     while (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &die, NULL) == 0)
         if (type == DW_UT_compile || type == DW_UT_skeleton) add_unit(u, &die);
-    if (u->ranges_n) qsort(u->ranges, u->ranges_n, sizeof *u->ranges, by_range);
+    SORT(u->ranges, u->ranges_n, by_range);
     return u;
 }
 
@@ -169,8 +170,8 @@ static void read_unit(struct unit *u)
     u->tree = u->die;
     if (dwarf_cu_info(u->die.cu, NULL, NULL, NULL, &split, NULL, NULL, NULL) == 0 && split.cu) u->tree = split;
     walk_dies(u, &u->tree, 0, 0);
-    if (u->functions_n) qsort(u->functions, u->functions_n, sizeof *u->functions, order_scopes_by_function);
-    if (u->named_n) qsort(u->named, u->named_n, sizeof *u->named, by_offset);
+    SORT(u->functions, u->functions_n, order_scopes_by_function);
+    SORT(u->named, u->named_n, by_offset);
 }
 
 /* ---------------------------------------------------------------- names */
@@ -223,15 +224,8 @@ static void name_it(const struct unit *u, Dwarf_Die *die, struct symbol_unit_pla
 
 static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
 {
-    size_t low = 0, high = u->ranges_n;
+    size_t low = SORT_COUNT(u->ranges_n, i, u->ranges[i].low <= address);
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (u->ranges[middle].low <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     for (size_t back = 0; low-- > 0 && back < 8; back++) /* damaged units may overlap */
         if (address < u->ranges[low].high) return &u->list[u->ranges[low].unit];
     return NULL;
@@ -239,15 +233,8 @@ static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
 
 static const struct function *function_at(const struct unit *u, Dwarf_Addr address)
 {
-    size_t low = 0, high = u->functions_n;
+    size_t low = SORT_COUNT(u->functions_n, i, u->functions[i].low <= address);
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (u->functions[middle].low <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     for (size_t back = 0; low-- > 0 && back < 8; back++)
         if (address < u->functions[low].high) return &u->functions[low];
     return NULL;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 #include "schema/event.h"
 #include "schema/store.h"
 
@@ -303,8 +304,7 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
 static int by_frames(const void *a, const void *b)
 {
     const struct symbolize_module *x = a, *y = b;
-
-    return x->frames != y->frames ? (x->frames < y->frames) - (x->frames > y->frames) : strcmp(x->path, y->path);
+    return SORT_DOWN(x->frames, y->frames) ?: strcmp(x->path, y->path);
 }
 
 void symbolize_finish(struct symbolize *s)
@@ -316,7 +316,7 @@ void symbolize_finish(struct symbolize *s)
                       ? NULL
                       : symbolizer_lack(s->symbols, m->path, *m->build_id ? m->build_id : NULL, &build_id);
     }
-    if (s->modules_n) qsort(s->modules, s->modules_n, sizeof *s->modules, by_frames);
+    SORT(s->modules, s->modules_n, by_frames);
 }
 
 void symbolize_free(struct symbolize *s)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 #include "schema/mask.h"
 #include "schema/spool.h"
 
@@ -145,7 +146,7 @@ bool top_find_process(uint32_t pid, struct top_found *out)
 static int order_files_by_pid(const void *a, const void *b)
 {
     const struct top_found *x = a, *y = b;
-    return x->pid < y->pid ? -1 : x->pid > y->pid;
+    return SORT_UP(x->pid, y->pid);
 }
 
 struct top_found *top_find_all(size_t *n)
@@ -163,9 +164,7 @@ struct top_found *top_find_all(size_t *n)
     if (dir) {
         closedir(dir);
     }
-    if (*n) {
-        qsort(list, *n, sizeof *list, order_files_by_pid);
-    }
+    SORT(list, *n, order_files_by_pid);
     return list;
 }
 

@@ -1,4 +1,5 @@
 #include "analyzer/top/model.h"
+#include "analyzer/base/sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,10 +82,7 @@ void top_model_add(struct top_model *m, const char *path)
 static int order_sources_by_rank(const void *a, const void *b)
 {
     const struct top_source *x = a, *y = b;
-    if (x->rank != y->rank) {
-        return x->rank < y->rank ? -1 : 1;
-    }
-    return strcmp(x->db.path, y->db.path);
+    return SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path);
 }
 
 void top_model_sort(struct top_model *m)
@@ -101,9 +99,7 @@ void top_model_sort(struct top_model *m)
         sqlite3_finalize(st);
         run_database_end_read(&s->db);
     }
-    if (m->sources_n > 1) {
-        qsort(m->sources, m->sources_n, sizeof *m->sources, order_sources_by_rank);
-    }
+    SORT(m->sources, m->sources_n, order_sources_by_rank);
 }
 
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording)

@@ -64,13 +64,8 @@ static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
 
 static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stack)
 {
-    uint32_t *at = map_at(&m->place_map, (uint64_t)series << 32 | stack);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)m->places_n;
-        *ARENA_PUSH(m->places, m->places_n, m->places_cap) =
-            (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN};
-    }
-    return *at;
+    return MAP_INDEX(&m->place_map, (uint64_t)series << 32 | stack, m->places, m->places_n, m->places_cap,
+                     (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
 }
 
 static void change_series(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
@@ -136,12 +131,7 @@ static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *ca
 {
     uint64_t key = map_hash((uint64_t)like->source << 32 | like->stack) +
                    ((uint64_t)like->kind << 32 | like->api << 8 | (uint8_t)like->device);
-    uint32_t *at = map_at(map, key);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)*n;
-        *ARENA_PUSH(*list, *n, *cap) = *like;
-    }
-    return &(*list)[*at];
+    return MAP_ROW(map, key, *list, *n, *cap, *like);
 }
 
 static bool read_top_copy(struct reading *r, sqlite3_stmt *st)

@@ -93,12 +93,7 @@ static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bo
     }
     if (g->of_stack[at] == RUN_NONE) {
         struct result_site site = top_site(t, stack, native);
-        uint32_t *group = map_at(&g->by_key, table_site_key(&site, function));
-        if (*group == MAP_NEW) {
-            *group = (uint32_t)g->n;
-            *ARENA_PUSH(g->sites, g->n, g->cap) = site;
-        }
-        g->of_stack[at] = *group;
+        g->of_stack[at] = MAP_INDEX(&g->by_key, table_site_key(&site, function), g->sites, g->n, g->cap, site);
     }
     return g->of_stack[at];
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/top/find.h"
+#include "analyzer/base/sort.h"
 #include "schema/nvml_abi.h"
 
 enum { EVERY_S = 2, PROCESSES = 512, LISTS = 2 };
@@ -112,7 +113,7 @@ static void read_user_list(struct top_users *users, int device, list_function *l
 static int order_users_by_pid(const void *a, const void *b)
 {
     const struct top_user *x = a, *y = b;
-    return x->pid != y->pid ? (x->pid > y->pid) - (x->pid < y->pid) : x->device - y->device;
+    return SORT_UP(x->pid, y->pid) ?: SORT_UP(x->device, y->device);
 }
 
 static struct top_users ask_users(void)
@@ -128,9 +129,7 @@ static struct top_users ask_users(void)
             read_user_list(&users, (int)i, nvml.list[k], handle);
         }
     }
-    if (users.n) {
-        qsort(users.at, users.n, sizeof *users.at, order_users_by_pid);
-    }
+    SORT(users.at, users.n, order_users_by_pid);
     return users;
 }
 

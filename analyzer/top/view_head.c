@@ -330,7 +330,11 @@ void top_title_line(struct top_line *l)
     strftime(clock, sizeof clock, "%H:%M:%S", &tm);
     top_put(l, TERMINAL_BOLD, "gpuspy top");
     if (m->sources_n) {
-        top_put(l, TERMINAL_PLAIN, "  %s", text_path_here(path, sizeof path, m->sources[0].db.path));
+        enum { REST = 56 }; /* the title, the number of others, the age of the data, the time */
+        char whole[1024];
+        const int room = l->v->columns > REST + 20 ? l->v->columns - REST : 20;
+        text_path_here(whole, sizeof whole, m->sources[0].db.path);
+        top_put(l, TERMINAL_PLAIN, "  %s", text_path(path, sizeof path, whole, NULL, room, l->v->term.utf8));
     }
     if (m->sources_n > 1) {
         top_put(l, TERMINAL_PLAIN, " and %zu more", m->sources_n - 1);

@@ -275,7 +275,7 @@ void top_table_part(struct top_line *l, int room)
         row_line(l, &v->tables->rows[v->scroll + i]);
     }
     if (v->tables->n == 0) {
-        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "no row contains this text" : "nothing");
+        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "no row contains this text" : "nothing so far");
         top_finish(l);
     }
     waits_lines(l, waits);

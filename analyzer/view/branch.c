@@ -6,6 +6,7 @@
 #include "analyzer/site/site.h"
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
+#include "analyzer/base/sort.h"
 
 #define WHOLE 400 /* columns: nothing is cut */
 
@@ -91,9 +92,7 @@ static int by_frame(const void *a, const void *b)
 {
     const struct profile_call_node *x = *(const struct profile_call_node *const *)a,
                                    *y = *(const struct profile_call_node *const *)b;
-
-    if (x->frame != y->frame) return (uintptr_t)x->frame < (uintptr_t)y->frame ? -1 : 1;
-    return x->total != y->total ? (x->total > y->total ? -1 : 1) : 0;
+    return SORT_UP(x->frame, y->frame) ?: SORT_DOWN(x->total, y->total);
 }
 
 /* Equal weights are ordered by text, because addresses differ from run to run. */
@@ -102,10 +101,10 @@ static int compare_branches(const void *a, const void *b)
     const struct view_branch *x = *(struct view_branch *const *)a, *y = *(struct view_branch *const *)b;
     const struct run_frame *f = x->first->frame, *g = y->first->frame;
 
-    if (x->total != y->total) return x->total > y->total ? -1 : 1;
-    int order = strcmp(f->file ? f->file : "", g->file ? g->file : "");
-    order = order ? order : (f->line > g->line) - (f->line < g->line);
-    return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
+    return SORT_DOWN(x->total, y->total)
+               ?: strcmp(f->file ? f->file : "", g->file ? g->file : "")
+               ?: SORT_UP(f->line, g->line)
+               ?: strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
 
 static void build_branch(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes,
@@ -114,14 +113,14 @@ static void build_branch(const struct building *g, struct view_branch *b, const 
 static void build_children(const struct building *g, struct view_branch *b, struct group *below)
 {
     b->children = arena_alloc(g->arena, below->n * sizeof(struct view_branch *));
-    qsort(below->nodes, below->n, sizeof *below->nodes, by_frame);
+    SORT(below->nodes, below->n, by_frame);
     for (size_t i = 0, k; i < below->n; i = k) {
         for (k = i + 1; k < below->n && below->nodes[k]->frame == below->nodes[i]->frame && !g->full;) k++;
         struct view_branch *child = arena_alloc(g->arena, sizeof *child);
         build_branch(g, child, below->nodes + i, k - i);
         b->children[b->n++] = child;
     }
-    qsort(b->children, b->n, sizeof(struct view_branch *), compare_branches);
+    SORT(b->children, b->n, compare_branches);
 }
 
 /* No deeper than the tree, which has a limit. */

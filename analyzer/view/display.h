@@ -11,20 +11,13 @@ struct view_display_settings {
     int lines; /* of the output, at most; 0 unknown */
 };
 
-#define DISPLAY_OPTIONS(type, member)                                                  \
-    {"color",                                                                          \
-     0,                                                                                \
-     OPTION_CHOICE,                                                                    \
-     offsetof(type, member.colour),                                                    \
-     "WHEN",                                                                           \
-     "auto|always|never",                                                              \
-     0,                                                                                \
-     0,                                                                                \
-     "auto, the default: on a terminal without NO_COLOR"},                             \
-    {                                                                                  \
-        "no-pager", 0, OPTION_FLAG, offsetof(type, member.no_pager), NULL, NULL, 0, 0, \
-            "print without GPUSPY_PAGER, PAGER or less"                                \
-    }
+/* clang-format off */
+#define DISPLAY_OPTIONS(type, member)                                                              \
+    {"color", 0, OPTION_CHOICE, offsetof(type, member.colour), "WHEN", "auto|always|never", 0, 0,  \
+     "auto, the default: on a terminal without NO_COLOR"},                                         \
+    {"no-pager", 0, OPTION_FLAG, offsetof(type, member.no_pager), NULL, NULL, 0, 0,                \
+     "print without GPUSPY_PAGER, PAGER or less"}
+/* clang-format on */
 
 /* Call when the result is ready to be printed: returns what stdout can show, after starting a pager if wanted. */
 struct terminal view_display_start(const struct view_display_settings *settings);

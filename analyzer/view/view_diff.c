@@ -7,6 +7,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "analyzer/base/sort.h"
 
 enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 6 };
 
@@ -400,8 +401,8 @@ static void view_rows(const struct view_diff *v)
         diff_cell_text(v, r, last_of(v, l, category), LINE);
         format_in_units(v, r, last_of(v, l, category));
     }
-    rest_line(v, &g, &d->smaller[1], category, "smaller growth", "that grew less");
-    rest_line(v, &g, &d->smaller[0], category, "smaller shrinking", "that shrank less");
+    rest_line(v, &g, &d->smaller[1], category, "other that grew", "others that grew");
+    rest_line(v, &g, &d->smaller[0], category, "other that shrank", "others that shrank");
     rest_line(v, &g, &d->same, category, "unchanged", "unchanged");
     struct line *l = sum_line(v, &g, &d->total);
     l->rule = true;
@@ -460,7 +461,7 @@ static int by_width(const void *x, const void *y)
     int64_t p = diff_change(&a->sum), q = diff_change(&b->sum);
     p = p < 0 ? -p : p;
     q = q < 0 ? -q : q;
-    return p != q ? (p > q ? -1 : 1) : (a > b) - (a < b);
+    return SORT_DOWN(p, q) ?: SORT_UP(a, b);
 }
 
 static void view_units(const struct view_diff *v)
@@ -474,7 +475,7 @@ static void view_units(const struct view_diff *v)
     for (size_t i = 0; i < d->units_n; i++) {
         list[i] = &d->units[i];
     }
-    qsort(list, d->units_n, sizeof *list, by_width);
+    SORT(list, d->units_n, by_width);
     size_t shown = d->units_n < v->top + 1 ? d->units_n : v->top;
     struct diff_sum rest = {0};
     for (size_t i = 0; i < d->units_n; i++) {

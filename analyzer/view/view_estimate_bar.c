@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
+#include "analyzer/base/sort.h"
 
 enum {
     WIDEST = 120, /* cells of a bar */
@@ -254,13 +255,18 @@ static int by_verdict_and_size(const void *a, const void *b)
 
     if (x->fit.verdict != y->fit.verdict) return x->fit.verdict < y->fit.verdict ? -1 : 1;
     if (x->memory != y->memory) return (x->memory < y->memory) == (x->fit.verdict != FIT_NO) ? -1 : 1;
-    return (x > y) - (x < y); /* in the order of the table of GPUs */
+    return SORT_UP(x, y); /* in the order of the table of GPUs */
 }
 
 /* Each bar represents that GPU's memory. */
 static void print_compact_targets(const struct view_estimate *v)
 {
-    int left_over = v->term.width - 64;
+    int names = 14;
+    for (size_t i = 0; i < v->a->targets_n; i++) {
+        const int columns = (int)strlen(target_name(&v->a->targets[i]));
+        names = columns > names ? columns : names;
+    }
+    int left_over = v->term.width - 50 - names;
     struct seen seen = {0};
     struct bar b = {.seen = &seen,
                     .width = left_over < COMPACT_LEAST ? COMPACT_LEAST
@@ -269,7 +275,7 @@ static void print_compact_targets(const struct view_estimate *v)
 
     const struct estimate_target **sorted = malloc(v->a->targets_n * sizeof(const struct estimate_target *));
     for (size_t i = 0; sorted && i < v->a->targets_n; i++) sorted[i] = &v->a->targets[i];
-    if (sorted) qsort(sorted, v->a->targets_n, sizeof *sorted, by_verdict_and_size);
+    if (sorted) SORT(sorted, v->a->targets_n, by_verdict_and_size);
     putc('\n', v->out);
     print_smallest_gpu(v);
     for (size_t i = 0; i < v->a->targets_n; i++) {
@@ -278,7 +284,7 @@ static void print_compact_targets(const struct view_estimate *v)
         b.t = t;
         b.scale = t->memory;
         format_margin(t, true, left, sizeof left);
-        fprintf(v->out, "  %-14s ", target_name(t));
+        fprintf(v->out, "  %-*s ", names, target_name(t));
         print_bar(v, &b);
         fprintf(v->out, " %10s  %s%s%s, %s\n", view_estimate_bytes(memory, t->memory),
                 terminal_style(&v->term, verdict_style(t->fit.verdict)), estimate_fit_words[t->fit.verdict],

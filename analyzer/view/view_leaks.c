@@ -10,6 +10,7 @@
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
+#include "analyzer/base/sort.h"
 
 static bool is_entry_growing(const struct result_report *r, const struct profile_entry *e)
 {
@@ -24,10 +25,10 @@ static int compare_leak_rows(const void *a, const void *b)
 {
     const struct view_leak_row *x = a, *y = b;
 
-    if (x->growing != y->growing) return x->growing ? -1 : 1;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    int order = site_compare(&x->site, &y->site);
-    return order ? order : (x->category > y->category) - (x->category < y->category);
+    return SORT_DOWN(x->growing, y->growing)
+               ?: SORT_DOWN(x->bytes, y->bytes)
+               ?: site_compare(&x->site, &y->site)
+               ?: SORT_UP(x->category, y->category);
 }
 
 /* A row for each call path, or for each line, whatever path led to it and in which process. `paths`: those that have
@@ -81,7 +82,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
         out->bytes = arena_add_capped(out->bytes, out->list[i].bytes);
         out->count += out->list[i].count;
     }
-    if (out->n > 1) qsort(out->list, out->n, sizeof *out->list, compare_leak_rows);
+    SORT(out->list, out->n, compare_leak_rows);
     map_free(&helpers);
     map_free(&index);
     map_free(&paths);
@@ -146,9 +147,12 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
     fprintf(t->out, "%s%s%s\n", terminal_style(&t->term, TERMINAL_BOLD), line,
             terminal_style(&t->term, TERMINAL_PLAIN));
     draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));
-    fputc('\n', t->out);
+    if (t->report->growth_n) { /* the answer, before the complete list */
+        view_text_growth(t);
+        draw_title(t, TERMINAL_BOLD, "All that was live, by line");
+    } else
+        fputc('\n', t->out);
     print_rows(t, rows);
-    view_text_growth(t);
 }
 
 /* ---------------------------------------------------------------- JSON */

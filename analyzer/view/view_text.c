@@ -88,16 +88,33 @@ static struct printed print_aside(const struct draw_text *v, void (*print)(const
 
 static void print_next_commands(const struct draw_text *v)
 {
-    view_text_next(v, "fragmentation, transfers, retries, and more");
+    view_text_next(v, "fragmentation, copies, retries, and more");
 }
 
-/* "sync, transfers, …" */
+/* What a section that is left out shows, in the reader's words where --only has others. */
+static const char *section_topic(enum view_section i)
+{
+    return i == VIEW_SYNC ? "waits" : i == VIEW_TRANSFERS ? "copies" : i == VIEW_PEAK ? "peaks" : sections[i].word;
+}
+
+/* "waits, copies, …" */
 static size_t name_section(char *out, size_t size, size_t at, size_t number, const char *word)
 {
     enum { NAMED = 3 };
 
     if (number > NAMED) return at;
     return at + (size_t)snprintf(out + at, size - at, "%s%s", number ? ", " : "", number < NAMED ? word : "and more");
+}
+
+/* Whether the section fits into the screen: else it is printed anew without its chart. */
+static bool fit_section(const struct draw_text *brief, const struct section *s, struct printed *p, size_t lines)
+{
+    if (!s->brief || lines + p->lines <= VIEW_BRIEF_LINES) return true;
+    struct draw_text smaller = *brief;
+    smaller.no_chart = true;
+    free(p->text);
+    *p = print_aside(&smaller, s->print);
+    return lines + p->lines <= VIEW_BRIEF_LINES;
 }
 
 /* The sections that fit into VIEW_BRIEF_LINES by their rank; the others are named with the command that shows them. */
@@ -115,16 +132,16 @@ static void print_brief(const struct draw_text *v)
     for (unsigned i = 0; i < SECTIONS; i++) text[i] = print_aside(&brief, sections[i].print);
     for (int rank = 0; rank < BRIEF_RANKS; rank++)
         for (unsigned i = 0; i < SECTIONS; i++) {
-            if (sections[i].brief != rank || (rank && lines + text[i].lines > VIEW_BRIEF_LINES)) continue;
-            fits[i] = true;
-            lines += text[i].lines;
+            if (sections[i].brief != rank) continue;
+            fits[i] = fit_section(&brief, &sections[i], &text[i], lines);
+            if (fits[i]) lines += text[i].lines;
         }
     fwrite(warnings.text, 1, warnings.size, v->out);
     for (unsigned i = 0; i < SECTIONS; i++) {
         if (fits[i])
             fwrite(text[i].text, 1, text[i].size, v->out);
         else if (text[i].lines)
-            n = name_section(left_out, sizeof left_out, n, more++, sections[i].word);
+            n = name_section(left_out, sizeof left_out, n, more++, section_topic((enum view_section)i));
         free(text[i].text);
     }
     view_text_next(v, left_out);
@@ -142,6 +159,7 @@ void view_text(const struct draw_text *v)
     } else {
         struct printed p = print_aside(v, print_sections);
         size_t skip = p.size && p.text[0] == '\n';
+        if (!p.lines) fputs("This recording has nothing for these sections.\n", v->out);
         fwrite(p.text + skip, 1, p.size - skip, v->out);
         free(p.text);
     }
@@ -249,7 +267,7 @@ static void print_devices(const struct draw_text *v)
         while (i + 1 < n && are_devices_alike(&d[i], &d[i + 1])) i++;
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
         char line[256], which[48];
-        snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
+        snprintf(which, sizeof which, i > first ? "GPUs %d to %d" : "GPU %d", d[first].device, d[i].device);
         const bool sized = d[i].total_bytes > 0; /* an import may not know it */
         snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
                  sized ? draw_bytes(size, d[i].total_bytes) : "", sized && i > first ? " each" : "");

@@ -43,7 +43,8 @@ static const char *how_often_text(char *out, const struct result_pace *pace, uin
     else if (pace->phase == RESULT_PHASE_LOGGING && pace->every)
         text_put(out, UNITS_TEXT, "1 in %u", pace->every);
     else
-        text_put(out, UNITS_TEXT, "%s", result_phase_word(pace->phase));
+        text_put(out, UNITS_TEXT, "%s",
+                 pace->phase == RESULT_PHASE_LOGGING ? "rarely" : result_phase_word(pace->phase));
     return out;
 }
 
@@ -96,15 +97,13 @@ static void print_counted_calls(const struct draw_text *v)
         again += r->calls[i].not_ready;
     }
     if (launches)
-        n = (size_t)snprintf(line, sizeof line, "%s launches (%s per second)", units_format_count(number, launches),
+        n = (size_t)snprintf(line, sizeof line, "%s kernel launches (%s per second)",
+                             units_format_count(number, launches),
                              units_format_count(rate, units_whole(per_second(r, launches))));
     if (again)
         snprintf(line + n, sizeof line - n, "%s%s queries that were not ready (%s per second)", n ? "; " : "",
                  units_format_count(polled, again), units_format_count(polls, units_whole(per_second(r, again))));
-    if (launches || again) {
-        fputc('\n', v->out);
-        draw_label(v, TERMINAL_BOLD, "Calls", line);
-    }
+    if (launches || again) draw_heading(v, TERMINAL_BOLD, "Only counted", ": %s", line);
 }
 
 void view_text_waits(const struct draw_text *v)

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -69,6 +70,19 @@ void view_text_growth(const struct draw_text *v)
     draw_more(v, r->growth_total, shown);
 }
 
+/* "tensors"; of several processes "tensors of rank 1, GPU 0", as a line can occur in each. */
+static const char *layer_and_owner(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
+                                   enum run_series_layer layer)
+{
+    char owner[64];
+
+    if (v->report->processes_n < 2) return draw_layer_word(layer);
+    draw_device(v, owner, sizeof owner, process, device < 0 ? 0 : device, layer);
+    if (device < 0) owner[strcspn(owner, ",")] = 0; /* "rank 1" */
+    snprintf(out, size, "%s of %s", draw_layer_word(layer), owner);
+    return out;
+}
+
 void view_text_leaks(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
@@ -86,9 +100,10 @@ void view_text_leaks(const struct draw_text *v)
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     for (size_t i = 0; i < shown; i++) {
         const struct result_leak *l = &list[i];
-        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        char bytes[UNITS_TEXT], count[UNITS_TEXT], of[96];
         const char *cells[] = {draw_bytes(bytes, l->bytes), units_format_count(count, l->count),
-                               draw_layer_word(l->layer), l->growing ? "grows" : ""};
+                               layer_and_owner(v, of, sizeof of, l->process, l->device, l->layer),
+                               l->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&t, cells, &l->stack.site);
         if (row) row->below = v->native ? draw_trace(v, l->stack.number, 20) : draw_paths(v, &l->paths, 2 * INDENT);
     }
@@ -99,7 +114,7 @@ void view_text_leaks(const struct draw_text *v)
 void view_text_churn(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
+    struct text_table t = {SITES(v), .head = {"times", "bytes", "per second", "lived", "line"}};
     size_t shown = r->churn_lines_n < v->top ? r->churn_lines_n : v->top;
 
     if (!shown) return;
@@ -121,12 +136,12 @@ void view_text_churn(const struct draw_text *v)
 void view_text_retries(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"times", "at most", "first at", "last at", "line"}};
+    struct text_table t = {SITES(v), .head = {"times", "largest", "first at", "last at", "line"}};
     size_t shown = r->retry_lines_n < v->top ? r->retry_lines_n : v->top;
 
     if (!shown) return;
-    draw_heading(v, TERMINAL_YELLOW, "Out of cache: freed cached segments and retried",
-                 ": the allocation succeeded on the second attempt");
+    draw_heading(v, TERMINAL_YELLOW, "Allocations that succeeded on a retry",
+                 ", after PyTorch had freed its cached segments");
     for (size_t i = 0; i < shown; i++) {
         const struct result_retry_line *x = &r->retry_lines[i];
         char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];
@@ -148,10 +163,11 @@ void view_text_fragmentation(const struct draw_text *v)
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||
             f->largest_free_bytes == RUN_UNKNOWN)
             continue; /* without holes it is the cache, which the device's parts name */
+        const double used_share = (double)f->active_bytes / (double)f->reserved_bytes; /* at this moment */
         draw_heading(v, TERMINAL_BOLD, "Fragmentation",
-                     " on %s: %s in use of %s that the allocator holds (%s); largest hole %s",
+                     " on %s: %s in use of the %s that PyTorch reserved (%s); largest hole %s",
                      draw_device(v, place, sizeof place, f->process, f->device, RUN_SERIES_DEVICE),
                      draw_bytes(used, f->active_bytes), draw_bytes(held, f->reserved_bytes),
-                     units_format_share(share, f->utilisation), draw_bytes(hole, f->largest_free_bytes));
+                     units_format_share(share, used_share), draw_bytes(hole, f->largest_free_bytes));
     }
 }

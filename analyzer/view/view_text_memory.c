@@ -8,6 +8,7 @@
 #include "analyzer/view/text_chart.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
+#include "analyzer/base/sort.h"
 
 #define PLACES_MANY 16 /* of more, only the highest peaks are listed */
 #define PLACES_MAX 4   /* devices shown in full; of more, each gets a line and the fullest is shown in full */
@@ -319,8 +320,9 @@ static void print_device_memory(const struct draw_text *v, const struct result_p
         front = back;
         back = NULL;
     }
-    if (!r->no_history) view_chart(front, back, process_end_s(r, p->process), chart_rows(v), &v->term, INDENT, v->out);
-    if (back && !r->no_history) print_memory_legend(v);
+    const bool chart = !r->no_history && !v->no_chart;
+    if (chart) view_chart(front, back, process_end_s(r, p->process), chart_rows(v), &v->term, INDENT, v->out);
+    if (chart && back) print_memory_legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
     if (v->brief) {
         if (!oom || !oom->waterfall_n) print_by_line(v, t ? t : d, live_by_line(v, t ? ": tensors" : ""), v->top);
@@ -358,7 +360,7 @@ static void print_host_memory(const struct draw_text *v, const struct result_pea
     place[0] = (char)toupper((unsigned char)place[0]);
     draw_title(v, TERMINAL_BOLD, place);
     peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
-    if (p->bytes >= WORTH_A_CHART && !v->report->no_history)
+    if (p->bytes >= WORTH_A_CHART && !v->report->no_history && !v->no_chart)
         view_chart(shown_timeline_of(v->report, p), NULL, process_end_s(v->report, p->process), chart_rows(v), &v->term,
                    INDENT, v->out);
     print_categories(v, p);
@@ -416,8 +418,7 @@ static void sort_by_rank(const struct result_report *r, const struct result_peak
 static int by_bytes(const void *a, const void *b)
 {
     const struct result_peak *x = *(const struct result_peak *const *)a, *y = *(const struct result_peak *const *)b;
-
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x > y) - (x < y);
+    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y);
 }
 
 void view_text_memory(const struct draw_text *v)
@@ -431,14 +432,14 @@ void view_text_memory(const struct draw_text *v)
     size_t shown = n;
     if (lead) sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
-        if (n > PLACES_MANY) qsort(lead, n, sizeof *lead, by_bytes);
+        if (n > PLACES_MANY) SORT(lead, n, by_bytes);
         print_overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
-        qsort(lead, n, sizeof *lead, by_bytes);
+        SORT(lead, n, by_bytes);
         shown = 1;
     }
     if (v->brief && shown > 1) {
         print_overview(v, lead, n, n);
-        qsort(lead, n, sizeof *lead, by_bytes);
+        SORT(lead, n, by_bytes);
         shown = 1;
     }
     for (size_t i = 0; i < shown; i++) (lead[i]->device >= 0 ? print_device_memory : print_host_memory)(v, lead[i]);

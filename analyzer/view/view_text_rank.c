@@ -7,6 +7,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
+#include "analyzer/base/sort.h"
 
 enum { ROWS = 16, WIDE = 100, NAME = 64 };
 
@@ -82,7 +83,7 @@ static struct text_table rank_table(const struct columns *c)
     t.head[n++] = "CUDA allocations";
     t.head[n++] = "waited";
     if (c->copied) t.head[n++] = "copied";
-    t.head[n++] = "of";
+    t.head[n++] = "recorded";
     return t;
 }
 
@@ -121,8 +122,7 @@ struct outlier {
 static int order_by_distance(const void *x, const void *y)
 {
     const struct outlier *a = x, *b = y;
-
-    return a->outside != b->outside ? (a->outside > b->outside ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
+    return SORT_DOWN(a->outside, b->outside) ?: SORT_UP(a->rank, b->rank);
 }
 
 static void print_outliers(const struct draw_text *v, const struct columns *c)
@@ -136,7 +136,7 @@ static void print_outliers(const struct draw_text *v, const struct columns *c)
         double far = r->ranks[i].again || r->ranks[i].child ? 0 : rank_outside_share(v, &r->ranks[i]);
         if (far > 0) list[n++] = (struct outlier){&r->ranks[i], far};
     }
-    if (n) qsort(list, n, sizeof *list, order_by_distance);
+    SORT(list, n, order_by_distance);
     size_t shown = n < v->top ? n : v->top;
     for (size_t i = 0; i < shown; i++) add_rank_row(v, &t, list[i].rank, c);
     if (shown) {
@@ -201,7 +201,7 @@ void view_text_ranks(const struct draw_text *v)
     bool few = r->ranks_n <= ROWS, narrow = v->term.width < WIDE;
     struct columns c = {.host = r->rank_hosts > 1 && v->term.width >= 70,
                         .copied = !narrow || (r->rank_hosts < 2 && v->term.width >= 76)};
-    draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ", each at its own peak: %zu%s",
+    draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ": %zu%s, each at its own peak",
                  r->ranks_n, hosts);
     if (few || has_unranked(r)) {
         struct text_table t = rank_table(&c);

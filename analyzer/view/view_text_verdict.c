@@ -17,6 +17,7 @@ const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, con
     if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process ||
         p->device != o->device || p->layer != o->live_layer)
         return NULL;
+    if (o->live_sum != RUN_UNKNOWN && (double)o->live_sum < 0.98 * (double)p->bytes) return NULL;
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
@@ -143,7 +144,7 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
     snprintf(title, sizeof title, "%s%s", who,
              o->fatal     ? "OUT OF MEMORY"
              : o->handled ? "Out of memory, handled by the program"
-                          : "Out of memory, then succeeded on a retry");
+                          : "Failed allocation, which succeeded on a retry,");
     draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, " on %s at %s%s%s",
                  draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
                  units_format_seconds(at, o->time_s), step,
@@ -277,8 +278,7 @@ static void no_oom(const struct draw_text *v)
         colour = TERMINAL_YELLOW;
     }
     if (!p && v->report->no_memory) {
-        draw_heading(v, colour == TERMINAL_GREEN ? TERMINAL_YELLOW : colour, none, "; memory is unknown: %s",
-                     v->report->no_memory);
+        draw_heading(v, colour == TERMINAL_GREEN ? TERMINAL_YELLOW : colour, none, "; memory was not recorded");
         return;
     }
     if (!p) {

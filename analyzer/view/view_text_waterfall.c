@@ -10,7 +10,8 @@
 #define BRIEF_LEAST 0.02 /* of the device */
 #define BAR_NARROW 10
 #define BAR_WIDE 20
-#define WIDE 100 /* columns from which on the bar is wide */
+#define WIDE 100  /* columns from which on the bar is wide */
+#define NARROW 72 /* columns below which there is none, so that the lines have room */
 
 /* Smaller lines are left out. */
 static const double line_least = 0.01;
@@ -24,11 +25,14 @@ static void format_waterfall_bar(const struct draw_text *v, double share, char *
     size_t at = 0;
 
     out[0] = 0;
+    if (v->term.width < NARROW) return;
     n = n < 1 ? 1 : n > width * steps ? width * steps : n;
     for (; n >= steps && at + 4 < size; n -= steps)
         at += (size_t)snprintf(out + at, size - at, "%s", steps > 1 ? "█" : "#");
     if (n > 0 && at + 4 < size) snprintf(out + at, size - at, "%s", eighths[n % 8]);
 }
+
+#define SITE_LEAST 12 /* columns */
 
 struct cell {
     const struct draw_text *v;
@@ -43,8 +47,9 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
 
     if (line->text) terminal_clean(text, sizeof text, line->text, c->v->term.utf8);
     int used = 4 + c->bytes_width + (*text ? terminal_columns(text) : 0);
-    if (line->site.known && columns - used - 2 >= 12)
-        draw_site(c->v, site, sizeof site, &line->site, columns - used - (*text ? 2 : 0));
+    const int room = columns - used - (*text ? 2 : 0);
+    if (line->site.known) /* at any width: the line is the answer */
+        draw_site(c->v, site, sizeof site, &line->site, room < SITE_LEAST ? SITE_LEAST : room);
     else if (!*text && !line->site.known)
         snprintf(tail, sizeof tail, "no stack");
     char styled[4096] = "";
@@ -75,12 +80,12 @@ static void add_waterfall_part(const struct draw_text *v, struct text_table *t, 
     }
 }
 
-/* Parts that are too small for their own row. */
-static void small_parts(struct text_table *t, int64_t bytes, int64_t total)
+/* Parts that are too small for their own row; `with_free`: free memory is one of them. */
+static void small_parts(struct text_table *t, int64_t bytes, int64_t total, bool with_free)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT];
     const char *cells[] = {draw_bytes(size, bytes), units_format_share(share, (double)bytes / (double)total), "",
-                           "smaller parts, free memory among them"};
+                           with_free ? "smaller parts, including free memory" : "smaller parts"};
 
     text_table_add(t, cells, NULL);
 }
@@ -107,18 +112,26 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
         .last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}, .coloured = 2};
     char total[UNITS_TEXT];
     int64_t tensors = 0, small = 0;
+    size_t small_n = 0, last_small = 0;
+    bool small_free = false;
 
     if (!o->waterfall_n) return;
     fprintf(v->out, "  %sOf the GPU's %s at that moment%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             draw_bytes(total, o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
     for (size_t i = 0; i < o->waterfall_n; i++) {
         tensors += o->waterfall[i].what == RESULT_HELD_TENSORS ? o->waterfall[i].bytes : 0;
-        if (v->brief && o->waterfall[i].share < BRIEF_LEAST)
+        if (v->brief && o->waterfall[i].share < BRIEF_LEAST) {
             small += o->waterfall[i].bytes;
-        else
+            small_n++;
+            last_small = i;
+            small_free |= o->waterfall[i].what == RESULT_HELD_FREE;
+        } else
             add_waterfall_part(v, &t, &o->waterfall[i]);
     }
-    if (small) small_parts(&t, small, o->total_bytes);
+    if (small_n == 1)
+        add_waterfall_part(v, &t, &o->waterfall[last_small]);
+    else if (small)
+        small_parts(&t, small, o->total_bytes, small_free);
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);

@@ -33,10 +33,42 @@ static void sentence_of(const struct view_whatif *w, const char *error, const st
     } else if (!o->fits) {
         failure_text(w, &o->oom, out, size);
     } else if (o->request_fits && run_is_known(o->spare_bytes)) {
-        text_put(out, size, "the request that failed fits with %s to spare; the recording ends there",
-                 draw_bytes(spare, o->spare_bytes));
+        text_put(
+            out, size,
+            "the request that failed fits with %s to spare; the recording ends there, so what the program would need "
+            "later is unknown",
+            draw_bytes(spare, o->spare_bytes));
     } else if (o->request_fits) {
-        text_put(out, size, "the request that failed fits; the recording ends there");
+        text_put(
+            out, size,
+            "the request that failed fits; the recording ends there, so what the program would need later is unknown");
+    }
+}
+
+/* A space follows each comma between settings, so that a narrow table breaks the line there, not within a word. */
+static void spread_settings(char *out, size_t size, const char *name)
+{
+    size_t n = 0;
+    int brackets = 0;
+    for (; *name && n + 2 < size; name++) {
+        brackets += *name == '[' ? 1 : *name == ']' ? -1 : 0;
+        out[n++] = *name;
+        if (*name == ',' && !brackets) out[n++] = ' ';
+    }
+    out[n] = 0;
+}
+
+/* Says what "request fits" leaves open, once below the table. */
+static void print_open_end(const struct draw_text *t, const struct view_whatif *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        if (w->n == 1 || w->scenarios[i].error || !w->scenarios[i].outcome.request_fits) continue;
+        fputc('\n', t->out);
+        draw_wrap(
+            t, INDENT, "",
+            "\"request fits\": the request that failed gets memory. The recording ends there, so what the program "
+            "would need later is unknown");
+        return;
     }
 }
 
@@ -44,17 +76,18 @@ static void add_outcome_row(struct text_table *table, const char *name, const ch
                             const struct whatif_outcome *o)
 {
     char allocated[UNITS_TEXT], reserved[UNITS_TEXT], retries[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
-    char when[UNITS_TEXT];
+    char when[UNITS_TEXT], spread[512];
     if (!o->fits) {
         units_format_seconds(when, (double)o->oom.time_ns / 1e9);
         text_put(outcome, sizeof outcome, "OOM at %s", when);
     } else if (o->request_fits) {
-        text_put(outcome, sizeof outcome, "fits");
+        text_put(outcome, sizeof outcome, "request fits");
     }
     units_format_count(retries, o->retries);
+    spread_settings(spread, sizeof spread, name);
     const char *cells[] = {error ? "" : draw_bytes(reserved, o->peak_reserved_bytes),
                            error ? "" : draw_bytes(allocated, o->peak_allocated_bytes), error ? "" : retries,
-                           error ? "not replayed" : outcome, name};
+                           error ? "not replayed" : outcome, spread};
     (void)text_table_add(table, cells, NULL);
 }
 
@@ -65,9 +98,8 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
     units_format_plural(segments, p->segments, "segment", NULL);
     if (p->exact) {
         text_put(line, sizeof line,
-                 "exact: under the recorded settings the replay requests every one of %s and gives %s the recorded "
-                 "address",
-                 segments, blocks);
+                 "exact: under the recorded settings, the replay requests %s and places %s, all as recorded", segments,
+                 blocks);
     } else if (p->parted_at_event) {
         units_format_seconds(when, (double)p->parted_ns / 1e9);
         text_put(line, sizeof line,
@@ -91,7 +123,8 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
         terminal_clean(version, sizeof version, p->torch_version, t->term.utf8);
         text_put(line, sizeof line, "PyTorch %s", version);
     } else {
-        text_put(line, sizeof line, "PyTorch %s, which reproduces most of the recording; it does not state its version",
+        text_put(line, sizeof line,
+                 "PyTorch %s, whose rules reproduce most of the recording; the recording does not state its version",
                  p->torch_assumed ? p->torch_assumed : "2.11");
     }
     draw_label(t, TERMINAL_PLAIN, "Rules", line);
@@ -140,6 +173,7 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
     for (size_t i = 0; i < w->n; i++)
         add_outcome_row(&table, w->scenarios[i].name, w->scenarios[i].error, &w->scenarios[i].outcome);
     text_table_print(&table, &t->term, INDENT, t->out);
+    print_open_end(t, w);
     if (w->proof->unsure_sizes) {
         fputc('\n', t->out);
         draw_wrap(t, INDENT, "",

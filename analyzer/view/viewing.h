@@ -19,25 +19,15 @@ struct viewing_settings {
     bool json;
 };
 
-#define VIEWING_DEFAULT      \
-    {                        \
-        .choice = CHOICE_ANY \
-    }
-#define VIEWING_OPTIONS(type, member)                 \
-    {"json",                                          \
-     0,                                               \
-     OPTION_FLAG,                                     \
-     offsetof(type, member.json),                     \
-     NULL,                                            \
-     NULL,                                            \
-     0,                                               \
-     0,                                               \
-     "print JSON: sizes in bytes, times in seconds"}, \
-        CHOICE_OPTIONS(type, member.choice), DISPLAY_OPTIONS(type, member.display)
-#define VIEWING_TOP(type, member, what)                                                    \
-    {                                                                                      \
-        "top", 'n', OPTION_NUMBER, offsetof(type, member.top), "N", NULL, 1, 1000000, what \
-    }
+/* clang-format off */
+#define VIEWING_DEFAULT {.choice = CHOICE_ANY}
+#define VIEWING_OPTIONS(type, member)                                                              \
+    {"json", 0, OPTION_FLAG, offsetof(type, member.json), NULL, NULL, 0, 0,                        \
+     "print JSON: sizes in bytes, times in seconds"},                                              \
+    CHOICE_OPTIONS(type, member.choice), DISPLAY_OPTIONS(type, member.display)
+#define VIEWING_TOP(type, member, what)                                                            \
+    {"top", 'n', OPTION_NUMBER, offsetof(type, member.top), "N", NULL, 1, 1000000, what}
+/* clang-format on */
 
 struct viewing {
     const struct viewing_settings *settings;
@@ -78,39 +68,19 @@ struct view_profile_settings {
 
 #define PROFILE_WHATS "peak|oom|leaks|end|allocated|waits|copies"
 #define PROFILE_LAYERS "tensor|device|pinned|host|all"
-#define PROFILE_OPTIONS(type, member)                                                                      \
-    {"what",                                                                                               \
-     'w',                                                                                                  \
-     OPTION_CHOICE,                                                                                        \
-     offsetof(type, member.what),                                                                          \
-     "WHAT",                                                                                               \
-     PROFILE_WHATS,                                                                                        \
-     0,                                                                                                    \
-     0,                                                                                                    \
-     "what was live at the peak (the default), at the last out-of-memory error or at the "                 \
-     "end; what was never freed; all allocations; waits; or what was copied"},                             \
-        {"at",                                                                                             \
-         0,                                                                                                \
-         OPTION_TEXT,                                                                                      \
-         offsetof(type, member.at),                                                                        \
-         "SECONDS",                                                                                        \
-         NULL,                                                                                             \
-         0,                                                                                                \
-         0,                                                                                                \
-         "what was live N seconds after the recording began"},                                             \
-        {"layer",                                                                                          \
-         'l',                                                                                              \
-         OPTION_CHOICE,                                                                                    \
-         offsetof(type, member.layer),                                                                     \
-         "LAYER",                                                                                          \
-         PROFILE_LAYERS,                                                                                   \
-         0,                                                                                                \
-         0,                                                                                                \
-         "count PyTorch's tensors, CUDA allocations, pinned host memory, CPU tensors, or "                 \
-         "all; default: tensors if the GPU has any, else CUDA allocations"},                               \
-    {                                                                                                      \
-        "native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0, "show C and C++ frames" \
-    }
+/* clang-format off */
+#define PROFILE_OPTIONS(type, member)                                                              \
+    {"what", 'w', OPTION_CHOICE, offsetof(type, member.what), "WHAT", PROFILE_WHATS, 0, 0,         \
+     "what was live at the peak (the default), at the last out-of-memory error or at the "         \
+     "end; what was never freed; all allocations; waits; or what was copied"},                     \
+    {"at", 0, OPTION_TEXT, offsetof(type, member.at), "SECONDS", NULL, 0, 0,                       \
+     "what was live N seconds after the recording began"},                                         \
+    {"layer", 'l', OPTION_CHOICE, offsetof(type, member.layer), "LAYER", PROFILE_LAYERS, 0, 0,     \
+     "count PyTorch's tensors, CUDA allocations, pinned host memory, CPU tensors, or "             \
+     "all; default: tensors if the GPU has any, else CUDA allocations"},                           \
+    {"native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0,                    \
+     "show C and C++ frames"}
+/* clang-format on */
 
 /* NULL after a line on stderr; *code is then the exit status: EXIT_NO if there is nothing to show. */
 struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code);

@@ -183,11 +183,12 @@
     page.siteButton = (text, copied) => page.make("button",
         {class: "site", type: "button", title: "copies " + page.clean(copied), onclick: () => page.copy(copied)},
         page.marked(text));
-    /* A sentence in which each `file.py:12` can be copied. */
+    /* A sentence in which each `file.py:12` can be copied, and code between backticks looks like code. */
     page.sentence = function (text) {
         return page.whole(page.clean(text, 3000))
-            .split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/)
-            .map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
+            .split(/(`[^`]+`|[\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/)
+            .map((part, i) => (i % 2 === 0 ? part
+                               : part[0] === "`" ? page.make("code", null, part.slice(1, -1)) : page.siteButton(part, part)));
     };
     /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
     page.choice = function (node, name, options, chosen = page.state[name]) {

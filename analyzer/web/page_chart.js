@@ -285,6 +285,8 @@
         chart.peak = i;
         if (x < 0 || x > chart.width || chart.shown.length !== chart.layers.length) return;
         const y = chart.y(series.high[i]), right = x > chart.width - 130;
+        const line = chart.capacity ? Math.round(chart.y(chart.capacity)) : -Infinity; /* the words never cross it */
+        const base = Math.max(chart.top + 4, y - 6), crosses = base > line - 3 && base < line + 13;
         c.beginPath();
         c.arc(x, y, 3.5, 0, 7);
         c.fillStyle = page.ink.ink;
@@ -293,7 +295,7 @@
         c.lineWidth = 1.5;
         c.stroke();
         c.font = "600 12px system-ui, sans-serif";
-        chart.label(c, "peak " + page.bytes(series.high[i]), x + (right ? -8 : 8), Math.max(chart.top + 4, y - 6),
+        chart.label(c, "peak " + page.bytes(series.high[i]), x + (right ? -8 : 8), crosses ? line - 5 : base,
             page.ink.ink, right ? "right" : "left");
         c.font = "12px system-ui, sans-serif";
     }

@@ -138,7 +138,8 @@
                     page.sentence(text))));
         };
         if (oom) oom.measures.forEach(m => add(topics.oom, m.text));
-        page.report.advice.forEach(a => add(topics[a.topic] || page.clean(a.topic), a.text));
+        page.report.advice.filter(a => !oom || a.topic !== "oom") /* the measures of the failure that is shown are above */
+            .forEach(a => add(topics[a.topic] || page.clean(a.topic), a.text));
         if (!rows.length) return null;
         const first = rows.slice(0, 4), rest = rows.slice(4);
         return make("div", {class: "todo"}, make("h3", null, "What to do"), make("ol", null, first),
@@ -147,11 +148,16 @@
                         : null);
     }
 
+    /* "python train.py --epochs 3": interpreter and script without their folders. */
+    function shortCommand(command) {
+        return page.clean(command.split(" ").map((word, i) => (i < 2 && word[0] !== "-" ? page.base(word) : word)).join(" "));
+    }
+
     function facts() {
         const {run, devices} = page.report, first = run.processes[0] || {}, list = [];
         const add = (name, value, wide) => {
             if (value)
-                list.push(make("div", wide ? {class: "wide", title: value.textContent} : null, make("dt", null, name),
+                list.push(make("div", wide ? {class: "wide", title: wide} : null, make("dt", null, name),
                                make("dd", null, value)));
         };
         const {tensor, device} = heaviest(), once = (run.lacks || []).includes("history");
@@ -160,15 +166,15 @@
         if (devices.some(d => d.name || d.total_bytes))
             add(devices.length > 1 ? "GPUs" : "GPU",
                 (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
-        if (tensor) add(once ? "Live in tensors" : "Peak in tensors", page.bytes(tensor.bytes));
-        if (device) add(once ? "CUDA allocations" : "Peak of CUDA allocations", page.bytes(device.bytes));
+        if (tensor) add(once ? "Live in tensors" : "Tensor peak", page.bytes(tensor.bytes));
+        if (device) add(once ? "CUDA allocations" : "CUDA peak", page.bytes(device.bytes));
         if (!(run.lacks || []).includes("times")) add("Ran for", page.seconds(run.duration_s));
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
-        if (steps) add("Steps", page.plural(steps.n, "step") + " of " + page.seconds(steps.median_s));
-        if (page.report.sync_share > 0) add("Waiting for the GPU", page.share(page.report.sync_share));
-        if (first.torch_version) add("PyTorch", page.clean(first.torch_version));
-        if (run.command) add("Command", make("code", null, page.clean(run.command)), true);
+        if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));
+        if (page.report.sync_share > 0) add("Waits", page.share(page.report.sync_share));
+        if (first.torch_version) add("PyTorch", page.clean(first.torch_version.split("+")[0]));
+        if (run.command) add("Command", make("code", null, shortCommand(run.command)), page.clean(run.command));
         return make("dl", {class: "facts"}, list);
     }
 

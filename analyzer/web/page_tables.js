@@ -201,7 +201,7 @@
             rows: () => page.report.churn_lines,
             sort: "count",
             columns: () => [count("count", "times"), bytes("bytes"),
-                numeric("per_s", "a second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
+                numeric("per_s", "per second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
                 seconds("mean_life_s", "lived"), site(), advice],
             about: "Device memory allocated and freed again and again after the first tenth of the run: each such call stops the " +
                 "program for a moment."
@@ -300,7 +300,7 @@
             rows: () => page.report.calls,
             sort: "count",
             columns: () => [count("count", "times"),
-                numeric("per_s", "a second", v => (v === null ? "" : page.count(v))), word("api", "call")]
+                numeric("per_s", "per second", v => (v === null ? "" : page.count(v))), word("api", "call")]
         },
         {
             name: "processes",

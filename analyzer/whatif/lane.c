@@ -1,4 +1,5 @@
 #include "analyzer/whatif/lane.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -124,14 +125,14 @@ uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address)
 static int order_blocks_by_address(const void *x, const void *y)
 {
     const struct whatif_piece *a = x, *b = y;
-    if (a->address != b->address) return a->address < b->address ? -1 : 1;
-    return a->block - b->block; /* the segment before the block that it begins with */
+    return SORT_UP(a->address, b->address)
+               ?: SORT_UP(a->block, b->block); /* the segment before the block that it begins with */
 }
 
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
 {
     const int64_t small = 1 << 20;
-    if (n) qsort(pieces, n, sizeof *pieces, order_blocks_by_address);
+    SORT(pieces, n, order_blocks_by_address);
     for (size_t i = 0; i < n; i++) {
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
         if (!p->block) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 
 enum { UNKNOWN = -1, POOLS_MAX = 1000, RANGES_MAX = 1 << 16 }; /* more are unknown: files may say anything */
 
@@ -26,8 +27,7 @@ static int order_facts(const void *x, const void *y)
     const struct whatif_fact *a = x, *b = y;
     const int p = a->kind < WHATIF_FACT_UNMAP ? 2 : a->kind == WHATIF_FACT_MAP,
               q = b->kind < WHATIF_FACT_UNMAP ? 2 : b->kind == WHATIF_FACT_MAP;
-    if (a->ns != b->ns) return a->ns < b->ns ? -1 : 1;
-    return p != q ? p - q : (a->address > b->address) - (a->address < b->address);
+    return SORT_UP(a->ns, b->ns) ?: SORT_UP(p, q) ?: SORT_UP(a->address, b->address);
 }
 
 static void add_mappings(struct whatif_facts *f, const struct run *run, uint32_t process, int device)
@@ -43,7 +43,7 @@ static void add_mappings(struct whatif_facts *f, const struct run *run, uint32_t
             *ARENA_PUSH(f->list, f->n, f->cap) =
                 (struct whatif_fact){m->unmap_ns, m->address, m->bytes, WHATIF_FACT_UNMAP};
     }
-    if (f->mapped) qsort(f->list, f->n, sizeof *f->list, order_facts);
+    if (f->mapped) SORT(f->list, f->n, order_facts);
 }
 
 void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t process, int device)
@@ -106,15 +106,7 @@ struct whatif_range {
 /* The first that ends above an address. */
 static size_t find_range(const struct whatif_pool_map *m, uint64_t address)
 {
-    size_t low = 0, high = m->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (m->ranges[middle].end > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return SORT_COUNT(m->n, i, m->ranges[i].end <= address);
 }
 
 static void insert_range(struct whatif_pool_map *m, size_t at, struct whatif_range range)

@@ -79,8 +79,7 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     struct track *t = &p->tracks[at];
     if (t->open) return t;
     t->open = true;
-    const int64_t limit = p->scenario->limit, capacity = limit && limit < d->total ? limit : d->total;
-    whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, capacity);
+    whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
     whatif_lane_place(&t->lane, d->pieces, d->pieces_n);
     if (p->scenario->curve) {
         t->curve = arena_realloc(NULL, 1, sizeof *t->curve);

@@ -266,7 +266,7 @@ def test_each_process_is_judged_alone_and_the_worst_counts(recording):
     done = one.check("--max-peak", "20MiB", "--max-syncs-per-step", "3")
     assert done.returncode == 1 and "of all 2 processes are complete" in done.stdout
     assert done.stdout.count("FAILED") == 2 and "rank 1" in done.stdout and "26.00 MiB" in done.stdout
-    assert "5 per step in rank 1" in " ".join(done.stdout.split())
+    assert "in rank 1: 5 per step" in " ".join(done.stdout.split())
     alone = one.json("--alone", "--max-peak", "20MiB", "--max-syncs-per-step", "3", code=0)
     assert alone["max-peak"]["value"] == 10 * MIB
     folder = one.json("--max-peak", "20MiB", database=one.folder, code=1)

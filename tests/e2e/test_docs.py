@@ -156,8 +156,10 @@ def models(work):
     gguf(work / "model-Q4_K_M.gguf", KEYS, gguf_llama())
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """The folder of a user; each line runs in a copy."""
+    tmp_path = tmp_path_factory.mktemp("docs")
     work, tools = tmp_path / "work", tmp_path / "tools"
     for one in (work / "runs/monday", work / "runs/tuesday", tools, tmp_path / "home/symbols", tmp_path / "home/venv/bin"):
         one.mkdir(parents=True)
@@ -182,7 +184,13 @@ def folder(tmp_path):
     for name in LAUNCHERS.split():
         executable(tools / name, '#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in gpuspy|./solver) exec "$@";; '
                                  '*.py) exec python "$@";; esac; shift; done; exec python train.py\n')
-    return work
+    return tmp_path
+
+
+@pytest.fixture
+def folder(filled, tmp_path):
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "work"
 
 
 def typed(line, folder, **more):

@@ -918,13 +918,14 @@ def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, bat
 
 
 # max_memory_allocated() and max_memory_reserved(), MiB, of three steps of transformers 5.17 (math) and 5.24 on the same simulated
-# GPU; the loop drops the model's outputs before backward. None: the estimate is 24 % too high (docs/estimate.md)
+# GPU; the loop drops the model's outputs before backward. None: the estimate is 26 % too high (docs/estimate.md)
 DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("gpt2", "bf16", "flash", 8, 1024, "none", 10011, 11932),
            ("pythia-410m", "bf16", "flash", 4, 1024, "none", 7839, 8540), ("llama-3.2-1b", "bf16", "flash", 4, 4096, "full", 32467, 40730),
-           ("t5-small", "bf16", "math", 64, 512, "full", 7217, 10674), ("t5-small", "amp-bf16", "math", 64, 512, "full", 12033, None),
+           ("t5-small", "bf16", "math", 64, 512, "full", 7217, 8650), ("t5-small", "amp-bf16", "math", 64, 512, "full", 12033, 15438),
            ("t5-small", "bf16", "math", 8, 512, "none", 4526, 4722), ("t5-base", "fp32", "math", 8, 512, "none", 16173, 16464),
-           ("t5-base", "amp-bf16", "math", 8, 512, "none", 14885, 15372), ("t5-small", "bf16", "flash", 64, 512, "full", 7217, 7450),
-           ("t5-small", "fp32", "flash", 8, 512, "none", 4651, 5220), ("t5-base", "amp-bf16", "flash", 8, 512, "none", 9355, 9752)]
+           ("t5-base", "amp-bf16", "math", 8, 512, "none", 14885, 15372), ("t5-small", "bf16", "flash", 64, 512, "full", 7217, None),
+           ("t5-small", "fp32", "flash", 8, 512, "none", 4651, 5220), ("t5-base", "amp-bf16", "flash", 8, 512, "none", 9355, 9752),
+           ("phi-1.5", "bf16", "flash", 2, 1024, "none", 14587, 15824), ("gemma-2-2b", "bf16", "flash", 2, 1024, "full", 25001, 31724)]
 
 
 @pytest.mark.parametrize("model, precision, attention, batch, seq, checkpointing, allocated, reserved", DROPPED)
@@ -937,7 +938,7 @@ def test_what_a_loop_needs_that_drops_the_outputs(model, precision, attention, b
         return max(sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in left) / 2**20
                    for phase in ("forward_end", "backward_end", "step"))
     assert peak("--drop-outputs", left=("context", "allocator")) == pytest.approx(allocated, rel=0.015)
-    assert reserved is None or peak("--drop-outputs", left=("context",)) == pytest.approx(reserved, rel=0.025)
+    assert reserved is None or peak("--drop-outputs", left=("context",)) == pytest.approx(reserved, rel=0.03)
     assert peak(left=("context", "allocator")) >= peak("--drop-outputs", left=("context", "allocator"))
 
 
@@ -946,15 +947,15 @@ def test_only_t5_has_a_mask_with_a_gradient():
     assert "--attention" in message and "T5" in message
 
 
-# The same of LoRA in peft 0.21 beside bfloat16 weights: rank, target
-LORA = [("llama-3.2-1b", 4, 1024, "none", 16, "all-linear", 18456, 19754), ("llama-3.2-1b", 4, 1024, "full", 16, "all-linear", 8851, 10346),
-        ("qwen2.5-0.5b", 4, 1024, "none", 8, "qv", 12620, 14038), ("tinyllama-1.1b", 2, 2048, "full", 8, "qv", 4062, 4620),
-        ("gpt2-medium", 8, 512, "none", 8, "qv", 8303, 8732)]
+# The same of LoRA in peft 0.21: rank, target
+LORA = [("llama-3.2-1b", "bf16", 4, 1024, "none", 16, "all-linear", 18456, 19754), ("llama-3.2-1b", "bf16", 4, 1024, "full", 16, "all-linear", 8851, 10346),
+        ("qwen2.5-0.5b", "bf16", 4, 1024, "none", 8, "qv", 12620, 14038), ("tinyllama-1.1b", "bf16", 2, 2048, "full", 8, "qv", 4062, 4620),
+        ("gpt2-medium", "bf16", 8, 512, "none", 8, "qv", 8303, 8732), ("llama-3.2-1b", "amp-bf16", 4, 1024, "full", 16, "all-linear", 11966, 13418)]
 
 
-@pytest.mark.parametrize("model, batch, seq, checkpointing, rank, target, allocated, reserved", LORA)
-def test_what_pytorch_allocates_for_lora(model, batch, seq, checkpointing, rank, target, allocated, reserved):
-    lines = json.loads(gpuspy("estimate", "--model", model, "--batch", str(batch), "--seq", str(seq), "--precision", "bf16", "--adapter", "lora",
+@pytest.mark.parametrize("model, precision, batch, seq, checkpointing, rank, target, allocated, reserved", LORA)
+def test_what_pytorch_allocates_for_lora(model, precision, batch, seq, checkpointing, rank, target, allocated, reserved):
+    lines = json.loads(gpuspy("estimate", "--model", model, "--batch", str(batch), "--seq", str(seq), "--precision", precision, "--adapter", "lora",
                               "--lora-rank", str(rank), "--target", target, "--checkpointing", checkpointing, "--optimizer", "adamw",
                               "--drop-outputs", "--gpu", "h200-141g", "--no-calibration", "--json").stdout)["lines"]
 

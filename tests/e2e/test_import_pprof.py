@@ -271,7 +271,7 @@ def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
     report = words("report", file)
     assert "Whether memory ran out is unknown; 12.00 KiB live on GPU 0" in report
     for view in report, words("tree", file), words("stats", file), words("leaks", file):
-        for claim in "at the peak", "peak 1", "at 0 s", "Never freed", "at the end", "ifetime", "frees 0", "a second":
+        for claim in "at the peak", "peak 1", "at 0 s", "Never freed", "at the end", "ifetime", "frees 0", "per second":
             assert claim not in view, (claim, view)
     assert f"Which memory leaks is unknown: {MOMENT}" in words("leaks", file)
     assert f"memory over time is unknown: {MOMENT}" in words("timeline", file, code=1)

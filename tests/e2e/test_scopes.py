@@ -376,7 +376,7 @@ def test_their_limits_are_checked(mixture):
     assert check(kept, "--max-peak", "scope:once=21MiB,scope:whole=300MiB").returncode == 0
     assert check(kept, "--max-peak", "scope:whole=200MiB").returncode == 1
     done = check(kept, "--max-peak", "scope:once=15MiB")
-    assert done.returncode == 1 and "range 'once' at most 20.00 MiB" in " ".join(done.stdout.split()), done.stdout
+    assert done.returncode == 1 and "range 'once' on GPU 0: 20.00 MiB" in " ".join(done.stdout.split()), done.stdout
 
 
 @thread_sanitized("too slow for a recording of that size")

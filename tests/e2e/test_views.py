@@ -346,7 +346,7 @@ def test_a_view_names_itself_and_its_recording(run, words):
 # ---------------------------------------------------------------- sections of the report
 
 def test_sections(run):
-    whole = gpuspy("report", run)
+    whole = gpuspy("report", "--full", run)
     part = gpuspy("report", "--only", "sync,leaks", run)
     assert part.startswith("Never freed") and "\nWaiting for the GPU" in part and "Next" not in part
     for block in part.strip().split("\n\n"):

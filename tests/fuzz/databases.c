@@ -56,7 +56,7 @@ static void add_steps(struct syn *s, const int64_t *stacks)
     }
 }
 
-/* What autograd's thread allocates while the gradient of a loss lives, and after a parameter was moved. */
+/* Allocations of autograd's thread while the gradient of a loss is live, and after a parameter was moved. */
 static void add_backward(struct syn *s, int64_t main)
 {
     int64_t moved =
@@ -184,7 +184,7 @@ static void learn_tables(sqlite3 *db)
     sqlite3_finalize(st);
 }
 
-/* A literal. */
+/* A literal in SQL. */
 static void value(struct fuzz_bytes *b, char *out, size_t size)
 {
     static const char *const odd[] = {
@@ -272,7 +272,7 @@ static void edit(struct fuzz_bytes *b, sqlite3 *db)
     case DELETE:
         snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid %s %d", t->name, what & 64 ? "=" : ">", row);
         break;
-    case DOUBLE: /* much of the same */
+    case DOUBLE: /* multiplies a column's values */
         snprintf(sql, sizeof sql, "UPDATE OR IGNORE %s SET %s=%s*%d", t->name, column, column, (int8_t)row);
         break;
     case PARENT: snprintf(sql, sizeof sql, "UPDATE stack SET parent_id=%d WHERE id=%d", row % 64, what / EDITS); break;
@@ -393,7 +393,7 @@ void fuzz_export(const char *path, uint8_t how)
                                   .pid = -1,
                                   .rank = -1};
     FUZZ_CHECK(nowhere, "/dev/null");
-    stderr = nowhere; /* what was chosen */
+    stderr = nowhere; /* hides the message of export_choose */
     int code = export_choose(&wish, path, NULL, &e);
     if (code == EXIT_YES && !export_snapshot(&e, error, sizeof error)) FUZZ_CHECK(*error, "no reason");
     stderr = err;

@@ -1,4 +1,4 @@
-/* Files of the fuzz targets. */
+/* The fuzz targets' files. */
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/stat.h>
@@ -10,7 +10,7 @@ static pid_t owner;
 static void remove_folder(void)
 {
     char command[300];
-    if (owner != getpid() || getenv("FUZZ_KEEP")) return; /* to look at */
+    if (owner != getpid() || getenv("FUZZ_KEEP")) return; /* kept for inspection */
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     if (system(command)) perror(folder);
 }

@@ -1,11 +1,10 @@
 /* What a fuzz target is, and what all of them share.
  *
- * A target reads any bytes (LLVMFuzzerTestOneInput) as a description of hostile input to one part of
- * gpuspy and drives that part in its own process. What is wrong shows as a crash, as a sanitizer's
- * report or as a FUZZ_CHECK that does not hold. It names a few inputs to start from (fuzz_seeds).
- *
- * `make fuzz` links it with libFuzzer; `make test` with main.c, which feeds it its seeds and the files
- * of tests/fuzz/found/NAME: inputs that once found something. */
+ * A target takes any bytes (LLVMFuzzerTestOneInput) as a description of hostile input to one part of gpuspy, and runs
+ * that part in its own process. An error shows as a crash, as a sanitizer's report or as a FUZZ_CHECK that fails. The
+ * target offers some inputs to start from (fuzz_seeds).
+ * `make fuzz` links it with libFuzzer; `make test` with main.c, which feeds it its seeds and the files of
+ * tests/fuzz/found/NAME: inputs that once found an error. */
 #ifndef TEST_FUZZ_H
 #define TEST_FUZZ_H
 
@@ -60,7 +59,7 @@ static inline const void *fuzz_part(struct fuzz_bytes *b, size_t most, size_t *b
     return at;
 }
 
-/* A number that is small, hostile, or any, by one byte. */
+/* A number that is small, hostile, or arbitrary, as the next byte chooses. */
 static inline uint64_t fuzz_hostile(struct fuzz_bytes *b)
 {
     static const uint64_t odd[] = {
@@ -77,8 +76,8 @@ static inline uint64_t fuzz_hostile(struct fuzz_bytes *b)
 /* ---------------------------------------------------------------- files
  * In memory where the system has such a folder: the targets write thousands of databases. */
 
-const char *fuzz_folder(void); /* made at the first call, removed at exit */
+const char *fuzz_folder(void); /* the first call makes it; removed at exit */
 void fuzz_write(const char *path, const void *bytes, size_t size);
-void fuzz_unlink_database(const char *path); /* and what lies beside it */
+void fuzz_unlink_database(const char *path); /* and the files that belong to it */
 
 #endif

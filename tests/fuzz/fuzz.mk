@@ -1,6 +1,5 @@
-# Fuzzing. `make test` compiles each target with a main of its own and feeds it its seeds and what was
-# once found (tests/fuzz/main.c); `make fuzz` compiles everything with clang, libFuzzer and sanitizers
-# in a folder of its own, and lets each run.
+# Fuzzing. `make test` links each target with tests/fuzz/main.c, which feeds it its seeds and the inputs that once found
+# an error; `make fuzz` compiles everything with clang, libFuzzer and sanitizers in a folder of its own, and runs each.
 
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_COMMON := $(patsubst %,$(O)/obj/tests/fuzz/%.o,records files spools databases)
@@ -15,7 +14,7 @@ $(O)/tests/fuzz/test_%: $(O)/obj/tests/fuzz/%.o $(O)/obj/tests/fuzz/main.o $(FUZ
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) -o $@ $< $(O)/obj/tests/fuzz/main.o $(FUZZ_LINK)
 
-# libFuzzer brings main. Only in a build with FUZZ=1 are the objects instrumented for it.
+# libFuzzer contains main. Only FUZZ=1 instruments the objects for it.
 $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.o $(FUZZ_COMMON) $(FUZZ_LIBS)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -26,7 +25,7 @@ $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.o $(FUZZ_COMMON) $(FUZZ_LIBS)
 fuzz-tests: $(FUZZ_TEST)
 fuzz-programs: $(FUZZ_BIN) $(FUZZ_TEST)
 
-# make fuzz T=name runs only the targets whose names contain it, SECONDS=n each so long.
+# make fuzz T=name runs only the targets whose names contain it, for SECONDS=n each.
 SECONDS ?= 60
 fuzz: setup
 	$(Q)MAKE="$(MAKE)" CC=clang tests/fuzz/run.sh $(SECONDS) $(T)

@@ -1,4 +1,4 @@
-/* The calibration file: text of any kind. */
+/* The calibration file: arbitrary text. */
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

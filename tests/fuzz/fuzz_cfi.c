@@ -1,5 +1,5 @@
-/* An object whose call frame information is damaged or hostile: the recorder unwinds through it. The
- * input is two bytes of a place in the code, and a segment that begins with .eh_frame_hdr. */
+/* The recorder unwinds through an object with damaged or hostile call frame information. The input: two bytes, an
+ * address in the code; then a segment that begins with .eh_frame_hdr. */
 #include "tests/fuzz/fuzz.h"
 
 #include "interpose/stack_cfi.h"
@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_bytes b = {data, size};
     const uint64_t pc = fuzz_number(&b, 2);
-    uint8_t *segment = malloc(b.left ? b.left : 1); /* of its very size: what is read past it shows */
+    /* of exactly this size, so that sanitizers detect reads past its end */
+    uint8_t *segment = malloc(b.left ? b.left : 1);
     FUZZ_CHECK(segment, "no memory");
     memcpy(segment, b.at, b.left);
     const ElfW(Phdr) phdr[] = {
@@ -53,19 +54,19 @@ static void add_word(uint32_t word)
     add(&word, 4);
 }
 
-/* A place 256 bytes after the table's begin, of 64 bytes; its program. */
+/* A table for 64 bytes of code, 256 bytes after the table's begin, with this program. */
 static void seed(fuzz_put put, bool sorted, const char *augmentation, const void *program, size_t n)
 {
     memset(table, 0, sizeof table);
     used = 0;
-    add("\x00\x01", 2); /* the place */
+    add("\x00\x01", 2); /* the address in the code */
     add(sorted ? "\x01\x1b\x03\x3b" : "\x01\x1b\xff\xff", 4);
-    add_word(16); /* from here to the entries */
-    add_word(1);  /* a row: the place, its entry */
+    add_word(16); /* offset of the entries */
+    add_word(1);  /* one row: the code's address, its entry */
     add_word(256);
     add_word(20 + 24);
     const bool z = augmentation[0];
-    add_word(20); /* in common: version, letters, units of 1 and -8, the return address's column */
+    add_word(20); /* the CIE: version, letters, factors 1 and -8, the return address's column */
     add("\0\0\0\0\1", 5);
     add(augmentation, strlen(augmentation) + 1);
     add("\1\x78\x10\1\x1b\x0c\7\x08\x90\1\0\0\0\0\0\0", z ? 20 - 5 - strlen(augmentation) - 1 : 3);
@@ -89,7 +90,7 @@ void fuzz_seeds(fuzz_put put)
     } while (0)
     SEED("zR", "\x41\x0e\x10\x86\x02\x43\x0d\x06\x60\x0c\x07\x08");
     SEED("zR", "\x41\x0a\x0e\x20\x83\x03\x50\x0b\x44\x0b\xc3\x07\x03\x08\x03\x09\x03\x0c");
-    SEED("zR", "\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"); /* a PLT's */
+    SEED("zR", "\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"); /* of a PLT */
     SEED("zR", "\x0f\x03\x76\x78\x06\x10\x06\x02\x76\x00\x16\x0c\x03\x76\x68\x06\x2e\x10\x2f\x03\x02");
     SEED("zRS", "\x0f\x04\x77\xa0\x01\x06\x10\x06\x03\x77\xa0\x00\x10\x10\x03\x77\xa8\x01");
     SEED("zR", "\x16\x06\x08\x30\x28\x02\x00\x31\x12\x14\x15\x02\x16\x17\x19\x20\x94\x04\x92\x07\x10\x2f\xf0\xff");

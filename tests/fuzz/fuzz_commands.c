@@ -1,5 +1,5 @@
-/* A database that somebody, or a damaged disk, has changed, beside a sound one: through every command that reads
- * one. It ends with a status of the contract; its JSON is JSON; nothing that a terminal obeys is in its text. */
+/* Every command that reads a database, on a changed or damaged one beside a valid one. The command must return one of
+ * its exit codes, its JSON must be valid, and its text must contain no escape sequences. */
 #include "tests/fuzz/databases.h"
 
 #include <jansson.h>
@@ -8,7 +8,7 @@
 #include "analyzer/command/help.h"
 #include "tests/unit/events.h"
 
-/* A command and its words, between bars; @ is the changed database, = the sound one, > a file to write. */
+/* A command and its arguments, separated by bars; @ is the changed database, = the valid one, > a file to write. */
 static const char *const lines[] = {
     "diff|@|=",
     "diff|=|@",

@@ -1,5 +1,5 @@
-/* What people type behind `gpuspy estimate`, all the way to what is printed: whatever it is, one line on stderr
- * or an answer whose sums are sums. */
+/* Arguments of `gpuspy estimate`, up to the printed answer: either one line on stderr, or an answer whose sums are
+ * right. */
 #include "tests/fuzz/fuzz.h"
 
 #include <jansson.h>
@@ -99,7 +99,7 @@ static void estimate(struct settings *s, uint8_t how)
     model_free(&model);
 }
 
-/* The `at`th of "a|b|c", counted around. */
+/* Word number `at`, modulo their count, of "a|b|c". */
 static void word_of(const char *words, unsigned at, char *out, size_t size)
 {
     unsigned n = 1;
@@ -109,7 +109,7 @@ static void word_of(const char *words, unsigned at, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)strcspn(words, "|"), words);
 }
 
-/* The row from which on options go with a named model: they do not describe one. */
+/* The first option that may follow a named model, because it does not describe the model. */
 static unsigned first_plan_row(void)
 {
     unsigned i = 0;
@@ -118,7 +118,7 @@ static unsigned first_plan_row(void)
     return i;
 }
 
-/* "--option=value": three bytes of the input. Models are presets: files have targets of their own. */
+/* Makes "--option=value" from three bytes of the input. Models are presets only: other targets read files. */
 static void option(struct fuzz_bytes *b, bool named, char *out, size_t size)
 {
     static const unsigned n = sizeof rows / sizeof *rows - 1;
@@ -132,7 +132,7 @@ static void option(struct fuzz_bytes *b, bool named, char *out, size_t size)
         word_of(r->words, first, value, sizeof value);
     else if (r->kind == OPTION_RATE)
         snprintf(value, sizeof value, "%uGB/s", first);
-    else if (r->kind != OPTION_FLAG) /* mostly small, as people have it, now and then huge */
+    else if (r->kind != OPTION_FLAG) /* mostly small, as users type it, and sometimes huge */
         snprintf(value, sizeof value, second < 160 ? "%u" : "%ue%u", first + 1,
                  second < 240 ? second % 5 : second % 16);
     snprintf(out, size, "--%s%s%s", r->name, r->kind == OPTION_FLAG ? "" : "=", value);
@@ -169,7 +169,7 @@ void fuzz_seeds(fuzz_put put)
             random = random * 1664525 + 1013904223;
             bytes[j] = (uint8_t)(random >> 24);
         }
-        bytes[1] |= i % 8 != 0; /* mostly a model that is known */
+        bytes[1] |= i % 8 != 0; /* mostly a known model */
         put(bytes, 2 + 3 * (i % 13));
     }
 }

@@ -1,4 +1,4 @@
-/* A GGUF file that anybody may have written. The input: 4 bytes of the data's size, the file without its data. */
+/* A hostile GGUF file. The input: 4 bytes, the size of the tensors' data; then the file up to that data. */
 #include "tests/fuzz/models.h"
 
 #include <unistd.h>
@@ -75,7 +75,7 @@ void fuzz_seeds(fuzz_put put)
     put(file, at);
     begin(0, 3, UINT64_MAX, UINT64_MAX);
     put(file, at);
-    begin(65536, 3, 10, 11); /* a Llama of one layer */
+    begin(65536, 3, 10, 11); /* a Llama with one layer */
     text("general.architecture");
     number(8, 4);
     text("llama");

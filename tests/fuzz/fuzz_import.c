@@ -1,5 +1,5 @@
-/* A recording of another tool's that anybody may have written: snapshot, trace, memory timeline or profile, by its
- * content. The input: the file. What is imported is a recording that opens. */
+/* A hostile recording of another tool: snapshot, trace, memory timeline or profile, depending on its content. The
+ * input: the file. If gpuspy imports it, the result must open. */
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ void fuzz_seeds(fuzz_put put)
     static const char timeline[] = "[[-1, 1, 512, 0], [5, 2, 99, 4], [6, 3, -99, 4], [6, 3, 99, 5], [7, 4, -99, 5]]";
     static const char list[] = "[" SLICE("Operator", "aten::\\u00e9\\ud83d\\ude00", "NaN", "\"x\": [[{}]]") "]";
     static const char pickle[] = "(dp0\nS'segments'\np1\n(lp2\ns.";
-    /* A segment, a block, a history without free_requested, frames of their own, an out of memory; protocol 2. */
+    /* A segment, a block, a history without free_requested, with its own frames, an OOM; protocol 2. */
     /* clang-format off */
     static const unsigned char snapshot[] = {
         128, 2, 125, 113, 0, 40, 88, 8, 0, 0, 0, 115, 101, 103, 109, 101, 110, 116, 115, 113, 1, 93, 113, 2, 125,

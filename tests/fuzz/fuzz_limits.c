@@ -1,4 +1,4 @@
-/* The file of limits of `gpuspy check`, and limits as arguments: text of any kind. */
+/* The file of limits of `gpuspy check`, and limits as arguments: arbitrary text. */
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

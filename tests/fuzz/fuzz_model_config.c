@@ -1,4 +1,4 @@
-/* A config.json that anybody may have written. The input is the file. */
+/* A hostile config.json. The input: the file. */
 #include "tests/fuzz/models.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

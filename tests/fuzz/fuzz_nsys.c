@@ -1,6 +1,6 @@
-/* An Nsight Systems export that anybody may have written: tables with any columns, values and types, or a file of any
- * bytes. The input: what fills the tables, then single bytes to change in the file. What is imported opens; what is
- * refused leaves no file. */
+/* A hostile Nsight Systems export: tables with any columns, values and types, or a damaged file. The input: the rows of
+ * the tables, then bytes to change in the file. If gpuspy imports it, the result must open; if not, no file may remain.
+ */
 #include "tests/fuzz/fuzz.h"
 
 #include <sqlite3.h>
@@ -54,7 +54,7 @@ static void bind_text(struct fuzz_bytes *b, sqlite3_stmt *st, int at)
     }
 }
 
-/* Ids and correlations must meet: most numbers are small. */
+/* Mostly small numbers, so that ids and correlations match. */
 static void bind(struct fuzz_bytes *b, sqlite3_stmt *st, int at, const char *column)
 {
     const uint8_t how = fuzz_u8(b);
@@ -101,7 +101,7 @@ static void fill(struct fuzz_bytes *b, sqlite3 *db, size_t table)
     sqlite3_finalize(st);
 }
 
-/* A byte of the file here and there, as a bad disk leaves it. */
+/* Changes single bytes of the file, as a bad disk does. */
 static void damage(struct fuzz_bytes *b, const char *path)
 {
     struct stat st;
@@ -131,7 +131,7 @@ static void make(struct fuzz_bytes *b, const char *path)
     if (damaged >= 192) damage(b, path);
 }
 
-/* The first process has the name that was asked for, the others theirs beside it. */
+/* The first process has the requested name, the others names beside it. */
 static void remove_imported(const char *to)
 {
     char other[320];
@@ -166,7 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---------------------------------------------------------------- seeds */
 
-/* Rows of all tables, of small numbers that meet; then such with hostile ones among them, and a damaged file. */
+/* Rows of all tables with small numbers that match, then some with hostile numbers among them, and a damaged file. */
 void fuzz_seeds(fuzz_put put)
 {
     uint8_t bytes[4096];

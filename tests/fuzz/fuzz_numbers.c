@@ -1,4 +1,4 @@
-/* What people type: numbers, sizes, options, estimates; and numbers for people. */
+/* Numbers, sizes, options and estimates that users type, and numbers that gpuspy prints. */
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* What a program may hand to NVTX: strings of any kind, handles that are none, ranges that do not
- * match. The door and its marks, with a spool of this file's own in the recorder's place. */
+/* Calls that a program may make to NVTX: any strings, invalid handles, ranges that do not match. Tests the door and its
+ * marks with a spool of its own instead of the recorder. */
 #include "tests/fuzz/fuzz.h"
 
 #include "interpose/door_nvtx.c"
@@ -50,7 +50,7 @@ static const void *handle(struct fuzz_bytes *b)
     return n < 200 ? handles[n % HANDLES] : (const void *)(uintptr_t)fuzz_hostile(b);
 }
 
-/* A string of its own block, so that reading past it is seen. */
+/* A string in its own block, so that sanitizers detect reads past its end. */
 static char *text(struct fuzz_bytes *b, size_t *bytes)
 {
     size_t n = fuzz_u8(b), times = n > 250 ? 400 : 1;
@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(!gs_spool_create(&spool, NULL, "run", "", 0, 0), "no spool");
     gs_writer_open(&writer, &spool);
     FUZZ_CHECK(reserve_memory(), "no memory");
-    /* each input begins with nothing remembered; some with hardly any room */
+    /* each input starts with empty state, some with hardly any memory left */
     memset(handles, 0, sizeof handles);
     for (int i = 0; i < DOMAINS; i++) atomic_store(&domains[i], NULL);
     memset(levels, 0, sizeof levels);

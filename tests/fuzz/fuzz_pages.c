@@ -1,4 +1,4 @@
-/* A database with damaged bytes: SQLite finds most of it, the report has to live with the rest. */
+/* A database with damaged bytes: SQLite detects most of the damage, and the report must cope with the rest. */
 #include "tests/fuzz/databases.h"
 
 #include "tests/unit/events.h"

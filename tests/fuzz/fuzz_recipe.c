@@ -1,4 +1,4 @@
-/* A configuration of a training tool, in any of its forms. The first byte says which, the rest is the file. */
+/* A training tool's configuration, in any format. The first byte chooses the format, the rest is the file. */
 #include "analyzer/estimate/recipe.h"
 #include "tests/fuzz/fuzz.h"
 

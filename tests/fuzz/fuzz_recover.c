@@ -1,4 +1,4 @@
-/* A process died: its database, partly written and perhaps damaged, and the spool beside it. */
+/* The files that a dead process leaves: its database, partly written and perhaps damaged, and the spool beside it. */
 #include "tests/fuzz/databases.h"
 #include "tests/fuzz/spools.h"
 
@@ -7,7 +7,7 @@
 
 #define DEAD 999999999 /* no process has this number */
 
-/* What the drain had got to when the process died. */
+/* Stores the records that the drain had read when the process died. */
 static void drain_some(const char *db, const char *path, unsigned records)
 {
     char error[256];

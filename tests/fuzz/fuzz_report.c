@@ -1,5 +1,5 @@
-/* A database that somebody, or a damaged disk, has changed: rows, columns, tables; or that holds what
- * hostile events left. The report is complete or says why not. */
+/* A database with changed rows, columns and tables, as an editor or a damaged disk leaves it, or one made from hostile
+ * events. The report must be complete or state why it is not. */
 #include "tests/fuzz/databases.h"
 
 #include "tests/unit/events.h"

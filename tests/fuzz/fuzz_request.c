@@ -1,5 +1,5 @@
-/* What a client sends to gpuspy metrics. The input: the bytes. A head is judged once it is complete, the same whatever
- * follows it, and never asked for more than it may have. */
+/* A client's request to gpuspy metrics. The input: its bytes. The answer must not depend on what follows a complete
+ * head, and gpuspy must not request more bytes than a head may have. */
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

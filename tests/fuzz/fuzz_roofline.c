@@ -1,4 +1,4 @@
-/* Operators of any shape under any GPU's roof, drawn at any width; transfers of any size over any links. */
+/* Operators of any shape on the roofline of any GPU, drawn at any width; transfers of any size over any links. */
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static void an_operator(struct fuzz_bytes *b)
     drawn(&r, how);
 }
 
-/* Any operations and bytes, under the roof of any GPU, of one that was described, or of all. */
+/* Any operations and bytes, on the roofline of any GPU, of a described one, or of all. */
 static void a_kernel(struct fuzz_bytes *b)
 {
     struct estimate_gpu described = {.key = "this GPU", .product = "a GPU as described", .source = "fuzz"};

@@ -1,5 +1,5 @@
-/* Safetensors files that anybody may have written: one file, or an index of two, with a config.json beside.
- * The input: a byte of what there is, 4 bytes of the data's size, 2 of the config's, the config, the rest. */
+/* Hostile safetensors files: one file, or an index of two, beside a config.json. The input: a byte that chooses the
+ * files, 4 bytes with the size of the data, 2 with the size of the config, the config, the rest. */
 #include "tests/fuzz/models.h"
 
 #include <unistd.h>
@@ -15,7 +15,7 @@ static char *inside(const char *name)
     return path[turn];
 }
 
-/* With the length in front and so much data behind, none of it written. */
+/* Writes the header after its length, and makes the file larger by the size of the data. */
 static void write_tensors(const char *path, const uint8_t *header, size_t n, uint64_t data)
 {
     uint8_t length[8];

@@ -1,4 +1,5 @@
-/* Source code as a recording may have it: masked, as statements, and what each of them assigns, stores and mentions. */
+/* Source code as a recording may contain it: masked, split into statements, and what each of them assigns, stores and
+ * mentions. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

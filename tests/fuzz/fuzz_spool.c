@@ -1,10 +1,10 @@
-/* A spool as a crash, a full disk or a stranger may leave it: what can be read of it becomes rows. */
+/* A spool as a crash, a full disk or another program may leave it: every record that can be read becomes rows. */
 #include "tests/fuzz/spools.h"
 
 #include "schema/record.h"
 #include "tests/unit/events.h"
 
-/* Any bytes as records: what is called valid can be read to its end. */
+/* Arbitrary bytes as records: gs_record_valid accepts only what can be read to its end. */
 static void read_records(const uint8_t *data, size_t size)
 {
     uint64_t *copy = malloc(size + 8);
@@ -33,7 +33,7 @@ static void store_some(struct gs_reader *r, struct gs_store *s)
     }
 }
 
-/* As the drain does it, then as a recovery does: `how` says how far the first one gets. */
+/* Reads first as the drain does, then as a recovery does; `how` chooses how far the drain gets. */
 static void read_spool(struct gs_spool *spool, struct gs_store *s, uint8_t how, uint64_t now)
 {
     struct gs_progress start[4] = {{0}, {now % 8, (uint32_t)(now >> 3 & 511), 0}, {how % 4, 8, now}, {0}};

@@ -1,5 +1,5 @@
-/* Events of every kind with hostile values, through a spool in memory into two databases: one in one
- * go, one with commits and re-openings in between. Both must hold the same rows. */
+/* Events of every kind with hostile values, through a spool in memory into two databases: one at once, the other with
+ * commits and re-openings in between. Both must have the same rows. */
 #include "tests/fuzz/records.h"
 
 #include "tests/unit/events.h"
@@ -21,7 +21,7 @@ static void finish(struct gs_store *s, struct gs_reader *r, struct gs_summary *s
     gs_reader_close(r);
 }
 
-/* Forgets everything but the database and the spool. */
+/* Drops everything except the database and the spool. */
 static void reopen(struct gs_store **s, struct gs_reader **r, struct gs_spool *spool)
 {
     char error[256];
@@ -45,7 +45,7 @@ static void store_whole(struct gs_spool *spool, struct gs_summary *summary)
     finish(s, r, summary);
 }
 
-/* `cuts`: a byte says how many records until the next interruption, and which. */
+/* Each byte of `cuts`: how many records until the next interruption, and its kind. */
 static void store_pieces(struct gs_spool *spool, struct fuzz_bytes cuts, struct gs_summary *summary)
 {
     struct gs_store *s = create(pieces);
@@ -90,8 +90,8 @@ static void same_rows(sqlite3 *a, sqlite3 *b, const char *sql)
     sqlite3_finalize(y);
 }
 
-/* Every row of every table. NVML's samples and those taken in calls share a table, and are written
- * one after the other at each commit: their numbers say nothing. */
+/* Compares every row of every table. NVML's samples and those of calls share a table, and each commit writes one kind
+ * after the other, so their ids differ. */
 static void same_databases(void)
 {
     sqlite3 *a = open_database(whole), *b = open_database(pieces);

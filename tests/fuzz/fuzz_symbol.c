@@ -1,10 +1,10 @@
-/* A module that is not what it was when the run was recorded: the ELF and DWARF readers. The input is
- * eight bytes of offsets and a file. */
+/* A module that has changed since the recording: the ELF and DWARF readers. The input: eight bytes of offsets, and a
+ * file. */
 #include "tests/fuzz/fuzz.h"
 
 #include "analyzer/symbol/symbol.h"
 
-/* What libdw and libelf forget of a damaged file is theirs. */
+/* libdw and libelf leak memory on damaged files; those leaks are not gpuspy's. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -50,7 +50,7 @@ static const char source[] =
     "namespace deep { template <typename T> __attribute__((noinline)) T outer(T x) { return inner(x) + 1; } }\n"
     "extern \"C\" int entry(int x) { return deep::outer<int>(x); }\n";
 
-/* Small files of the compiler at hand, with and without debugging information. */
+/* Small files of the local compiler, with and without debugging information. */
 void fuzz_seeds(fuzz_put put)
 {
     static const char *const flags[] = {"-g", "-g -O2", "-g -gdwarf-4", "-s", "-g -O2 -gz", "-g -c"};
@@ -66,7 +66,7 @@ void fuzz_seeds(fuzz_put put)
         snprintf(command, sizeof command,
                  "cd %s && g++ %s -shared -fPIC -nostdlib -Wl,-z,noseparate-code -o seed.so code.cc 2>/dev/null",
                  fuzz_folder(), flags[i]);
-        if (system(command)) continue; /* no C++ compiler: fewer seeds */
+        if (system(command)) continue; /* without a C++ compiler there are fewer seeds */
         snprintf(path, sizeof path, "%s/seed.so", fuzz_folder());
         FILE *f = fopen(path, "rbe");
         FUZZ_CHECK(f, "%s", path);

@@ -1,5 +1,5 @@
-/* A recording that goes on, or died, as `gpuspy top` comes upon it: a database half written, changed between
- * two looks, and beside it a spool whose header and chunks need not make sense. */
+/* An active or unfinished recording as `gpuspy top` finds it: a half-written database that changes between two reads,
+ * and beside it a spool with an arbitrary header and chunks. */
 #include "tests/fuzz/databases.h"
 #include "tests/fuzz/spools.h"
 
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char run_id[64];
     bool recording;
     top_model_add(m, db);
-    if (base & 4) top_model_update(m, 0); /* nothing is there yet */
+    if (base & 4) top_model_update(m, 0); /* the database does not exist yet */
     fuzz_write(db, begin, bytes);
     for (int i = 0; i < LOOKS; i++) {
         fuzz_edit(&edits[i], db);

@@ -1,5 +1,5 @@
-/* The replay of PyTorch's allocator, given any settings and any requests, frees and flushes, on a device of any size:
- * blocks lie in what is reserved, totals are sums, and what the driver gave is what is reserved. */
+/* The replay of PyTorch's allocator with any settings, requests, frees and flushes, on a device of any size: blocks
+ * must be within reserved memory, totals must be sums, and reserved memory must equal what the driver allocated. */
 #include "tests/fuzz/fuzz.h"
 
 #include "analyzer/whatif/lane.h"

@@ -1,7 +1,7 @@
-/* A fuzz target without a fuzzer: its seeds once, and the inputs that once found something.
+/* Runs a fuzz target without a fuzzer: on its seeds, and on the inputs that once found an error.
  *
  *   test_fuzz_NAME               all of them, with a line of TAP for each of the two
- *   test_fuzz_NAME --seeds DIR   writes the seeds, for a fuzzer to begin with
+ *   test_fuzz_NAME --seeds DIR   writes the seeds, for a fuzzer to start from
  *   test_fuzz_NAME FILE...       these inputs */
 #include "tests/fuzz/fuzz.h"
 
@@ -14,7 +14,7 @@ static unsigned count;
 
 static void feed(const void *bytes, size_t size)
 {
-    /* a block of its own, of exactly this size: reading past it is seen by a sanitizer */
+    /* in its own block of exactly this size, so that sanitizers detect reads past its end */
     uint8_t *copy = malloc(size ? size : 1);
     FUZZ_CHECK(copy, "no memory");
     memcpy(copy, bytes, size);
@@ -25,7 +25,7 @@ static void feed(const void *bytes, size_t size)
 
 static void feed_seed(const void *bytes, size_t size)
 {
-    fprintf(stderr, "# seed %u, %zu bytes\n", count, size); /* shown where the next thing is a crash */
+    fprintf(stderr, "# seed %u, %zu bytes\n", count, size); /* identifies the seed if the target crashes */
     feed(bytes, size);
 }
 

@@ -1,4 +1,4 @@
-/* What must hold of every model that a file made, and of every estimate of it. */
+/* What must be true of every model read from a file, and of every estimate for it. */
 #ifndef TEST_FUZZ_MODELS_H
 #define TEST_FUZZ_MODELS_H
 

@@ -2,7 +2,7 @@
 
 #include "schema/record.h"
 
-/* Addresses that records have in common, so that they meet: a free its allocation, a copy its source. */
+/* One of a few common addresses, so that a free matches an allocation and a copy its source. */
 static uint64_t address(struct fuzz_bytes *b)
 {
     const uint8_t n = fuzz_u8(b);
@@ -21,7 +21,7 @@ static int16_t device(struct fuzz_bytes *b)
     return n < 240 ? (int16_t)(n % 4 - 1) : (int16_t)fuzz_number(b, 2);
 }
 
-/* A length that fits behind `at`; the bytes go there. */
+/* A length that fits after `at`; copies the bytes there. */
 static uint16_t string(struct fuzz_bytes *b, char **at, size_t most)
 {
     size_t n = fuzz_u8(b) % 32;
@@ -111,7 +111,7 @@ static size_t memory_event(struct fuzz_bytes *b, struct gs_rec *rec)
         const uint8_t kind = fuzz_u8(b);
         r->layer = kind < 200 ? 0 : kind;
         r->space = kind < 200 ? kind % 8 : kind;
-        if (r->space % 8 == GS_SPACE_VMM) r->space = 0; /* what GS_REC_VMM alone makes */
+        if (r->space % 8 == GS_SPACE_VMM) r->space = 0; /* only GS_REC_VMM may have this space */
         r->context = fuzz_u8(b) % 4;
         return sizeof *r;
     }

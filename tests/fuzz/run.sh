@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang's libFuzzer, address and undefined sanitizers, and runs each for a
-# while, one after the other. What is found is kept in build-fuzz/found/NAME; what was learnt about
-# the input in build-fuzz/corpus/NAME, from where the next run goes on.
+# Builds the fuzz targets with clang's libFuzzer, address and undefined sanitizers, and runs one after the
+# other. Inputs that fail are in build-fuzz/found/NAME; the inputs in build-fuzz/corpus/NAME are where the next run
+# starts.
 #
 #   tests/fuzz/run.sh SECONDS [NAME]    only targets whose name contains NAME
 set -uo pipefail
@@ -22,7 +22,7 @@ echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n
 clang -fsanitize=fuzzer,address,undefined -o "$probe/x" "$probe/x.c" 2>/dev/null ||
     skip "this clang has no libFuzzer or no sanitizers"
 
-# one thing at a time: a crash in a build would look like one in a target
+# separately, because a failed build would look like a crash of a target
 env -u SECONDS -u MAKEFLAGS -u MAKELEVEL "${MAKE:-make}" --no-print-directory -j"$(nproc)" O=$out CC=clang \
     SAN=address,undefined FUZZ=1 fuzz-programs || exit 1
 

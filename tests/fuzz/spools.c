@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "schema/spool_file.h"
 
-#define CHUNKS 8 /* that are used at most */
+#define CHUNKS 8 /* number of chunks in use, at most */
 #define ROOM (GS_SPOOL_HEADER_BYTES + CHUNKS * GS_CHUNK_BYTES)
 
 static uint64_t image[ROOM / 8];
@@ -35,7 +35,7 @@ static void fill_counters(struct fuzz_bytes *b, struct gs_counter *counters)
     }
 }
 
-/* Records, or anything, into a chunk; how many bytes. */
+/* Fills a chunk with records or arbitrary bytes; returns how many bytes. */
 static uint32_t fill_chunk(struct fuzz_bytes *b, uint8_t *at, uint64_t *time)
 {
     static uint64_t room[FUZZ_RECORD_ROOM / 8];
@@ -52,7 +52,7 @@ static uint32_t fill_chunk(struct fuzz_bytes *b, uint8_t *at, uint64_t *time)
         memcpy(at + used, room, bytes);
         used += (uint32_t)bytes;
     }
-    if (how > 192) { /* one word of it is something else */
+    if (how > 192) { /* replaces one word of it */
         const uint64_t value = fuzz_hostile(b);
         memcpy(at + fuzz_number(b, 2) % (used + 8), &value, 8);
     }
@@ -75,7 +75,7 @@ static void add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint64_t 
     if (where > 250) h->taken[fuzz_u8(b) % GS_SPOOL_MAP_WORDS] |= fuzz_hostile(b);
 }
 
-/* A control file that names the segment, and then perhaps something else. */
+/* A control file that names the segment, then perhaps with changed bytes. */
 static void write_control(struct fuzz_bytes *edits, const char *path, uint32_t pid, uint8_t how)
 {
     struct gs_spool_control c = {
@@ -88,14 +88,14 @@ static void write_control(struct fuzz_bytes *edits, const char *path, uint32_t p
     if (how >= 224) {
         const size_t at = fuzz_number(edits, 2) % (sizeof c - 8);
         const uint64_t value = fuzz_hostile(edits);
-        /* any id would be a stranger's segment */
+        /* does not change the id, which might then name a segment of another program */
         if (at + 8 <= offsetof(struct gs_spool_control, shmid) || at >= offsetof(struct gs_spool_control, pad))
             memcpy((uint8_t *)&c + at, &value, 1u << fuzz_u8(edits) % 4);
     }
     fuzz_write(path, &c, how >= 240 ? sizeof c - fuzz_number(edits, 2) % sizeof c : sizeof c);
 }
 
-/* The last input's may have been removed by whoever completed it. */
+/* Makes a new segment if the recovery of the last input removed it. */
 static void make_segment(const char *path)
 {
     struct shmid_ds ds;

@@ -1,10 +1,10 @@
-/* Bytes → a spool file whose header, chunks and counters need not make sense. */
+/* Makes a spool file from bytes, with an arbitrary header, chunks and counters. */
 #ifndef TEST_FUZZ_SPOOLS_H
 #define TEST_FUZZ_SPOOLS_H
 
 #include "tests/fuzz/records.h"
 
-/* Uses the whole input. `pid` goes into the header, unless the input says otherwise. */
+/* Consumes the whole input. `pid` is in the header, unless the input changes it. */
 void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid);
 
 #endif

@@ -37,15 +37,11 @@ prepared = PreparedPythons()
 atexit.register(prepared.end)
 
 
-files_seen = set()
-
-
 def is_forked(command, environment):
-    """A script runs in a fork, except the first run of each test file, which runs in a new process like a user's."""
-    file = os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[0]
-    first = file not in files_seen
-    files_seen.add(file)
-    return isinstance(command[0], Path) and not FRESH.intersection(command) and prepared.have_seen(environment) and not first
+    """A script runs in a fork, except the first run with each combination of settings, which runs in a new process like a
+    user's."""
+    is_script = isinstance(command[0], Path) or command[0] == "-c"
+    return is_script and not FRESH.intersection(command) and prepared.have_seen(environment)
 
 
 # The longest ones start first, so that no worker of pytest-xdist still runs one when the others have finished.

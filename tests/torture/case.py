@@ -1,4 +1,4 @@
-"""One case of the torture: run bare, run recorded, compare, and hold the recording against the program's own counts."""
+"""Runs one case bare and recorded, compares both runs, and the recording with the program's own counts."""
 import ctypes
 import json
 import mmap
@@ -35,7 +35,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Place:
-    """A folder of one run, and how the run is set."""
+    """The folder and the settings of one run."""
     raw = own_malloc = mounted = bounded = lock_order = False
     stdin_closed = stdout_closed = stderr_closed = stderr_full = stderr_full_nonblocking = False
     pipe = None
@@ -108,14 +108,14 @@ class Place:
         return sorted(self.plain(line) for line in text.splitlines())
 
     def plain(self, line):
-        """Without what differs from run to run."""
+        """Removes everything that differs between runs."""
         line = line.replace(str(self.folder), "@")
         line = re.sub(r"(pipe|socket):\[\d+\]", r"\1", line)
         return re.sub(r"torture-\w{6}", "torture-file", line)
 
 
 class Result:
-    """What a run did."""
+    """The result of a run."""
     def __init__(self):
         self.status, self.seconds, self.problems, self.pids = None, 0.0, [], []
 
@@ -144,7 +144,7 @@ def tree(pid):
 
 
 def lives(pid):
-    """A process of which some thread is alive: the first one may be gone."""
+    """Whether some thread of the process is alive: the first one may have ended."""
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             if Path(f"/proc/{pid}/task/{task}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
@@ -166,7 +166,7 @@ def processor_seconds(pids):
 
 
 def stacks_of(pids):
-    """Where the threads of a hung run are, if there is a gdb."""
+    """The stacks of a hung run's threads, if gdb is installed."""
     if not shutil.which("gdb"):
         return ["(gdb is not installed: no stacks)"]
     lines = []
@@ -187,7 +187,7 @@ def stacks_of(pids):
 
 
 def kill_all(main):
-    """The run and everything that it left to us."""
+    """Kills the run and the processes that were reparented to this one."""
     for _ in range(50):
         pids = {p for child in children_of(os.getpid()) for p in tree(child)} | ({main} if main else set())
         alive = [p for p in pids if lives(p)]
@@ -211,7 +211,7 @@ def reap_all():
 
 
 class Watch:
-    """Says when a run hangs: it uses no processor time, or takes far longer than the bare one."""
+    """Detects a run that hangs: it uses no processor time, or takes far longer than the bare one."""
     def __init__(self, bare_seconds):
         self.start = self.moved = time.monotonic()
         self.limit = max(SLOW_S, SLOW_TIMES * bare_seconds)
@@ -234,7 +234,7 @@ class Watch:
 
 
 def meet(place, recorded, result):
-    """Does what the program asks for."""
+    """Does the act that the program requests."""
     *_, request, reply, child, act = place.header()
     if request == reply:
         return
@@ -307,7 +307,7 @@ def still_recording(name, done):
 
 
 def pid_of_copy(place, path):
-    """A reader that may not write leaves files behind beside a recording that goes on."""
+    """Reads a copy: SQLite would leave files beside a recording to which this user cannot write."""
     copy = place.folder / "copy"
     copy.mkdir(exist_ok=True)
     try:
@@ -322,7 +322,7 @@ def pid_of_copy(place, path):
 
 
 def report_of_the_dead(place, pid):
-    """A killed child that was not reaped: no report may call it alive."""
+    """No report may state that a killed child is still recording, even if it was not reaped."""
     for path in databases(place):
         if pid_of_copy(place, path) == pid:
             return still_recording(path.name, gpuspy(place, "report", path))
@@ -330,7 +330,7 @@ def report_of_the_dead(place, pid):
 
 
 def report(place, pid, hang):
-    """`gpuspy report` for every recording of the run."""
+    """Runs `gpuspy report` on every recording of the run."""
     problems, seen = [], set()
     lossy = place.bounded or any(b.startswith("outside_") for b in place.behaviours)
     for _ in range(2):
@@ -371,7 +371,7 @@ def recorded_rows(place, lossy):
 
 
 def compare_counts(place):
-    """The rows of each process against what it counted itself."""
+    """Compares the rows of each process with its own counts."""
     lossy = place.bounded or any(b.startswith("outside_") for b in place.behaviours)
     rows, lost, problems = recorded_rows(place, lossy)
     for pid, (flags, begun, returned, floor) in place.processes().items():
@@ -409,7 +409,7 @@ def compare_logs(bare, recorded):
             only_bare.remove(line)
         else:
             only_recorded.append(line)
-    # What the simulated CUDA gets wrong by itself, the recorder may well hide.
+    # The recorder may hide mistakes of the simulated CUDA.
     only_bare = [line for line in only_bare if not line.startswith("WRONG: errno")]
     problems += [f"log: only bare: {line}" for line in only_bare[:5]]
     return problems + [f"log: only recorded: {line}" for line in only_recorded[:5]]
@@ -432,7 +432,7 @@ def compare_files(bare, recorded):
     if recorded.bounded or any(i.startswith("outside_") for i in recorded.behaviours):
         return problems
     # From another root SQLite cannot remove its log by name; without descriptors it leaves an empty journal. A
-    # process that is killed while its recording begins leaves what there is so far.
+    # process that is killed while its recording begins leaves its unfinished files.
     allowed = {"other_root": ("-shm", "-wal"), "limit_files": ("-journal",), "subreaper": KILLED_AT_START}
     allowed = tuple(end for b in recorded.behaviours for end in allowed.get(b.partition("=")[0], ()))
     left = [name for name in names(recorded.database_folder)
@@ -441,19 +441,19 @@ def compare_files(bare, recorded):
 
 
 def source_line(address):
-    """Of an address in libgpuspy.so."""
+    """The source line of an address in libgpuspy.so."""
     if not shutil.which("addr2line"):
         return address
     return subprocess.run(["addr2line", "-fpse", BUILD / "libgpuspy.so", address], text=True,
                           stdout=subprocess.PIPE).stdout.strip()
 
 
-# NVML may take the loader's lock under nvml.lock, for which everybody else waits for a limited time only.
+# NVML may take the loader's lock under nvml.lock, for which all other threads wait only a limited time.
 LIMITED_WAITS = "nvml.c:"
 
 
 def lock_order(place):
-    """What lockorder.c found."""
+    """The problems that lockorder.c reported."""
     path = place.folder / "lockorder"
     lines = sorted(set(path.read_text().splitlines())) if path.exists() else []
     lines = [re.sub(r"libgpuspy\.so\+(0x\w+)", lambda m: source_line(m.group(1)), line) for line in lines]
@@ -462,13 +462,13 @@ def lock_order(place):
 
 
 def segments():
-    """Shared memory: number → the process that made it."""
+    """Shared memory segments: number → the process that created it."""
     lines = map(str.split, Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
     return {words[1]: int(words[4]) for words in lines}
 
 
 def compare_segments(place, recorded):
-    """Process ids come again: only what is new counts."""
+    """Only new segments count, because process ids are reused."""
     if place.bounded or "outside_" in str(place.behaviours) or "subreaper" in str(place.behaviours):
         return []
     pids = place.processes()
@@ -507,7 +507,7 @@ def races():
 
 
 def try_case(items, needs_raw):
-    """Runs the case both ways; the problems, and the seconds of both runs."""
+    """Runs the case both ways; returns the problems and the duration of both runs in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="gpuspy-torture-"))
     folder.chmod(0o755)
     places = []

@@ -96,7 +96,7 @@ static void exit_in_handler(int number)
 void end_handler(uint32_t n)
 {
     const struct itimerval once = {.it_value = {0, 1000 + n % 5000}};
-    t_flag(T_MAY_LOSE); /* in the middle of the recorder, too */
+    t_flag(T_MAY_LOSE); /* the handler may interrupt the recorder */
     signal(SIGALRM, exit_in_handler);
     setitimer(ITIMER_REAL, &once, NULL);
     for (;;) t_deep_work(n % 8, 1);
@@ -144,7 +144,7 @@ void end_all_threads(uint32_t n)
 void end_daemon(uint32_t n)
 {
     if (n & 1) t_work(2);
-    if (n & 2) t_flag(T_MAY_LOSE); /* its descriptors were closed */
+    if (n & 2) t_flag(T_MAY_LOSE); /* daemon() closes the recorder's descriptors */
     T_CHECK(!daemon(1, n & 4 ? 0 : 1));
     if (n & 2) close_range(3, ~0u, 0), t_flag(T_MAY_LOSE);
     t_work(n % 30);

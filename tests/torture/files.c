@@ -17,7 +17,7 @@ static unsigned char byte_at(unsigned fd, unsigned offset)
     return (unsigned char)(fd * 31 + offset * 7 + 1);
 }
 
-/* A file of known bytes, gone from its folder; its offset stands at the end. */
+/* Creates a file of known bytes and deletes its name; its offset is at the end. */
 static int data_file(unsigned seed)
 {
     char path[] = "torture-XXXXXX";
@@ -30,7 +30,7 @@ static int data_file(unsigned seed)
     return fd;
 }
 
-/* Nobody else has written, or moved the offset that the descriptors share. */
+/* Verifies that no other code has written to the file or moved the offset that its descriptors share. */
 static void verify(int fd, unsigned seed)
 {
     unsigned char bytes[BYTES];
@@ -56,7 +56,7 @@ static void call_much(uint32_t n)
 {
     t_deep_work(10 + n % 30, 20);
     pthread_join(t_start(work_in_thread, NULL, 0), NULL);
-    t_sleep_us(50000); /* the recorder's own thread gets its turn, too */
+    t_sleep_us(50000); /* lets the recorder's own thread work, too */
     t_deep_work(n % 17, 20);
 }
 
@@ -67,7 +67,7 @@ void close_all(uint32_t n)
     int fds[40];
     if (n & 16) t_work(3);
     close_range(3, to, 0);
-    if (to > 499) t_flag(T_MAY_LOSE); /* the recorder's own were among them */
+    if (to > 499) t_flag(T_MAY_LOSE); /* this closes the recorder's descriptors */
     for (unsigned i = 0; i < 40; i++) fds[i] = data_file(i);
     T_CHECK(fds[0] == 3 && fds[39] == 42);
     call_much(n);
@@ -98,7 +98,7 @@ void peers(uint32_t n)
         const bool failed =
             n & 1 ? pipe2(pairs[i], O_NONBLOCK) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pairs[i]);
         T_CHECK(!failed);
-        T_CHECK(write(pairs[i][1], "x", 1) == 1); /* and nothing else is ever written or read */
+        T_CHECK(write(pairs[i][1], "x", 1) == 1); /* no other byte is ever written or read */
     }
     call_much(n);
     for (int i = 0; i < 10; i++) {
@@ -118,7 +118,7 @@ void many_files(uint32_t n)
     for (; opened < FILES; opened++)
         if ((fds[opened] = data_file(opened)) < 0) break;
     if (n & 2) t_flag(T_MAY_LOSE);
-    /* dup2 over every number, the recorder's among them, as a program does that never asked who opened them */
+    /* dup2 over every number, including the recorder's, as a program does that assumes the numbers to be unused */
     if (n & 2 && opened)
         for (int fd = fds[opened - 1] + 1; fd < 900; fd++)
             if (dup2(fds[0], fd) != fd) break;

@@ -106,7 +106,7 @@ void atfork_wait(uint32_t n)
     for (int i = 0; i < 3; i++) fork_once("atfork_wait", 2);
 }
 
-/* --- fork and its kin ------------------------------------------------------------------------------------ */
+/* --- fork and similar calls ------------------------------------------------------------------------------- */
 
 void fork_first(uint32_t n)
 {
@@ -151,7 +151,7 @@ void spawn(uint32_t n)
     if (!failed) t_log_end_of("spawn", child);
 }
 
-/* Behind the C library's back: no handler runs, and gpuspy does not record the child. */
+/* Bypasses the C library: no fork handler runs, and gpuspy does not record the child. */
 void clone_raw(uint32_t n)
 {
     struct clone_args arguments = {.exit_signal = SIGCHLD};
@@ -176,7 +176,7 @@ void clone_raw(uint32_t n)
 static int child_that_shares(void *unused)
 {
     (void)unused;
-    return 8; /* no call: thread-local memory is the parent's */
+    return 8; /* calls no CUDA, because thread-local memory is the parent's */
 }
 
 void clone_vm(uint32_t n)
@@ -199,11 +199,11 @@ void double_fork(uint32_t n)
     }
     close(ends[1]);
     t_log_end_of("double_fork", child);
-    T_CHECK(read(ends[0], &byte, 1) == 0); /* until the grandchild has ended, too */
+    T_CHECK(read(ends[0], &byte, 1) == 0); /* waits for the grandchild's end, too */
     close(ends[0]);
 }
 
-/* --- other relations -------------------------------------------------------------------------------------- */
+/* --- other relations of processes ------------------------------------------------------------------------- */
 
 static void wait_to_be_killed(unsigned pairs)
 {
@@ -260,7 +260,7 @@ static void *make_bound_child(void *argument)
     T_CHECK(read(ends[0], &byte, 1) == 1);
     close(ends[0]), close(ends[1]);
     *(pid_t *)argument = child;
-    return NULL; /* the child's parent thread ends: it gets SIGTERM */
+    return NULL; /* the thread that created the child ends, so the child gets SIGTERM */
 }
 
 void death_signal(uint32_t n)
@@ -285,12 +285,12 @@ void traced(uint32_t n)
     }
     while (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
         stops++;
-        ptrace(PTRACE_CONT, child, NULL, NULL); /* without its signal */
+        ptrace(PTRACE_CONT, child, NULL, NULL); /* drops its signal */
     }
     t_log("traced: %u stops, exit %d", stops, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-/* The driver runs `gpuspy report` for the child meanwhile: a zombie records no longer. */
+/* The driver runs `gpuspy report` for the child meanwhile: a zombie must not count as recording. */
 void zombie(uint32_t n)
 {
     siginfo_t info;

@@ -1,5 +1,5 @@
-/* Behaviours of processes that may do little: limits, other users, other roots, filters. They hold from then on, for
- * the behaviours that follow, too. */
+/* Behaviours of restricted processes: limits, other users, other roots, filters. The restrictions stay in effect for
+ * the behaviours that follow. */
 #include "tests/torture/torture.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static rlim_t address_space(void)
     return len > 0 ? strtoull(text, NULL, 10) * 4096 : 0;
 }
 
-/* The program itself needs little more; the recorder has to do with what it gets. */
+/* The program itself needs little more; the recorder must get by with the same limit. */
 void limit_memory(uint32_t n)
 {
     static const rlim_t more[] = {16, 64, 100, 200, 400};
@@ -102,7 +102,7 @@ void other_root(uint32_t n)
         t_work(2);
     else
         t_flag(T_UNRECORDED | T_MAY_LOSE);
-    t_flag(T_CHILDREN_FREE); /* the recording's folder is outside */
+    t_flag(T_CHILDREN_FREE); /* the recording's folder is outside the new root */
     mkdir("root", 0755);
     t_log("other_root: %d", chroot("root") || chdir("/"));
     t_work(20);
@@ -128,7 +128,7 @@ void apart(uint32_t n)
     t_work(20);
 }
 
-/* One harmless system call gives `action`; times() is called by nobody else. */
+/* Makes one harmless system call, times(), return `action`; no other code calls it. */
 static bool filter(uint32_t action, unsigned flags)
 {
     struct sock_filter lines[] = {
@@ -154,13 +154,15 @@ void seccomp_errno(uint32_t n)
 static void *outlive(void *number_and_end)
 {
     const uintptr_t n = (uintptr_t)number_and_end;
-    t_sleep_us(250000 * (unsigned)(n / 2 + 1)); /* the recorder looks ten times a second who is left */
+    /* longer than the recorder's check of the remaining threads, ten times per second */
+    t_sleep_us(250000 * (unsigned)(n / 2 + 1));
     t_work(1);
     if (n & 1) syscall(SYS_times, NULL);
     return NULL;
 }
 
-/* Of several threads each may be the last one, and end either way: that one's end is the process's. */
+/* Each of several threads may be the last one, and may end normally or be killed: the last one's end is the process's.
+ */
 void end_killed_thread(uint32_t n)
 {
     t_work(1 + n % 10);

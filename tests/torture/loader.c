@@ -1,4 +1,5 @@
-/* Behaviours around the dynamic loader, whose lock is held in constructors and in callbacks of dl_iterate_phdr. */
+/* Behaviours in which the dynamic loader is busy: it holds its lock in constructors and in callbacks of
+ * dl_iterate_phdr. */
 #include "tests/torture/torture.h"
 
 #include <dlfcn.h>
@@ -71,7 +72,8 @@ void dlopen_storm(uint32_t n)
     pthread_t threads[8];
     const unsigned count = t_pick(&n, 1, 8);
     if (t_next(&n) & 1) t_plugin_mode = T_CTOR_WORK;
-    t_work(1); /* simcuda's first call waits for the loader while other threads wait for it */
+    /* before any thread: simcuda's first call takes the loader's lock, and other threads may wait for that call */
+    t_work(1);
     t_crew_start(t_pick(&n, 0, 2));
     for (unsigned i = 0; i < count; i++) threads[i] = t_start(open_and_close, (void *)(uintptr_t)t_next(&n), 0);
     for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);
@@ -93,7 +95,7 @@ static void *do_some(void *argument)
     return NULL;
 }
 
-/* Also what ThreadSanitizer and the check of the locks' order look at. */
+/* Also run under ThreadSanitizer and lockorder.c. */
 void together(uint32_t n)
 {
     pthread_t threads[64];

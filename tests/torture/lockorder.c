@@ -1,9 +1,8 @@
-/* Checks the order in which gpuspy's locks and the loader's are taken. It is preloaded after libgpuspy.so, under a name
- * that begins with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here.
- *
- * It watches mutexes that code of libgpuspy.so locks and calls into the loader, and appends a line to the file
- * LOCKORDER_OUT for each pair of locks that is taken in both orders, by a path of any length, and for each loader call
- * made while a lock of gpuspy's is held. At the end it writes how many locks and calls it saw. */
+/* Checks the order of gpuspy's locks and the loader's. It is preloaded after libgpuspy.so, under a name that begins
+ * with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here. It intercepts the mutexes that
+ * code of libgpuspy.so locks and the calls into the loader. It appends a line to the file LOCKORDER_OUT for each pair
+ * of locks that is taken in both orders, by a path of any length, and for each loader call made while a lock of
+ * gpuspy's is held. At the end it writes how many locks and calls it saw. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -18,7 +17,7 @@
 
 enum { LOCKS = 64, HELD = 16 };
 static const void *lock_at[LOCKS];
-static const char *taken_by[LOCKS]; /* where it was first taken */
+static const char *taken_by[LOCKS]; /* the code that took it first */
 static _Atomic unsigned lock_count, loader_calls;
 static _Atomic bool before[LOCKS][LOCKS]; /* transitive */
 static _Atomic bool reported[LOCKS + 1][LOCKS + 1];
@@ -29,7 +28,7 @@ static __thread bool inside;
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 
-/* From the C library itself: every name here is interposed. */
+/* From the C library itself, because this file defines the same names. */
 static void *real(const char *name)
 {
     static void *(*find)(void *, const char *, const char *);
@@ -72,7 +71,7 @@ static int find_own(struct dl_phdr_info *info, size_t size, void *unused)
     return 1;
 }
 
-/* The recorder makes its locks anew in a child. */
+/* A forked child holds none of the locks: the recorder reinitialises them. */
 static void forget(void)
 {
     held_count = 0;
@@ -136,7 +135,7 @@ static void name_of(unsigned lock, char *out, size_t size)
              (unsigned long)((uintptr_t)taken_by[lock] - own_base));
 }
 
-/* Everything that is held is taken before it, and with that what was taken before those. */
+/* Adds that all held locks, and those taken before them, come before this one; reports a contradiction. */
 static void order(unsigned lock)
 {
     char first[80], second[80], line[300];
@@ -190,7 +189,7 @@ static void loader(const char *call, const void *caller)
     inside = false;
 }
 
-/* --- what is interposed ----------------------------------------------------------------------------------- */
+/* --- intercepted functions -------------------------------------------------------------------------------- */
 
 #define CALLER __builtin_return_address(0)
 

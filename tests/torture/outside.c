@@ -1,4 +1,4 @@
-/* Behaviours in which the driver does something to the recording's files while the program calls CUDA. */
+/* Behaviours in which the driver manipulates the recording's files while the program calls CUDA. */
 #include "tests/torture/torture.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@ static void meet_at_work(const char *act, uint32_t n)
     t_sleep_us(t_pick(&n, 0, 1) ? 200000 : 2000);
     t_meet(act, 0);
     t_deep_work(10, 500);
-    t_sleep_us(t_pick(&n, 0, 1) ? 1500000 : 2000); /* with a commit of the database in between, or without */
+    t_sleep_us(t_pick(&n, 0, 1) ? 1500000 : 2000); /* in half of the cases long enough for a commit of the database */
     t_deep_work(12, 500);
     t_crew_stop();
 }
@@ -61,7 +61,7 @@ static void *begin_together(void *unused)
     return NULL;
 }
 
-/* Each takes room in the recording at the same moment. */
+/* All threads need space in the recording at the same moment. */
 void crowd(uint32_t n)
 {
     pthread_t threads[CROWD];
@@ -69,7 +69,7 @@ void crowd(uint32_t n)
     if (n & 1) t_work(1);
     pthread_barrier_init(&barrier, NULL, CROWD);
     while (count < CROWD && (threads[count] = t_start(begin_together, NULL, 256 * 1024))) count++;
-    if (count < CROWD) return; /* they wait for ever; the log has why */
+    if (count < CROWD) return; /* the others wait forever; the log has the error */
     while (count) pthread_join(threads[--count], NULL);
     pthread_barrier_destroy(&barrier);
 }

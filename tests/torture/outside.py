@@ -1,4 +1,4 @@
-"""What the driver does around a case: settings of the process (SETTINGS), acts while it runs (MEETINGS)."""
+"""The driver's part in a case: settings of the process (SETTINGS), acts while it runs (MEETINGS)."""
 import fcntl
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 
 def full_pipe():
-    """A pipe that nobody reads and that takes no further byte."""
+    """A full pipe without a reader."""
     ends = os.pipe()
     os.set_blocking(ends[1], False)
     try:
@@ -56,7 +56,7 @@ def set_variable(name, values):
 
 
 def keep_deepbind(place, _):
-    """What a library that is opened with RTLD_DEEPBIND calls is not seen then."""
+    """Calls of a library that was opened with RTLD_DEEPBIND are not recorded then."""
     place.variables["GPUSPY_DEEPBIND"] = "keep"
     place.bounded = True
 
@@ -79,7 +79,7 @@ SETTINGS = {
     "stdin_closed": (0.7, flag("stdin_closed")),
     "stdout_closed": (0.7, flag("stdout_closed")),
     "stderr_closed": (0.7, flag("stderr_closed")),
-    "stderr_full": (0.7, flag("stderr_full")),  # a pipe that nobody reads
+    "stderr_full": (0.7, flag("stderr_full")),  # a full pipe
     "stderr_full_nonblocking": (0.5, flag("stderr_full_nonblocking")),
 }
 

@@ -1,5 +1,5 @@
-/* torture_malloc: the same program with a malloc of its own, as programs with jemalloc inside have. It has one lock,
- * which a fork leaves as it is: a recorder that allocates in a forked child or in a signal handler hangs. */
+/* torture_malloc: the same program with its own malloc, as in programs that contain jemalloc. It has one lock, whose
+ * state a forked child inherits: a recorder that allocates in a forked child or in a signal handler hangs. */
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* A CUDA runtime without a lock, for cases that call it from signal handlers, from cancelled threads or from a child
- * that was forked at any moment. Addresses are given once, so that every lifetime can be counted. */
+ * that was forked at any moment. It never reuses an address, so that every lifetime can be counted. */
 #include <stddef.h>
 #include <stdint.h>
 

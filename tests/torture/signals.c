@@ -1,4 +1,4 @@
-/* Behaviours of signals: handlers that call CUDA at any instruction, masks, signals that are waited for. */
+/* Behaviours of signals: handlers that call CUDA at any instruction, masks, signals for which a thread waits. */
 #include "tests/torture/torture.h"
 
 #include <errno.h>
@@ -34,7 +34,8 @@ static void timer(unsigned us)
     setitimer(ITIMER_REAL, &interval, NULL);
 }
 
-/* Ends after so many calls of its own: a recorder that takes longer than the interval in each handler stops it. */
+/* Ends after a fixed number of calls: if the recorder made the handlers take longer than the interval, the program
+ * would make no progress, and the case would hang. */
 static void work_while_interrupted(unsigned us, unsigned pairs)
 {
     timer(us);

@@ -1,4 +1,4 @@
-/* Behaviours of threads: many, short, small, cancelled; and other stacks than threads have. */
+/* Behaviours of threads: many, short-lived, with small stacks, cancelled; and code on other stacks. */
 #include "tests/torture/torture.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ void thread_storm(uint32_t n)
     in_rows(t_pick(&n, 5, 40), t_pick(&n, 1, 32), t_pick(&n, 1, 5), 0);
 }
 
-/* Numbers of threads have 16 bits in a record. */
+/* Uses more threads than a record's 16-bit number can count. */
 void thread_slots(uint32_t n)
 {
     in_rows(70000 / 8, 8, 1, 0);
@@ -77,7 +77,7 @@ static void destroy(void *value)
 {
     const uintptr_t left = (uintptr_t)value - 1;
     t_work(2);
-    if (left) pthread_setspecific(key, (void *)left); /* another round of destructors */
+    if (left) pthread_setspecific(key, (void *)left); /* requests another round of destructors */
 }
 
 static void *set_key(void *value)

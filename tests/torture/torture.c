@@ -35,7 +35,7 @@ static const struct behaviour {
 
 /* --- counts --------------------------------------------------------------------------------------------- */
 
-/* What holds for the parent holds for the child. */
+/* A child inherits its parent's flags. */
 static uint32_t inherited_flags(pid_t parent)
 {
     const uint32_t used = t_shared->slots;
@@ -47,7 +47,7 @@ static uint32_t inherited_flags(pid_t parent)
     return 0;
 }
 
-/* Keyed by pid, as children of every kind share or copy this memory. */
+/* By pid, because children of every kind share or copy this memory. */
 struct t_slot *t_slot(void)
 {
     static _Atomic uint64_t cached; /* pid and number */
@@ -78,8 +78,8 @@ void t_ending(void)
     slot->flags |= T_STOPPED;
 }
 
-/* Whether malloc, which counts the processors in a thread's first call, or the driver's memory file left it behind,
- * recorded or not. */
+/* Whether the error comes from the limit on open files: malloc, which counts the processors in a thread's first call,
+ * or simcuda's memory file leaves it in errno, recorded or not. */
 static bool out_of_files(int error)
 {
     struct rlimit files;
@@ -150,7 +150,8 @@ static void list_descriptors(char *line, size_t size)
     if (used < size) snprintf(line + used, size - used, "; next %d", next);
 }
 
-/* Twice the same: while NVML is being loaded, a thread of the recorder's has a low number for a moment. */
+/* Repeats until two lists are equal: while NVML is being loaded, a thread of the recorder has a low number for a
+ * moment. */
 void t_log_descriptors(const char *when)
 {
     char line[350], again[350];
@@ -300,7 +301,7 @@ static int list(void)
     return 0;
 }
 
-/* The map stays when its descriptor goes, and needs neither the folder nor the file's name. */
+/* The mapping outlives its descriptor, and needs neither the folder nor the file's name. */
 static bool map_shared(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -336,7 +337,8 @@ static void act(const char *item)
         t_log_descriptors(name);
         snprintf(line, sizeof line, "done %s\n", name);
         write_all(STDOUT_FILENO, line);
-        if (!getenv("TORTURE_QUIET")) write_all(STDERR_FILENO, line); /* nobody reads it, and it would wait */
+        /* set if nobody reads stderr: the write would block */
+        if (!getenv("TORTURE_QUIET")) write_all(STDERR_FILENO, line);
         return;
     }
     fprintf(stderr, "torture: no behaviour %s\n", name);

@@ -1,7 +1,6 @@
-/* What a behaviour of tests/torture uses: counted CUDA calls, a log that needs no descriptor, random numbers.
- *
- * A new behaviour is one row in behaviours.def and one function of that name in the file of its family. The function
- * gets a random number, from which all that varies must follow, so that a case can be repeated. */
+/* What the behaviours of tests/torture share: counted CUDA calls, a log that needs no descriptor, random numbers. A new
+ * behaviour is one row in behaviours.def and one function of that name in the file of its family. The function gets a
+ * random number, which must determine everything that varies, so that a case can be repeated. */
 #ifndef TORTURE_H
 #define TORTURE_H
 
@@ -11,19 +10,19 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* --- what the driver reads: a file that every process of a case maps (torture.py knows this layout) --- */
+/* --- shared with the driver: a file that every process of a case maps (torture.py knows this layout) --- */
 
 enum t_kind { T_ALLOC, T_FREE, T_COPY, T_SYNC, T_KINDS };
 
 enum t_flag {
     T_MAY_LOSE = 1,       /* the recording may be incomplete, but never have more rows than calls */
     T_UNRECORDED = 2,     /* the process may have no recording */
-    T_COUNTED = 8,        /* a handler's calls may be lost where it interrupts the recorder, but not silently */
+    T_COUNTED = 8,        /* a handler's calls may be lost if it interrupts the recorder, but must be counted as lost */
     T_CHILDREN_FREE = 16, /* its children may have no recording */
-    T_STOPPED = 4,        /* calls after `floor` was taken need not be recorded: the process was ending */
+    T_STOPPED = 4,        /* calls after `floor` was stored need not be recorded: the process was ending */
 };
 
-struct t_slot { /* of one process */
+struct t_slot { /* one process */
     int32_t pid;
     _Atomic uint32_t flags;
     _Atomic uint64_t begun[T_KINDS], returned[T_KINDS];
@@ -35,9 +34,9 @@ enum { T_MAGIC = 0x72747274, T_SLOTS = 16384, T_LOG_BYTES = 1 << 20, T_MEETING_B
 struct t_shared {
     uint32_t magic;
     _Atomic uint32_t slots, log_used;
-    _Atomic uint32_t request, reply; /* a meeting: the program asks for an act from outside and waits for it */
-    uint32_t child;                  /* a process that the act is about */
-    char meeting[T_MEETING_BYTES];   /* which act */
+    _Atomic uint32_t request, reply; /* a meeting: the program requests an act of the driver and waits for it */
+    uint32_t child;                  /* the process that the act concerns */
+    char meeting[T_MEETING_BYTES];   /* the act */
     struct t_slot slot[T_SLOTS];
     char log[T_LOG_BYTES];
 };
@@ -60,7 +59,7 @@ static inline void t_begin(struct t_slot *slot, enum t_kind kind)
     __atomic_fetch_add((uint64_t *)&slot->begun[kind], 1, __ATOMIC_SEQ_CST);
 }
 
-/* A call that failed counts for nothing. */
+/* Takes back a call that failed. */
 static inline void t_undo(struct t_slot *slot, enum t_kind kind)
 {
     __atomic_fetch_sub((uint64_t *)&slot->begun[kind], 1, __ATOMIC_SEQ_CST);
@@ -111,21 +110,21 @@ static inline void t_sync(void)
         t_end(slot, T_SYNC);
 }
 
-/* Some of everything. Leaves errno as it was, and logs if CUDA calls changed it. */
+/* Makes calls of every kind. Keeps errno, and logs if a CUDA call changed it. */
 void t_work(unsigned pairs);
 /* The same from `depth` calls down. */
 void t_deep_work(unsigned depth, unsigned pairs);
 
-/* --- what is compared between the bare and the recorded run ------------------------------------------- */
+/* --- compared between the bare and the recorded run ----------------------------------------------------- */
 
 /* Appends a line to the log. Lines are compared as a set: threads and children may log. */
 void t_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Logs "WRONG: TEXT errno" unless it holds. */
+/* Logs "WRONG: TEXT errno" if the condition is false. */
 #define T_CHECK(holds) ((holds) ? (void)0 : t_wrong(#holds, __FILE__, __LINE__))
 void t_wrong(const char *text, const char *file, int line);
-/* Open descriptors below 500 and what they are, and the number that the next open gets. */
+/* Logs the open descriptors below 500, what they refer to, and the number that the next open gets. */
 void t_log_descriptors(const char *when);
-/* Children, reaped or not. */
+/* Logs the children that were not reaped. */
 void t_log_children(const char *when);
 /* Waits for the child and logs how it ended. */
 void t_log_end_of(const char *who, pid_t child);
@@ -135,24 +134,24 @@ void t_log_end_of(const char *who, pid_t child);
 uint32_t t_next(uint32_t *random);                             /* from a behaviour's number: the next random number */
 unsigned t_pick(uint32_t *random, unsigned from, unsigned to); /* both included */
 void t_sleep_us(unsigned us);
-pthread_t t_start(void *(*run)(void *), void *argument, size_t stack); /* stack 0: as usual */
+pthread_t t_start(void *(*run)(void *), void *argument, size_t stack); /* stack 0: the usual size */
 /* Threads that work until t_crew_stop. At most one crew at a time. */
 void t_crew_start(unsigned threads);
 void t_crew_stop(void);
-/* Asks the driver to do `act` (a row of MEETINGS in outside.py) and waits until it is done. */
+/* Makes the driver do `act` (a row of MEETINGS in outside.py) and waits until it is done. */
 void t_meet(const char *act, pid_t child);
 /* Path of one of the plugins, at most 0 … T_PLUGINS - 1. */
 enum { T_PLUGINS = 4 };
 const char *t_plugin(unsigned number);
-/* Becomes this program anew, with these behaviours. */
+/* Executes this program again, with these behaviours. */
 void t_become(char **behaviours);
-/* Arguments for a child that only works: "leaf". */
+/* The arguments of a child that only works: "leaf". */
 char **t_leaf(unsigned pairs);
-extern char **t_rest; /* the behaviours that follow the present one */
-/* Takes `floor`: the process ends now, while others may still call. */
+extern char **t_rest; /* the behaviours after the current one */
+/* Stores `floor`: the process ends now, while other threads may still call. */
 void t_ending(void);
 
-/* --- what a plugin does when it is loaded and unloaded: bits of t_plugin_mode ----------------------------- */
+/* --- what a plugin does in its constructor and destructor: bits of t_plugin_mode --------------------------- */
 
 enum {
     T_CTOR_WORK = 1,   /* CUDA calls in its constructor */

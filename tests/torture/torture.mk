@@ -13,7 +13,7 @@ torture: all torture-programs
 	$(Q)O=$(O) $(PYTHON) tests/torture/torture.py $(if $(ONLY),--only "$(ONLY)",--minutes $(or $(MINUTES),10)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(T),--with $(T))
 
-# Plugins find the program's counters in it. -O1: the depth of calls is what the source says.
+# -rdynamic, because plugins use the program's counters. -O1: keeps the depth of calls of the source.
 $(O)/obj/tests/torture/%.o: ALL_CFLAGS += -O1 -fno-optimize-sibling-calls
 TORTURE_LINK = $(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o,$^) -L$(O)/sim -l:libcudart.so.13 -lpthread -ldl $(LDFLAGS)
 $(TORTURE)/torture: $(TORTURE_OBJ) | sim

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Random programs, each run bare and recorded: `make torture [MINUTES=10] [SEED=n] [ONLY="…"] [T=word]`.
 
-A case is a list of settings (outside.py) and behaviours (behaviours.def), each with a number from which all that varies
-in it follows. Every failure prints the line that repeats it, and is then reduced to as few behaviours as still fail.
-The cases of defects that were once there (cases.txt) come first.
+A case is a list of settings (outside.py) and behaviours (behaviours.def), each with a number that determines everything
+that varies in it. Every failure prints the line that repeats it, and is then reduced to as few behaviours as still fail.
+The cases of former defects (cases.txt) come first.
 
   torture.py [--minutes N | --seconds N] [--seed N] [--only "NAME=NUMBER …"] [--with WORD] [--fixed] [--no-minimise]
 """
@@ -96,7 +96,7 @@ class Torture:
         return {p.split(":")[0] for p in problems if not p.startswith("(gpuspy")}
 
     def minimise(self, items, problems):
-        """As few items as still fail in one of the ways."""
+        """As few items as possible that still fail in one of the ways."""
         until, wanted = time.monotonic() + MINIMISE_S, self.kinds(problems)
         shorter = True
         while shorter and len(items) > 1:
@@ -113,7 +113,7 @@ class Torture:
     def one(self, items, title):
         self.cases += 1
         problems, bare, recorded = self.tried(items)
-        if problems and problems[0].startswith("(bare)"):  # the program's own affair
+        if problems and problems[0].startswith("(bare)"):  # not a defect of the recorder
             print(f"left out {title}: hangs without gpuspy, too: {written(items)}", flush=True)
             if self.options.verbose:
                 print("     " + problems[0].replace("\n", "\n       "), flush=True)

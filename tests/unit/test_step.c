@@ -330,6 +330,28 @@ static void test_a_loop_in_c(void **state)
     finish(&s, r);
 }
 
+/* The times of lines that are visited unevenly are dropped, and read again for one that turns out to be a loop's. */
+static void test_a_loop_that_becomes_even(void **state)
+{
+    enum { UNEVEN = 1100, ROUNDS = 9000 };
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, 60 * SYN_S, 1);
+    int64_t a = syn_native(&s, syn_native(&s, 0, "/home/u/solver", 0x1100), "/home/u/solver", 0x3000);
+    int64_t b = syn_native(&s, syn_native(&s, 0, "/home/u/solver", 0x1200), "/home/u/solver", 0x4000);
+    int64_t at[ROUNDS], now = SYN_S;
+    for (int i = 0; i < ROUNDS; i++) {
+        at[i] = now;
+        tensor(&s, a, now, 100);
+        for (int k = i < UNEVEN ? 1 << i % 8 : 2; k > 0; k--) tensor(&s, b, now += 1000, 100);
+        now += 1000;
+    }
+    struct result_report *r = found(&s, STEP_SOURCE_PERIOD, ROUNDS);
+    for (int i = 0; i < ROUNDS; i++) assert_true(step_start_ns(r->steps[0], (size_t)i) == at[i]);
+    finish(&s, r);
+}
+
 static void test_a_loop_that_only_copies(void **state)
 {
     (void)state;
@@ -417,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_ranges_that_repeat_are_steps),
         cmocka_unit_test(test_ranges_that_fill_the_time_need_not_be_even),
         cmocka_unit_test(test_a_loop_in_c),
+        cmocka_unit_test(test_a_loop_that_becomes_even),
         cmocka_unit_test(test_a_loop_that_only_copies),
         cmocka_unit_test(test_one_line_with_a_whole_model_in_it),
         cmocka_unit_test(test_no_steps_if_nothing_repeats),

@@ -173,6 +173,7 @@ static void fill_calls(void)
         .live = sites,
         .live_n = 3,
         .live_total = 12,
+        .live_sum = 1780 * MIB,
         .live_lines = sites,
         .live_lines_n = 3,
         .live_lines_total = 12,
@@ -464,6 +465,33 @@ static void says_what_matters_first(void **state)
     free(text);
 }
 
+/* In a run of days, 2 % of its time are hours, in which the peak may be over. */
+static void a_failure_near_the_peak_does_not_hide_what_was_live_at_it(void **state)
+{
+    struct result_report r = full();
+    struct result_held_part part = {.bytes = 2 * GIB, .share = 1};
+    (void)state;
+    r.budget.present = false; /* comes before the peak */
+    for (int lower = 0; lower <= 1; lower++) {
+        oom.time_s = peaks[1].time_s;
+        oom.waterfall = &part;
+        oom.waterfall_n = 1;
+        oom.live_sum = lower ? 6 * MIB : 1780 * MIB;
+        char *text = NULL;
+        size_t size;
+        struct draw_text v = {.report = &r,
+                              .term = {.utf8 = true, .width = 100},
+                              .top = 8,
+                              .brief = true,
+                              .database = "run.db",
+                              .out = open_memstream(&text, &size)};
+        view_text(&v);
+        fclose(v.out);
+        assert_int_equal(!!strstr(text, "Live at the peak"), lower);
+        free(text);
+    }
+}
+
 static void lost_events_come_first(void **state)
 {
     struct result_report r = full();
@@ -591,6 +619,7 @@ int main(void)
         cmocka_unit_test(the_next_command_has_the_measured_parameters),
         cmocka_unit_test(the_next_commands_are_about_this_run),
         cmocka_unit_test(says_what_matters_first),
+        cmocka_unit_test(a_failure_near_the_peak_does_not_hide_what_was_live_at_it),
         cmocka_unit_test(lost_events_come_first),
         cmocka_unit_test(native_shows_the_calls),
         cmocka_unit_test(names_cannot_drive_the_terminal),

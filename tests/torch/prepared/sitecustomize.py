@@ -2,6 +2,7 @@
 of them. `python FOLDER`, with this folder, its PYTHONPATH and a socket, reads one request per line from the socket. The
 child leaves this module, and Python runs the requested script as it runs any other."""
 import gc
+import importlib.abc
 import importlib.util
 import json
 import os
@@ -11,17 +12,29 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class MainScript:
-    """Python looks for __main__ in this folder; it finds the script."""
+class Text(importlib.abc.InspectLoader):
+    """A program of `python -c`: its frames are in "<string>"."""
 
-    def __init__(self, script):
-        self.script = script
+    def __init__(self, text):
+        self.text = text
+
+    def get_source(self, name):
+        return self.text
+
+
+class MainScript:
+    """Python looks for __main__ in this folder; it finds the script, or the text of `-c`."""
+
+    def __init__(self, script, text):
+        self.script, self.text = script, text
 
     def find_spec(self, name, path=None, target=None):
         if name != "__main__":
             return None
         sys.meta_path.remove(self)
         sys.path[0] = os.path.dirname(self.script)
+        if self.text is not None:
+            return importlib.util.spec_from_loader(name, Text(self.text))
         return importlib.util.spec_from_file_location(name, self.script)
 
 
@@ -35,8 +48,10 @@ def become(request):
     for name in request["unset"]:
         os.environ.pop(name, None)
     os.environ.update(request["environment"])
-    sys.argv[:] = request["command"]
-    sys.meta_path.insert(0, MainScript(request["command"][0]))
+    script, *words = request["command"]
+    text = words.pop(0) if script == "-c" else None
+    sys.argv[:] = [script, *words]
+    sys.meta_path.insert(0, MainScript(script, text))
 
 
 def serve(descriptor):
