@@ -39,8 +39,8 @@ static int ask_current(const struct gs_thread *t)
 void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
 {
     size_t free_now, total;
-    /* The driver is asked even for a runtime's call: cudaMemGetInfo would make a context where there
-     * is none, and leave its own failure behind for the program's cudaGetLastError. */
+    /* Queries the driver even in a runtime's call: if no context exists, cudaMemGetInfo would create one, and its
+     * failure would show in the program's cudaGetLastError. */
     CUresult (*get)(size_t *, size_t *) = real_cuMemGetInfo_v2();
     const bool known = get && get(&free_now, &total) == CUDA_SUCCESS;
     *free_bytes = known ? free_now : UINT64_MAX;
@@ -116,7 +116,7 @@ void gs_device_set(struct gs_thread *t, int device)
     t->context = GS_CONTEXT_UNKNOWN;
 }
 
-/* --- contexts beside the primary ones --------------------------------------------------------- */
+/* --- contexts other than primary ones --------------------------------------------------------- */
 
 #define CONTEXTS 256 /* alive at once; if there are more, the older ones' memory counts as the primary context's */
 static _Atomic uint64_t contexts[CONTEXTS]; /* number % CONTEXTS → handle, 0 none */

@@ -37,8 +37,8 @@
 #define COMMIT_FILL 0.25 /* … or if the spool is this full, because only a commit frees chunks */
 #define HOLD_FILL 0.5    /* while readers hold the log, rows wait in the spool until it is this full */
 #define BATCH 20000      /* records between two checks whether another thread wants the lock */
-#define STUCK_MS 5000    /* give up at the end if there is no progress for so long */
-#define BURY_FILL 0.5    /* if so many chunks are in use, perhaps by ended threads … */
+#define STUCK_MS 5000    /* give up at the end if there is no progress for this long */
+#define BURY_FILL 0.5    /* if this share of the chunks is in use, perhaps by ended threads … */
 #define BURY_NS 50000000 /* … check at most this often */
 #define DISK_NS 1000000000
 #define SQUEEZE_BYTES (64ull << 20) /* if the disk has less room, its log and one second's rows might not fit */

@@ -30,8 +30,8 @@ GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 #define POOLS 64
 #define PAGE (2ull << 20)   /* of physical memory */
 #define CHUNK (32ull << 20) /* what a pool reserves at a time */
-#define TRIES 200           /* while another thread's allocation is in progress, wait … */
-#define TRY_NS 50000        /* … so long each: 10 ms in all */
+#define TRIES 200           /* at most this many waits while another thread allocates … */
+#define TRY_NS 50000        /* … of this length: 10 ms in all */
 #define UNKNOWN UINT64_MAX
 
 static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not returned */

@@ -34,7 +34,7 @@
 #define STACK_BYTES (1024 * 1024) /* NVML's functions run on it */
 #define EVERY_NS 1000000000ull
 #define SOON_NS 100000000ull
-#define REST 20 /* samples take at most one part in so many of the time */
+#define REST 20 /* samples take at most 1/REST of the time */
 #define USE_ROUNDS 4
 #define TOO_LONG_NS 5000000000ull /* a slower driver is not queried again */
 #define PATIENCE_MS 1000 /* how long the program waits for NVML at most: at its first CUDA call, in fork, at exit */

@@ -197,7 +197,7 @@ enum gs_version gs_runtime_version_around(const void *address)
 #define PINS 64
 static _Atomic(const void *) pins[PINS];
 static _Atomic bool ending;      /* exit no longer unloads anything, and dlopen would run constructors again */
-static unsigned startup_objects; /* the first so many objects are never unloaded */
+static unsigned startup_objects; /* this many objects, from the first, are never unloaded */
 static bool loaded_late;         /* all objects of the running program come before libgpuspy in the list */
 
 static int count_object(struct dl_phdr_info *info, size_t size, void *to)

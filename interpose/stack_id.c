@@ -73,7 +73,7 @@ static inline uint32_t skip_own(const uintptr_t *at, uint32_t n, const void *cal
 
 struct native {
     uint32_t first, end; /* in the unwinder's addresses */
-    uint32_t seen;       /* so many frames determined that */
+    uint32_t seen;       /* the number of frames that determined it */
     bool cut;
 };
 

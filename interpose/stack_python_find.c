@@ -14,7 +14,7 @@ enum state { NOT_FOUND, LOOKING, UNVERIFIED, SETTLED };
 static _Atomic unsigned state;
 static _Atomic unsigned long long seen_loads;
 static struct gs_python python;  /* the one that was found; a process has at most one */
-static unsigned startup_objects; /* the first so many objects are never unloaded */
+static unsigned startup_objects; /* this many objects, from the first, are never unloaded */
 
 static int count_objects(struct dl_phdr_info *info, size_t size, void *to)
 {

@@ -173,7 +173,7 @@ void gs_spool_retire(struct gs_spool *s)
     errno = saved;
 }
 
-/* ---------------------------------------------------------------- a spool that is there */
+/* ---------------------------------------------------------------- an existing spool */
 
 static int check_spool_header(const struct gs_spool_header *h, char *error, size_t size)
 {

@@ -56,7 +56,7 @@ void gs_segment_remove(int shmid)
     if (shmid >= 0) shmctl(shmid, IPC_RMID, NULL);
 }
 
-/* ---------------------------------------------------------------- one that is there */
+/* ---------------------------------------------------------------- an existing segment */
 
 int gs_segment_attach(struct gs_spool *s, const struct gs_spool_control *c, bool writable)
 {

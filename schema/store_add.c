@@ -341,7 +341,7 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     if (gs_record_is_definition(rec)) return gs_store_define(s, thread, rec);
     uint64_t time = (uint64_t)gs_whole(gs_record_time(rec));
     if (time > s->last_ns) s->last_ns = time;
-    /* these types are no calls, or calls that another record counts */
+    /* these types are not calls, or another record counts the call */
     const bool aside = rec->type == GS_REC_DEVICE_SAMPLE || rec->type >= GS_REC_PENDING;
     s->counts[GS_COUNT_EVENTS] += !aside;
     s->pending_events += rec->type != GS_REC_DEVICE_SAMPLE;

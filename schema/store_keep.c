@@ -20,9 +20,9 @@
 #define PIECE 50000                /* rows that a transaction visits */
 #define ROWS_MIN 2000              /* a removal is not worthwhile for fewer unvisited rows */
 #define FAILURES_FIRST 16          /* failures whose live sets are kept: the first ones … */
-#define FAILURES_MAX 64            /* … and the last ones, so many together */
-#define BEFORE_NS 100000000        /* events from so long before the last failures are kept, too … */
-#define BEFORE_MAX 8               /* … for so many failures */
+#define FAILURES_MAX 64            /* … and the last ones: the number of both together */
+#define BEFORE_NS 100000000        /* events up to this long before the last failures are kept, too … */
+#define BEFORE_MAX 8               /* … for at most this many failures */
 #define SAMPLES 512                /* samples before T that stay, per device and source */
 #define COUNT_SECONDS 256          /* call_count: seconds before T that become one row */
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* If so many lifetimes per live one begin or end without a copy, updating the tree costs more than building it again
+/* If this many lifetimes per live one begin or end without a copy, updating the tree costs more than building it again
  * for the next copy. */
 #define CHANGES_SHARE 4
 #define CHANGES_MIN 1000

@@ -5,7 +5,7 @@
 #define LOG_PAGES 1000     /* pages of the log after which each commit does so; SQLite's default */
 #define LOG_PAGES_MAX 2000 /* from here on it must succeed: overlapping readers would let the log grow for ever */
 #define READERS_MS 200     /* how long it waits for readers to end … */
-#define LOG_COMMITS 4      /* … once in so many commits */
+#define LOG_COMMITS 4      /* … once in this many commits */
 
 /* SQLite can restart the log only when no program reads it. */
 static int fold_log(void *store, sqlite3 *db, const char *name, int pages)

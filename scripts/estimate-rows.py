@@ -164,7 +164,11 @@ def options(row):
     elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
         raise Skipped("adapter: " + task)
     if "optimizer in backward" in row["notes"]:
-        raise Skipped("optimizer in backward")
+        out += ["--step", "in-backward"]
+    if "8-bit paged AdamW" in row["notes"]:
+        out[out.index("--optimizer") + 1] = "paged-adamw8bit"
+    if "litgpt" in row["source"] and model.startswith("phi"):
+        out += ["--one-kernel-gelu"]  # litgpt's GptNeoxMLP
     if "full-parameter" in task:  # QwenLM's, by DeepSpeed
         out += ["--master-weights"]
     if row["checkpointing"] == "recipe default":  # torchtune's
@@ -204,6 +208,8 @@ def estimated(row):
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
     left = {"driver": (), "reserved": ("context",), "after loading": ("context", "weights"), "allocated": ("context", "allocator")}[counter(row)]
+    if "paged" in " ".join(command) and counter(row) != "driver":
+        left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None
     for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
         parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]

@@ -22,7 +22,8 @@ $(O)/zig/bin/python:
 $(WHEEL)/cc: $(O)/zig/bin/python scripts/wheel-libs.sh scripts/wheel.mk
 	$(Q)mkdir -p $(WHEEL)
 	$(Q)scripts/wheel-libs.sh $(ARCH) $(WHEEL_LIBS)
-	$(Q)printf '#!/bin/sh\nexec %s -m ziglang cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' '$(abspath $(O))/zig/bin/python' > $@
+	$(Q)printf '#!/bin/sh\nexec %s cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' \
+	    "$$($(abspath $(O))/zig/bin/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/zig" > $@
 	$(Q)chmod +x $@
 	$(Q)ln -sf "$$(command -v $(if $(filter $(ARCH),$(shell uname -m)),,$(ARCH)-linux-gnu-)objcopy)" $(WHEEL)/objcopy
 

@@ -32,9 +32,10 @@ units: $(UNIT_BIN)
 test-programs: all units fuzz-tests sim-tests programs python-tests
 
 # make test T=name runs only the tests whose names contain it.
+# The validators are fetched while the compiler works.
 test: setup
-	$(Q)O=$(O) PYTHON=$(PYTHON) scripts/setup-validators.sh
-	$(Q)$(MAKE) --no-print-directory test-programs
+	$(Q)O=$(O) PYTHON=$(PYTHON) scripts/setup-validators.sh & \
+	    $(MAKE) --no-print-directory test-programs; built=$$?; wait $$! && exit $$built
 	$(Q)O=$(O) SAN=$(SAN) CC="$(CC)" $(PYTHON) tests/run.py $(T)
 
 # Only clang's diagnostics and its link matter, so without optimisation.

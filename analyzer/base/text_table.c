@@ -48,6 +48,15 @@ static int table_column_width(const struct text_table *t, int column)
     return width;
 }
 
+/* Are the last cells texts that all fit? */
+static bool are_last_cells_short(const struct text_table *t, int n, int room)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->rows[i].item) return false;
+    }
+    return table_column_width(t, n - 1) <= room;
+}
+
 /* Columns left for the last cell. */
 static int last_column_room(const int *width, int n, const struct terminal *term, int indent)
 {
@@ -150,7 +159,8 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
     for (int c = 0; c < n; c++) width[c] = table_column_width(t, c);
     int room = last_column_room(width, n, term, indent), start = indent;
     for (int c = 0; c < n - 1; c++) start += width[c] + GAP;
-    bool below = n > 1 && (room < LEAST || (room < EASY && is_word_too_long(t, n - 1, room)));
+    bool below = n > 1 && !are_last_cells_short(t, n, room) &&
+                 (room < LEAST || (room < EASY && is_word_too_long(t, n - 1, room)));
     if (below) {
         start = indent + GAP;
         room = term->width - start;

@@ -324,6 +324,19 @@ void caching_empty_cache(struct caching_allocator *a)
     }
 }
 
+void caching_empty_pool(struct caching_allocator *a, uint32_t pool)
+{
+    for (size_t i = a->pending_n; i-- > 0;) {
+        const uint32_t at = a->pending[i];
+        if (a->blocks[at].pool / 2 != pool) continue;
+        a->pending[i] = a->pending[--a->pending_n];
+        if (a->blocks[at].pending) free_block(a, at);
+    }
+    caching_pool_unused(a, pool);
+    release_pool(a, &a->pools[2 * pool]);
+    release_pool(a, &a->pools[2 * pool + 1]);
+}
+
 void caching_pool_unused(struct caching_allocator *a, uint32_t pool)
 {
     (void)caching_pool_of(a, 2 * pool + 1);
@@ -339,6 +352,11 @@ void caching_set_cap(struct caching_allocator *a, int64_t bytes)
 {
     a->rules.allowed_bytes = bytes > 0 ? bytes : INT64_MAX;
     a->rules.gc_memory = bytes > 0 ? bytes : 0;
+}
+
+void caching_set_expandable(struct caching_allocator *a, bool expandable)
+{
+    a->rules.expandable = expandable;
 }
 
 /* [release_available_cached_blocks] */
@@ -569,9 +587,23 @@ static void count_allocated(struct caching_allocator *a, int64_t bytes)
     t->peak_allocated = t->allocated > t->peak_allocated ? t->allocated : t->peak_allocated;
 }
 
+static struct request request_of(int64_t bytes, uint64_t stream, uint32_t pool)
+{
+    return (struct request){bytes, stream, (uint16_t)(2 * pool + (bytes > small_request))};
+}
+
+uint32_t caching_find_block(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool)
+{
+    const struct request r = request_of(bytes, stream, pool);
+    const uint32_t at = find_free(a, &r);
+    if (at == CACHING_NONE) return CACHING_NO_BLOCK;
+    set_insert(a, at);
+    return at;
+}
+
 uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool)
 {
-    struct request r = {bytes, stream, (uint16_t)(2 * pool + (bytes > small_request))};
+    const struct request r = request_of(bytes, stream, pool);
     uint32_t at = find_free(a, &r);
     if (at == CACHING_NONE) {
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);

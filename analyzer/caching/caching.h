@@ -63,16 +63,22 @@ void caching_allocator_free(struct caching_allocator *a);
 #define CACHING_NO_BLOCK UINT32_MAX
 /* A request of so many bytes on a stream: its block, or CACHING_NO_BLOCK: out of memory. `pool`: 0 the default one. */
 uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
+/* The free block that such a request would take, CACHING_NO_BLOCK: none. Nothing changes. */
+uint32_t caching_find_block(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
 void caching_release(struct caching_allocator *a, uint32_t block);
 /* Freed while other streams may use it: nobody gets it until caching_finish_pending, or until a request that fails
  * waits for all of them. caching_finish_pending may be called after that, too. */
 void caching_release_later(struct caching_allocator *a, uint32_t block);
 void caching_finish_pending(struct caching_allocator *a, uint32_t block);
 void caching_empty_cache(struct caching_allocator *a);
+/* The same for one private pool that nothing allocates from any more, as the end of a torch.cuda.MemPool does. */
+void caching_empty_pool(struct caching_allocator *a, uint32_t pool);
 /* Nothing allocates from a private pool any more: its cached segments go back as those of the default one do. */
 void caching_pool_unused(struct caching_allocator *a, uint32_t pool);
 /* From now on PyTorch may reserve so many bytes; 0: any. */
 void caching_set_cap(struct caching_allocator *a, int64_t bytes);
+/* expandable_segments, which a program can switch while it runs. */
+void caching_set_expandable(struct caching_allocator *a, bool expandable);
 bool caching_is_capped(const struct caching_allocator *a);
 /* What was there when a recording began: a segment, and then its blocks in order of address, placed as they lie. */
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,

@@ -208,7 +208,7 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
     return exit_code;
 }
 
-/* The arguments that --config stands for, followed by the command line without --config: later options take precedence.
+/* The arguments that --config adds, followed by the command line without --config: later options take precedence.
  * NULL after a line on stderr. The caller frees the list, not the words. */
 static char **expand_recipe(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe,
                             int *exit_code)

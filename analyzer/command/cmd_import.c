@@ -112,6 +112,10 @@ static int convert_file(const char *path, const char *to, const struct import_pa
     char error[768] = "";
     enum import_format format = import_format_of(path);
     const char *hint = import_hint(path);
+    if (!format && access(path, R_OK) != 0) {
+        complain("import: cannot read '%s': %s", path, strerror(errno));
+        return EXIT_INPUT;
+    }
     if (!format && hint) {
         complain("import: cannot read '%s': it is %s", path, hint);
         return EXIT_INPUT;

@@ -16,7 +16,7 @@
 #include "analyzer/launch/child.h"
 #include "analyzer/launch/launch.h"
 
-enum { SECONDS = 60 }; /* Python may take so long to start from a slow disk */
+enum { SECONDS = 60 }; /* Python may take this long to start from a slow disk */
 
 struct settings {
     const char *prefix, *name, *python, *title;

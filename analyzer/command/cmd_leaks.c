@@ -1,4 +1,4 @@
-/* gpuspy leaks: memory that was never freed, and which of it grows. */
+/* gpuspy leaks: memory that was never freed, and which part grows. */
 #include <stdlib.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/view_leaks.h"

@@ -34,7 +34,7 @@ static const struct command_example examples[] = {
     {"gpuspy metrics", "serve http://" ADDRESS "/metrics for a Prometheus on this machine"},
     {"gpuspy metrics --listen 10.0.0.7:9464", "for a Prometheus elsewhere: anyone who reaches the address can read it"},
     {"gpuspy metrics --textfile /var/lib/prometheus/node-exporter", "through node_exporter"},
-    {"gpuspy metrics --once", "look at them"},
+    {"gpuspy metrics --once", "print them"},
     {0},
 };
 

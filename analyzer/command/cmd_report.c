@@ -90,7 +90,7 @@ static bool print_report(const struct settings *s, const struct result_report *r
 
     if (s->json)
         return json_report_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
-               pager_is_running(); /* quitting the pager early is no error */
+               pager_is_running(); /* quitting the pager early is not an error */
     view_text(&(struct draw_text){.report = report,
                                   .term = term,
                                   .out = stdout,

@@ -170,10 +170,7 @@ static json_t *tally_row_json(const struct profile *p, const struct profile_tall
 static json_t *tally_rows_json(const struct profile *p, const struct profile_tally *t, enum profile_tally_by by,
                                size_t top)
 {
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < t->n && i < top; i++) json_array_append_new(list, tally_row_json(p, &t->rows[i], by));
-    return list;
+    return LIST_OF(t->n < top ? t->n : top, i, tally_row_json(p, &t->rows[i], by));
 }
 
 static int show_table(struct viewing *v, const struct settings *s, const struct profile *p)

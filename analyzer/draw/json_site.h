@@ -36,15 +36,17 @@ static inline void set_bool(json_t *o, const char *key, bool value)
     set_json(o, key, json_boolean(value));
 }
 
-/* [make(&list[0]), …] */
-#define LIST(list, n, make)                                  \
-    ({                                                       \
-        json_t *list_ = json_array();                        \
-        for (size_t i_ = 0; i_ < (n); i_++) {                \
-            json_array_append_new(list_, make(&(list)[i_])); \
-        }                                                    \
-        list_;                                               \
+/* [value of i = 0, of 1, … n - 1] */
+#define LIST_OF(n, i, value)                     \
+    ({                                           \
+        json_t *list_ = json_array();            \
+        for (size_t i = 0; i < (n); i++) {       \
+            json_array_append_new(list_, value); \
+        }                                        \
+        list_;                                   \
     })
+/* [make(&list[0]), …] */
+#define LIST(list, n, make) LIST_OF(n, i_, make(&(list)[i_]))
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device); /* device, pid, rank */
 json_t *draw_json_trace(struct run *run, const struct result_trace *t);

@@ -6,6 +6,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/draw/view.h"
+#include "analyzer/site/site.h"
 
 #define LINE_MAX_BYTES 1024
 #define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
@@ -125,16 +126,6 @@ static void format_site_place(const struct draw_text *v, char *out, size_t size,
     text_put(out, size, "%s%s", path, tail);
 }
 
-static struct result_site frame_as_site(const struct run_frame *f)
-{
-    return (struct result_site){.kind = f->kind,
-                                .known = true,
-                                .function = f->function,
-                                .file = f->file ? f->file : f->module,
-                                .line = f->line,
-                                .offset = f->offset};
-}
-
 /* "train.py:34": columns below which a place is not shortened. */
 static int least_site_columns(const struct draw_text *v, const struct result_site *s)
 {
@@ -193,7 +184,7 @@ static bool site_and_caller(const struct draw_text *v, char *out, size_t size, c
         bool own_function, other_function, other_folders;
     } step[] = {{true, true, true}, {true, false, true}, {true, false, false}, {false, false, false}};
     const char *arrow = s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
-    struct result_site other = frame_as_site(other_of(s));
+    struct result_site other = site_of_frame(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
@@ -223,7 +214,7 @@ char *draw_site(const struct draw_text *v, char *out, size_t size, const struct 
 
 char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct run_frame *frame, int columns)
 {
-    struct result_site s = frame_as_site(frame);
+    struct result_site s = site_of_frame(frame);
 
     return draw_site(v, out, size, &s, columns);
 }
@@ -330,7 +321,7 @@ struct trace_lines {
 static void trace_line(struct trace_lines *t, const struct run_frame *frame)
 {
     static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
-    struct result_site s = frame_as_site(frame);
+    struct result_site s = site_of_frame(frame);
     size_t kind = s.kind == GS_FRAME_NATIVE;
     char line[LINE_MAX_BYTES];
     if (kind && !t->native) return;

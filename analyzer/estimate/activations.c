@@ -210,6 +210,34 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
 #undef OF
 }
 
+/* torchtune's OffloadActivations: what a layer saves goes to the host, at most five tensors are on their way there. A
+ * layer's tensors come back for its backward. */
+#define ON_THEIR_WAY 5
+
+static void move_to_host(const struct plan *p, size_t from, struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+    const struct estimate_act_sizes z = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
+    const double input = z.tokens * z.stream * (double)m->hidden,
+                 inner = z.tokens * z.compute * (double)(m->ffn > m->hidden ? m->ffn : m->hidden);
+    const double one = plan_remakes_layers(p) ? input : inner;
+    struct estimate_line *line;
+    double layers = 0;
+
+    for (size_t i = from; i < r->lines_n; i++) {
+        const bool saved = r->lines[i].part == ESTIMATE_ACTIVATIONS;
+        const bool head = saved && strncmp(r->lines[i].name, "last norm", 9) == 0;
+        if (saved && !head) layers += r->lines[i].bytes.likely;
+        r->lines[i].host = saved && !head;
+    }
+    layers /= (double)m->layers;
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "saved tensors on their way to the host",
+                        (struct estimate_interval){one, ON_THEIR_WAY * one, ON_THEIR_WAY * one + layers});
+    estimate_explain(line, "torchtune training/_activation_offloading.py: max_fwd_stash_size",
+                     "%d tensors · %.0f tokens · %.0f B", ON_THEIR_WAY, z.tokens, one / z.tokens);
+    line->why = "low: copies keep up; high: a layer's tensors are back as well";
+}
+
 /* Where the numbers are from, and how sure they are. */
 static void of_mamba(const struct plan *p, size_t from, struct estimate_result *r)
 {
@@ -277,6 +305,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
         estimate_act_parallel(p, stage, r);
     else
         add_eager(p, r);
+    if (p->away) move_to_host(p, before, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
     if (p->model->shape.linear_layers && p->attention != PLAN_ATTENTION_EAGER)
         estimate_note(r, "gated delta nets with flash-linear-attention's kernels, worked out from what they save, not "

@@ -109,6 +109,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     w->live += c * z->tokens * (double)m->hidden - c * logits - (w->copies ? weight * c : 0);
     see_pass_peak(w, w->copies ? weight * c : 0, weight * z->gradient);
     w->grads += weight * z->gradient;
+    if (p->step == PLAN_STEP_IN_BACKWARD && m->tied) w->live += weight * z->gradient; /* until the embedding's */
 }
 
 bool estimate_act_has_logits(const struct model_shape *m)
@@ -117,10 +118,12 @@ bool estimate_act_has_logits(const struct model_shape *m)
            m->family == MODEL_MAMBA || m->masked_lm;
 }
 
-/* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */
+/* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host; stepped with.
+ */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
-    return p->accumulation > 1 || (p->bucket_view && estimate_shard_group(p, false) > 1) ||
+    return p->accumulation > 1 || p->step == PLAN_STEP_IN_BACKWARD ||
+           (p->bucket_view && estimate_shard_group(p, false) > 1) ||
            (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
 }
 
@@ -199,6 +202,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     if (estimate_act_has_logits(m)) walk_loss(p, &z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;
+    bool held_apart = w.accumulates && p->step != PLAN_STEP_IN_BACKWARD; /* the output layer's: it is in no sum */
     double twice = m->tied && estimate_act_has_logits(m) ? embedding * z.gradient : 0;
     walk_backward(&w, &last, &z);
     w.live += stream - (estimate_act_has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
@@ -207,7 +211,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
         const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
         if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
-            see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
+            see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (held_apart ? 1 : 0)), embedding * z.gradient);
             w.live -= stream;
             apart = 0;
         }
@@ -225,7 +229,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     if (sound) /* its convolutions: of the longer one two gradients */
         see_pass_peak(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
     else
-        see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
+        see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (held_apart ? 1 : 0)), embedding * z.gradient);
     out->at_loss = out->at_loss && at_loss >= w.first_peak;
     out->first = fmax(at_loss, w.first_peak) - kept - casts;
     out->after_loss = fmax(0, at_loss - w.first_peak);

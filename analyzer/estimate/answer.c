@@ -138,6 +138,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->fused_layers, "fused-layers", NULL},
         {p->fused_loss, "fused-loss", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
+        {p->away, "offload-activations", NULL},
         {p->drop_outputs, "drop-outputs", NULL},
         {p->model->shape.masked_lm, "masked-lm", NULL},
         {p->ema, "ema", NULL},

@@ -128,7 +128,7 @@ struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, co
         *how = "Newton-Schulz of the largest matrix, or Adam's copy of the rest";
         return EXACTLY(fmax(sum->orthogonal, sum->rest * element));
     }
-    if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP) return one;
+    if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP || p->step == PLAN_STEP_IN_BACKWARD) return one;
     if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED) return EXACTLY(0);
     if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
         return (struct estimate_interval){one.low, one.likely, fmax(one.high, all.high)};

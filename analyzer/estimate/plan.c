@@ -211,6 +211,20 @@ static bool check_adapters(const struct plan *p, char why[WHY])
     return false;
 }
 
+static bool check_step(const struct plan *p, char why[WHY])
+{
+    const enum model_family family = p->model->shape.family;
+
+    if (p->away && (p->tp > 1 || p->pp > 1 || family == MODEL_CONV || family == MODEL_DENOISER))
+        return REJECT("--offload-activations: known for text models without --tp and --pp");
+    if (p->inference || p->step != PLAN_STEP_IN_BACKWARD) return false;
+    if (p->accumulation > 1)
+        return REJECT("--step: in-backward steps after each micro-batch; leave out --accumulation");
+    if (p->master_weights || p->gpus > 1 || p->adapter != PLAN_ADAPTER_NONE || family == MODEL_DENOISER)
+        return REJECT("--step: in-backward is known for one GPU that trains a whole model without --master-weights");
+    return false;
+}
+
 static bool check_formats(const struct plan *p, char why[WHY])
 {
     if (p->inference) return false;
@@ -249,6 +263,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->bucket_view, "bucket-view", ""},
         {p->fused_loss, "fused-loss", ""},
         {p->chunked_loss, "chunked-loss", ""},
+        {p->away, "offload-activations", ""},
         {p->drop_outputs, "drop-outputs", ""},
         {p->fused_layers, "fused-layers", ""},
     };
@@ -276,7 +291,7 @@ static bool check_contradictions(const struct plan *p, char why[WHY])
     static check *const checks[] = {check_zeroes,    check_world,           check_diffusion, check_serving,
                                     own_kinds,       check_tensor_parallel, check_pipeline,  check_experts,
                                     check_positions, context_parallel,      check_offloads,  check_adapters,
-                                    check_formats,   check_attentions};
+                                    check_formats,   check_attentions,      check_step};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (checks[i](p, why)) return true;

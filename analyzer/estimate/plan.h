@@ -30,7 +30,8 @@ struct estimate_precision;
 #define PLAN_STEPS(X)                                                                    \
     X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy as large as all parameters") \
     X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")        \
-    X(LOOP, "loop", "one parameter after another (foreach=False)")
+    X(LOOP, "loop", "one parameter after another (foreach=False)")                       \
+    X(IN_BACKWARD, "in-backward", "each parameter as soon as its gradient is there, which is then freed")
 /* clang-format on */
 
 /* What is divided among the data-parallel GPUs. FSDP's words are ZeRO's: FULL_SHARD is zero3,
@@ -162,6 +163,7 @@ struct plan {
     bool fused_layers; /* compiled or hand-written layers without dropout: activations at their low end */
     bool fused_loss;   /* also the loss: in the type of the logits */
     bool chunked_loss; /* logits are made in pieces (Liger, cut cross-entropy) */
+    bool away;         /* saved activations are in host memory until backward needs them */
     bool drop_outputs; /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */

@@ -291,6 +291,12 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
 {
     if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
+    if (s->one_kernel_gelu && m->shape.family != MODEL_GPT) {
+        complain("%s: --one-kernel-gelu: only models of GPT-2's kind have gelu_new", command);
+        return false;
+    }
+    m->shape.one_kernel_gelu = m->shape.one_kernel_gelu || s->one_kernel_gelu;
+    m->shape.new_gelu = m->shape.new_gelu && !s->one_kernel_gelu;
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
         complain(
             "%s: --seq: an image model has no sequence; use --image for the images' size, --batch for their number",
@@ -311,6 +317,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .fused_layers = s->fused_layers,
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
+        .away = s->away,
         .drop_outputs = s->drop_outputs,
         .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,

@@ -19,7 +19,7 @@ struct plan_settings {
     /* training */
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
-    bool fused_layers, fused_loss, chunked_loss, drop_outputs, bucket_view, ema;
+    bool fused_layers, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
@@ -102,6 +102,10 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "the loss is compiled or fused, too, and makes no float32 copy of the logits"),         \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                             \
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                    \
+        PLAN_FLAG(type, member, "offload-activations", away,                                              \
+                  "saved activations are in host memory until backward needs them (torchtune, TRL)"),     \
+        PLAN_FLAG(type, member, "one-kernel-gelu", one_kernel_gelu,                                       \
+                  "nn.GELU instead of transformers' gelu_new (nanoGPT, litgpt)"),                         \
         PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                             \
                   "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"), \
         PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                   \

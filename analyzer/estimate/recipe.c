@@ -25,9 +25,9 @@ struct values {
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
-        distributed;
+        step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
-    int64_t checkpointing_on, selective, flash, eager, liger, chunked, compiled;
+    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
 };
 
@@ -479,7 +479,15 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
     put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
 }
 
-static void put_optimizer(struct estimate_recipe *r, const struct values *s)
+static void put_step(struct estimate_recipe *r, bool fused, bool in_backward)
+{
+    if (in_backward)
+        put_recipe_option(r, "--step=in-backward");
+    else if (fused)
+        put_recipe_option(r, "--step=fused");
+}
+
+static void put_optimizer(struct estimate_recipe *r, const struct values *s, bool in_backward)
 {
     const char *name = recipe_text_of(s->optimizer), *last = strrchr(name, '.');
     char lower[64];
@@ -495,7 +503,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s)
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         if (strcmp(lower, optimizers[i].theirs) != 0) continue;
         put_recipe_option(r, "--optimizer=%s", optimizers[i].ours);
-        if (optimizers[i].fused || s->fused_step > 0) put_recipe_option(r, "--step=fused");
+        put_step(r, optimizers[i].fused || s->fused_step > 0, in_backward);
         return;
     }
     if (!estimate_any_optimizer(lower)) {
@@ -503,7 +511,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s)
         return;
     }
     put_recipe_option(r, "--optimizer=%s", lower);
-    if (s->fused_step > 0 || is_written_for(r, "torchtitan")) put_recipe_option(r, "--step=fused");
+    put_step(r, s->fused_step > 0 || is_written_for(r, "torchtitan"), in_backward);
 }
 
 /* Names of modules, or one word. IA3's factors of the MLP come on top of those that are named. */
@@ -576,7 +584,11 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
              ((is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL")) && s->checkpointing_on != 0 &&
               !json_is_false(s->checkpointing)))
         put_recipe_option(r, "--checkpointing=full"); /* these two do it where nobody says otherwise */
-    if (strcasecmp(mode, "offload") == 0) leave_out(r, "gradient_checkpointing=offload");
+    const bool away = s->away > 0 || strcasecmp(mode, "offload") == 0;
+    if (away && (s->tp > 1 || s->pp > 1))
+        leave_out(r, "offloaded activations");
+    else if (away)
+        put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
         is_written_for(r, "torchtune") || is_written_for(r, "torchtitan"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do, Hugging Face's Trainer among them */
@@ -665,7 +677,9 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
         return;
     }
     put_precision(r, s, adapter != NULL);
-    put_optimizer(r, s);
+    const bool in_backward = s->step_in_backward > 0 && !adapter && gpus <= 1 && s->accumulation <= 1;
+    put_optimizer(r, s, in_backward);
+    if (s->step_in_backward > 0 && !in_backward) leave_out(r, "optimizer_in_bwd");
     put_adapter(r, s, adapter);
     put_batches(r, s, gpus > 0 ? gpus / divided : 0);
     put_activations(r, s);

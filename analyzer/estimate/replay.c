@@ -311,6 +311,26 @@ static void deliver_gradient(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
+/* Adagrad makes its states when it is made, the others in their first step. */
+static void make_states(struct pass *c, struct parameter *one)
+{
+    const struct estimate_optimizer *o = c->p->optimizer;
+    double element = c->weight;
+
+    for (unsigned i = 0; i < o->copies && i < STATES; i++)
+        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take_block(c, one->elements * element);
+    if (o->fixed_32nds && one->states[STATES - 1] == CACHING_NO_BLOCK)
+        one->states[STATES - 1] = take_block(c, one->elements * o->fixed_32nds / 32);
+}
+
+/* The optimizer's step in backward: of a parameter whose gradient is complete. */
+static void step_at_once(struct pass *c, struct parameter *one)
+{
+    make_states(c, one);
+    for (unsigned i = 0; i < c->p->optimizer->loop; i++) for_a_moment(c, one->elements * c->weight);
+    return_block(c, &one->gradient);
+}
+
 /* Autograd hands the first gradient over and adds a later one: a tied weight's out of place, unless autocast's cast
  * made the first a tensor of its own. */
 static void of_parameters(struct pass *c, size_t i)
@@ -338,6 +358,7 @@ static void of_parameters(struct pass *c, size_t i)
             made = sum;
         }
         one->gradient = made;
+        if (c->p->step == PLAN_STEP_IN_BACKWARD && !op->again) step_at_once(c, one);
     }
 }
 
@@ -404,18 +425,6 @@ static void replay_backward(struct pass *c, size_t i)
 
 /* --- a training -------------------------------------------------------------------------------- */
 
-/* Adagrad makes its states when it is made, the others in their first step. */
-static void make_states(struct pass *c, struct parameter *one)
-{
-    const struct estimate_optimizer *o = c->p->optimizer;
-    double element = c->weight;
-
-    for (unsigned i = 0; i < o->copies && i < STATES; i++)
-        if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take_block(c, one->elements * element);
-    if (o->fixed_32nds && one->states[STATES - 1] == CACHING_NO_BLOCK)
-        one->states[STATES - 1] = take_block(c, one->elements * o->fixed_32nds / 32);
-}
-
 static void replay_load(struct pass *c)
 {
     for (size_t i = 0; i < c->list.n; i++) take_block(c, c->list.ops[i].stored);
@@ -476,7 +485,7 @@ static void run_micro_batch(struct pass *c, uint32_t *input)
     double second = c->most - base;
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
-        if (!one->old) second -= one->elements * c->gradient;
+        if (!one->old && one->gradient != CACHING_NO_BLOCK) second -= one->elements * c->gradient;
         one->old = one->gradient != CACHING_NO_BLOCK;
     }
     c->second = fmax(c->second, second);

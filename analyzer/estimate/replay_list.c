@@ -52,6 +52,6 @@ bool estimate_replay_knows(const struct plan *p)
                (p->adapter == PLAN_ADAPTER_NONE || p->adapter == PLAN_ADAPTER_LORA) &&
                p->precision->cast != PRECISION_CAST_FP8;
     return !p->inference && p->batch && p->gpus == 1 && adapters_are_known(p) && p->offload == PLAN_OFFLOAD_NONE &&
-           p->frozen == PLAN_FROZEN_NONE && !p->master_weights &&
+           !p->away && p->frozen == PLAN_FROZEN_NONE && !p->master_weights &&
            (p->model->shape.family == MODEL_CONV || layers_are_known(p));
 }

@@ -124,6 +124,20 @@ void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_s
     line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
 }
 
+/* Each is freed when its parameter has stepped. Activations know the moment; without them the largest is counted. */
+static void add_fleeting_gradients(const struct plan *p, const struct estimate_optimizer_sum *sum,
+                                   struct estimate_result *r)
+{
+    const bool walked = p->batch && p->model->shape.layers && p->model->shape.family != MODEL_CONV;
+    struct estimate_line *line =
+        estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD), "the gradient that is stepped with",
+                     EXACTLY(walked ? 0 : ceil(sum->largest * p->precision->gradients)));
+
+    estimate_explain(line, "torchtune training/memory.py: register_optim_in_bwd_hooks",
+                     "the largest tensor · %u B; with activations it is in what backward allocates",
+                     p->precision->gradients);
+}
+
 static void add_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && estimate_shard_group(p, false) > 1;
@@ -203,7 +217,8 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
         if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;
     }
     if (bytes.high <= 0) return;
-    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "optimizer step",
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, p->step == PLAN_STEP_IN_BACKWARD ? IN_PHASE(BACKWARD) : IN_PHASE(STEP),
+                        "optimizer step",
                         (struct estimate_interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
     estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
                      "%s: %s parameters here, the largest tensor %s, %.0f B each", how,
@@ -455,7 +470,10 @@ static void add_trained_states(const struct plan *p, uint64_t stage, const struc
         if (is_tensor_trained(p, &p->model->tensors[i]) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
             estimate_optimizer_take(p, &s, estimate_states_element(p),
                                     p->sharding == PLAN_SHARDING_DDP ? 1 : estimate_shard_group(p, s.expert), &sum);
-    add_gradients(p, n, r);
+    if (p->step == PLAN_STEP_IN_BACKWARD)
+        add_fleeting_gradients(p, &sum, r);
+    else
+        add_gradients(p, n, r);
     add_states(p, n, &sum, r);
     add_communication(p, stage, n, r);
     estimate_states_step(p, n, &sum, estimate_states_element(p), r);

@@ -22,7 +22,7 @@ struct export
     uint32_t process;
     struct export_device devices[EXPORT_DEVICES]; /* used: export it */
     int64_t moment_ns;
-    uint64_t last;       /* export at most the last so many events of a device */
+    uint64_t last;       /* export at most this many of a device's last events */
     bool python, native; /* the frames to write; a stack without Python has its native ones */
     bool categories;     /* what each block is for, see category.h */
     FILE *out;

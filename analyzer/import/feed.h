@@ -65,7 +65,7 @@ void import_feed_pending(struct import_feed *f, const struct import_event *e);
 void import_feed_pending_end(struct import_feed *f, const struct import_event *e);
 /* The segment that contains the address is in the default pool, 0, or in a private one, from 1. */
 void import_feed_pool(struct import_feed *f, const struct import_event *e, int64_t pool);
-/* PyTorch's allocator allocated or freed a segment; `page` > 0: it is mapped in pages of so many bytes. */
+/* PyTorch's allocator allocated or freed a segment; `page` > 0: it is mapped in pages of this many bytes. */
 void import_feed_segment(struct import_feed *f, const struct import_event *e, bool freed, int64_t page);
 /* A copy of e->bytes that blocked the host for `blocked_ns`. UINT64_MAX: unknown; its row then has 0, and a note counts
  * it. `direction` is enum gs_direction. */

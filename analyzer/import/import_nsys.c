@@ -84,7 +84,7 @@ static const char *column_text(sqlite3_stmt *st, int column)
     return text && *text ? text : NULL;
 }
 
-/* Chooses a thread. Thread 0 stands for "unknown": the feed's first thread, which has no name. */
+/* Chooses a thread. Thread 0 means "unknown": the feed's first thread, which has no name. */
 static struct thread_state *choose_nsys_thread(struct reading *r, int64_t thread)
 {
     uint32_t *at = map_at(&r->threads, (uint64_t)thread);

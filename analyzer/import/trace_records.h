@@ -45,7 +45,7 @@ struct import_trace_record {
 enum { IMPORT_RECORDS_HELD = 1 << 18 };
 
 struct import_records;
-/* `beside`: creates temporary files beside this path; `held`: at most so many records are in memory, at least 3. */
+/* `beside`: creates temporary files beside this path; `held`: at most this many records are in memory, at least 3. */
 struct import_records *import_records_new(const char *beside, size_t held);
 void import_records_free(struct import_records *s);
 /* Adds a record for the caller to fill in; valid until the next call. */

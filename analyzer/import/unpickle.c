@@ -380,7 +380,7 @@ static void push_text(struct reader *r, uint64_t n)
     push_bytes(r, r->long_text, n);
 }
 
-/* Reads so many hexadecimal digits; false: they are none. */
+/* Reads this many hexadecimal digits; false: they are none. */
 static bool read_hexadecimal(const char *at, const char *end, unsigned digits, uint32_t *value)
 {
     static const char all[] = "0123456789abcdef";

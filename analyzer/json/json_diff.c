@@ -49,15 +49,6 @@ static json_t *diff_row_json(const struct diff *d, const struct diff_row *r)
     return o;
 }
 
-static json_t *diff_rows_json(const struct diff *d, const struct diff_row *rows, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, diff_row_json(d, &rows[i]));
-    }
-    return list;
-}
-
 static json_t *category_json(const struct diff *d, const struct diff_row *r)
 {
     json_t *o = json_object();
@@ -151,7 +142,6 @@ static json_t *files_json(const struct diff *d)
 json_t *json_diff(const struct diff *d, const struct diff_side side[2], const char *const path[2])
 {
     json_t *o = json_object(), *total = json_object();
-    json_t *units = json_array(), *notes = json_array(), *categories = json_array();
     set_json(o, "schema", json_integer(RESULT_SCHEMA));
     set_text(o, "view", "diff");
     /* of the second recording, which is the one judged; before and after have their own */
@@ -165,25 +155,16 @@ json_t *json_diff(const struct diff *d, const struct diff_side side[2], const ch
     set_json(o, "after", side_json(&side[1], path[1]));
     set_sum(total, d, &d->total);
     set_json(o, "total", total);
-    set_json(o, "rows", diff_rows_json(d, d->rows, d->rows_n));
+    set_json(o, "rows", LIST_OF(d->rows_n, i, diff_row_json(d, &d->rows[i])));
     set_json(o, "smaller_shrunk", sum_json(d, &d->smaller[0]));
     set_json(o, "smaller_grown", sum_json(d, &d->smaller[1]));
     set_json(o, "unchanged", sum_json(d, &d->same));
-    for (size_t i = 0; i < d->categories_n; i++) {
-        json_array_append_new(categories, category_json(d, &d->categories[i]));
-    }
-    for (size_t i = 0; i < d->units_n; i++) {
-        json_array_append_new(units, unit_json(d, side, &d->units[i]));
-    }
-    for (size_t i = 0; i < d->notes_n; i++) {
-        json_array_append_new(notes, json_string(d->notes[i]));
-    }
-    set_json(o, "by_category", categories);
+    set_json(o, "by_category", LIST_OF(d->categories_n, i, category_json(d, &d->categories[i])));
     set_text(o, "paired_by", d->by_rank ? "rank" : "order");
-    set_json(o, "by_process", units);
+    set_json(o, "by_process", LIST_OF(d->units_n, i, unit_json(d, side, &d->units[i])));
     set_json(o, "figures", figures_json(d));
     set_json(o, "scopes", scopes_json(d));
     set_json(o, "files", files_json(d));
-    set_json(o, "notes", notes);
+    set_json(o, "notes", LIST_OF(d->notes_n, i, json_string(d->notes[i])));
     return o;
 }

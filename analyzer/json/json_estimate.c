@@ -1,6 +1,7 @@
 #include "analyzer/json/json_estimate.h"
 
 #include "analyzer/base/term.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/estimate/serving.h"
 
 static json_int_t whole_bytes(double bytes)
@@ -27,7 +28,7 @@ static json_t *estimate_count_json(uint64_t n)
     return n ? json_integer((json_int_t)n) : json_null();
 }
 
-/* ---------------------------------------------------------------- what was asked */
+/* ---------------------------------------------------------------- the question */
 
 static json_t *model_json(const struct model *m)
 {
@@ -244,10 +245,7 @@ static json_t *change_json(const struct estimate_answer *a, const struct estimat
 
 static json_t *changes_json(const struct estimate_answer *a, const struct estimate_change *from, size_t n)
 {
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, change_json(a, &from[i]));
-    return list;
+    return LIST_OF(n, i, change_json(a, &from[i]));
 }
 
 static json_t *solve_answer(const struct estimate_solve_answer *s)
@@ -268,22 +266,6 @@ static json_t *solution_json(const struct estimate_answer *a)
                      "limit", (json_int_t)s->limit, "note", estimate_text_json(s->note));
 }
 
-static json_t *wires_notes(const struct estimate_wires *w)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < w->notes_n; i++) json_array_append_new(list, estimate_text_json(w->notes[i]));
-    return list;
-}
-
-static json_t *notes_json(const struct estimate_result *r)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < r->notes_n; i++) json_array_append_new(list, estimate_text_json(r->notes[i]));
-    return list;
-}
-
 static json_t *meanings_json(void)
 {
     json_t *o = json_object();
@@ -297,10 +279,7 @@ static json_t *meanings_json(void)
 
 static json_t *texts_json(char *const *list, size_t n)
 {
-    json_t *all = json_array();
-
-    for (size_t i = 0; i < n; i++) json_array_append_new(all, estimate_text_json(list[i]));
-    return all;
+    return LIST_OF(n, i, estimate_text_json(list[i]));
 }
 
 json_t *json_estimate(const struct estimate_answer *a, const struct estimate_recipe *recipe)
@@ -346,10 +325,10 @@ json_t *json_estimate(const struct estimate_answer *a, const struct estimate_rec
     json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires_json(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());
-    json_object_set_new(root, "wires_notes", wires_notes(&a->wires));
+    json_object_set_new(root, "wires_notes", LIST_OF(a->wires.notes_n, i, estimate_text_json(a->wires.notes[i])));
     json_object_set_new(root, "compute_formula",
                         a->wires.compute_s > 0 ? estimate_text_json(a->wires.compute) : json_null());
     json_object_set_new(root, "compute_s", a->wires.compute_s > 0 ? json_real(a->wires.compute_s) : json_null());
-    json_object_set_new(root, "notes", notes_json(&a->result));
+    json_object_set_new(root, "notes", LIST_OF(a->result.notes_n, i, estimate_text_json(a->result.notes[i])));
     return root;
 }

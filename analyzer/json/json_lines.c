@@ -13,12 +13,6 @@ static json_t *path_json(const struct result_line_path *p)
     return o;
 }
 
-/* paths[] of a row */
-static json_t *json_paths(const struct result_paths *p)
-{
-    return LIST(p->list, p->listed, path_json);
-}
-
 /* Common to all rows. */
 static json_t *site_line_json(uint64_t count, const struct result_site *site, const struct result_paths *paths)
 {
@@ -26,7 +20,7 @@ static json_t *site_line_json(uint64_t count, const struct result_site *site, co
     set_count(o, "count", count);
     set_json(o, "site", draw_json_site(site));
     set_count(o, "paths_total", paths->n);
-    set_json(o, "paths", json_paths(paths));
+    set_json(o, "paths", LIST(paths->list, paths->listed, path_json));
     return o;
 }
 
@@ -102,11 +96,7 @@ static json_t *retry_line_json(const struct result_retry_line *r)
 
 void json_lines(json_t *o, const struct result_report *r)
 {
-    json_t *leaks = json_array();
-    for (size_t i = 0; i < r->leak_lines_n; i++) {
-        json_array_append_new(leaks, leak_line_json(r, &r->leak_lines[i]));
-    }
-    set_json(o, "leak_lines", leaks);
+    set_json(o, "leak_lines", LIST_OF(r->leak_lines_n, i, leak_line_json(r, &r->leak_lines[i])));
     set_json(o, "churn_lines", LIST(r->churn_lines, r->churn_lines_n, churn_line_json));
     set_json(o, "retry_lines", LIST(r->retry_lines, r->retry_lines_n, retry_line_json));
     set_json(o, "sync_lines", LIST(r->sync_lines, r->sync_lines_n, sync_line_json));

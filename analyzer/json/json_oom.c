@@ -31,16 +31,13 @@ static json_t *held_line_json(const struct result_held_part *part, const struct 
 
 static json_t *part_json(const struct result_held_part *part)
 {
-    json_t *o = json_object(), *detail = json_array();
+    json_t *o = json_object();
     set_text(o, "what", result_held_word(part->what));
     set_text(o, "category", part->what == RESULT_HELD_TENSORS ? result_category_word(part->category) : NULL);
     set_text(o, "text", part->text);
     set_bytes(o, "bytes", part->bytes);
     set_real(o, "share", part->share);
-    for (size_t i = 0; i < part->lines_n; i++) {
-        json_array_append_new(detail, held_line_json(part, &part->lines[i]));
-    }
-    set_json(o, "detail", detail);
+    set_json(o, "detail", LIST_OF(part->lines_n, i, held_line_json(part, &part->lines[i])));
     set_count(o, "detail_total", part->lines_total);
     return o;
 }

@@ -20,9 +20,5 @@ static json_t *steps_json(const struct result_report *r, const struct step_list 
 
 json_t *json_steps(const struct result_report *r)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < r->steps_n; i++) {
-        json_array_append_new(list, steps_json(r, r->steps[i]));
-    }
-    return list;
+    return LIST_OF(r->steps_n, i, steps_json(r, r->steps[i]));
 }

@@ -12,7 +12,7 @@
 
 static json_t *run_json(const struct result_report *r)
 {
-    json_t *o = json_object(), *notes = json_array();
+    json_t *o = json_object();
     set_text(o, "command", r->command);
     set_json(o, "processes", LIST(r->processes, r->processes_n, draw_json_process));
     set_real(o, "duration_s", r->duration_s);
@@ -21,16 +21,9 @@ static json_t *run_json(const struct result_report *r)
     set_bool(o, "complete", r->complete);
     if (r->imported) set_bool(o, "imported", true);
     set_count(o, "events", r->events);
-    for (size_t i = 0; i < r->notes_n; i++) {
-        json_array_append_new(notes, json_string(r->notes[i]));
-    }
-    set_json(o, "notes", notes);
+    set_json(o, "notes", LIST_OF(r->notes_n, i, json_string(r->notes[i])));
     if (r->lacks_n) { /* of an imported recording */
-        json_t *lacks = json_array();
-        for (size_t i = 0; i < r->lacks_n; i++) {
-            json_array_append_new(lacks, json_string(r->lacks[i]));
-        }
-        set_json(o, "lacks", lacks);
+        set_json(o, "lacks", LIST_OF(r->lacks_n, i, json_string(r->lacks[i])));
         if (r->no_memory) set_text(o, "why_no_memory", r->no_memory);
     }
     set_text(o, "loop", r->loop);
@@ -188,7 +181,7 @@ static json_t *blame_json(const struct result_oom_verdict *v)
 
 static json_t *oom_json(const struct result_oom_verdict *v)
 {
-    json_t *o = json_object(), *evidence = json_object(), *advice = json_array();
+    json_t *o = json_object(), *evidence = json_object();
     set_where(o, v->process, v->device);
     set_real(o, "time_s", v->time_s);
     set_text(o, "layer", run_layer_word(v->layer));
@@ -211,10 +204,7 @@ static json_t *oom_json(const struct result_oom_verdict *v)
         set_json(evidence, e->key, e->is_text ? json_string(e->text) : report_real_or_null(e->value));
     }
     set_json(o, "evidence", evidence);
-    for (size_t i = 0; i < v->advice_n; i++) {
-        json_array_append_new(advice, json_string(v->advice[i]));
-    }
-    set_json(o, "advice", advice);
+    set_json(o, "advice", LIST_OF(v->advice_n, i, json_string(v->advice[i])));
     json_oom(o, v);
     set_json(o, "stack", draw_json_trace(now->run, &v->stack));
     set_json(o, "site", draw_json_site(&v->stack.site));

@@ -154,7 +154,7 @@ static void read_config_window(struct model_reading *r, unsigned traits)
 
     if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6))) return;
     if ((traits & WINDOW_TOP) && !read_config_flag(r, "use_sliding_window", false)) return;
-    if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null: there is no window */
+    if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null: no window */
     s->window = config_uint_of(r, "sliding_window", absent);
     if (!s->window) return;
     if (traits & WINDOW_6)

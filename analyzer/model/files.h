@@ -16,7 +16,7 @@ struct model_file {
 /* Opens a regular file for reading. False after a line, for example for a FIFO, a device or a folder. */
 bool model_file_open(struct model_file *f, const char *command, const char *path, int *exit_code);
 void model_file_close(struct model_file *f);
-/* Reads exactly so many bytes; false after a line: the file is shorter, or cannot be read. */
+/* Reads exactly this many bytes; false after a line: the file is shorter, or cannot be read. */
 bool model_file_read(struct model_file *f, uint64_t at, void *to, size_t n);
 /* Reads the whole file, at most `most` bytes, and adds a 0. The caller frees it. NULL after a line. */
 char *model_file_all(struct model_file *f, size_t most, size_t *n);

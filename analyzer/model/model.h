@@ -240,7 +240,7 @@ struct model_shape model_family_shape(enum model_family family);
  * the options to add. */
 bool model_from_shape(const char *command, const char *what, const struct model_shape *shape, struct model *m,
                       int *exit_code);
-/* Changes a model of images to images with so many pixels per side: a transformer's position table has one row per
+/* Changes a model of images to images with this many pixels per side: a transformer's position table has one row per
  * patch. False, with exit code 2: it is not a model of images, or such images cannot be divided into its patches, or
  * are smaller than a network's kernels. */
 bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code);

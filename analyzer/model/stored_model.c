@@ -72,7 +72,7 @@ static unsigned unpacking_factor(const struct model_stored *s, const struct mode
     return PLAIN;
 }
 
-/* ---------------------------------------------------------------- what is no parameter */
+/* ---------------------------------------------------------------- tensors that are not parameters */
 
 static bool is_companion(const struct model_stored *s, const struct model_stored_form *t)
 {

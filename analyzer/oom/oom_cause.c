@@ -218,28 +218,30 @@ static void collect_after(struct oom_words *w, const struct oom_after *a)
     }
 }
 
+static void collect_growing(struct oom_words *w, const facts *f)
+{
+    const struct oom_rhythm r = oom_rhythm(f);
+    evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
+    add_evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
+    add_evidence(w, "growing_sites", "growing lines", f->growing_sites);
+    evidence_text(w, "growing_site", "foremost", oom_place_text(w, f->growing_stack));
+    if (f->graph == OOM_GRAPH_INFERRED) {
+        evidence_text(w, "graph_site", "what is kept with its graph", site_text_with_caller(w->b, &f->growth->newest));
+    }
+    evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
+    add_evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
+    add_evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
+    evidence_text(w, "confidence", "confidence in the leak",
+                  f->turnover < 0.05 ? "low: hardly any memory was ever freed"
+                                     : "high: other memory was allocated and freed");
+}
+
 static void collect_evidence(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->evidence = arena_alloc(w->b->arena, EVIDENCE_MAX * sizeof *w->v->evidence);
     evidence_bytes(w, "live_bytes", "live at that moment", f->live);
-    if (f->growing_sites) {
-        evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
-        add_evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
-        add_evidence(w, "growing_sites", "growing lines", f->growing_sites);
-        evidence_text(w, "growing_site", "foremost", oom_place_text(w, f->growing_stack));
-        if (f->graph == OOM_GRAPH_INFERRED) {
-            evidence_text(w, "graph_site", "what is kept with its graph",
-                          site_text_with_caller(w->b, &f->growth->newest));
-        }
-        evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
-        struct oom_rhythm r = oom_rhythm(f);
-        add_evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
-        add_evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
-        evidence_text(w, "confidence", "confidence in the leak",
-                      f->turnover < 0.05 ? "low: hardly any memory was ever freed"
-                                         : "high: other memory was allocated and freed");
-    }
+    if (f->growing_sites) collect_growing(w, f);
     if (f->failed_pass.bytes) {
         evidence_bytes(w, "failed_pass_bytes", "allocated in passes that ran out of memory earlier, and still live",
                        f->failed_pass.bytes);

@@ -346,13 +346,12 @@ static void eight_bit(struct oom_sight *s)
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
                 begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
                 begun ? TEXT(s,
-                             "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
-                             "sets up "
-                             "the optimizer's state, %s so far and in the end about twice the parameters' %s",
+                             "use an 8-bit optimizer (bitsandbytes) or Adafactor: this first step sets up the "
+                             "optimizer's state, %s so far and in the end about twice the parameters' %s",
                              SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
                       : TEXT(s,
-                             "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
-                             "state, if it is fp32",
+                             "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                             "state, if that is fp32",
                              SIZE(s, o->bytes)));
 }
 
@@ -377,7 +376,7 @@ static void measure_zero(struct oom_sight *s)
     }
     add_measure(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
                 TEXT(s,
-                     "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
+                     "use ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
                      "optimizer state",
                      (long long)ranks, SIZE(s, o->bytes)));
 }
@@ -399,14 +398,14 @@ static void measure_gradients(struct oom_sight *s)
     if (s->phase == OOM_FORWARD && held) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
                        TEXT(s,
-                            "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
+                            "call optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
                             "%s of gradients, unless you accumulate them",
                             SIZE(s, held)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
         add_measure(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
-                    "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
+                    "pass gradient_as_bucket_view=True to DistributedDataParallel: gradients then need no copy");
     }
 }
 
@@ -414,9 +413,8 @@ static void measure_foreach(struct oom_sight *s)
 {
     if (s->phase == OOM_STEP || s->foreach.bytes) {
         add_measure(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
-                    "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
-                    "a "
-                    "time");
+                    "set foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
+                    "a time");
     }
 }
 
@@ -453,10 +451,10 @@ static void no_grad(struct oom_sight *s)
     size_t before = s->v->measures_n;
     add_measure(s, OOM_EFFORT_LINE, s->kept, 0,
                 s->evaluates ? TEXT(s,
-                                    "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
+                                    "put torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
-                             : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
+                             : "if no backward pass is to follow: use torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) {
         lead_measure(s, before);
     }
@@ -573,7 +571,7 @@ static void key_value_cache(struct oom_sight *s)
 {
     add_measure(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
                 TEXT(s,
-                     "half as many sequences at once, or half as long ones: the cache of keys and values "
+                     "process half as many sequences at once, or half as long ones: the cache of keys and values "
                      "holds %s",
                      SIZE(s, s->cache.bytes)));
 }
@@ -671,14 +669,14 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
         const bool pass = s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD;
-        oom_add_measure(
-            b, v,
-            (struct result_measure){.text = model  ? "a larger GPU, or several that share the model (FSDP): 'gpuspy "
-                                                     "estimate' computes the minimum for its weights and optimizer"
-                                            : pass ? "a smaller batch, or smaller or shorter samples; or a larger GPU"
-                                                   : "smaller pieces, or fewer at a time; or a larger GPU",
-                                    .frees_bytes = RUN_UNKNOWN,
-                                    .effort = OOM_EFFORT_TRAINING});
+        oom_add_measure(b, v,
+                        (struct result_measure){
+                            .text = model  ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                                             "estimate' computes the minimum for its weights and optimizer"
+                                    : pass ? "use a smaller batch, or smaller or shorter samples; or a larger GPU"
+                                           : "use smaller pieces, or fewer at a time; or a larger GPU",
+                            .frees_bytes = RUN_UNKNOWN,
+                            .effort = OOM_EFFORT_TRAINING});
     }
     choose_measures(b, v);
 }

@@ -102,7 +102,8 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
     const struct result_oom_verdict *v = w->v;
     if (!v->holders_n) return TEXT(w, "%s: %s", leak_line_of(w), otherwise);
     const char *line = leak_line_of(w), *holders = site_holders_text(w->b, v->holders, v->holders_n);
-    if (strncmp(holders, line, strlen(line)) == 0) return TEXT(w, "kept by %s (guess)", holders); /* the same line */
+    const size_t n = strlen(line);
+    if (strncmp(holders, line, n) == 0 && holders[n] == ' ') holders += n + 1; /* the line is named once */
     return TEXT(w, "%s: kept by %s (guess)", line, holders);
 }
 

@@ -15,7 +15,7 @@ void page_series_free(struct page_series *p)
 {
     for (size_t i = 0; i < p->levels_n; i++) {
         free(p->levels[i].cuts);
-        free(p->levels[i].queue);
+        free(p->levels[i].changed);
         free(p->levels[i].buckets);
         free(p->levels[i].changes);
         map_free(&p->levels[i].site_lines);
@@ -27,6 +27,7 @@ void page_series_free(struct page_series *p)
     free(p->level_of);
     free(p->lines);
     free(p->line_of);
+    free(p->line_of_live);
     free(p);
 }
 
@@ -239,10 +240,20 @@ static void list_levels(struct page_series *p)
 
 /* --- buckets ------------------------------------------------------------------------------------ */
 
-static int order_queue_by_line(const void *a, const void *b)
+/* Stores a line's difference. True: the next bucket may differ again. */
+static bool close_line(struct page_series *p, struct page_level *l, uint32_t number)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
+    struct page_line *line = &p->lines[number];
+    bool since = line->epoch == l->epoch;
+    int64_t bytes = since ? line->at : line->now, blocks = since ? line->at_n : line->now_n;
+    if (bytes != line->out || blocks != line->out_n) {
+        *ARENA_PUSH(l->changes, l->changes_n, l->changes_cap) =
+            (struct page_change){number, bytes - line->out, blocks - line->out_n};
+        line->out = bytes;
+        line->out_n = blocks;
+        line->most = bytes > line->most ? bytes : line->most;
+    }
+    return line->now != line->out || line->now_n != line->out_n;
 }
 
 /* Stores the state at the bucket's highest moment, as differences from the previous bucket. */
@@ -251,30 +262,15 @@ static void close_bucket(struct page_series *p, struct page_level *l)
     if (!l->open) {
         return;
     }
-    size_t kept = 0;
     l->open = false;
     l->now.changes = l->changes_n;
     *ARENA_PUSH(l->buckets, l->buckets_n, l->buckets_cap) = l->now;
-    if (l->queue_n > 1) {
-        qsort(l->queue, l->queue_n, sizeof *l->queue, order_queue_by_line);
-    }
-    for (size_t i = 0; i < l->queue_n; i++) {
-        struct page_line *line = &p->lines[l->queue[i]];
-        bool since = line->epoch == l->epoch;
-        int64_t bytes = since ? line->at : line->now, blocks = since ? line->at_n : line->now_n;
-        if (bytes != line->out || blocks != line->out_n) {
-            *ARENA_PUSH(l->changes, l->changes_n, l->changes_cap) =
-                (struct page_change){l->queue[i], bytes - line->out, blocks - line->out_n};
-            line->out = bytes;
-            line->out_n = blocks;
-            line->most = bytes > line->most ? bytes : line->most;
-        }
-        line->queued = line->now != line->out || line->now_n != line->out_n;
-        if (line->queued) {
-            l->queue[kept++] = l->queue[i];
+    for (size_t w = 0; w < l->changed_n; w++) {
+        for (uint64_t bits = l->changed[w]; bits; bits &= bits - 1) {
+            const unsigned bit = (unsigned)__builtin_ctzll(bits);
+            if (!close_line(p, l, (uint32_t)(w * 64 + bit))) l->changed[w] &= ~((uint64_t)1 << bit);
         }
     }
-    l->queue_n = kept;
     page_singles_list(&l->singles, l->now.high_ns, l->last_ns);
 }
 
@@ -331,7 +327,11 @@ static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t st
 {
     *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) =
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
-    p->lines[p->lines_n - 1].singles = page_singles_add(&p->levels[level].singles, (uint32_t)p->lines_n - 1);
+    struct page_level *l = &p->levels[level];
+    p->lines[p->lines_n - 1].singles = page_singles_add(&l->singles, (uint32_t)p->lines_n - 1);
+    if (p->lines_n > l->changed_n * 64) {
+        l->changed = grow_zeroed(l->changed, (p->lines_n - 1) / 64, &l->changed_n, sizeof *l->changed);
+    }
     return (uint32_t)p->lines_n - 1;
 }
 
@@ -390,44 +390,54 @@ static inline struct page_line *page_line_at(struct page_series *p, struct page_
     return &p->lines[p->line_of[index] - 1];
 }
 
-static inline void change_page_line(struct page_series *p, const struct run_lifetime *life,
-                                    const struct run_series *series, int sign)
+/* At its time, before the total changes. */
+static inline void change_page_line(struct page_level *l, struct page_line *line, uint32_t number, int64_t bytes,
+                                    int blocks)
 {
-    struct page_level *l = page_level_of(p, life, series);
-    if (!l) {
-        return;
-    }
-    int64_t ns = sign > 0 ? life->alloc_ns : life->free_ns;
-    unsigned category = page_kind(p->kinds, life, series, run_free_stack(p->run, life));
-    cut_bucket(p, l, ns);
-    struct page_line *line = page_line_at(p, l, life, category);
     if (line->epoch != l->epoch) {
         line->at = line->now;
         line->at_n = line->now_n;
         line->epoch = l->epoch;
     }
-    line->now += sign * life->bytes;
-    line->now_n += sign;
-    if (sign > 0) {
-        page_singles_on_alloc(&l->singles, line->singles, life, line->now, l->open ? l->now.high_ns : RUN_NEVER);
-    } else {
-        page_singles_on_free(&l->singles, line->singles);
-    }
-    if (!line->queued) {
-        line->queued = true;
-        *ARENA_PUSH(l->queue, l->queue_n, l->queue_cap) = (uint32_t)(line - p->lines);
-    }
-    total_is(l, series->live_bytes, ns, sign > 0);
+    line->now += bytes;
+    line->now_n += blocks;
+    l->changed[number / 64] |= (uint64_t)1 << number % 64;
 }
 
 static void series_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change_page_line(self, life, series, 1);
+    struct page_series *p = self;
+    struct page_level *l = page_level_of(p, life, series);
+    const uint32_t live = run_live_number(p->run, life);
+    if (live >= p->line_of_live_n) {
+        p->line_of_live = grow_zeroed(p->line_of_live, live, &p->line_of_live_n, sizeof *p->line_of_live);
+    }
+    p->line_of_live[live] = RUN_NONE;
+    if (!l) {
+        return;
+    }
+    unsigned category = page_kind(p->kinds, life, series, run_free_stack(p->run, life));
+    cut_bucket(p, l, life->alloc_ns);
+    struct page_line *line = page_line_at(p, l, life, category);
+    const uint32_t number = p->line_of_live[live] = (uint32_t)(line - p->lines);
+    change_page_line(l, line, number, life->bytes, 1);
+    page_singles_on_alloc(&l->singles, line->singles, life, line->now, l->open ? l->now.high_ns : RUN_NEVER);
+    total_is(l, series->live_bytes, life->alloc_ns, true);
 }
 
 static void series_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    change_page_line(self, life, series, -1);
+    struct page_series *p = self;
+    const uint32_t number = p->line_of_live[run_live_number(p->run, life)];
+    if (number == RUN_NONE) {
+        return;
+    }
+    struct page_line *line = &p->lines[number];
+    struct page_level *l = &p->levels[line->series];
+    cut_bucket(p, l, life->free_ns);
+    change_page_line(l, line, number, -life->bytes, -1);
+    page_singles_on_free(&l->singles, line->singles);
+    total_is(l, series->live_bytes, life->free_ns, false);
 }
 
 static void series_on_process_start(void *self, uint32_t process)

@@ -26,7 +26,7 @@ struct page_line { /* a call path's blocks of one category; or those of a line o
                       own line */
     uint32_t stack, series; /* for a line of code: the calls that all its paths share; RUN_NONE for all others */
     uint8_t category;
-    bool merged, queued;
+    bool merged;
     uint32_t site;              /* for a line of code: its text's number */
     uint32_t paths;             /* merged: how many */
     uint32_t number;            /* its number in the page */
@@ -63,8 +63,8 @@ struct page_level { /* a series */
     uint64_t epoch;
     struct page_bucket now;
     int64_t total, last_ns;
-    uint32_t *queue; /* lines that may differ from the previous bucket */
-    size_t queue_n, queue_cap;
+    uint64_t *changed; /* a bit for each line that may differ from the previous bucket */
+    size_t changed_n;  /* words */
     struct page_bucket *buckets;
     size_t buckets_n, buckets_cap;
     struct page_change *changes;
@@ -91,6 +91,8 @@ struct page_series {
     size_t lines_n, lines_cap;
     uint32_t *line_of; /* by location and category; from 1 on */
     size_t line_of_n;
+    uint32_t *line_of_live; /* by number of a live lifetime; RUN_NONE: it is in no series of the page */
+    size_t line_of_live_n;
     int64_t unshown_most; /* of call paths without their own line */
 };
 

@@ -39,6 +39,7 @@ struct putting { /* one series */
 static uint64_t common_factor(uint64_t a, int64_t value)
 {
     uint64_t b = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    if (a && b % a == 0) return a; /* as nearly all are */
     while (b) {
         uint64_t rest = a % b;
         a = b;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    CANDIDATES = 32, /* per call path */
+    CANDIDATES = 32, /* per call path; a bit each */
     STACKS_MOST =
         30000, /* nodes of the page's stacks: beyond it, lines that merge call paths have no single allocations */
 };
@@ -34,7 +34,7 @@ void page_singles_free(struct page_singles *s)
 
 /* --- candidates --------------------------------------------------------------------------------- */
 
-static void enqueue_single(struct page_singles *s, uint32_t path)
+void page_singles_enqueue(struct page_singles *s, uint32_t path)
 {
     if (!s->paths[path].queued) {
         s->paths[path].queued = true;
@@ -58,7 +58,8 @@ static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t
         if (c->single.free_ns > now_ns || is_single_live(&c->single, moment_ns)) {
             p->least = c->single.bytes < p->least ? c->single.bytes : p->least;
             p->unlisted += !c->listed;
-            p->candidates[kept++] = *c;
+            if (i != kept) p->candidates[kept] = *c;
+            kept++;
         }
     }
     p->n = kept;
@@ -94,44 +95,43 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     };
     p->unlisted++;
     p->least = p->n == 1 || life->bytes < p->least ? life->bytes : p->least;
-    enqueue_single(s, path);
-}
-
-void page_singles_on_free(struct page_singles *s, uint32_t path)
-{
-    if (s->paths[path].unlisted) enqueue_single(s, path); /* one that was too small may be listed now */
+    page_singles_enqueue(s, path);
 }
 
 /* --- moments ------------------------------------------------------------------------------------ */
 
-static bool comes_first(const struct page_candidate *a, const struct page_candidate *b)
-{
-    return a->single.bytes != b->single.bytes ? a->single.bytes > b->single.bytes : a->listed && !b->listed;
-}
-
 static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
 {
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; p->unlisted && i < p->n; i++) {
         if (!p->candidates[i].listed && p->candidates[i].single.alloc_ns > moment_ns) return true;
     }
     return false;
 }
 
-/* The largest at that moment. Returns their number. */
-static size_t largest_single(const struct page_singles_path *p, int64_t moment_ns, struct page_candidate **out)
+/* Which candidates are to be listed, as bits: of those that are live at that moment the largest, if no moment lists
+ * them yet. Of equal ones, those that are listed come first. */
+static uint32_t choose_singles(const struct page_singles_path *p, int64_t moment_ns)
 {
-    size_t n = 0;
+    int64_t bytes[CANDIDATES];
+    uint32_t live = 0, listed = 0, chosen = 0;
     for (size_t i = 0; i < p->n; i++) {
-        struct page_candidate *c = &p->candidates[i];
-        size_t at = n;
-        if (!is_single_live(&c->single, moment_ns)) continue;
-        while (at && comes_first(c, out[at - 1])) at--;
-        if (at == PAGE_SINGLES_SHOWN) continue;
-        n += n < PAGE_SINGLES_SHOWN;
-        memmove(out + at + 1, out + at, (n - at - 1) * sizeof *out);
-        out[at] = c;
+        const struct page_candidate *c = &p->candidates[i];
+        bytes[i] = c->single.bytes;
+        live |= (uint32_t)is_single_live(&c->single, moment_ns) << i;
+        listed |= (uint32_t)c->listed << i;
     }
-    return n;
+    if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
+    for (uint32_t left = live & ~listed; left; left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        unsigned before = 0;
+        for (uint32_t others = live; others; others &= others - 1) {
+            const int k = __builtin_ctz(others);
+            const bool first = (listed >> k & 1) || k < i;
+            before += bytes[k] > bytes[i] || (bytes[k] == bytes[i] && first);
+        }
+        chosen |= (uint32_t)(before < PAGE_SINGLES_SHOWN) << i;
+    }
+    return chosen;
 }
 
 static int more_first(const void *a, const void *b)
@@ -182,13 +182,11 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
     size_t kept = 0;
     for (size_t i = 0; i < s->queue_n; i++) {
         struct page_singles_path *p = &s->paths[s->queue[i]];
-        struct page_candidate *shown[PAGE_SINGLES_SHOWN + 1];
-        const size_t n = largest_single(p, moment_ns, shown);
-        for (size_t k = 0; k < n; k++) {
-            if (shown[k]->listed) continue;
-            shown[k]->listed = true;
+        for (uint32_t chosen = choose_singles(p, moment_ns); chosen; chosen &= chosen - 1) {
+            struct page_candidate *c = &p->candidates[__builtin_ctz(chosen)];
+            c->listed = true;
             p->listed++;
-            *ARENA_PUSH(s->list, s->n, s->cap) = shown[k]->single;
+            *ARENA_PUSH(s->list, s->n, s->cap) = c->single;
         }
         remove_freed(p, now_ns, now_ns);
         p->queued = has_later(p, moment_ns);
@@ -200,10 +198,33 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
 
 /* --- writing ------------------------------------------------------------------------------------ */
 
-static int by_path(const void *a, const void *b)
+static int single_by_time(const void *a, const void *b)
 {
     const struct page_single *x = a, *y = b;
-    return SORT_UP(x->path, y->path) ?: SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns);
+    return SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns);
+}
+
+/* By path, then time. Returns the index of each path's first entry; the caller frees it. */
+static size_t *sort_singles(struct page_singles *s)
+{
+    struct page_single *sorted = arena_realloc(NULL, s->n + 1, sizeof *sorted);
+    size_t *first = arena_realloc(NULL, s->paths_n + 1, sizeof *first), at = 0;
+    for (size_t i = 0; i < s->paths_n; i++) {
+        first[i] = at;
+        at += s->paths[i].listed;
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        sorted[first[s->list[i].path]++] = s->list[i];
+    }
+    free(s->list);
+    s->list = sorted;
+    s->cap = s->n + 1;
+    for (size_t i = 0; i < s->paths_n; i++) {
+        const size_t n = s->paths[i].listed;
+        first[i] -= n;
+        SORT(sorted + first[i], n, single_by_time);
+    }
+    return first;
 }
 
 static int64_t single_common(int64_t a, int64_t b)
@@ -273,13 +294,8 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
 {
     struct columns c = {0};
     struct page_singles_path **order = in_order(s);
-    size_t *first = arena_realloc(NULL, s->paths_n + 1, sizeof *first), at = 0;
+    size_t *first = sort_singles(s);
     bool all = true;
-    SORT(s->list, s->n, by_path);
-    for (size_t i = 0; i < s->paths_n; i++) {
-        first[i] = at;
-        at += s->paths[i].listed;
-    }
     find_units(s, &c);
     for (size_t i = 0; i < s->paths_n; i++) {
         const struct page_singles_path *p = order[i];

@@ -34,12 +34,17 @@ struct page_singles { /* of a series; zero-initialise */
 };
 
 uint32_t page_singles_add(struct page_singles *s, uint32_t line);
+/* The path may have a candidate that no moment lists yet. */
+void page_singles_enqueue(struct page_singles *s, uint32_t path);
 void page_singles_free(struct page_singles *s);
 /* Of a path, which then holds `live_bytes`. The moment of the current bucket is at `moment_ns` so far; RUN_NEVER none.
  */
 void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t live_bytes,
                            int64_t moment_ns);
-void page_singles_on_free(struct page_singles *s, uint32_t path);
+static inline void page_singles_on_free(struct page_singles *s, uint32_t path)
+{
+    if (s->paths[path].unlisted) page_singles_enqueue(s, path); /* one that was too small may be listed now */
+}
 /* A bucket ends now, and its moment was at `moment_ns`. */
 void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns);
 /* Member "singles", in at most `room` bytes: the call paths that held most. False: those of others are left out. */

@@ -417,7 +417,7 @@ struct result_oom_verdict {
     size_t by_owner_n;
     struct result_held_part *waterfall; /* the sum of the parts is total_bytes; none: some part is unknown */
     size_t waterfall_n;
-    int64_t rounding_most; /* PyTorch reports rounded sizes: at most so many of those bytes are unused */
+    int64_t rounding_most; /* PyTorch reports rounded sizes: at most this many of those bytes are unused */
 };
 
 struct result_leak { /* memory that was never freed while gpuspy recorded */
@@ -483,7 +483,7 @@ struct result_pace {
     double calls_per_step;   /* number of calls in steady steps / number of steady steps; NAN: no steps are known */
     uint64_t steps_with;     /* steady steps with at least one call */
     uint64_t steps_seen;     /* steady steps; 0: no steps are known */
-    unsigned every;          /* of phase logging: once in so many steps; 0: irregularly */
+    unsigned every;          /* of phase logging: once in this many steps; 0: irregularly */
     double steady_share;     /* share of the steady steps' time in which it blocked; NAN */
     double steady_blocked_s; /* NAN */
     bool bunched;            /* its calls of one step follow one another, with little between them */
@@ -613,7 +613,7 @@ struct result_budget_level {
 
 struct result_budget {
     bool present;
-    uint64_t gpus;                  /* the estimate is for one of so many GPUs */
+    uint64_t gpus;                  /* the estimate is for one of this many GPUs */
     const struct result_rank *rank; /* the rank whose peak it is; NULL: there are no ranks */
     const struct result_budget
         *ranks; /* if the estimate is for several GPUs: the budget of each rank, in order of rank */
@@ -653,7 +653,7 @@ struct result_scope {
     bool incomplete;                 /* a bounded recording did not keep the peaks of all ranges that it removed */
 };
 
-/* NVML's samples of one device in one process, in order of time, thinned to at most so many. */
+/* NVML's samples of one device in one process, in order of time, thinned to at most this many. */
 enum { RESULT_SAMPLE_POINTS = 512 };
 struct result_sample_line {
     uint32_t process;

@@ -662,6 +662,11 @@ uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
     return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
 }
 
+uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
+{
+    return (uint32_t)(life - run->replay->live);
+}
+
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)
 {
     for (size_t i = 0; run->replay && i < run->replay->live_n; i++) {

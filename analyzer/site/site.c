@@ -398,6 +398,16 @@ void site_keep_common(struct result_site *line, const struct result_site *path)
     }
 }
 
+struct result_site site_of_frame(const struct run_frame *f)
+{
+    return (struct result_site){.kind = f->kind,
+                                .known = true,
+                                .function = f->function,
+                                .file = f->file ? f->file : f->module,
+                                .line = f->line,
+                                .offset = f->offset};
+}
+
 static int frame_order(const struct run_frame *a, const struct run_frame *b)
 {
     if (!a || !b) {

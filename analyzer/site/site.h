@@ -11,6 +11,9 @@
  * the innermost native frame. Symbolises the frame that it returns. */
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers);
 
+/* A frame as a call site, for display. */
+struct result_site site_of_frame(const struct run_frame *frame);
+
 /* Functions of the user's own that three or more of the user's lines call: an allocation there says little without its
  * caller. Adds their keys to `helpers`. */
 void site_helpers(const struct run *run, struct map *helpers);

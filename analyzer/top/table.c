@@ -19,12 +19,7 @@ static struct result_site native_site(struct top_model *m, uint32_t stack)
         const struct run_frame *f = run_stack_frame(m->run, at);
         if (f->kind == GS_FRAME_NATIVE && site_module_rank(f->module) < 2 && !is_allocator(f->module)) {
             f = run_frame_named(m->run, at);
-            return (struct result_site){.kind = f->kind,
-                                        .known = true,
-                                        .function = f->function,
-                                        .file = f->file ? f->file : f->module,
-                                        .line = f->line,
-                                        .offset = f->offset};
+            return site_of_frame(f);
         }
     }
     return site_of(m->run, stack, NULL);

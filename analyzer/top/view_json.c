@@ -19,13 +19,9 @@ static json_t *curve_json(const struct top_model *m, const struct top_series *s)
 {
     const struct top_source *source = &m->sources[s->source];
     struct top_span points[TOP_CURVE_S / TOP_SLOT_S];
-    json_t *list = json_array();
     const size_t n = top_curve_read(&s->curve, source->now_ns, s->known != RUN_UNKNOWN ? s->known : s->bytes,
                                     source->curve_from_ns, TOP_SLOT_S, points, sizeof points / sizeof *points);
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, json_integer(top_max(points[i].high, 0)));
-    }
-    return list;
+    return LIST_OF(n, i, json_integer(top_max(points[i].high, 0)));
 }
 
 static json_t *series_json(const struct top_model *m, const struct top_series *s)
@@ -118,7 +114,7 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     struct top_source *s = &m->sources[source];
     char state_text[2048];
     double copies, copied, syncs, blocked;
-    json_t *o = json_object(), *devices = json_array(), *series = json_array(), *failures = json_array();
+    json_t *o = json_object(), *series = json_array();
     top_state_text(s, state_text, sizeof state_text);
     top_rates(m, m->copies, m->copies_n, source, &copies, &copied);
     top_rates(m, m->syncs, m->syncs_n, source, &syncs, &blocked);
@@ -141,20 +137,14 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_real(o, "copied_bytes_per_s", copied);
     set_real(o, "syncs_per_s", syncs);
     set_real(o, "blocked_share", blocked / 1e9);
-    for (size_t i = 0; i < s->devices_n; i++) {
-        json_array_append_new(devices, top_device_json(m, source, &s->devices[i]));
-    }
     for (size_t i = 0; i < m->series_n; i++) {
         if (m->series[i].source == source) {
             json_array_append_new(series, series_json(m, &m->series[i]));
         }
     }
-    for (size_t i = 0; i < s->failures_n; i++) {
-        json_array_append_new(failures, top_failure_json(t, &s->failures[i]));
-    }
-    set_json(o, "devices", devices);
+    set_json(o, "devices", LIST_OF(s->devices_n, i, top_device_json(m, source, &s->devices[i])));
     set_json(o, "live", series);
-    set_json(o, "failures", failures);
+    set_json(o, "failures", LIST_OF(s->failures_n, i, top_failure_json(t, &s->failures[i])));
     set_json(o, "ranges", ranges_json(s));
     set_count(o, "ranges_total", s->ranges_total);
     set_json(o, "last_waits", waits_json(t, s));
@@ -220,13 +210,9 @@ void top_view_json(const struct top_view *v, size_t top, FILE *out)
     set_json(o, "processes", processes);
     for (int table = 0; table < TOP_TABLES; table++) {
         struct top_choice c = v->choice;
-        json_t *rows = json_array();
         c.table = (enum top_table)table;
         top_tables_fill(t, &c);
-        for (size_t i = 0; i < t->n && i < top; i++) {
-            json_array_append_new(rows, top_row_json(t, c.table, &t->rows[i]));
-        }
-        set_json(o, names[table], rows);
+        set_json(o, names[table], LIST_OF(t->n < top ? t->n : top, i, top_row_json(t, c.table, &t->rows[i])));
     }
     for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find the helpers */
         json_array_append_new(processes, source_json(t, (uint32_t)i));

@@ -46,6 +46,7 @@ static void add_training(struct head *h, const struct plan *p)
     if (p->fused_layers) add_head_part(h, "fused layers");
     if (p->fused_loss) add_head_part(h, "fused loss");
     if (p->chunked_loss) add_head_part(h, "chunked loss");
+    if (p->away) add_head_part(h, "activations on the host");
     if (p->ema) add_head_part(h, "EMA");
     if (p->frozen != PLAN_FROZEN_NONE) add_head_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");
     if (p->accumulation > 1) add_head_part(h, "%ju micro-batches per step", (uintmax_t)p->accumulation);

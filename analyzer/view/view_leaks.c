@@ -178,13 +178,10 @@ static json_t *leak_row_json(struct run *run, const struct result_report *r, con
 void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, const struct view_leaks *rows,
                      size_t top)
 {
-    json_t *list = json_array();
-
     set_bool(o, "at_orderly_end", r->leaks_at_end);
     set_bytes(o, "bytes", rows->bytes);
     set_count(o, "count", rows->count);
-    for (size_t i = 0; i < rows->n && i < top; i++) json_array_append_new(list, leak_row_json(run, r, &rows->list[i]));
-    set_json(o, "leaks", list);
+    set_json(o, "leaks", LIST_OF(rows->n < top ? rows->n : top, i, leak_row_json(run, r, &rows->list[i])));
     set_count(o, "leaks_total", rows->n);
     set_json(o, "growth", json_growth(r));
 }

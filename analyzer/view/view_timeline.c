@@ -562,9 +562,8 @@ void view_timeline_json(json_t *o, struct run *run, const struct result_report *
 {
     size_t n;
     const struct run_oom *ooms = run_ooms(run, &n);
-    json_t *series = json_array(), *steps = json_array(), *failures = json_array();
+    json_t *steps = json_array(), *failures = json_array();
 
-    for (size_t i = 0; i < c->n; i++) json_array_append_new(series, course_json(r, c, &c->list[i]));
     for (size_t i = 0; i < c->steps_n; i++) {
         json_t *s = json_object();
         set_count(s, "pid", r->processes[c->steps[i].process].pid);
@@ -583,7 +582,7 @@ void view_timeline_json(json_t *o, struct run *run, const struct result_report *
     }
     set_real(o, "from_s", (double)c->from_ns / 1e9);
     set_real(o, "to_s", (double)c->to_ns / 1e9);
-    set_json(o, "series", series);
+    set_json(o, "series", LIST_OF(c->n, i, course_json(r, c, &c->list[i])));
     set_json(o, "steps", steps);
     set_json(o, "oom", failures);
     set_json(o, "scopes", course_scopes_json(r, c));

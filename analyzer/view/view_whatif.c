@@ -180,6 +180,12 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
                   "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by "
                   "up to 1 MiB for each such block");
     }
+    if (w->proof->unsure_frees) {
+        fputc('\n', t->out);
+        draw_wrap(t, INDENT, "",
+                  "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait "
+                  "as long as in the recording; with other settings that can differ");
+    }
     for (size_t i = 0; i < w->n; i++) {
         if (w->scenarios[i].error || !w->scenarios[i].outcome.unsure) continue;
         fputc('\n', t->out);
@@ -249,7 +255,8 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));
-        set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error && !s->scale && !s->outcome.unsure);
+        const bool sure = p->exact && !p->unsure_sizes && !p->unsure_frees;
+        set_bool(x, "exact", sure && !s->error && !s->scale && !s->outcome.unsure);
         set_text(x, "error", s->error);
         if (!s->error) {
             outcome_json(x, w, &s->outcome);

@@ -86,18 +86,17 @@ struct draw_text viewing_text(struct viewing *v, const struct result_report *rep
 
 json_t *viewing_json_head(const struct viewing *v)
 {
-    json_t *o = json_object(), *notes = json_array();
+    json_t *o = json_object();
     size_t n;
     const char *const *note = run_notes(v->run, &n);
 
-    for (size_t i = 0; i < n; i++) json_array_append_new(notes, json_string(note[i]));
     set_json(o, "schema", json_integer(RESULT_SCHEMA));
     set_text(o, "view", v->who);
     set_text(o, "command", v->head.command);
     set_json(o, "processes", LIST(v->head.processes, v->head.processes_n, draw_json_process));
     set_count(o, "lost_events", v->head.lost_events);
     set_bool(o, "complete", v->head.complete);
-    set_json(o, "notes", notes);
+    set_json(o, "notes", LIST_OF(n, i, json_string(note[i])));
     return o;
 }
 

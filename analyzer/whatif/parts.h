@@ -19,7 +19,9 @@ struct whatif_device {
     int64_t total;               /* bytes of the device; INT64_MAX unknown */
     struct whatif_moment *bases; /* in use on the device by nothing that was recorded, from then on */
     size_t bases_n, bases_cap;
-    int64_t *flushes; /* when the program emptied the cache */
+    struct whatif_moment *switches; /* of expandable_segments while the program ran; bytes: 1 on, 0 off */
+    size_t switches_n, switches_cap;
+    struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */
     size_t flushes_n, flushes_cap;
     struct whatif_piece *pieces; /* there when the recording began */
     size_t pieces_n, pieces_cap;
@@ -81,6 +83,16 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
 /* Whether memory of CUDA's was taken by PyTorch's allocator, as far as its stack shows. */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
+
+/* Of whatif_device.flushes. */
+static inline void whatif_empty_as_recorded(struct caching_allocator *a, const struct whatif_moment *flush)
+{
+    if (flush->bytes) {
+        caching_empty_pool(a, (uint32_t)flush->bytes);
+    } else {
+        caching_empty_cache(a);
+    }
+}
 
 /* The pool of a tensor; `unknown` is set if it may be in a private one that is not known. */
 uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,

@@ -8,7 +8,7 @@
 struct call { /* of the recorded allocator to the driver */
     uint64_t address;
     int64_t bytes;
-    uint32_t stack;
+    uint32_t stack, pool; /* pool: of what is freed, the private one; 0 the default one or unknown */
     bool free, page;
 };
 
@@ -20,6 +20,7 @@ struct beside { /* a device, while its recording is replayed */
     struct whatif_dues dues;
     struct whatif_pool_map map;
     size_t next_fact;
+    bool expandable;    /* expandable_segments now */
     bool refused;       /* CUDA refused memory since the last tensor */
     struct call *calls; /* since the last event of a tensor: from `from` on */
     size_t from, calls_n, calls_cap;
@@ -153,7 +154,6 @@ static struct beside *beside_of(struct proof *p, uint32_t process, int device)
     return p->list[at];
 }
 
-/* Made late: by then what was there before the recording is known. */
 /* Of the segments that were there before the recording. */
 static void find_pools(struct beside *b)
 {
@@ -165,12 +165,14 @@ static void find_pools(struct beside *b)
     }
 }
 
+/* Made late: by then what was there before the recording is known. */
 static struct caching_allocator *proof_allocator_of(struct beside *b)
 {
     if (!b->allocator) {
         const struct caching_driver driver = {b, proof_take, proof_give_back, proof_reserve};
         b->allocator = caching_allocator_new(&device_at(b)->rules, &driver);
         b->lane.allocator = b->allocator;
+        b->expandable = device_at(b)->rules.expandable;
         find_pools(b);
         whatif_lane_place(&b->lane, device_at(b)->pieces, device_at(b)->pieces_n);
     }
@@ -195,7 +197,17 @@ static bool empties_cache(const struct beside *b, uint32_t stack)
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
 }
 
-/* Calls that gave segments back and belong to no request: the program emptied the cache. */
+/* The private pool of which all segments up to `end` were; 0: of several, or the program emptied the whole cache. */
+static uint32_t emptied_pool(const struct beside *b, size_t end)
+{
+    const uint32_t pool = b->calls[b->from].pool;
+    for (size_t i = b->from; i < end; i++) {
+        if (b->calls[i].pool != pool || empties_cache(b, b->calls[i].stack)) return 0;
+    }
+    return pool;
+}
+
+/* Calls that freed segments and belong to no request: the program emptied the cache, or a private pool ended. */
 static void settle_pending(struct beside *b, bool requests)
 {
     while (b->from < b->calls_n && b->calls[b->from].free) {
@@ -205,8 +217,9 @@ static void settle_pending(struct beside *b, bool requests)
         if (for_request || (requests && b->fails)) return;
         const size_t before = b->from;
         struct whatif_device *d = device_at(b);
-        caching_empty_cache(proof_allocator_of(b));
-        *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = b->proof->now_ns;
+        const struct whatif_moment flush = {b->proof->now_ns, emptied_pool(b, next)};
+        whatif_empty_as_recorded(proof_allocator_of(b), &flush);
+        *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = flush;
         if (b->from == before) {
             part_replay(b, "the recorded allocator freed segments in which the replay has blocks");
             b->from = next;
@@ -319,8 +332,12 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
         if (!page && b->last_segment) d->ascents += life->address > b->last_segment ? 1 : -1;
         b->last_segment = page ? b->last_segment : life->address;
     }
-    *ARENA_PUSH(b->calls, b->calls_n, b->calls_cap) =
-        (struct call){life->address, life->bytes, freed ? run_free_stack(w->run, life) : life->stack, freed, page};
+    *ARENA_PUSH(b->calls, b->calls_n, b->calls_cap) = (struct call){life->address,
+                                                                    life->bytes,
+                                                                    freed ? run_free_stack(w->run, life) : life->stack,
+                                                                    freed && pool > 0 ? (uint32_t)pool : 0,
+                                                                    freed,
+                                                                    page};
 }
 
 static uint64_t proof_stream_of(const struct run_lifetime *life)
@@ -367,6 +384,37 @@ static void refuse_replay(struct beside *b, int64_t bytes, size_t oom)
     part_replay(b, "the replay finds memory for the request that failed");
 }
 
+static void switch_expandable(struct beside *b, int64_t ns)
+{
+    struct whatif_device *d = device_at(b);
+    b->expandable = !b->expandable;
+    caching_set_expandable(b->allocator, b->expandable);
+    *ARENA_PUSH(d->switches, d->switches_n, d->switches_cap) = (struct whatif_moment){ns, b->expandable};
+}
+
+static bool finds_recorded_block(struct beside *b, const struct run_lifetime *life, int64_t bytes)
+{
+    const uint32_t block = caching_find_block(b->allocator, bytes, b->last_stream, 0);
+    return block != CACHING_NO_BLOCK && is_placed(b, caching_block_address(b->allocator, block), life->address);
+}
+
+/* A program can switch expandable segments while it runs. The kind of the next segment shows it, or, in a program that
+ * did so before, which free block is taken. */
+static void note_switch(struct beside *b, const struct run_lifetime *life, int64_t bytes)
+{
+    size_t at = b->from;
+    while (at < b->calls_n && b->calls[at].free) at++;
+    if (at < b->calls_n) {
+        if (b->calls[at].page != b->expandable) switch_expandable(b, life->alloc_ns);
+        return;
+    }
+    if (!device_at(b)->switches_n || finds_recorded_block(b, life, bytes)) return;
+    caching_set_expandable(b->allocator, !b->expandable);
+    const bool other = finds_recorded_block(b, life, bytes);
+    caching_set_expandable(b->allocator, b->expandable);
+    if (other) switch_expandable(b, life->alloc_ns);
+}
+
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
 {
     struct whatif *w = b->proof->w;
@@ -391,9 +439,11 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     w->proof.blocks++;
     note_stream(b, proof_stream_of(life));
     whatif_release_due(&b->dues, a, life->alloc_ns);
+    w->proof.unsure_frees = w->proof.unsure_frees || b->dues.n;
     settle_pending(b, true);
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
+    if (!pool) note_switch(b, life, bytes);
     if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool)) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {

@@ -12,12 +12,13 @@ struct track { /* a device under one scenario */
     struct caching_rules rules;
     struct whatif_dues dues;
     uint64_t *without; /* recorded addresses of blocks that end with their step */
-    size_t without_n, without_cap, next_base, next_flush, next_fact, pending_next;
+    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, pending_next;
     size_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
     bool open, over;            /* over: it ran out of memory */
     bool own_cap;               /* the scenario sets it */
+    bool own_expandable;        /* likewise */
     struct whatif_curve *curve; /* NULL: not asked for */
     size_t curve_at;            /* its last part that is known */
     int64_t last_reserved;
@@ -113,8 +114,11 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
             caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
         if (f->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(t->lane.allocator, (uint32_t)f->value);
     }
-    for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush] <= ns; t->next_flush++) {
-        caching_empty_cache(t->lane.allocator);
+    for (; t->next_switch < d->switches_n && d->switches[t->next_switch].ns <= ns; t->next_switch++) {
+        if (!t->own_expandable) caching_set_expandable(t->lane.allocator, d->switches[t->next_switch].bytes);
+    }
+    for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush].ns <= ns; t->next_flush++) {
+        whatif_empty_as_recorded(t->lane.allocator, &d->flushes[t->next_flush]);
     }
     if (!t->without_n && !every) return;
     const struct step_list *steps = whatif_steps_of(p->w, d->process);
@@ -338,6 +342,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
         t->rules.allowed_bytes = whatif_rules_cap_on(&t->rules, t->rules.gc_memory, w->devices[i].rules.device_bytes);
         t->rules.gc_memory = t->rules.allowed_bytes;
         if (!t->rules.allowed_bytes) t->rules.allowed_bytes = INT64_MAX;
+        t->own_expandable = s->conf && strstr(s->conf, "expandable_segments:");
         t->own_cap = s->conf && strstr(s->conf, "per_process_memory_fraction");
         if (s->conf && !whatif_rules_parse(&t->rules, s->conf, error, sizeof error)) {
             s->error = arena_printf(&w->arena, "%s", error);

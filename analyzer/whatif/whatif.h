@@ -73,6 +73,7 @@ struct whatif_proof {
     const char *torch_version;      /* whose rules are replayed, as recorded; NULL unknown, and then … */
     const char *torch_assumed;      /* … the version that reproduces most, such as "2.11"; NULL: of none */
     bool unsure_sizes;              /* some requests are known up to 1 MiB only */
+    bool unsure_frees;              /* some freed blocks still waited for other streams at the next request */
     struct whatif_outcome recorded; /* what the recording itself shows; fits: no fatal OOM */
 };
 

@@ -334,6 +334,7 @@ def test_a_folder_that_may_hold_several_runs(tmp_path):
     later = usual_trace(first_us=1_700_000_000_000_000 + day)
     assert "begins hours after" in error_of({"rank0.json": usual_trace(), "rank1.json": later})
     assert "no recording of another tool" in error_of({})
+    assert "missing.pickle': No such file or directory" in gpuspy("import", tmp_path / "missing.pickle", code=3).stderr
 
 
 def test_a_folder_of_one_recording(tmp_path):

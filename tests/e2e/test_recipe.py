@@ -2,6 +2,7 @@
 the files are written here."""
 import json
 import os
+import re
 import random
 import subprocess
 from pathlib import Path
@@ -69,6 +70,7 @@ dtype: bf16
 enable_activation_checkpointing: True
 optimizer_in_bwd: True
 """
+TORCHTUNE_FULL = re.sub(r"  lora_.*\n|  apply.*\n|lora_", "", TORCHTUNE).replace("steps: 8", "steps: 1") + "enable_activation_offloading: True\n"
 FACTORY = """
 model_name_or_path: Qwen/Qwen2.5-7B-Instruct
 stage: sft
@@ -153,10 +155,12 @@ gpu-memory-utilization: 0.9
 
 CASES = [
     ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=qlora "
-     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --drop-outputs --sharding=fsdp --offload=all",
-     ["activation_offloading", "the number of GPUs"]),
+     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --offload=all",
+     ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
      "--adapter=lora --lora-rank=8 --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
+    ("torchtune", "c.yaml", TORCHTUNE_FULL, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=in-backward "
+     "--batch=2 --seq=2048 --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
      "--batch=1 --accumulation=2 --seq=2048 --checkpointing=full --drop-outputs --sharding=zero3",
      ["configs/ds_z3_config.json, which was not found", "the number of GPUs"]),

@@ -46,6 +46,8 @@ def test_a_real_out_of_memory_stays_one_where_nothing_was_wasted():
     assert not recorded["fits"] and recorded["oom"]["requested_bytes"] == 5308694528
     assert recorded["peak_reserved_bytes"] >= 84202749952
     assert not other["fits"] and other["oom"]["site"]["line"] == 181
+    larger = asked(file, "--limit", "200GiB")["whatif"][0]
+    assert larger["fits"] and larger["request_fits"] and larger["device_bytes"] == 200 << 30
 
 
 def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
@@ -64,6 +66,24 @@ def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
     assert not replay["exact"] and replay["parted_at_event"] == 1 and "address" in replay["reason"]
     text = gpuspy("whatif", "--set", "max_split_size_mb:512", file).stdout
     assert "inexact" in text and "from event 1" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_frees_that_wait_for_other_streams_are_assumed_to_take_as_long(tmp_path, waits):
+    run, at = Run(), 1 << 40
+    run.segment(0, at, 20 * MIB, line=5)
+    run.alloc(0, at, 2 * MIB, line=6)
+    run.request_free(0, at)
+    if not waits:
+        run.complete_free(0, at)
+    run.alloc(0, at + (2 * MIB if waits else 0), 2 * MIB, line=7)
+    if waits:
+        run.complete_free(0, at)
+    run.alloc(0, at + (0 if waits else 2 * MIB), 2 * MIB, line=8)
+    file = write(tmp_path / "s.pickle", run.snapshot())
+    done = asked(file, "--set", "max_split_size_mb:512")
+    assert done["replay"]["exact"] and done["whatif"][0]["exact"] != waits
+    assert ("blocks waited until other streams" in gpuspy("whatif", "--set", "max_split_size_mb:512", file).stdout) == waits
 
 
 def test_words_that_make_no_sense_are_refused(tmp_path):

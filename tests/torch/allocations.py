@@ -215,6 +215,27 @@ def pools():
     kept += [mib(4.4 + k) for k in range(5)]
 
 
+def ended_pool():
+    """A pool ends: only its own segments go back."""
+    kept = [mib(14.5 + k) for k in range(4)]
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        inside = [mib(20), mib(30), mib(0.4)]
+    del inside, kept[1:3], pool
+    kept += [mib(11), mib(22), mib(33)]
+
+
+def switched():
+    """Expandable segments are switched on and off while the program runs, as by engines that sleep between trainings."""
+    kept = []
+    for step, setting in enumerate(("False", "True", "False", "True")):
+        torch.cuda.memory._set_allocator_settings(f"expandable_segments:{setting}")
+        kept += [mib(9 + 4 * k + step) for k in range(6)]
+        del kept[step::2]
+    torch.cuda.empty_cache()
+    kept += [mib(5), mib(40)]
+
+
 def mixed():
     """Small and large requests, freed in a different order."""
     kept, seed = [], 7
@@ -321,7 +342,7 @@ def ragged():
 
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
-    foreach_optimizer, evaluation, emptying, caught, graphs, pools, mixed, large, pinned, adapters, lstm, convolutions,
+    foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, switched, mixed, large, pinned, adapters, lstm, convolutions,
     shapes, accumulation, adversarial, in_turn, ragged)]
 
 if __name__ == "__main__":

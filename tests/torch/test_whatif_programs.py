@@ -11,13 +11,14 @@ from conftest import BUILD, HERE, REAL, limit_of
 
 SCRIPT = HERE / "allocations.py"
 PROGRAMS = re.findall(r"^def (\w+)\(\):", SCRIPT.read_text(), re.M)
+PROGRAMS.remove("switched")  # it replaces all settings
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
             "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
             "expandable_segments:True,roundup_power2_divisions:8"]
 MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
 CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
          if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
-CASES += [("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams"))]
+CASES += [("", 1, "switched"), *(("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams")))]
 if os.environ.get("WHATIF_ALL"):
     CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
 

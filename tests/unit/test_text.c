@@ -115,6 +115,19 @@ static void functions_are_shortened_to_what_matters(void **state)
     assert_int_equal(terminal_columns(text_function(out, sizeof out, "a_very_long_function_name", 12, true)), 12);
 }
 
+static void a_number_and_its_unit_are_one_word(void **state)
+{
+    static const char *const rows[][2] = {
+        {"(85 %) of it", "(85 %)"}, {"11.88 GiB to spare", "11.88 GiB"},
+        {"in step 760", "in"},      {"-3.0 to", "-3.0 to"},
+        {"(guess) 4", "(guess)"},   {"5", "5"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(text_word_length(rows[i][0]), strlen(rows[i][1]));
+}
+
 static void a_command_can_be_pasted(void **state)
 {
     char out[256], cwd[PATH_MAX], below[PATH_MAX + 32];
@@ -135,6 +148,7 @@ int main(void)
         cmocka_unit_test(columns_count_visible_characters),
         cmocka_unit_test(paths_are_shown_from_where_the_run_was),
         cmocka_unit_test(functions_are_shortened_to_what_matters),
+        cmocka_unit_test(a_number_and_its_unit_are_one_word),
         cmocka_unit_test(a_command_can_be_pasted),
     };
 

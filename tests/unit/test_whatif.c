@@ -136,6 +136,19 @@ static void test_pending_memory_is_nobodys(void **state)
     whatif_lane_free(&lane);
 }
 
+static void test_the_end_of_a_pool_frees_its_own_segments(void **state)
+{
+    struct whatif_lane lane;
+    (void)state;
+    whatif_lane_start(&lane, &caching_default_rules, false, 128 * MIB);
+    caching_release(lane.allocator, caching_allocate(lane.allocator, 20 * MIB, 0, 0));
+    caching_release(lane.allocator, caching_allocate(lane.allocator, 30 * MIB, 0, 1));
+    caching_release_later(lane.allocator, caching_allocate(lane.allocator, 40 * MIB, 0, 1));
+    caching_empty_pool(lane.allocator, 1);
+    assert_int_equal(caching_totals(lane.allocator)->reserved, 20 * MIB);
+    whatif_lane_free(&lane);
+}
+
 /* --- rules ------------------------------------------------------------------------------------------ */
 
 /* The example in torch.cuda.memory's documentation, 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
@@ -376,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_lie_apart),
         cmocka_unit_test(test_pending_memory_is_nobodys),
+        cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_divisions_by_size),
         cmocka_unit_test(test_large_segment_size),
