@@ -47,22 +47,68 @@ static bool is_single_live(const struct page_single *b, int64_t ns)
     return b->alloc_ns <= ns && b->free_ns > ns;
 }
 
-/* Removes those that are freed by now and not live at the bucket's moment. */
-static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t now_ns)
+/* Keeps the candidates whose bits are set. */
+static void keep_candidates(struct page_singles_path *p, uint32_t bits)
 {
     size_t kept = 0;
     p->least = INT64_MAX;
     p->unlisted = 0;
     for (size_t i = 0; i < p->n; i++) {
-        const struct page_candidate *c = &p->candidates[i];
-        if (c->single.free_ns > now_ns || is_single_live(&c->single, moment_ns)) {
-            p->least = c->single.bytes < p->least ? c->single.bytes : p->least;
-            p->unlisted += !c->listed;
-            if (i != kept) p->candidates[kept] = *c;
-            kept++;
-        }
+        if (!(bits >> i & 1)) continue;
+        p->candidates[kept] = p->candidates[i];
+        p->least = p->candidates[kept].single.bytes < p->least ? p->candidates[kept].single.bytes : p->least;
+        p->unlisted += !p->candidates[kept].listed;
+        kept++;
     }
     p->n = kept;
+}
+
+/* Removes those that are freed by now and not live at the bucket's moment. */
+static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t now_ns)
+{
+    uint32_t kept = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct page_single *b = &p->candidates[i].single;
+        kept |= (uint32_t)(b->free_ns > now_ns || is_single_live(b, moment_ns)) << i;
+    }
+    keep_candidates(p, kept);
+}
+
+/* Whether `a` is at least as large as `b` and live whenever `b` is, from the bucket's moment on. */
+static bool outlives_single(const struct page_single *a, const struct page_single *b, int64_t moment_ns)
+{
+    return a->bytes >= b->bytes && a->free_ns >= b->free_ns && (a->alloc_ns <= moment_ns || b->alloc_ns > moment_ns);
+}
+
+/* Removes those that no moment can list, because enough others are as large and live as long. */
+static void remove_outlived(struct page_singles_path *p, int64_t moment_ns)
+{
+    uint32_t kept = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct page_single *b = &p->candidates[i].single;
+        unsigned others = 0;
+        for (size_t k = 0; k < p->n && others < PAGE_SINGLES_SHOWN; k++) {
+            const struct page_single *a = &p->candidates[k].single;
+            const bool same = k > i && outlives_single(b, a, moment_ns); /* of equal ones the first stays */
+            others += k != i && outlives_single(a, b, moment_ns) && !same;
+        }
+        kept |= (uint32_t)(others < PAGE_SINGLES_SHOWN) << i;
+    }
+    keep_candidates(p, kept);
+}
+
+/* Until when enough candidates are live that none of the smallest one's size is listed. */
+static int64_t enough_until(const struct page_singles_path *p)
+{
+    int64_t latest[PAGE_SINGLES_SHOWN];
+    for (size_t i = 0; i < PAGE_SINGLES_SHOWN; i++) latest[i] = INT64_MIN;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t at = PAGE_SINGLES_SHOWN;
+        for (; at > 0 && latest[at - 1] < p->candidates[i].single.free_ns; at--)
+            if (at < PAGE_SINGLES_SHOWN) latest[at] = latest[at - 1];
+        if (at < PAGE_SINGLES_SHOWN) latest[at] = p->candidates[i].single.free_ns;
+    }
+    return latest[PAGE_SINGLES_SHOWN - 1];
 }
 
 static struct page_candidate *smallest_single(const struct page_singles_path *p)
@@ -82,9 +128,10 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     p->most = live_bytes > p->most ? live_bytes : p->most;
     if (p->dropped) return;
     if (p->n == CANDIDATES) {
-        if (life->bytes <= p->least && ++p->refused % CANDIDATES) return;
+        if (life->bytes <= p->least && life->free_ns <= p->enough_until_ns) return;
         remove_freed(p, moment_ns, life->alloc_ns);
     }
+    if (p->n == CANDIDATES) remove_outlived(p, moment_ns);
     if (p->n < CANDIDATES) {
         to = ARENA_PUSH(p->candidates, p->n, p->cap);
     } else if ((to = smallest_single(p))->single.bytes >= life->bytes) {
@@ -95,6 +142,7 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     };
     p->unlisted++;
     p->least = p->n == 1 || life->bytes < p->least ? life->bytes : p->least;
+    if (p->n == CANDIDATES) p->enough_until_ns = enough_until(p);
     page_singles_enqueue(s, path);
 }
 

@@ -21,7 +21,8 @@ struct page_singles_path { /* a call path's blocks of one category */
     bool queued, dropped;
     int64_t most, least; /* live bytes at most; the smallest candidate */
     struct page_candidate *candidates;
-    size_t n, cap, unlisted, refused, listed;
+    int64_t enough_until_ns; /* of 32 candidates: until then the largest are live that a moment shows */
+    size_t n, cap, unlisted, listed;
 };
 
 struct page_singles { /* of a series; zero-initialise */

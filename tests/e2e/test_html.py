@@ -83,8 +83,9 @@ def test_moments_agree_with_sql(run):
     assert compared > 10
 
 
-def test_single_allocations_at_every_moment(run):
-    """Each line lists its largest allocations, twelve at most, and they are those of the database."""
+def compare_single_allocations(run):
+    """Each line lists its largest allocations, twelve at most, and they are those of the database. Returns how many lines
+    and moments were compared."""
     compared = 0
     for s in each_sums(page_of(run).data()):
         if s.given["layer"] not in LAYERS:
@@ -101,8 +102,23 @@ def test_single_allocations_at_every_moment(run):
                 live = [b for at, freed, b, _ in singles[number] if at <= s.time[i] and (freed is None or freed > s.time[i])]
                 assert len(live) >= min(12, count) and sum(live) <= nbytes and (len(live) < count or sum(live) == nbytes)
                 compared += 1
-    assert compared > 20
     assert "ingle allocations" not in page_of(run).data()["resolution"]["text"]
+    return compared
+
+
+def test_single_allocations_at_every_moment(run):
+    assert compare_single_allocations(run) > 20
+
+
+def test_a_block_that_outlives_many_as_large_is_listed(recording):
+    """Within one bucket of the page, a line frees more blocks than it has candidates, and keeps one as large or smaller."""
+    with Rows(recording.database, seconds=40) as r:
+        r.device()
+        stack = r.stack("/home/me/train.py:9 <module>")
+        for i in range(120000):
+            size, life = ((1 << 20) - i % 3 * 512, .1) if i % 50 == 49 else (1 << 20, 1e-4)
+            r.block(i * 3e-4, size, life, stack, TENSOR, address=(i + 1) << 20)
+    assert compare_single_allocations(recording) > 20
 
 
 def test_single_allocations_of_many_paths_are_those_of_the_largest(recording):
