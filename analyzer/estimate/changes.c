@@ -155,8 +155,10 @@ static unsigned cost_of(size_t i)
     return cost;
 }
 
-/* Adds one of the moves from `first` on, in the order of the table, where the sum stays below the best. */
-static void deepen_search(struct search *s, const struct plan *p, size_t first, unsigned groups, unsigned cost)
+/* Adds one of the moves from `first` on, in the order of the table, while the sum stays below the best. A move that
+ * raises the likely peak, `before`, is no way to make it fit, though it may lower the bound. */
+static void deepen_search(struct search *s, const struct plan *p, double before, size_t first, unsigned groups,
+                          unsigned cost)
 {
     for (size_t i = first; i < estimate_move_count; i++) {
         struct plan changed = *p;
@@ -164,14 +166,14 @@ static void deepen_search(struct search *s, const struct plan *p, size_t first, 
         unsigned sum = cost + cost_of(i);
         struct estimate_interval peak;
         if ((groups & estimate_moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
-            !try_move(&estimate_moves[i], &changed, &w, &s->result))
+            !try_move(&estimate_moves[i], &changed, &w, &s->result) || s->result.peak.likely > before)
             continue;
         peak = s->result.peak;
         s->now.moves[s->now.n++] = i;
         if (peak.high <= p->memory) note_way(&s->surely, &s->now, sum, peak.high);
         if (peak.likely <= p->memory) note_way(&s->likely, &s->now, sum, peak.likely);
         if (peak.high > p->memory && s->now.n < CHANGES_WAY_MAX)
-            deepen_search(s, &changed, i + 1, groups | estimate_moves[i].groups, sum);
+            deepen_search(s, &changed, peak.likely, i + 1, groups | estimate_moves[i].groups, sum);
         s->now.n--;
     }
 }
@@ -185,7 +187,7 @@ static void find_way(const struct plan *p, const struct estimate_result *now, st
     struct estimate_interval peak = now->peak;
 
     s = (struct search){.p = p};
-    deepen_search(&s, p, 0, 0, 0);
+    deepen_search(&s, p, peak.likely, 0, 0, 0);
     best = s.surely.cost ? &s.surely : &s.likely;
     if (!best->cost || (!s.surely.cost && peak.likely <= p->memory)) return;
     for (size_t i = 0; i < best->n; i++) {
