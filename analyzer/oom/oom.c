@@ -1,9 +1,9 @@
 /* Each OOM of the run: which failed calls belong to it, and what was live at that moment.
  *
- * PyTorch asks CUDA, is refused, gives its cache back, asks again, is refused, and reports: several
- * rows, one failure. Rows of one thread belong together while the same size is asked for, none of them was
- * served, and until PyTorch's own report, which closes the group. What CUDA refused and then served is a retry, and
- * each retry counts, as in PyTorch's num_alloc_retries.
+ * PyTorch requests memory from CUDA, CUDA refuses, PyTorch frees its cached segments, requests again, CUDA refuses
+ * again, and PyTorch reports: several rows, one failure. Rows of one thread belong together while they request the same
+ * size and none of them succeeded; PyTorch's own report closes the group. A request that CUDA first refused and then
+ * served is a retry. Each retry counts, as in PyTorch's num_alloc_retries.
  */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_graph.h"

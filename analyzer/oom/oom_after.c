@@ -1,11 +1,11 @@
-/* How it went on after a failure: did it end the program, or was it handled?
+/* What happened after a failure: did it end the program, or did the program handle it?
  *
- * What tells, surest first: further steps of the program's own; the status that it gave to exit; call paths
- * that had allocated before and did so again. A thread of Python's that dies of an exception ends nobody
- * else, so the program's status says nothing of it. A program that writes a checkpoint before it gives up
- * allocates, too, and perhaps more than was refused: but on call paths of its own, it takes no further step,
- * and exits with an error. Where a recording has no status (of an earlier gpuspy, or a signal or _exit ended
- * the process) only what was allocated later is left, as the recorder saw it and as seen here.
+ * The evidence, strongest first: further steps of the program; its exit status; call paths that had allocated before
+ * and did so again. An exception that ends a Python thread does not end the process, so the exit status shows nothing
+ * about it. A program that writes a checkpoint before it gives up also allocates, perhaps more than was refused, but on
+ * new call paths, without a further step, and it exits with an error. If a recording has no exit status (an earlier
+ * gpuspy made it, or a signal or _exit ended the process), only the later allocations remain as evidence: those that
+ * the recorder noted and those found here.
  */
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/step/step.h"
@@ -69,7 +69,7 @@ static enum result_oom_outcome without_status(const struct oom_after *a, bool se
     return a->again || (a->times && !complete) ? RESULT_OUTCOME_UNKNOWN : RESULT_OUTCOME_ENDED;
 }
 
-/* A pool hands the exception of one item to the thread that waits for its result, and goes on with the next item. */
+/* A pool passes the exception of one item to the thread that waits for its result, and continues with the next item. */
 static bool in_pool(const struct run *run, const struct run_oom *row)
 {
     return run_stack_is_in(run, row->stack, "concurrent/futures/thread.py", NULL) ||

@@ -23,7 +23,7 @@ static bool is_pinned(const facts *f)
 }
 
 /* More than the device has; or most of it, and twice all that is live: nothing that the program did before was of that
- * order. */
+ * size. */
 static bool is_oversized(const facts *f)
 {
     if (!run_is_known(f->total)) {
@@ -55,8 +55,8 @@ static bool is_known_demand(const facts *f, int64_t beside)
     return run_is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
-/* In PyTorch, where every operation frees something, what only allocates is loading, unless many passes made it: their
- * graphs, or outputs of a single layer. */
+/* In PyTorch, every operation frees something, so a program that only allocates is loading, unless many passes
+ * allocated the memory: their graphs, or outputs of a single layer. */
 static bool only_loads(const facts *f)
 {
     enum { MANY = 8 };

@@ -1,7 +1,8 @@
-/* Passes that failed and are still alive: a kept exception.
+/* Passes that failed and whose memory is still live: a kept exception.
  *
- * A program that handles "out of memory" tries again with less. Until its except block ends, and for as long as it
- * keeps the exception, the traceback keeps the frames of the failed pass and with them its tensors. */
+ * A program that handles "out of memory" tries again with less. Until its except block ends, and as long as it keeps
+ * the exception, the traceback keeps the frames of the failed pass alive, and with them its tensors.
+ */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"

@@ -1,12 +1,15 @@
 /* Is an autograd graph kept, and is it still needed?
  *
- * Lines of several modules that grow together prove no graph: a list of hidden states grows likewise. Evidence for one:
+ * Lines of several modules that grow together do not prove a graph: a list of hidden states grows likewise. The
+ * evidence for a graph:
+ *
  *   freed   backward passes freed earlier blocks of the same call paths: autograd held those
- *   input   the batch, which the loop makes outside of all modules, stays alive together with what the modules made:
- *           autograd saves it for the gradient of the first layer; and so does much of what lies between input and
- * output, of which a program that collects both (a replay buffer) keeps nothing A graph that grew since the last
- * backward pass is not a leak yet: a backward pass still needs it. It is one if the program evaluates: earlier backward
- * passes followed other lines, or its functions say so.
+ *   input   the batch, which the loop makes outside of all modules, stays live together with the memory that the
+ *           modules allocated: autograd saves it for the gradient of the first layer. Much of the memory between input
+ *           and output stays live, too; a program that collects both (a replay buffer) keeps none of that
+ *
+ * A graph that grew since the last backward pass is not a leak yet: a backward pass still needs it. It is a leak if the
+ * program evaluates: earlier backward passes followed other lines, or the names of its functions show it.
  */
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
@@ -16,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In a backward pass, by its Python frames; a thread without any that has tensors is autograd's. */
+/* In a backward pass, by its Python frames; a thread without Python frames that allocates tensors is autograd's. */
 static bool in_backward(struct oom_passes *p, const struct run *run, uint32_t stack)
 {
     uint32_t *at = map_at(&p->stacks, stack);
@@ -133,8 +136,9 @@ static uint32_t model_call(const struct run *run, uint32_t stack)
     return call;
 }
 
-/* A graph keeps much of what the model's call made; outputs that the program keeps are the smallest part: a half and a
- * fifth for two linear layers and their activations. If that call is unknown, nothing contradicts a graph. */
+/* A graph keeps much of the memory that the model's call allocated; outputs that the program keeps are the smallest
+ * part: a half and a fifth for two linear layers and their activations. If that call is unknown, nothing contradicts a
+ * graph. */
 static bool inner_kept(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                        const struct oom_facts *f)
 {

@@ -1,6 +1,7 @@
-/* Backward passes seen during the replay: what tells an autograd graph that is kept from memory that merely grows.
+/* Backward passes seen during the replay: they distinguish an autograd graph that is kept from memory that only grows.
  *
- * The observer of oom.c passes each allocation and free on; a failure takes a snapshot. */
+ * The observer of oom.c passes each allocation and free on; a failure takes a snapshot.
+ */
 #ifndef GPUSPY_OOM_GRAPH_H
 #define GPUSPY_OOM_GRAPH_H
 

@@ -1,5 +1,5 @@
-/* Which part of the live bytes at a failure had grown over the run, the ends of the graphs in it, and what the program
- * had needed before besides it. */
+/* Which part of the live bytes at a failure had grown over the run, the ends of the graphs in it, and how much other
+ * memory the program had needed before. */
 #include "analyzer/oom/oom.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"
@@ -36,7 +36,7 @@ bool oom_enters_device(struct run *run, uint32_t stack)
     static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
                                             "_ops::full", "_ops::arange", "_ops::normal"};
     const struct run_frame *frame = run_stack_frame(run, stack);
-    bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* nothing tells */
+    bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* not known without native frames */
     for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++) {
         is = run_stack_calls(run, stack, operators[i]);
     }
@@ -111,8 +111,8 @@ static bool remain_among_freed(const struct oom_live *l, const struct oom_facts 
            l->first_rank <= early && l->last_rank >= late;
 }
 
-/* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c finds those
- * of many passes, this function those of few. */
+/* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c finds outputs
+ * of many passes, this function outputs of few. */
 static bool is_kept(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     double margin = (l->last_rank - l->first_rank) / 8;
@@ -130,7 +130,7 @@ static bool is_appended(const struct site_builder *b, const struct oom_live *l)
            run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 
-/* A handful of blocks is no rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
+/* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
 static bool does_growth_count(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
@@ -260,7 +260,7 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     if (f->growing_kept >= f->growing / 2) {
         return 0;
     }
-    /* Earlier blocks of a reallocated buffer are freed: time says little on a busy machine. */
+    /* Earlier blocks of a reallocated buffer are freed. Their times are unreliable on a busy machine. */
     const bool gone = f->growing_times >= 2 * f->growing_count;
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
     f->replaced = gone && !f->of_step &&

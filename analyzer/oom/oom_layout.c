@@ -59,7 +59,7 @@ static int order_layout_by_address(const void *x, const void *y)
     return SORT_UP(a->at.address, b->at.address) ?: SORT_UP(a->at.block, b->at.block);
 }
 
-/* Allocations of other code from CUDA have no blocks; a graph's segment serves only the graph. */
+/* CUDA allocations of other code have no blocks; a graph's segment serves only the graph. */
 static size_t keep_segments(struct piece *list, size_t n)
 {
     size_t kept = 0;

@@ -1,14 +1,14 @@
-/* What would have helped against an OOM, and how much each thing would have freed.
+/* Which measures would have prevented an OOM, and how much each would have freed.
  *
- * Nothing is recommended that is on already, as far as the settings, the stacks and what was seen
- * tell, and nothing that would not have mattered to the request. What an amount rests on:
- *   activations and inputs grow with the batch, parameters, gradients and optimizer state do not;
- *   checkpointing n activations in √n pieces keeps 2 √n of them (Chen et al. 2016, "Training deep
- *     nets with sublinear memory cost");
- *   an 8-bit optimizer keeps 1 byte and 1/256 of a 4-byte scale where fp32 keeps 4 (Dettmers et al.
- *     2022, "8-bit optimizers via block-wise quantization");
- *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
- * 2020); segments that grow give back the pages of a hole (heap_map.c).
+ * A measure is left out if it is already in use, as far as the settings, the stacks and the recorded events show, or if
+ * it would not have mattered to the request. The basis of the amounts:
+ *   activations and inputs grow with the batch; parameters, gradients and optimizer states do not;
+ *   checkpointing n activations in √n pieces keeps 2 √n of them (Chen et al. 2016, "Training deep nets with sublinear
+ *     memory cost");
+ *   an 8-bit optimizer keeps 1 byte and 1/256 of a 4-byte scale instead of fp32's 4 (Dettmers et al. 2022, "8-bit
+ *     optimizers via block-wise quantization");
+ *   ZeRO's first stage keeps 1/n of the optimizer states on each of n ranks (Rajbhandari et al. 2020);
+ *   segments that grow free the pages of a hole (heap_map.c).
  */
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
@@ -106,7 +106,7 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
 /* --- the measures: each adds what applies
  * --------------------------------------------------------- */
 
-/* A guess is never said to be enough: its amount is an upper bound. */
+/* A guess is never reported as enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
 {
     if (s->certainty != RESULT_CERTAINTY_GUESSED) {
@@ -381,7 +381,7 @@ static void measure_zero(struct oom_sight *s)
                      (long long)ranks, SIZE(s, o->bytes)));
 }
 
-/* What backward passes make and a leak keeps is no gradient of a parameter. */
+/* Memory that backward passes allocate and a leak keeps is not a parameter's gradient. */
 static bool is_gradient(const struct oom_sight *s, const struct result_category_line *l)
 {
     const bool leaks =
@@ -418,7 +418,7 @@ static void measure_foreach(struct oom_sight *s)
     }
 }
 
-/* A file name of the program says that it is a training. */
+/* A file name of the program shows that it trains. */
 static bool in_training_file(const struct oom_sight *s)
 {
     const struct run *run = s->b->run;
@@ -609,8 +609,8 @@ static void measure_others(struct oom_sight *s)
 }
 
 #define OF(cause) (1u << RESULT_CAUSE_##cause)
-/* Against a leak, less of anything else only buys time; pinned memory is the host's; a request larger than the GPU fits
- * in no case. */
+/* Against a leak, less of anything else only delays the failure; pinned memory is host memory; a request larger than
+ * the GPU fits in no case. */
 #define SPACE (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | OF(OUTSIDE_ALLOCATOR))
 
 /* `certainty` of the amount: inferred from recorded blocks, unless it depends on what no call states (the precision,
@@ -651,7 +651,7 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
 {
     struct oom_sight s = oom_sight_of(b, v, c, training);
     s.replays = replays;
-    bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* what would have been enough was granted */
+    bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* a retry or a smaller batch succeeded */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (!served && (measures[i].causes & (1u << v->cause))) {
             s.certainty = measures[i].certainty;

@@ -188,8 +188,8 @@ static void judge_pass(struct oom_sight *s)
         s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
         (never_followed(s) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
     s->trains = s->trains || (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
-    /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
-     * are still there, tell that it is not */
+    /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
+     * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !oom_stack_passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
 }

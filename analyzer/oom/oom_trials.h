@@ -1,7 +1,8 @@
-/* Models that earlier trials made and that are still alive: a sweep, folds, a notebook cell that ran several times.
+/* Models that earlier trials made and that are still live: a sweep, folds, a notebook cell that ran several times.
  *
  * A trial begins where a module is built or moved after a backward pass. The observer of oom.c passes each allocation
- * on. */
+ * on.
+ */
 #ifndef GPUSPY_OOM_TRIALS_H
 #define GPUSPY_OOM_TRIALS_H
 

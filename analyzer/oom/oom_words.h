@@ -24,7 +24,7 @@ struct oom_words {
     struct result_oom_verdict *v;
 };
 
-/* A text in its arena; an amount of bytes as one. */
+/* A text in the builder's arena; an amount of bytes as text. */
 #define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
 #define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 /* A call path as text: file:line function. */

@@ -34,7 +34,7 @@ static const char *rhythm_text(struct oom_words *w)
                    : TEXT(w, "%s each time, %llu time%s so far", SIZE(w, r.each), (unsigned long long)r.times, s);
 }
 
-/* Growth before the step in progress: the part of that step stays live in any case. */
+/* Growth before the step in progress: the memory of that step stays live in any case. */
 static int64_t earlier_steps(const facts *f)
 {
     uint64_t times = oom_rhythm(f).times;

@@ -1,8 +1,8 @@
 /* Where a device's memory was when an allocation failed.
  *
- * What is in use is taken apart from the surest to the least sure: what the program took by
- * recorded calls, what the device held for graphs, what NVML says of others; what then remains of
- * the use is this process's context where NVML says so, else it is said when it was there.
+ * The memory in use is split, the most certain part first: the program's recorded allocations, the memory that the
+ * device held for graphs, and the other processes as NVML reports them. The remainder is this process's context if NVML
+ * reports the process; otherwise the report states since when the remainder was in use.
  */
 #include "analyzer/oom/waterfall.h"
 
@@ -124,8 +124,8 @@ static bool is_waterfall_segment(struct site_builder *b, const struct result_oom
            site_owner_kind(b, site_owner_of_location(b, t->location)) == RESULT_OWNER_TORCH;
 }
 
-/* What CUDA's pools held then, as last reported: when an allocation from one failed, or it was trimmed. Read shortly
- * after the failure, which causes such a report. */
+/* Memory that CUDA's pools held then, as last reported: when an allocation from one failed, or it was trimmed. Read
+ * shortly after the failure, which causes such a report. */
 static int64_t pools_held(const struct run *run, const struct run_oom *row)
 {
     static const int64_t soon_ns = 100000000;
@@ -389,7 +389,7 @@ static const char *process_name(struct site_builder *b, const struct run_process
                : arena_printf(b->arena, "process %u of this run", p->pid);
 }
 
-/* This run's own processes by what they recorded; of the others NVML names the largest. */
+/* This run's own processes by what they recorded; of the others NVML reports the largest. */
 static void list_other_processes(struct site_builder *b, const struct result_oom_verdict *v,
                                  struct result_held_part *part)
 {

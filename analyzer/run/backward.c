@@ -131,8 +131,8 @@ static void drop_closed(struct run_backward *b, int64_t now)
     b->open_n = kept;
 }
 
-/* One call of backward() can make several gradients: for several outputs, and for what a mode or a subclass makes. The
- * window lasts as long as the longest of them. */
+/* One call of backward() can make several gradients: for several outputs, and for those that a mode or a subclass
+ * makes. The window lasts as long as the longest of them. */
 static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
 {
     bool same = false;
@@ -176,7 +176,7 @@ void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, ui
     struct run_backward *b = process_at(run, process);
     uint8_t m = mark_backward(&run->backward, stack);
     if (b->complete || (!b->open_n && !(m & OPENS)) || autograds_by_name(b, thread)) {
-        return; /* on autograd's thread: backward within backward, whose outer call has the line */
+        return; /* on autograd's thread: a backward() within backward(); the outer call shows the line */
     }
     uint32_t base = m & OPENS ? backward_base_of(run, stack) : RUN_NONE;
     bool same = ((m & OPENS) || !(m & INSIDE)) && close_others(b, thread, base, alloc_ns, free_ns);

@@ -1,18 +1,18 @@
 /* Which line called backward() for what happens on autograd's own threads.
  *
- * PyTorch computes the gradients of CUDA tensors on threads of its own, which run no Python: what is
- * allocated there has no line. But torch.autograd.backward and grad first make the gradient of their
- * output, on the calling thread and with its whole Python stack (_make_grads), and hold it until they
- * return. So from that allocation until its free somebody is inside backward(), and where it is:
- * a window. What happens meanwhile on a thread of autograd's gets the callers of backward() as its
- * stack's outer part ("grafted"), if only one window is open in the process. Where a gradient is
- * handed to backward() there is no such allocation, and nothing is said.
+ * PyTorch computes the gradients of CUDA tensors on threads of its own, which run no Python: what is allocated there
+ * has no line. But torch.autograd.backward and grad first make the gradient of their output, on the calling thread and
+ * with its whole Python stack (_make_grads), and hold it until they return. So from that allocation until its free the
+ * calling thread is inside backward(), and the stack of the allocation shows the line: a window. Meanwhile, the stacks
+ * of autograd's own threads get the callers of backward() as their outer part ("grafted"), if only one window is open
+ * in the process. If the program passes a gradient to backward(), this allocation does not exist, and nothing is
+ * grafted.
  *
- * A window that an exception left open (its traceback holds the gradient) ends at its thread's next
- * allocation outside of backward.
+ * A window that an exception left open (its traceback holds the gradient) ends at its thread's next allocation outside
+ * of backward.
  *
- * Windows are found in the first replay, and kept: 32 bytes for each call of backward(). The files of
- * the model alone use this.
+ * The first replay finds the windows and keeps them: 32 bytes for each call of backward(). Only the files of the model
+ * use this.
  */
 #ifndef GPUSPY_BACKWARD_H
 #define GPUSPY_BACKWARD_H
@@ -59,7 +59,7 @@ void run_backward_free(struct run *run);
 /* Thread `thread` of that process has this name. */
 void run_backward_add_thread(struct run *run, uint32_t process, int64_t thread, const char *name);
 
-/* A row, in order of time; not needed if `any` is false. */
+/* Adds a row; rows come in order of time; not needed if `any` is false. */
 void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
                           int64_t free_ns);
 void run_backward_finish(struct run *run, uint32_t process); /* all its rows have been added */

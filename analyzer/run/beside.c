@@ -17,7 +17,7 @@ struct batch {
 struct run_beside {
     struct relay relay;
     pthread_t thread;
-    struct run_observer *observers; /* that get the batches */
+    struct run_observer *observers; /* they receive the batches */
     size_t observers_n, observers_cap;
     struct batch *slots[RELAY_SLOTS];
     struct batch *batch; /* that is being filled */

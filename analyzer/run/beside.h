@@ -7,7 +7,7 @@
 
 struct run_beside;
 
-/* Takes those of `n` observers that have `beside` set; NULL if none has, or no thread could be started. They must stay
+/* Serves those of `n` observers that have `beside` set; NULL if none has, or no thread could be started. They must stay
  * at their addresses until the end. */
 struct run_beside *run_beside_start(const struct run_observer *observers, size_t n);
 void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint32_t series, uint32_t location,

@@ -37,7 +37,7 @@ static void read_copy_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct cursor *c = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[C_KIND]);
-    if (c->n == PIECE) { /* more rows than numbers: not a recorder's table */
+    if (c->n == PIECE) { /* more rows than ids: no recorder writes such a table */
         return;
     }
     c->calls[c->n++].copy = (struct run_copy){

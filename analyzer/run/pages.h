@@ -1,8 +1,9 @@
 /* The rows of a table read from the pages of its file, without SQLite's virtual machine: five times as fast.
  *
- * It reads only what a recorder writes: a file that nobody writes to, and rows of whole numbers that fit their page.
- * At the first thing that is different it stops, and the caller goes on with SQL from there: so whether a file is
- * damaged, and what an odd row means, SQLite alone decides. For rows.c and calls.c. */
+ * It reads only tables as a recorder writes them, in a file that no process writes to: rows of integers, each within
+ * its page. At the first difference it stops, and the caller continues with SQL from there. So only SQLite decides
+ * whether a file is damaged and what an unusual row means. For rows.c and calls.c.
+ */
 #ifndef GPUSPY_PAGES_H
 #define GPUSPY_PAGES_H
 

@@ -1,8 +1,8 @@
 /* The events of a run in order of time, in one pass over the rows.
  *
- * A row is a lifetime: in order of id the rows are in order of allocation, and a heap of the frees
- * to come gives the other half. So memory is bounded by what is live at once, whatever the length.
- * The small tables (failures, samples, PyTorch's reserved total) are merged in.
+ * A row is a lifetime. In order of id, the rows are in order of allocation; a heap of pending frees adds the frees in
+ * between. So memory is bounded by the number of allocations that are live at once, not by the length of the run. The
+ * small tables (failures, samples, PyTorch's reserved total) are merged in.
  */
 #include "analyzer/run/beside.h"
 #include "analyzer/run/rows.h"

@@ -1,12 +1,13 @@
 /* The table of allocations as lifetimes: in order of id, in batches, as they are stored.
  *
- * The whole table is read from the pages of its file where that can be (pages.c). Else an aggregate function is called
- * for each row as the table is scanned: no trip through sqlite3_step and its locks for each row and column. A long
- * table is decoded on a thread of its own while the caller works on the batch before; nothing else may use the database
+ * The whole table is read from the pages of its file if possible (pages.c). Otherwise SQLite calls an aggregate
+ * function for each row while it scans the table, which avoids sqlite3_step and its locks for each row and column. A
+ * separate thread decodes a long table while the caller works on the previous batch; nothing else may use the database
  * until the scan ends.
  *
  * A scan of the whole table notes for every batch when its first lifetime begins and its last one ends. A question
- * about a few moments then reads only the batches that can answer it. */
+ * about a few moments then reads only the batches that can answer it.
+ */
 #include "analyzer/run/rows.h"
 
 #include <stdio.h>

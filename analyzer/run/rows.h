@@ -16,7 +16,7 @@ enum run_rows_columns { RUN_ROWS_SHORT, RUN_ROWS_ADDRESSES, RUN_ROWS_WHOLE };
 /* Called with a batch of at least one row, on the caller's thread. */
 typedef void (*run_rows_fn)(void *self, const struct run_stored *rows, size_t n);
 
-enum { RUN_ROWS_MANY = 1 << 16 }; /* from so many rows on, a thread pays off */
+enum { RUN_ROWS_MANY = 1 << 16 }; /* from this number of rows on, a thread pays off */
 
 /* All rows; `about`: how many are expected. Nothing else may use the database meanwhile. Each of these functions
  * returns false with a line in `error` if the table could not be read to its end. */

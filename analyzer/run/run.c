@@ -96,7 +96,7 @@ static bool is_sibling_recording(const char *name, const char *stem)
     return digits > 0 && strcmp(p + digits, ".db") == 0;
 }
 
-/* Removes what a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
+/* Removes the processes and databases of a sibling that does not belong to this run. Its frames and stacks may stay. */
 static void run_forget(struct run *run, size_t databases, size_t processes)
 {
 #define FORGET(list)                                                             \

@@ -1,12 +1,12 @@
 /* The model of a recorded run: what every question reads.
  *
- * One or more databases (a process each) become one model. Frames and stacks are interned over all
- * of them, so that the same call path in two ranks is the same stack number. Lifetimes are not
- * kept: they are streamed in order of time by run_replay, with memory bounded by what is live.
+ * One or more databases (a process each) become one model. Frames and stacks are interned over all of them, so that the
+ * same call path in two ranks is the same stack number. Lifetimes are not kept: run_replay streams them in order of
+ * time, with memory bounded by the live allocations.
  *
- * Units: times are nanoseconds since the start of the process's recording, sizes are bytes. A time
- * or size that is not known is RUN_UNKNOWN. A device of -1 is none or unknown. Ownership: everything
- * reachable from struct run belongs to it and lives until run_close. Not thread-safe.
+ * Units: times are nanoseconds since the start of the process's recording, sizes are bytes. An unknown time or size is
+ * RUN_UNKNOWN. Device -1: none or unknown. Ownership: everything reachable from struct run belongs to it and lives
+ * until run_close. Not thread-safe.
  */
 #ifndef GPUSPY_RUN_H
 #define GPUSPY_RUN_H
@@ -67,7 +67,7 @@ struct run_options {
     void *symbol_data;
     const struct run_estimate_bytes *estimate; /* NULL none; only report_build reads it */
     const struct estimate_result *plan;        /* the same with activations; NULL: not estimated */
-    uint64_t plan_gpus; /* among how many GPUs the estimate, which is for one of them, divides the work; 0: 1 */
+    uint64_t plan_gpus; /* the number of GPUs that share the work; the estimate is for one of them; 0: 1 */
     const struct result_watch *watch; /* NULL none; see result.h */
     uint64_t questions;               /* bits REPORT_ASK(…) of report.h: only these questions are answered; 0: all */
     run_progress_fn progress;         /* NULL: no progress is reported */
@@ -97,13 +97,13 @@ struct run_process {
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    const char *stopped;     /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was
-                                too small for what it keeps; "reader", another program read it for so long that its log was
-                                full; "detach"; NULL: it did not */
+    const char *stopped; /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was too
+                            small for the rows that always stay; "reader", another program read the database for so long
+                            that its log was full; "detach"; NULL: it did not */
     int64_t kept_from_ns;    /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
     bool scopes_are_known;   /* … and the table removed_scope has the NVTX ranges of that time, all of them */
     int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed, or because the disk was nearly full */
-    double attached_after_s; /* gpuspy attached so long after the process had started; 0: recorded from its start */
+    double attached_after_s; /* from the start of the process until gpuspy attached; 0: recorded from its start */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     const char *torch_like;      /* of an import: the version, as far as its format shows it; NULL */
     int64_t start_real_ns;       /* RUN_UNKNOWN */
@@ -446,7 +446,7 @@ struct run_source_text {
     bool from_disk;
 };
 const struct run_source_text *run_source_text(struct run *run, const char *file);
-/* A line of it, with at most so many lines before and after it. False: unknown. */
+/* A line of it, with up to `before` lines before it and `after` lines after it. False: unknown. */
 enum { RUN_SOURCE_AROUND = 32 }; /* at most */
 struct run_source {
     int line, first_line;
@@ -520,7 +520,7 @@ struct run_observer {
 /* May be called again: each call starts from the beginning. False and a line in `error` if a database could not be read
  * to its end. */
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
-/* By an observer that needs no more: the replay ends with the event that it is told of. */
+/* For an observer that needs no more events: the replay ends after the current one. */
 void run_stop_replay(struct run *run);
 /* Valid during and after a replay. */
 size_t run_location_count(const struct run *run);

@@ -161,7 +161,7 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
  * */
 int run_database_recover(struct run_database *db, const char *path, char *error, size_t error_size);
 /* Opens a database that is being recorded for a short time: read-only, at one moment of it. Close it soon with
- * run_database_end_read: while it is open, its log cannot start anew. */
+ * run_database_end_read: while it is open, its log cannot restart from the beginning. */
 bool run_database_begin_read(struct run_database *db, char *error, size_t error_size);
 void run_database_end_read(struct run_database *db);
 void run_database_close(struct run_database *db);

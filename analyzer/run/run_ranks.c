@@ -10,7 +10,7 @@
 #include "analyzer/base/arena.h"
 
 enum { LONGEST_RANK = 6 };
-static const int64_t apart_ns = 3600 * (int64_t)1000000000; /* recordings of one job lie no farther apart */
+static const int64_t apart_ns = 3600 * (int64_t)1000000000; /* recordings of one job are at most this far apart */
 
 /* "out/rank-3_snapshot.pickle" and "rank" → 3; -1: it has no such word, or no number after it. */
 static int64_t number_after(const char *base, const char *word)
@@ -36,7 +36,7 @@ int64_t run_rank_of_name(const char *path)
     return RUN_UNKNOWN;
 }
 
-/* What its content states; else, of a file of one process, what its name does. */
+/* The rank that the content states; else, for a file of one process, the rank in its name. */
 static int64_t rank_of(const struct run *run, size_t from, size_t i)
 {
     const struct run_process *p = &run->processes[i];
@@ -72,7 +72,7 @@ static bool have_ranks(const struct run *run, size_t from, const char *folder, c
     return ok;
 }
 
-/* As far as it is known when they were recorded. */
+/* Files with an unknown time are not compared. */
 static bool are_files_of_one_time(const struct run *run, size_t from, const char *folder, char *error,
                                   size_t error_size)
 {

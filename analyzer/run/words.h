@@ -1,5 +1,5 @@
-/* The small numbers of a recording as the words that people query: schema/event.h has both. "unknown" for a number
- * without a word, which a damaged or newer recording may have. */
+/* The enum values of a recording as the words that queries use: schema/event.h has both. "unknown" for a number without
+ * a word, which a damaged or newer recording may have. */
 #ifndef GPUSPY_WORDS_H
 #define GPUSPY_WORDS_H
 
