@@ -71,8 +71,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
     return false;
 }
 
-/* There is a fatal OOM that is not a leak: what grew until then was the program's work, or the verdict would have named
- * it. */
+/* There is a fatal OOM that is not a leak: the program needed the memory that grew until then, or the verdict would
+ * have named it. */
 static bool died_of_something_else(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
@@ -165,7 +165,7 @@ static void of_time(struct advices *a)
             add_advice(a, "transfer", counted ? 0.02 : share, advice_at_site(a, &t->site, t->advice));
         }
     }
-    /* If frees are what waits, the advice is the same. */
+    /* If the waits are caused by frees, the advice is the same. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
@@ -179,7 +179,7 @@ static void of_time(struct advices *a)
  * */
 static void of_polling(struct advices *a)
 {
-    enum { OFTEN = 5000 }; /* a second */
+    enum { OFTEN = 5000 }; /* per second */
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->calls_n; i++) {
         const struct result_call *c = &r->calls[i];
@@ -260,8 +260,8 @@ static bool is_wasted(const struct advices *a, const struct result_fragmentation
            run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
 }
 
-/* What the replay has as recorded and with expandable segments, for the process and device that reserved most; false:
- * the replay does not reproduce the recording. */
+/* The replay's outcomes with the recorded settings and with expandable segments, for the process and device that
+ * reserved most; false: the replay does not reproduce the recording. */
 static bool replay_expandable(const struct advices *a, struct whatif_outcome *was, struct whatif_outcome *is)
 {
     char error[256];

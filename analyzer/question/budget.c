@@ -21,7 +21,7 @@ struct question_budgets {
     struct category_finder *categorizer; /* NULL: no estimate was requested */
     struct most *by_series;
     size_t cap;
-    uint32_t process; /* now replayed */
+    uint32_t process; /* the process that is being replayed */
     int64_t last_alloc_ns;
 };
 
@@ -186,8 +186,8 @@ static void collect_run(struct question_budget_facts *f)
 }
 
 /* The phase of the peak. Weights that FSDP gathers in forward are freed in backward, as activations are: if most of the
- * gradients exist, and the estimate has the peak at backward's end, live gathered weights are not a sign of its
- * beginning. */
+ * gradients exist, and the estimate has the peak at backward's end, live gathered weights are not a sign of the
+ * beginning of backward. */
 static int budget_phase_of(const struct estimate_result *e, const struct most *most,
                            const struct result_budget_row all[RESULT_CATEGORIES_N])
 {
@@ -199,7 +199,7 @@ static int budget_phase_of(const struct estimate_result *e, const struct most *m
     return phase == PHASE_FORWARD && late ? PHASE_BACKWARD : phase;
 }
 
-/* The estimates with activations, where there are some. */
+/* The estimates with activations, if there are any. */
 static void plan_rows(struct site_builder *b, struct result_budget *budget, const struct result_peak *peak,
                       const struct most *most, struct result_budget_row all[RESULT_CATEGORIES_N])
 {

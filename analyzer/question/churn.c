@@ -1,12 +1,11 @@
-/* Device memory that direct CUDA calls allocate and free again and again: each pair costs a
- * synchronisation and tens of microseconds, which an allocator or one buffer kept would save. Pools
- * (cudaMallocAsync) exist for this and are left out, and so are physical memory that is mapped by
- * hand and PyTorch's tensors.
+/* Device memory that direct CUDA calls allocate and free repeatedly: each pair costs a synchronization and tens of
+ * microseconds, which an allocator or one reused buffer would save. Pools (cudaMallocAsync) exist for this purpose and
+ * are left out, as are physical memory that the program maps itself and PyTorch's tensors.
  *
- * A location churns when, after the first tenth of the run, it was freed at least 20 times and its
- * memory lived less than a twentieth of the run on average; and where the program's steps are
- * known, when most of the steady ones free there. The steps are known when all is over, so that
- * each location keeps times of its frees: all of the first ones, then every second, every fourth, …
+ * A location churns when, after the first tenth of the run, it was freed at least 20 times and its memory was live for
+ * less than a twentieth of the run on average; and, if the program's steps are known, most of the steady steps free
+ * there. The steps are known only after the replay, so each location keeps the times of its frees: all of the first
+ * ones, then every second, every fourth, …
  */
 #include "analyzer/base/times.h"
 #include "analyzer/question/library.h"
@@ -106,8 +105,8 @@ static struct result_pace churn_pace_of(const struct question_churns *c, const s
     return step_pace(&cadence, NULL);
 }
 
-/* What frees PyTorch's segments: a line with empty_cache can be removed, while the allocator's own frees are reported
- * elsewhere. One more pass over the rows, at a moment at which each was live. */
+/* The call that frees PyTorch's segments: a line with empty_cache can be removed; the allocator's own frees are
+ * reported elsewhere. One more pass over the rows, at a moment at which each segment was live. */
 struct asked {
     int64_t moment;
     uint32_t location, stack; /* stack: of the free, RUN_NONE */

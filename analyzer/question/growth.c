@@ -1,24 +1,24 @@
 /* Call sites whose live bytes rise steadily over the run.
  *
- * The end is the last fatal OOM, else the last allocation: what is freed later is freed by the
- * tear-down, and a list that grew all along is no less a leak because Python emptied it on its way
- * out. An allocation that is live at that end has stayed.
+ * The end is the last fatal OOM, else the last allocation. Memory that is freed later is freed by the tear-down: a list
+ * that grew during the whole run is still a leak if Python empties it at exit. An allocation that is live at the end
+ * has stayed.
  *
- * The run is cut into 64 pieces with equally many allocations (not equally long: starting up takes
- * long and allocates little). What counts is the least that a location held in each piece: the lower
- * envelope, which activations that come and go within a step do not lift; where a piece is shorter than
- * two steps, neighbours are joined. A location grows when, from the first usual step (else after the
- * first tenth) or its own beginning on, that envelope
- *   - rises in at least 3 pieces and gives back at most a tenth,
- *   - lies close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however
- *     large, is not growth, nor is a cache that fills ever more slowly,
- *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest
- *     pause before, nor for a quarter of its time: what has reached its size has levelled off,
- *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
- *     more, by at least 4 allocations that stayed, or by one that is appended to.
- * Loading weights looks the same while it lasts; locations below the functions in `loading`, in an optimizer's step, or
- * where a module of torch.nn is made, are left out, unless they come by at each step. So does what one forward pass
- * makes until memory runs out: a model's inside counts only if the model was called three times.
+ * The run is cut into 64 pieces with equally many allocations (not equally long: start-up takes long and allocates
+ * little). The figure that counts is the least that a location held in each piece: the lower envelope, which
+ * activations that are freed within their step do not raise. If a piece is shorter than two steps, neighbours are
+ * joined. A location grows when, from the first usual step (else after the first tenth) or its own beginning on, that
+ * envelope
+ *   - rises in at least 3 pieces and falls by at most a tenth,
+ *   - is close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however large, is not
+ *     growth, and neither is a cache that fills ever more slowly,
+ *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest pause before,
+ *     nor for a quarter of its time: otherwise it has levelled off,
+ *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps more, by at least
+ *     4 allocations that stayed, or by one that is appended to.
+ * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
+ * in the creation of a torch.nn module are left out, unless they occur at each step. One forward pass that runs out of
+ * memory looks the same, too: a model's inside counts only if the model was called three times.
  */
 #include "analyzer/question/question.h"
 
@@ -48,7 +48,7 @@ struct site_growth { /* by location; what every event needs comes first */
     int64_t *least_of; /* by piece; NULL while it was 0 in all */
     uint64_t stayed;
     int64_t stayed_bytes, first_ns, last_ns;
-    uint64_t never; /* of those that stayed, what the tear-down did not free either */
+    uint64_t never; /* of those that stayed: never freed, not even by the tear-down */
     int64_t never_bytes;
     bool once; /* in a model that was called once or twice: only its inside is known */
 };
@@ -320,7 +320,7 @@ static bool is_fit_straight(struct samples *a, double *fit)
     return *fit >= min_fit;
 }
 
-/* After the last step nothing needs to grow any more; it may, in an evaluation. */
+/* After the last step, memory need not grow any more; in an evaluation it may. */
 static bool is_growing(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                        struct samples *a, double *fit)
 {
@@ -350,9 +350,9 @@ static uint64_t growth_steps_of(const struct step_list *steps, const struct site
     return end > first ? end - first : 1;
 }
 
-/* What is loaded once is loaded when the training begins. A new optimizer or model at each step is not loading; nor is
- * a new module in each iteration of a loop that is not the loading itself, of more iterations than a model has layers.
- * Experts that get their state when they are first used appear ever more rarely. */
+/* Weights that are loaded once are loaded when the training begins. A new optimizer or model at each step is not
+ * loading; nor is a new module in each iteration of a loop that is not the loading itself, of more iterations than a
+ * model has layers. Experts that get their state when they are first used appear ever more rarely. */
 static bool at_each_step(const struct run *run, const struct step_list *steps, const struct site_growth *s,
                          const struct span *span, const struct samples *a, double fit)
 {
@@ -382,8 +382,8 @@ static bool calls_seen(const struct run *run, uint32_t series)
 }
 
 /* Under PyTorch the device level consists of its allocator's segments: a growing cache is not the fault of the line
- * that needed one more segment, and what grows in it is visible among the tensors. Allocations by other code, such as
- * an extension, are visible only here. */
+ * that needed one more segment, and growth in it also shows in the tensors. Allocations by other code, such as an
+ * extension, are visible only here. */
 static bool is_segments(const struct run *run, const struct run_location *l)
 {
     const struct run_series *s = run_series(run, l->series);
@@ -462,8 +462,8 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     if (appended) { /* its earlier, smaller versions are freed */
         s->first_ns = span->piece_ends[s->first - 1];
     }
-    /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
-     * that the tear-down left alone. */
+    /* Memory that is freed shortly after the end, such as temporaries of the last step, is not part of a leak that the
+     * tear-down did not free. */
     bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
     uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
@@ -473,8 +473,8 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
         bytes = a.y[a.n - 1];
     }
     uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
-    /* Whether a loop's last round, which ran out, was over is told by its length alone: where one
-     * came each round, they tell. */
+    /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
+     * If one allocation per iteration stayed, their number shows it. */
     if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) {
         n = count;
     }

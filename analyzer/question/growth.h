@@ -6,10 +6,10 @@
 
 struct question_grown { /* a call path */
     uint32_t stack;
-    int64_t first_ns, last_ns;  /* of what stayed */
+    int64_t first_ns, last_ns;  /* of the allocations that stayed */
     struct result_growth entry; /* without stack and lines */
 };
-/* Puts what grew into the report; sorts `grown`. */
+/* Adds the growth to the report; sorts `grown`. */
 void question_growth_list(struct site_builder *b, struct question_grown *grown, size_t n);
 
 #endif

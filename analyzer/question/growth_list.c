@@ -1,10 +1,10 @@
-/* Call paths that grow in the same rhythm, because one thing keeps them.
+/* Call paths that grow in the same rhythm, because one object keeps them alive.
  *
- * Who keeps a loss with its graph keeps all that the forward pass made for it: many lines grow together,
- * and none of them is the one to change. What grows in one rhythm (the same first and last step, counts
- * in a proportion of small numbers) is one entry, with its lines, when at least two of its call paths go
- * through torch.nn.Module calls, or it has three lines at all. Call paths of one line in one rhythm are
- * one entry in any case.
+ * A program that keeps a loss with its graph keeps everything that the forward pass allocated for it: many lines grow
+ * together, and none of them is the line to change. Call paths that grow in one rhythm (the same first and last step,
+ * counts in a proportion of small numbers) are one entry, with its lines, if at least two of them go through
+ * torch.nn.Module calls, or if they have at least three different lines. Call paths of one line in one rhythm are one
+ * entry in any case.
  */
 #include "analyzer/question/growth.h"
 #include "analyzer/site/excerpt.h"

@@ -1,5 +1,5 @@
-/* What was not freed while it was recorded. Under PyTorch the device level is left out: its segments stay cached to the
- * end by design, and its tensors are listed. Growth is listed separately. */
+/* Memory that was not freed while it was recorded. Under PyTorch the device level is left out: its segments stay cached
+ * to the end by design, and its tensors are listed. Growth is listed separately. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -67,7 +67,7 @@ void question_leaks_build(struct site_builder *b)
     struct result_leak *work = NULL;
     size_t n = 0, cap = 0, processes_n;
     const struct run_process *processes = run_processes(b->run, &processes_n);
-    if (run_why_unknown(b->run, RUN_FACT_HISTORY)) return; /* what is live is also the peak */
+    if (run_why_unknown(b->run, RUN_FACT_HISTORY)) return; /* the live memory is also the peak */
     bool *skip = arena_realloc(NULL, run_series_count(b->run), sizeof *skip);
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);
@@ -97,7 +97,7 @@ void question_leaks_build(struct site_builder *b)
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     }
-    for (size_t i = 0; i < report->ooms_n; i++) { /* what an exception left behind is not a leak either */
+    for (size_t i = 0; i < report->ooms_n; i++) { /* memory that an exception keeps is not a leak either */
         report->leaks_at_end = report->leaks_at_end && !report->ooms[i].fatal;
     }
     free(skip);

@@ -31,7 +31,7 @@ struct question_learned_row {
 };
 
 struct question_learned {
-    const struct plan *plan; /* what was trained; NULL: unknown, so no activations are learned */
+    const struct plan *plan; /* the training that was recorded; NULL: unknown, so no activations are learned */
     struct question_learned_row *rows;
     size_t n, cap;
 };

@@ -1,5 +1,6 @@
-/* A dry run that was in a loop which waits for values that a simulated GPU does not compute (the driver's mark,
- * fixtures/simcuda/driver/loop.c): what such a loop collects says nothing about the program on a real GPU. */
+/* A dry run in a loop that waits for values that a simulated GPU does not compute (the driver's mark,
+ * fixtures/simcuda/driver/loop.c): the memory that such a loop collects is no evidence about the program on a real GPU.
+ */
 #include "analyzer/question/question.h"
 
 #include <string.h>

@@ -1,16 +1,16 @@
-/* A device's memory at the moment of its peak: tensors, PyTorch's cache, direct allocations, and what is in use without
+/* A device's memory at the moment of its peak: tensors, PyTorch's cache, direct allocations, and memory in use without
  * a recorded allocation. The report's fragmentation also starts here: active against reserved needs no addresses. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct reply {           /* what was in use outside the recorded allocations when the device was queried */
+struct reply {           /* the memory in use besides the recorded allocations when the device was queried */
     int64_t outside, ns; /* RUN_UNKNOWN */
     bool at_peak;        /* nothing was allocated or freed since the peak */
 };
 
-struct nvml {                   /* a sample of NVML, with what was live by recorded calls at that moment */
+struct nvml {                   /* a sample of NVML, with the recorded live memory of that moment */
     int64_t context, other, ns; /* RUN_UNKNOWN; context: of this process, in no recorded allocation */
 };
 
@@ -112,7 +112,7 @@ static void add_first_sample(struct question_memory *m, struct card *c)
     }
 }
 
-/* Adds NVML's samples up to a time, before the event at that time: NVML counts everything that the process has. */
+/* Adds NVML's samples up to a time, before the event at that time: NVML counts all memory of the process. */
 static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
 {
     size_t n;
@@ -277,7 +277,7 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     int64_t graphs = graphs_at(m, c, c->peak_ns);
     int64_t rest = subtract_capped(subtract_capped(c->total, c->peak_live), graphs);
     if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest) {
-        outside = (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
+        outside = (struct reply){.outside = rest}; /* at the peak it cannot have been more */
     }
     struct nvml given = nearest_nvml(c);
     *ARENA_PUSH(m->list, m->n, m->cap) = (struct result_device_memory){
@@ -299,7 +299,7 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
         .least_free_bytes = c->least_free,
         .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
         .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN};
-    /* what PyTorch had allocated before gpuspy attached is also in use, as part of what it reserves */
+    /* memory that PyTorch had allocated before gpuspy attached is also in use, as part of its reserved memory */
     size_t n;
     const bool attached = run_processes(m->b->run, &n)[process].attached_after_s > 0;
     bool totals = torch && c->reserved_peak != RUN_UNKNOWN && !attached;

@@ -1,9 +1,8 @@
-/* What was live at the peak of each series, by stack: exact, in one pass, O(1) an event.
+/* The memory that was live at the peak of each series, by stack: exact, in one pass, O(1) per event.
  *
- * No snapshots are taken. A series' peaks are numbered; each location knows up to which peak its
- * own changes are already counted in `at`, and what has changed `since`. When a new, higher (or
- * equal: ties take the latest) total begins to fall, that was a peak: the number goes up, and each
- * location moves `since` into `at` when it is next touched.
+ * No snapshots are taken. A series' peaks are numbered; each location stores up to which peak `at` contains its
+ * changes, and the sum of its later changes in `since`. When a new, higher (or equal: the latest counts) total begins
+ * to fall, that was a peak: the number increases, and each location moves `since` into `at` at its next event.
  */
 #include "analyzer/question/question.h"
 #include "analyzer/site/owner.h"

@@ -1,5 +1,5 @@
-/* Libraries that allocate device memory in advance, or keep it in a pool: CUDA's calls do not show what is used inside,
- * and a reader must know that. By the table in preallocation.def. */
+/* Libraries that allocate device memory in advance, or keep it in a pool: CUDA's calls do not show how much of it is
+ * used, and the report must state that. By the table in preallocation.def. */
 #include "analyzer/question/question.h"
 #include "analyzer/site/owner.h"
 
@@ -46,7 +46,7 @@ static const struct within {
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static const double first_piece = 0.1; /* what may come before it, as a share of it */
+static const double first_piece = 0.1; /* earlier allocations may have this share of it */
 static const double keeps_least = 0.05, within_least = 0.1;
 enum { HOLDERS = 4096 };
 

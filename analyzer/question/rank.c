@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double more_share = 0.1;            /* how much more than the others a rank may hold */
-static const int64_t more_bytes = 64 << 20;      /* and the least that is reported */
+static const double more_share = 0.1;            /* a rank may hold this much more than the others */
+static const int64_t more_bytes = 64 << 20;      /* a smaller difference is not reported */
 enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a forged file */
 
 /* --- events --------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ bool question_rank_is_same_host(const struct run_process *x, const struct run_pr
 bool question_rank_overlaps(const struct run_process *x, const struct run_process *y);
 /* Those to compare: the last process of each rank; none if a process has no rank. Free the result. */
 const struct result_rank **question_rank_last(const struct result_report *report, size_t *n);
-/* rank_skew.c: starts and missing ranks, the spread of what they did, who waits for whom. */
+/* rank_skew.c: starts and missing ranks, the spread of their figures, which rank the others wait for. */
 void question_rank_skew(struct question_ranks *r, struct site_builder *b);
 
 #endif

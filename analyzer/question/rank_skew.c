@@ -1,5 +1,5 @@
-/* The ranks of a job compared: which are missing, which were started again, how far apart they are, and for whom the
- * others wait. */
+/* The ranks of a job compared: which are missing, which were started again, how far apart they are, and which rank the
+ * others wait for. */
 #include "analyzer/question/rank_parts.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/base/units.h"
 
-static const double apart = 0.05;   /* of the time: how much more others must wait to be reported */
-static const double fewer = 0.5;    /* the one for which others wait, waits at most this share of what they do … */
+static const double apart = 0.05; /* of the time: how much more others must wait to be reported */
+static const double fewer = 0.5;  /* the rank that others wait for itself waits at most this share of their time … */
 static const double as_often = 0.5; /* … although it waits about as often as they do */
 enum { RANKS = 1 << 16, NAMED = 8 };
 

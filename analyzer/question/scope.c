@@ -1,9 +1,10 @@
 /* The most that was live on each device while an NVTX range of a name was open, on any thread: a scope.
  *
- * The scopes that are open stand in a list, in the order in which they were opened. Each knows the most since it was
- * opened and before the next one was: so an allocation changes the last one only. A scope that closes asks those after
- * it, and hands what it knows on to the one before it. Ranges come from the file as time goes on, their ends wait in a
- * heap: memory is bounded by the names and by what is open. */
+ * The open scopes are in a list, in the order in which they were opened. Each stores the maximum between its own
+ * opening and the opening of the next one, so an allocation changes only the last scope. A scope that closes takes the
+ * maximum over itself and all later ones, and passes its own figure on to the scope before it. Ranges are read from the
+ * file as time advances, and their ends are in a heap: memory is bounded by the number of names and of open ranges.
+ */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -50,8 +51,8 @@ struct question_scopes {
     struct map alike; /* pattern → number of names */
     struct run_mark_rows *rows;
     struct run_mark next; /* the next range; start_ns RUN_NEVER: there is none */
-    int64_t counted_ns;   /* of a bounded recording: ranges up to then are counted by what remains of them; else -1 */
-    int64_t kept_from_ns; /* … since when all rows are there; 0 always */
+    int64_t counted_ns;   /* of a bounded recording: earlier ranges are counted by their remaining rows; else -1 */
+    int64_t kept_from_ns; /* … from this time on all rows exist; 0: from the start */
     bool known;           /* … and the peaks of all ranges before that */
     struct map index;     /* name, domain → scope */
     struct scope *scopes;
@@ -123,7 +124,7 @@ static uint32_t scope_of_removed(struct question_scopes *s, const struct run_rem
     return scope_of_mark(s, r->name, run_mark_pattern(s->b->run, r->name), r->domain);
 }
 
-/* What was live as the visit began that was open at the last removal. */
+/* Corrects the live memory at the beginning of the visit that was open at the last removal of rows. */
 static void correct_entries(struct question_scopes *s, uint32_t number)
 {
     size_t n;
@@ -322,7 +323,7 @@ static struct result_scope row_for(const struct scope *scope, uint32_t process)
                                  .peak_time_s = __builtin_nan("")};
 }
 
-/* Up to the last removal it is known how many there were; each name has a row for each series. */
+/* Up to the last removal of rows the number of ranges is known; each name has a row for each series. */
 static void count_removed(struct question_scopes *s, uint32_t process)
 {
     size_t n;
@@ -372,8 +373,7 @@ static int64_t late_exit(struct question_scopes *s, const struct scope *scope, c
     return RUN_UNKNOWN;
 }
 
-/* Where a name has no row of the series yet, one is added, or takes the place of the row that says that nothing was
- * live. */
+/* Where a name has no row of the series yet, one is added, or replaces the row that states that nothing was live. */
 static void add_removed(struct question_scopes *s, size_t from, uint32_t process)
 {
     size_t n;
@@ -470,7 +470,7 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 static void count_alike(struct question_scopes *s, struct map *seen, const char *name)
 {
-    uint32_t *before = name ? map_at(seen, (uintptr_t)name) : NULL; /* texts of a run are one where they are the same */
+    uint32_t *before = name ? map_at(seen, (uintptr_t)name) : NULL; /* equal texts of a run are the same pointer */
     if (before && *before == MAP_NEW) {
         uint32_t *alike = map_at(&s->alike, (uintptr_t)run_mark_pattern(s->b->run, name));
         *alike = *alike == MAP_NEW ? 1 : *alike + 1;

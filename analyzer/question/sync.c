@@ -1,7 +1,7 @@
-/* Where the host waited for the GPU, by line, and what the wait looks like.
+/* Where the host waited for the GPU, by line, and the cause of each wait.
  *
- * What a wait is comes from wait.h, what it is called from signature.def, how often it comes from
- * cadence.h: only what is in the program's steps is accused.
+ * wait.h defines a wait, signature.def names its cause, and cadence.h counts how often it occurs: only waits in the
+ * program's steps get advice.
  */
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
@@ -15,7 +15,7 @@
 static const double matters_share = 0.02, matters_s = 0.001;
 enum {
     MANY = 5,  /* small reads or copies, one after another at one line in a step */
-    MASS = 30, /* of any small copies: more than the batches of a step have */
+    MASS = 30, /* of small copies of any kind: more than one step's batches need */
     FEW = 3,   /* a single call at the end of a program means nothing */
     LOOP = 10  /* calls that count as a loop if no steps are known */
 };
@@ -83,7 +83,7 @@ struct question_syncs *question_syncs_start(struct site_builder *b)
     return s;
 }
 
-/* What matters first: for the others, the duration says little. */
+/* Waits that matter come first: the duration of the others is not meaningful. */
 static int order_waits_by_time(const void *a, const void *b)
 {
     const struct result_sync_site *x = a, *y = b;

@@ -1,8 +1,8 @@
 /* The running totals over time, in a bounded number of points.
  *
- * Time is cut into buckets of equal width. When an event lies beyond the last bucket the width
- * doubles and neighbours merge, so nothing needs to be known of the run's length. A bucket keeps
- * its highest total with its time and its last one: the peak is among the points, exact.
+ * Time is cut into buckets of equal width. If an event is later than the last bucket, the width doubles and neighbours
+ * merge, so the length of the run need not be known. A bucket keeps its highest total with its time, and its last
+ * total: the exact peak is among the points.
  */
 #include "analyzer/question/question.h"
 
@@ -87,7 +87,7 @@ static void put_timeline_levels(struct question_timelines *t, struct line *line,
     }
 }
 
-/* The peak is among the events that were kept: the levels know its height, and this event its time. */
+/* The peak is among the events that were kept: the levels state its height, and this event its time. */
 static void put_old(struct line *line, int64_t live, int64_t ns)
 {
     struct bucket *bucket = &line->buckets[ns >> line->shift];

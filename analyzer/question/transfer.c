@@ -1,5 +1,5 @@
-/* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth if the host's own time shows
- * one. Advice only past thresholds, and never for what is copied once at the beginning or, if the program's steps are
+/* Copies by line: direction, kind of host memory, bytes, and a bandwidth if the time of the host shows one. Advice is
+ * given only above thresholds, and never for data that is copied once at the beginning or, if the program's steps are
  * known, outside of them. */
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
@@ -24,7 +24,7 @@ struct flow {
     uint32_t site;
     uint8_t direction, host_memory;
     bool async;
-    uint64_t count, tiny, seen; /* seen: of which there are rows */
+    uint64_t count, tiny, seen; /* seen: those with rows */
     int64_t bytes, early_bytes, blocked_ns;
     struct step_cadence cadence;
 };

@@ -14,7 +14,7 @@ struct readback {    /* by thread: the copy for which its next call may wait */
 /* What the waits of a call path look like, for those whose rows were removed. */
 struct form {
     enum question_shape shape;
-    uint32_t copy; /* for which they wait: its stack, RUN_NONE */
+    uint32_t copy; /* the copy that they wait for: its stack, RUN_NONE */
     bool held;     /* the copy also blocked the host */
 };
 
@@ -250,7 +250,7 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
         if (copy.direction == GS_DIR_D2H || copy_holds_host(&copy)) {
             wait.blocked_ns = arena_add_capped(wait.blocked_ns, r->ns);
         }
-        r->count = 0; /* told */
+        r->count = 0; /* part of this wait */
     }
     w->each(w->self, &wait);
 }

@@ -7,7 +7,7 @@
 
 #include "analyzer/question/signature.h"
 
-enum { QUESTION_WAIT_STAGED_BYTES = 64 << 10 }; /* the driver takes a copy of so much and returns */
+enum { QUESTION_WAIT_STAGED_BYTES = 64 << 10 }; /* the driver stages a copy of up to this size and returns */
 
 struct question_wait {
     uint32_t process, thread, stack, api;
@@ -15,8 +15,8 @@ struct question_wait {
     unsigned kind; /* enum gs_sync_kind */
     enum question_shape shape;
     uint64_t count;
-    int64_t start_ns, blocked_ns, bytes; /* bytes: of the copy, 0 none; start_ns: RUN_UNKNOWN where these are `count`
-                                            waits of which a recording of bounded size keeps the sums */
+    int64_t start_ns, blocked_ns, bytes; /* bytes: of the copy, 0 none; start_ns: RUN_UNKNOWN for `count` waits of which
+                                            a recording of bounded size keeps only the sums */
 };
 
 typedef void (*question_wait_fn)(void *self, const struct question_wait *wait);
@@ -26,8 +26,8 @@ struct question_waits *question_waits_new(struct run *run, struct question_signe
                                           void *self);
 /* Call it as a run_call_fn, in order of time. A wait is reported once it is known to be complete. */
 void question_waits_add(struct question_waits *w, const struct run_copy *copy, const struct run_sync *sync);
-/* Reports what is left, and the sums of waits whose rows were removed. Their form is taken from recorded ones of the
- * same call path; without any, a wait and a copy of one line that occur equally often are one. */
+/* Reports the remaining waits, and the sums of waits whose rows were removed. Their form is taken from recorded ones of
+ * the same call path; without any, a wait and a copy of one line that occur equally often are one. */
 void question_waits_free(struct question_waits *w);
 
 #endif

@@ -7,7 +7,7 @@
 /* --- addresses ------------------------------------------------------------------------------------- */
 
 static const struct whatif_hole all_addresses = {(uint64_t)1 << 44, (uint64_t)1 << 45};
-static const uint64_t page = 2 << 20; /* CUDA gives large memory in physical pages of 2 MiB */
+static const uint64_t page = 2 << 20; /* CUDA allocates large memory in physical pages of 2 MiB */
 
 static void whatif_space_start(struct whatif_space *s, bool descending)
 {
@@ -63,7 +63,7 @@ static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *a
     struct whatif_lane *l = self;
     if (l->capacity != INT64_MAX && bytes > l->capacity - l->other) return false;
     if (!page_bytes) *address = whatif_space_take(&l->space, (uint64_t)bytes);
-    l->other = arena_add_capped(l->other, bytes); /* what the allocator holds is counted there, too */
+    l->other = arena_add_capped(l->other, bytes); /* the allocator's memory is counted there, too */
     return true;
 }
 
@@ -76,7 +76,7 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
     }
 }
 
-/* Address space is never given back, and lies apart from memory that is. */
+/* Address space is never freed, and is separate from memory that is. */
 static uint64_t lane_reserve(void *self, int64_t bytes)
 {
     struct whatif_lane *l = self;
@@ -101,7 +101,7 @@ void whatif_lane_free(struct whatif_lane *l)
     map_free(&l->block_of);
 }
 
-enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that is gone */
+enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that was freed */
 
 /* --- blocks ------------------------------------------------------------------------------------------- */
 

@@ -1,12 +1,13 @@
-/* One device of one process, replayed under one set of rules: the allocator, what it finds at the driver, and which of
- * its blocks stands for which recorded one. */
+/* One device of one process, replayed under one set of rules: the allocator, the driver's memory, and which of its
+ * blocks corresponds to which recorded block. */
 #ifndef GPUSPY_WHATIF_LANE_H
 #define GPUSPY_WHATIF_LANE_H
 
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
 
-/* Addresses that a driver gives: the first hole that fits, from the end at which the recorded driver began. */
+/* Addresses that a driver returns: the first hole that fits, from the end of the address space at which the recorded
+ * driver began. */
 struct whatif_space {
     struct whatif_hole {
         uint64_t address, bytes;
@@ -19,21 +20,21 @@ struct whatif_lane {
     struct caching_allocator *allocator;
     struct map block_of; /* hash of the recorded address → its block */
     struct whatif_space space;
-    int64_t capacity;  /* bytes that the driver can give in total; INT64_MAX: unknown */
+    int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
     int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */
     uint64_t reserved; /* address space, bytes */
-    uint64_t missing;  /* frees of blocks that the replay has not: of before the recording */
+    uint64_t missing;  /* frees of blocks that the replay does not have, because they are older than the recording */
 };
 
-/* With a driver of its own that refuses what exceeds capacity - other. */
+/* With its own driver, which refuses requests that exceed capacity - other. */
 void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity);
 void whatif_lane_free(struct whatif_lane *l);
 /* False: out of memory. */
 bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool);
-/* The block of a recorded address, taken out of the map; CACHING_NO_BLOCK: there is none. */
+/* Removes the block of a recorded address from the map and returns it; CACHING_NO_BLOCK: none. */
 uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address);
 
-/* What lay there when a recording of a ring began: segments and blocks, sorted here by address. */
+/* The memory that existed when a recording of a ring began: segments and blocks, sorted here by address. */
 struct whatif_piece {
     uint64_t address, stream;
     int64_t bytes;

@@ -1,4 +1,4 @@
-/* What the proof learns of each device, and what-ifs need. */
+/* What the proof finds out about each device and the what-ifs need. */
 #ifndef GPUSPY_WHATIF_PARTS_H
 #define GPUSPY_WHATIF_PARTS_H
 
@@ -17,20 +17,21 @@ struct whatif_device {
     int device;
     struct caching_rules rules;  /* as recorded */
     int64_t total;               /* bytes of the device; INT64_MAX unknown */
-    struct whatif_moment *bases; /* in use on the device by nothing that was recorded, from then on */
+    struct whatif_moment *bases; /* memory in use on the device that was not recorded, from that time on */
     size_t bases_n, bases_cap;
-    struct whatif_moment *switches; /* of expandable_segments while the program ran; bytes: 1 on, 0 off */
+    struct whatif_moment *switches; /* switches of expandable_segments while the program ran; bytes: 1 on, 0 off */
     size_t switches_n, switches_cap;
     struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */
     size_t flushes_n, flushes_cap;
-    struct whatif_piece *pieces; /* there when the recording began */
+    struct whatif_piece *pieces; /* that existed when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
-    uint64_t *streams;    /* that tensors were allocated on */
+    uint64_t *streams;    /* streams on which tensors were allocated */
     size_t streams_n, streams_cap;
     bool user_pools; /* torch.cuda.MemPool */
-    int64_t ascents; /* of one new segment's address over the one before, less descents */
+    int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
+                        one */
     struct whatif_outcome recorded;
 };
 
@@ -42,27 +43,27 @@ struct whatif {
     bool imported;
     struct whatif_device *devices;
     size_t devices_n, devices_cap;
-    uint8_t *owners; /* by stack: 0 not looked at, 1 PyTorch's allocator, 2 another */
+    uint8_t *owners; /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
     size_t owners_n;
     struct run_pending *pending; /* of all processes, by process, in order of free_ns */
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
-    size_t assumed;         /* index of the versions that a recording without one is replayed as */
-    bool until_parted;      /* the replay ends where it parts */
-    uint64_t parted_blocks; /* tensors allocated when it parted */
+    size_t assumed;         /* index of the version that is assumed for a recording without one */
+    bool until_parted;      /* the replay ends where it diverges from the recording */
+    uint64_t parted_blocks; /* tensors allocated when it diverged */
     struct whatif_proof proof;
 };
 
-/* The time from which on a process's recording has every event. Another tool's recording has what was there before at
- * time 0; one that GPUSPY_KEEP bounds has it where it began. */
+/* The time from which on a process's recording has every event. Another tool's recording has the earlier memory at time
+ * 0; a recording that GPUSPY_KEEP bounds has it at this time. */
 static inline int64_t whatif_begin(const struct whatif *w, uint32_t process)
 {
     size_t n;
     const struct run_process *p = run_processes(w->run, &n);
     return w->imported ? 1 : p[process].kept_from_ns;
 }
-/* There when the replay begins, instead of allocated in it. */
+/* Existed when the replay began, so it is not allocated in it. */
 static inline bool whatif_was_before(const struct whatif *w, uint32_t process, const struct run_lifetime *life)
 {
     return life->alloc_ns < whatif_begin(w, process);
@@ -76,11 +77,11 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 /* One for each order in which PyTorch took free blocks; the most usual one first. */
 #define WHATIF_ASSUMED_N 3
 
-/* Index of a process's device, made with its settings where it is new. */
+/* Index of a process's device, created with its settings if it is new. */
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
-/* Whether memory of CUDA's was taken by PyTorch's allocator, as far as its stack shows. */
+/* Did PyTorch's allocator make this CUDA allocation, as far as its stack shows? */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
 
@@ -97,24 +98,24 @@ static inline void whatif_empty_as_recorded(struct caching_allocator *a, const s
 /* The pool of a tensor; `unknown` is set if it may be in a private one that is not known. */
 uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                         bool *unknown);
-/* Of memory that is PyTorch's: a segment, or pages of one. Returns the pool of what goes, -1 unknown. */
+/* For memory of PyTorch's allocator: a segment, or pages of one. Returns the pool of freed memory, -1 unknown. */
 int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                             bool freed);
 
-/* What a recorded allocation asks for: the request where it is known, else its block; with the rules' roundings. */
+/* The bytes that a recorded allocation requests: the request if it is known, else its block; rounded by the rules. */
 static inline int64_t whatif_asked(const struct caching_rules *rules, const struct run_lifetime *life)
 {
     const int64_t requested = run_requested(life);
     return caching_rounded(rules, requested == RUN_UNKNOWN ? life->bytes : requested);
 }
 
-/* A tensor that was freed while another stream could use it: when the allocator learned that it no longer does;
+/* A tensor that was freed while another stream could use it: when the allocator found that the stream had finished;
  * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
 int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life);
 
-/* The categories of tensors are read in a replay of their own. */
+/* Reads the categories of tensors in a separate replay. */
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size);
-/* What an allocation asks for, with the sizes of the categories scaled. */
+/* The bytes that an allocation requests, with the sizes of the categories scaled. */
 int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,
                       uint32_t process, const double *scale);
 

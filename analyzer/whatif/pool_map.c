@@ -5,7 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 
-enum { UNKNOWN = -1, POOLS_MAX = 1000, RANGES_MAX = 1 << 16 }; /* more are unknown: files may say anything */
+enum { UNKNOWN = -1, POOLS_MAX = 1000, RANGES_MAX = 1 << 16 }; /* more are unknown: a file may contain anything */
 
 /* --- facts ------------------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static int64_t pool_number_of(struct numbered *list, size_t n, int64_t identity)
     return 0;
 }
 
-/* What is unmapped at a time is first, then what is mapped, then what lies there. */
+/* At equal times: unmapped pages first, then mapped pages, then the facts about an address. */
 static int order_facts(const void *x, const void *y)
 {
     const struct whatif_fact *a = x, *b = y;

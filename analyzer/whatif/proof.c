@@ -1,5 +1,5 @@
-/* The recorded settings, replayed beside the recording: the driver of this replay answers each call as the recorded
- * driver did. What it is asked for in another order, or not at all, is where the replay parts. */
+/* Replays the recorded settings beside the recording: the driver of this replay answers each call as the recorded
+ * driver did. The replay diverges at the first call that the recording does not have at this position. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct beside { /* a device, while its recording is replayed */
     struct proof *proof;
     size_t device; /* index of w->devices */
     struct caching_allocator *allocator;
-    struct whatif_lane lane; /* its map of blocks alone */
+    struct whatif_lane lane; /* only its map of blocks is used */
     struct whatif_dues dues;
     struct whatif_pool_map map;
     size_t next_fact;
@@ -27,10 +27,10 @@ struct beside { /* a device, while its recording is replayed */
     bool placed, fails; /* fails: the recorded request failed */
     uint64_t events;
     uint64_t last_segment, last_stream;
-    uint64_t *areas; /* where those of the replay lie in the recording, as their first block shows; 0 not seen */
+    uint64_t *areas; /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
     size_t areas_n, areas_cap;
     int64_t device_live, reserved; /* bytes, as recorded */
-    int64_t asked_ns, most_live;   /* when the device was last asked what is in use; most live bytes since then */
+    int64_t asked_ns, most_live; /* when the memory in use on the device was last queried; most live bytes since then */
     int64_t allocated;
 };
 
@@ -58,7 +58,7 @@ static void part_replay(struct beside *b, const char *reason)
     if (b->proof->w->until_parted) run_stop_replay(b->proof->w->run);
 }
 
-/* Areas of expandable segments lie apart by this in the replay. */
+/* The distance between areas of expandable segments in the replay, as a power of two. */
 enum { AREA_BITS = 45 };
 
 static uint64_t add_proof_area(struct beside *b)
@@ -67,7 +67,8 @@ static uint64_t add_proof_area(struct beside *b)
     return (uint64_t)b->areas_n << AREA_BITS;
 }
 
-/* Whether a block lies where the recording has it. In an area, all blocks do that keep the distance of the first. */
+/* Is a block at its recorded address? In an area, a block is if it has the same distance from the area's start as
+ * recorded. */
 static bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
 {
     const uint64_t area = replayed >> AREA_BITS;
@@ -164,7 +165,7 @@ static void find_pools(struct beside *b)
     }
 }
 
-/* Made late: by then what was there before the recording is known. */
+/* Created at the first use, when the memory from before the recording is known. */
 static struct caching_allocator *proof_allocator_of(struct beside *b)
 {
     if (!b->allocator) {
@@ -178,7 +179,7 @@ static struct caching_allocator *proof_allocator_of(struct beside *b)
     return b->allocator;
 }
 
-/* What the recorder read from the allocator by then. */
+/* Applies the facts that the recorder had read from the allocator by then. */
 static void apply_facts(struct beside *b, int64_t ns)
 {
     const struct whatif_facts *f = &device_at(b)->facts;
@@ -196,7 +197,8 @@ static bool empties_cache(const struct beside *b, uint32_t stack)
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
 }
 
-/* The private pool of which all segments up to `end` were; 0: of several, or the program emptied the whole cache. */
+/* The private pool to which all segments up to `end` belonged; 0: several pools, or the program emptied the whole
+ * cache. */
 static uint32_t emptied_pool(const struct beside *b, size_t end)
 {
     const uint32_t pool = b->calls[b->from].pool;
@@ -262,9 +264,9 @@ static void push_base(struct whatif_device *d, int64_t since_ns, int64_t bytes)
     *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){since_ns, bytes};
 }
 
-/* A context grows when its kernels and libraries are loaded, at any time since the device was asked before (from 518 to
- * 611 MiB within the first seconds of PyTorch on an H200). A promise needs the worst: then at once, but never more than
- * there was room for beside what was live. */
+/* A context grows when its kernels and libraries are loaded, at any time since the device was last queried (from 518 to
+ * 611 MiB within the first seconds of PyTorch on an H200). A prediction must assume the worst: growth directly after
+ * the last query, but never more than the free memory beside the live memory. */
 static void add_base(struct beside *b, int64_t ns, int64_t bytes)
 {
     struct whatif_device *d = device_at(b);
@@ -277,8 +279,9 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
     b->most_live = b->device_live;
 }
 
-/* What CUDA would call used without the other processes: NVML's figure for this one, and what is nobody's (9 MiB of an
- * H200). Of the real device NVML's total has what the driver keeps, which CUDA's has not. */
+/* The memory that CUDA would report as used without the other processes: NVML's figure for this process, and memory of
+ * no process (9 MiB of an H200). On a real device, NVML's total includes memory that the driver keeps; CUDA's does not.
+ */
 static int64_t sample_used_bytes(const struct run_device_sample *s, int64_t total)
 {
     const bool known = run_is_known(s->free_bytes) && run_is_known(s->other_bytes) && s->total_bytes >= total;
@@ -286,8 +289,8 @@ static int64_t sample_used_bytes(const struct run_device_sample *s, int64_t tota
     return used > s->own_bytes ? used : s->own_bytes;
 }
 
-/* What NVML said by then that this process holds. It is asked beside the program: an allocation that is not recorded
- * yet may be in it, so the lowest of this and all later ones counts (settle_bases). */
+/* Reads NVML's figures for this process up to that time. NVML is queried concurrently with the program: a figure may
+ * include an allocation that is not recorded yet, so the lowest of it and all later ones counts (settle_bases). */
 static void read_samples(struct proof *p, uint32_t process, int64_t ns)
 {
     size_t n;
@@ -314,7 +317,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     struct whatif_device *d = device_at(b);
     const bool page = life->space == GS_SPACE_VMM;
     b->reserved = arena_add_capped(b->reserved, freed ? -life->bytes : life->bytes);
-    if (!page) count_peak(b); /* pages count with the tensor: those of a request that fails go back at once */
+    if (!page) count_peak(b); /* pages count with the tensor: a failed request unmaps its pages at once */
     if (!w->imported && whatif_is_gone(w, d->process, life)) return;
     if (!freed && whatif_was_before(w, d->process, life)) {
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
@@ -325,7 +328,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
         return;
     }
     const int64_t pool = whatif_note_segment(d, &b->map, life, freed);
-    if (pool > 0) whatif_facts_add_unused(&d->facts, life->free_ns, pool); /* or it would not go back */
+    if (pool > 0) whatif_facts_add_unused(&d->facts, life->free_ns, pool); /* otherwise the replay would not free it */
     if (!freed) {
         w->proof.segments++;
         if (!page && b->last_segment) d->ascents += life->address > b->last_segment ? 1 : -1;
@@ -366,8 +369,8 @@ static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream)
     return false;
 }
 
-/* A recording states the streams of tensors, and not of a request that failed: it is the last one, or another one on
- * which there is no memory for it. */
+/* A recording states the streams of tensors, but not the stream of a request that failed: that is the last stream, or
+ * another one that has no memory for it. */
 static void refuse_replay(struct beside *b, int64_t bytes, size_t oom)
 {
     struct whatif_device *d = device_at(b);
@@ -398,7 +401,7 @@ static bool finds_recorded_block(struct beside *b, const struct run_lifetime *li
 }
 
 /* A program can switch expandable segments while it runs. The kind of the next segment shows it, or, in a program that
- * did so before, which free block is taken. */
+ * did so before, which free block is used. */
 static void note_switch(struct beside *b, const struct run_lifetime *life, int64_t bytes)
 {
     size_t at = b->from;
@@ -450,7 +453,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         const bool same = is_placed(b, caching_block_address(a, block), life->address);
         w->proof.blocks_placed += same;
         if (!same) part_replay(b, "the replay places a block at another address");
-        /* Snapshots have what was asked for, and of blocks at the end their own size; recordings the latter. */
+        /* Snapshots have the requested size and, for blocks at the end, the block's own size; recordings have the
+         * latter. */
         if (!w->imported && caching_block_bytes(a, block) != life->bytes)
             part_replay(b, "the replay gives a block another size");
         const bool whole = caching_totals(a)->unsplit > unsplit;
@@ -524,7 +528,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     if (oom->free_bytes >= 0) {
         if (oom->total_bytes > 0) d->total = oom->total_bytes;
         if (d->total == INT64_MAX)
-            d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all that there is for it */
+            d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all memory that is available to it */
         add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
     }
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
@@ -556,7 +560,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     finish_calls(b);
 }
 
-/* What NVML said after the last event: all there is of a short run. */
+/* NVML's samples after the last event: a short run has no others. */
 static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     read_samples(self, process, end_ns);
@@ -564,7 +568,7 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 /* --- the proof -------------------------------------------------------------------------------------------- */
 
-/* A run that ends before NVML was asked about its second GPU. */
+/* For a run that ends before NVML was queried about its second GPU. */
 static void assume_context(struct whatif *w, struct whatif_device *d)
 {
     for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {

@@ -1,5 +1,5 @@
-/* Ranges and defaults: CUDAAllocatorConfig.cpp of PyTorch 2.6, AcceleratorAllocatorConfig.cpp of 2.11. What versions do
- * differently: versions.def. */
+/* Ranges and defaults: CUDAAllocatorConfig.cpp of PyTorch 2.6, AcceleratorAllocatorConfig.cpp of 2.11. Differences
+ * between versions: versions.def. */
 #include "analyzer/whatif/rules.h"
 
 #include <math.h>
@@ -211,7 +211,7 @@ static const struct {
     {"pinned_max_cached_size_mb", ignore_setting, ALWAYS},
 };
 
-/* What PyTorch refuses of settings together. */
+/* Combinations of settings that PyTorch refuses. */
 static bool check_rules(const struct caching_rules *rules, char *error, size_t error_size)
 {
     if (rules->max_split_bytes < rules->large_bytes) {

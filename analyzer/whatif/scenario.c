@@ -1,5 +1,5 @@
 /* The recording replayed under other rules. All scenarios run in one pass over the recording. A scenario ends for a
- * device where a request fails that did not fail in the recording: what the program would have done then is unknown. */
+ * device if a request fails that did not fail in the recording: how the program would have continued is unknown. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ struct track { /* a device under one scenario */
     bool open, over;            /* over: it ran out of memory */
     bool own_cap;               /* the scenario sets it */
     bool own_expandable;        /* likewise */
-    struct whatif_curve *curve; /* NULL: not asked for */
-    size_t curve_at;            /* its last part that is known */
+    struct whatif_curve *curve; /* NULL: not requested */
+    size_t curve_at;            /* the last known part of the curve */
     int64_t last_reserved;
 };
 
@@ -29,7 +29,7 @@ struct play {
     struct whatif_scenario *scenario;
     struct track *tracks;         /* as w->devices */
     struct whatif_pool_map *maps; /* likewise, of all scenarios */
-    uint8_t *matches;             /* by stack: 0 not looked at, 1 in the line that is left out, 2 not */
+    uint8_t *matches;             /* by stack: 0 not examined, 1 in the line that is left out, 2 not */
     const char *file;             /* of that line */
     size_t file_length;
     int line;
@@ -98,7 +98,7 @@ static void drop_left_out(struct track *t)
     t->without_n = 0;
 }
 
-/* What happens by itself up to a time. */
+/* Applies events without a request up to a time. */
 static void advance_play(struct play *p, struct track *t, int64_t ns)
 {
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
@@ -194,13 +194,13 @@ static uint64_t play_stream_of(const struct run_lifetime *life)
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
     advance_play(p, t, life->alloc_ns);
-    if (whatif_was_before(p->w, process, life)) return; /* it is placed, or gone */
+    if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
     t->last_stream = play_stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
     const double *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
-    bool unknown; /* then the proof says so */
+    bool unknown; /* the proof reports it */
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
     if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool)) {
         run_out(p, t,
@@ -288,10 +288,10 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
         o->spare_bytes = spare;
     }
     if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
-    caching_release(t->lane.allocator, block); /* the program took the way of the failure */
+    caching_release(t->lane.allocator, block); /* in the recording it failed: nothing uses it */
 }
 
-/* Before all scenarios: which pool each segment is of. */
+/* Before all scenarios: finds the pool of each segment. */
 struct tracker {
     struct whatif *w;
     struct whatif_pool_map *maps;
@@ -350,7 +350,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     return true;
 }
 
-/* To the end, or to the failure. */
+/* Extends the curve to the end, or to the failure. */
 static void finish_curve(struct play *p, const struct track *t)
 {
     struct whatif_curve *c = p->scenario->curve;

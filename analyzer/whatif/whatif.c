@@ -46,8 +46,8 @@ static bool prove_as(struct whatif *w, size_t assumed, char *error, size_t error
     return whatif_prove(w, error, error_size);
 }
 
-/* Replays as another version until it parts. False: it parts no later than `w` did. Else `w` is what that replay found.
- */
+/* Replays as another version until it diverges. False: it diverges no later than `w` did. Else `w` becomes the result
+ * of that replay. */
 static bool reproduces_more(struct whatif *w, size_t assumed, bool *ok, char *error, size_t error_size)
 {
     struct whatif other = *w;
@@ -66,7 +66,7 @@ static bool reproduces_more(struct whatif *w, size_t assumed, bool *ok, char *er
 }
 
 /* A recording that does not state PyTorch's version is replayed as the version that reproduces most of it before the
- * replay parts. */
+ * replay diverges. */
 static bool prove_replay(struct whatif *w, char *error, size_t error_size)
 {
     bool ok = prove_as(w, 0, error, error_size), partial = false;

@@ -1,11 +1,12 @@
 /* What a recorded run would have needed with other settings of PyTorch's allocator, on another GPU, or without a line:
  * its requests and frees replayed by the allocator's own rules (caching.h).
  *
- * The replay proves itself first: under the recorded settings it must ask the driver for the recorded segments, in
- * their order, and place every block at its recorded address. Where it does not, the first event at which it parted
- * is known, and what-ifs are inexact.
+ * The replay is verified first: under the recorded settings it must request the recorded segments from the driver, in
+ * their order, and place every block at its recorded address. Otherwise the proof has the first event at which it
+ * diverged, and what-ifs are inexact.
  *
- * Units: bytes, nanoseconds; RUN_UNKNOWN. Strings belong to the proof. */
+ * Units: bytes, nanoseconds; RUN_UNKNOWN. Strings belong to the proof.
+ */
 #ifndef GPUSPY_WHATIF_H
 #define GPUSPY_WHATIF_H
 
@@ -25,10 +26,10 @@ struct whatif_failure { /* a request that got no memory */
 struct whatif_outcome {
     bool fits;                 /* no request failed that the program did not handle */
     struct whatif_failure oom; /* unless it fits */
-    bool request_fits;         /* the request that failed in the recording, at which it ends, gets memory: … */
+    bool request_fits;      /* the request that failed in the recording, at which the recording ends, succeeds: … */
     bool unsure;            /* a torch.cuda.MemPool(use_on_oom=True) would serve the request that fails; whether there
                                is one is unknown */
-    int64_t spare_bytes;    /* … and so many bytes of the GPU are left then; RUN_UNKNOWN */
+    int64_t spare_bytes;    /* … and then this many bytes of the GPU are left; RUN_UNKNOWN */
     int64_t capacity_bytes; /* of the device; RUN_UNKNOWN */
     int64_t peak_allocated_bytes, peak_reserved_bytes, peak_ns;
     int64_t cached_bytes, largest_free_bytes; /* reserved and in no block, at the end or the failure */
@@ -53,29 +54,29 @@ struct whatif_scenario {
     const char *name;
     const char *conf;           /* "key:value,…" over the recorded settings; NULL */
     int64_t limit;              /* bytes of each device; 0: as recorded */
-    const char *without;        /* "train.py:42": its tensors die at the end of their step; NULL */
+    const char *without;        /* "train.py:42": its tensors are freed at the end of their step; NULL */
     uint64_t flush_every;       /* steps; 0 never */
     const double *scale;        /* by result_category: what the sizes of its tensors are multiplied by; NULL */
-    struct whatif_curve *curve; /* filled; NULL: not asked for */
+    struct whatif_curve *curve; /* filled; NULL: not requested */
     struct whatif_outcome outcome;
-    struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not asked for */
+    struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not requested */
     const char *error;               /* why it cannot be replayed; NULL */
 };
 
 struct whatif_proof {
     bool exact;
     uint64_t blocks, blocks_placed;   /* tensors allocated; of them at the recorded address */
-    uint64_t segments, segments_same; /* recorded; of them those the replay asked for in this order */
+    uint64_t segments, segments_same; /* recorded; of them those that the replay requested in this order */
     uint64_t parted_at_event;         /* 0: nowhere */
     int64_t parted_ns;
-    int64_t begin_ns;               /* from when on a bounded recording has all events; 0: from its start on */
-    const char *reason;             /* why what-ifs are not exact; NULL */
-    const char *torch_version;      /* whose rules are replayed, as recorded; NULL unknown, and then … */
-    const char *torch_assumed;      /* … the version that reproduces most, such as "2.11"; NULL: of none */
-    bool unsure_sizes;              /* some requests are known up to 1 MiB only */
-    bool unsure_context;            /* what CUDA holds on a GPU is unknown, and assumed to be as much as on another */
-    bool unsure_frees;              /* some freed blocks still waited for other streams at the next request */
-    struct whatif_outcome recorded; /* what the recording itself shows; fits: no fatal OOM */
+    int64_t begin_ns;          /* from when on a bounded recording has all events; 0: from its start on */
+    const char *reason;        /* why what-ifs are not exact; NULL */
+    const char *torch_version; /* whose rules are replayed, as recorded; NULL unknown, and then … */
+    const char *torch_assumed; /* … the version that reproduces most, such as "2.11"; NULL: of none */
+    bool unsure_sizes;         /* some requests are known up to 1 MiB only */
+    bool unsure_context; /* the size of the context on a GPU is unknown, and assumed to be the same as on another */
+    bool unsure_frees;   /* some freed blocks still waited for other streams at the next request */
+    struct whatif_outcome recorded; /* the outcome of the recording itself; fits: no fatal OOM */
 };
 
 struct whatif;
