@@ -10,7 +10,7 @@ static inline bool is_below(const struct caching_set *set, const struct caching_
     return equal ? b->address <= key.address : b->address < key.address;
 }
 
-/* What is below the new block becomes its left subtree, and the rest its right one. */
+/* Blocks below the new block become its left subtree, all others its right one. */
 static void split_tree(struct caching_block *blocks, const struct caching_set *set, uint32_t tree,
                        struct caching_key key, uint32_t block)
 {
@@ -53,7 +53,7 @@ void caching_set_erase(struct caching_block *blocks, struct caching_set *set, ui
     struct caching_block *b = &blocks[block];
     uint32_t up = b->up, low = b->left, high = b->right;
     uint32_t *at = up == CACHING_NONE ? &set->root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
-    if (*at != block) return; /* it is not there */
+    if (*at != block) return; /* it is not in the set */
     while (low != CACHING_NONE && high != CACHING_NONE) {
         const bool lower = blocks[low].priority >= blocks[high].priority;
         const uint32_t first = lower ? low : high;

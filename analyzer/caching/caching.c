@@ -1,4 +1,4 @@
-/* Names in brackets are those of PyTorch's functions that a function here does the work of. */
+/* Names in brackets are the PyTorch functions that a function here replays. */
 #include "analyzer/caching/caching.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ struct pool {
     struct caching_set free, unmapped;
     uint64_t searches; /* for the age of its free blocks */
     bool small;
-    bool releases; /* its cached segments may go back: the default pool's, and those that nothing uses any more */
+    bool releases; /* its cached segments may be freed: the default pool, and pools that nothing uses any more */
 };
 
 struct area { /* of an expandable segment */
@@ -55,10 +55,10 @@ struct caching_allocator {
     size_t pools_n, pools_cap;
     struct area *areas;
     size_t areas_n, areas_cap;
-    uint32_t spare_area; /* 1 + the first that is not in use; its address is the next such number; 0 none */
+    uint32_t spare_area; /* 1 + the first unused area, whose address is the next such number; 0 none */
     struct caching_totals totals;
     enum { BY_ADDRESS, BY_BLOCK, BY_SEGMENT } order; /* of free blocks with the same size */
-    uint64_t ranks;                                  /* given so far */
+    uint64_t ranks;                                  /* the last rank assigned */
     uint32_t placed; /* the latest block of the segment that is being placed, CACHING_NONE */
 };
 
@@ -188,13 +188,13 @@ static uint64_t next_rank(struct caching_allocator *a)
     return a->order == BY_ADDRESS ? 0 : ++a->ranks;
 }
 
-/* `at` is what PyTorch makes a new block of in a split; the other part stays the block it was. */
+/* In a split, PyTorch makes a new block of `at`; the other part keeps its identity. */
 static void renumber_block(struct caching_allocator *a, uint32_t at)
 {
     if (a->order == BY_BLOCK) a->blocks[at].rank = ++a->ranks;
 }
 
-/* A block behind `at`, which keeps its first `bytes`. Neither may be in a set. */
+/* Splits off a block after `at`, which keeps its first `bytes`. Neither may be in a set. */
 static uint32_t split_block(struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     struct caching_block rest = a->blocks[at];
@@ -274,7 +274,7 @@ static void drop_area(struct caching_allocator *a, uint32_t block)
     drop_block(a, block);
 }
 
-/* The whole pages of a free mapped block go back, and then an area without pages. [unmap_block] */
+/* Unmaps the whole pages of a free mapped block, and frees an area without pages. [unmap_block] */
 static void unmap_block(struct caching_allocator *a, uint32_t at)
 {
     const struct area area = a->areas[a->blocks[at].area];
@@ -282,7 +282,7 @@ static void unmap_block(struct caching_allocator *a, uint32_t at)
     uint64_t from = (offset + page - 1) / page * page, to = (offset + (uint64_t)a->blocks[at].bytes) / page * page;
     if (from >= to) return;
     set_erase(a, at);
-    if (from > offset) { /* the pages' beginning becomes a block of its own; the rest is what goes */
+    if (from > offset) { /* the part before the pages becomes its own block; the rest is unmapped */
         uint32_t rest = split_block(a, at, (int64_t)(from - offset));
         renumber_block(a, at);
         set_insert(a, at);
@@ -323,7 +323,8 @@ static void release_pool(struct caching_allocator *a, struct pool *pool)
     free(maps);
 }
 
-/* Ends what other streams may still use, then frees all that no block needs. [release_cached_blocks] */
+/* Finishes the blocks that other streams may still use, then frees all segments that no block needs.
+ * [release_cached_blocks] */
 void caching_empty_cache(struct caching_allocator *a)
 {
     for (size_t i = 0; i < a->pending_n; i++) {
@@ -399,7 +400,7 @@ static bool release_available(struct caching_allocator *a, const struct request 
     return released >= key.bytes;
 }
 
-/* [garbage_collect_cached_blocks]: those that waited longest, until the threshold is met. */
+/* [garbage_collect_cached_blocks]: the oldest free segments first, until the threshold is met. */
 static void collect_garbage(struct caching_allocator *a)
 {
     const int64_t threshold = (int64_t)(a->rules.gc_threshold * (double)a->rules.gc_memory);
@@ -434,7 +435,7 @@ static void collect_garbage(struct caching_allocator *a)
 
 /* --- expandable segments ---------------------------------------------------------------------------- */
 
-/* The first `bytes` of an unmapped block, in whole pages; false: refused. [map_block] */
+/* Maps the first `bytes` of an unmapped block, in whole pages; false: refused. [map_block] */
 static bool map_block(struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     const struct area area = a->areas[a->blocks[at].area];
@@ -625,7 +626,7 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
         at = take_segment(a, &r);
         if (at == CACHING_NONE && release_available(a, &r)) at = take_segment(a, &r);
-        if (at == CACHING_NONE && !pool) { /* while a private pool is in use, nothing is given back */
+        if (at == CACHING_NONE && !pool) { /* while a private pool is in use, nothing is freed */
             caching_empty_cache(a);
             a->totals.retries++;
             at = take_segment(a, &r);

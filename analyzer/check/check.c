@@ -1,7 +1,8 @@
-/* Opens the recording, process by process, and holds what was measured against the limits.
+/* Opens the recording, process by process, and compares the measured figures with the limits.
  *
- * Each process is looked at alone: figures by step are those of one process, and of several the worst
- * counts. What several hold on one GPU at the same time is not added up. */
+ * Each process is examined separately: figures per step are those of one process, and if there are several, the worst
+ * counts. The memory of several processes on one GPU is not added up (--per device does that, shared.c).
+ */
 #include "analyzer/check/check.h"
 
 #include <math.h>
@@ -119,7 +120,8 @@ static double limit_value_of(const struct runner *r, const struct check_result *
     return l->of_share ? base * (1 + l->value) : base + l->value;
 }
 
-/* A recording of one moment has what was live then, and a trace what was allocated in it: the peak is at least that. */
+/* A recording of one moment has the memory that was live then, and a trace the memory that was allocated during it: the
+ * peak is at least that. */
 static const char *why_at_least(struct runner *r, enum check_gate_id gate)
 {
     const bool peak = gate == GATE_PEAK || gate == GATE_TENSOR_PEAK || gate == GATE_PINNED;
@@ -297,7 +299,7 @@ static bool all_processes(struct runner *r, const char *const *paths, size_t n, 
     return ok;
 }
 
-/* By gate and scope; then what is not ok first, then the largest. */
+/* By gate and scope; then failed and unknown results first, then the largest. */
 static int order_results(const void *a, const void *b)
 {
     const struct check_result *x = a, *y = b;
@@ -351,7 +353,7 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
         r.of_baseline = false;
         r.any = false;
     }
-    scopes.n = 0; /* what occurred in the baseline does not matter */
+    scopes.n = 0; /* the scopes of the baseline do not matter */
     ok = ok && all_processes(&r, wish->paths, wish->n, error, error_size) &&
          check_scopes_occurred(&scopes, wish->paths[0], error, error_size);
     free(scopes.list);

@@ -1,12 +1,12 @@
-/* gpuspy check: limits, what was measured, and what is to be said of it.
+/* gpuspy check: limits, the measured figures, and the verdict on each.
  *
- *   limits.c   what people type, on the command line and in a file → struct check_limits (limits_list.c)
- *   measure.c  one function a gate (gates.def): a report → readings, with lines of code (line.c)
- *   check.c    opens the recording, process by process, and holds readings against limits → struct check
+ *   limits.c   limits from the command line and from a file → struct check_limits (limits_list.c)
+ *   measure.c  one function per gate (gates.def): a report → readings, with lines of code (line.c)
+ *   check.c    opens the recording, process by process, and compares readings with limits → struct check
  *   view_*.c   text, JSON, JUnit's XML, GitHub's annotations
  *
- * Figures are doubles: bytes, counts and shares far below 2^53. NAN: cannot be told, which is never a
- * yes. */
+ * Figures are doubles: bytes, counts and shares far below 2^53. NAN: unknown, which is never ok.
+ */
 #ifndef GPUSPY_CHECK_H
 #define GPUSPY_CHECK_H
 
@@ -53,7 +53,7 @@ static inline bool check_gate_is_flag(const struct check_gate *g)
 {
     return g->unit == UNIT_FLAG || g->unit == UNIT_LEAKS;
 }
-/* "1.50 MiB a step" */
+/* "1.50 MiB per step" */
 #define GATE_VALUE 64
 char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE]);
 
@@ -69,7 +69,7 @@ struct check_limit {
     const char *
         scope; /* the NVTX range that it applies to, NULL the whole run; until it is added, a part of the parsed text */
     size_t scope_length;
-    bool relative;   /* relative to the baseline: value is a share of it, or bytes or a number more than it */
+    bool relative;   /* relative to the baseline: value is a share of it, or a number of bytes or calls above it */
     bool of_share;   /* … a share */
     bool unreadable; /* no limit, because it names a file that is not a model */
     double value;

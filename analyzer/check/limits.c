@@ -1,4 +1,4 @@
-/* Limits that people type, on the command line and in a file. */
+/* Parses limits, from the command line and from a file. */
 #include "analyzer/check/check.h"
 
 #include <ctype.h>
@@ -130,7 +130,7 @@ static bool parse_limit_value(const struct check_gate *g, const char *text, stru
 
 static const char budget_keys[] = "params|model|optimizer|precision|master-weights|activations|tolerance";
 
-struct budget_text { /* what was given */
+struct budget_text { /* the parameters as typed */
     struct estimate_settings s;
     double tolerance, activations;
 };

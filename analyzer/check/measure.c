@@ -1,4 +1,4 @@
-/* What each gate measures in one process, and the lines that make up a reading. */
+/* The measurement of each gate in one process, and the lines that make up a reading. */
 #include "analyzer/check/check.h"
 
 #include <math.h>
@@ -232,7 +232,8 @@ static void free_stacks(struct stacks *s)
     free(s->list);
 }
 
-/* What was live on the device at its peak: tensors if there are any, because PyTorch's segments say little. */
+/* The memory that was live on the device at its peak: tensors if there are any, because PyTorch's segments do not show
+ * which code needs them. */
 struct live_at {
     struct checking *c;
     int device;
@@ -270,7 +271,7 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     free(sites);
 }
 
-/* A bounded recording has the rows of what was live at its own peaks, and of what was live since it has all of them. */
+/* A bounded recording has the rows of memory that was live at its own peaks, and all rows since the last removal. */
 static bool has_rows_of(const struct checking *c, int64_t time_ns)
 {
     bool of_peak = false;

@@ -1,8 +1,9 @@
-/* What several processes hold on one GPU, added up: --per device.
+/* The memory of several processes on one GPU, added up: --per device.
  *
- * Their peaks are known, and the moments of each are its own: their sum is the most that it can have been. Where
- * that is within the limit it is a yes, where one of them alone is beyond it a no; between the two it cannot be
- * told. */
+ * The peak of each process is known, but they may occur at different moments: their sum is an upper bound. If the sum
+ * is within the limit, the check is ok; if one process alone exceeds the limit, it fails; otherwise the result is
+ * unknown.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

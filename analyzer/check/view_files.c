@@ -251,7 +251,7 @@ static void print_annotation(struct check *c, const struct check_result *r, cons
     fputc('\n', out);
 }
 
-/* GitHub shows ten errors per step: of each result its largest lines. */
+/* GitHub shows ten errors per step: each result lists its largest lines. */
 void check_view_github(struct check *c, FILE *out)
 {
     enum { LINES = 3 };

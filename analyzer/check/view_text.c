@@ -36,7 +36,7 @@ static bool has_limit(const struct check_gate *g)
     return !check_gate_is_flag(g) && g->unit != UNIT_EVENTS;
 }
 
-/* The reason in words if there is no figure. */
+/* The reason, as a sentence, if there is no figure. */
 static char *flag_sentence(struct check *c, const struct check_result *r, const char *on, const char *who)
 {
     char value[GATE_VALUE];

@@ -13,7 +13,7 @@ enum {
     LINE = 34, /* from one line of text to the next */
     CHART_TOP = 372,
     CHART_BOTTOM = 560,
-    COLUMNS = 78, /* characters per line: 14 px each of the 1088 that there are */
+    COLUMNS = 78, /* characters per line: 14 px each, of 1088 px */
     SAMPLES = 136,
     LIMIT_FAR = 4 /* a device that is this many times the peak would leave no room for the curve */
 };

@@ -1,5 +1,5 @@
-/* What a block is for, decided as it passes: the same when it is made and when it is freed. As categories.c decides for
- * the peak, except for what only the whole state of a moment shows. */
+/* The category of a block, decided during the replay: the same when it is allocated and when it is freed. It follows
+ * categories.c, which decides for the peak, except for evidence that needs the whole state of a moment. */
 #ifndef GPUSPY_PAGE_KINDS_H
 #define GPUSPY_PAGE_KINDS_H
 

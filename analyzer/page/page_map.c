@@ -12,7 +12,7 @@ enum {
     BLOCKS = 100000,      /* in all maps together … */
     BLOCKS_MOST = 20000,  /* … and of one */
     SEGMENTS_MOST = 6000, /* of one */
-    TIMED = 1000,         /* of the largest blocks of one map the times are written */
+    TIMED = 1000,         /* the times of this many of the largest blocks of one map are written */
     GRAIN = 2 << 20,      /* PyTorch's segments are multiples of it */
     SMALL_SEGMENT = 2 << 20,
 };

@@ -11,7 +11,7 @@
 struct page_maps;
 struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds);
 void page_maps_free(struct page_maps *m);
-/* For a replay, after an observer that tells `kinds` the process. */
+/* For a replay, after an observer that passes the process to `kinds`. */
 struct run_observer page_maps_observer(struct page_maps *m);
 /* Member "maps". */
 void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w);

@@ -1,12 +1,12 @@
-/* Writes what page_series.c collected: call paths that are too small for their own line are merged, by line of code,
- * and what then does not fit, by category. */
+/* Writes what page_series.c collected: call paths that are too small for their own line are merged by line of code, and
+ * those that still do not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct exact { /* what was live at the peak, of one call path and category */
+struct exact { /* the live memory of one call path and category at the peak */
     uint32_t stack;
     uint8_t category;
     int64_t bytes, blocks;

@@ -287,7 +287,7 @@ static int64_t single_common(int64_t a, int64_t b)
 
 struct columns {
     struct page_column line, at, lived, bytes, stack;
-    int64_t unit, ns; /* what bytes and times are multiples of */
+    int64_t unit, ns; /* bytes and times are multiples of these */
     uint32_t last;
 };
 

@@ -1,6 +1,6 @@
-/* Single allocations behind the moments of a page: of each call path the largest that are live at each moment.
- * A call path has at most a few candidates at a time, so that an event costs O(1); once there are too many
- * allocations, those of the smallest call paths are dropped. */
+/* Single allocations at the moments of a page: for each call path, the largest that are live at each moment. A call
+ * path has at most a few candidates at a time, so that an event costs O(1); once there are too many allocations, those
+ * of the smallest call paths are dropped. */
 #ifndef GPUSPY_PAGE_SINGLES_H
 #define GPUSPY_PAGE_SINGLES_H
 
@@ -21,7 +21,7 @@ struct page_singles_path { /* a call path's blocks of one category */
     bool queued, dropped;
     int64_t most, least; /* live bytes at most; the smallest candidate */
     struct page_candidate *candidates;
-    int64_t enough_until_ns; /* of 32 candidates: until then the largest are live that a moment shows */
+    int64_t enough_until_ns; /* with 32 candidates: until then enough larger ones are live to fill a moment's list */
     size_t n, cap, unlisted, listed;
 };
 

@@ -12,7 +12,7 @@ struct page_stacks {
     struct map string_of;
     const char **strings;
     size_t strings_n, strings_cap;
-    size_t texts;        /* their bytes, at most those that are always shown of each */
+    size_t texts;        /* their bytes, counting at most the part of each that is always shown */
     struct arena arena;  /* of texts that are not the run's */
     struct map frame_of; /* by address */
     struct page_column native, function, file, line, module;

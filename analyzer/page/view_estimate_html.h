@@ -1,5 +1,5 @@
 /* An estimate as a page: one file without other resources. The page itself (analyzer/web/estimate) is assembled at
- * build time; this writes its data, which is what --json prints. */
+ * build time; this file writes its data, the same as --json prints. */
 #ifndef GPUSPY_VIEW_ESTIMATE_HTML_H
 #define GPUSPY_VIEW_ESTIMATE_HTML_H
 

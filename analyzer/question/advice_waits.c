@@ -54,7 +54,7 @@ static const char *list_of(const struct alike *a, const char *comma, const char 
     return n > MOST ? arena_printf(a->b->arena, "%s and %zu more", text, n - MOST) : text;
 }
 
-/* ", 1 a step", ", up to 5 a step", "". */
+/* ", 1 per step", ", up to 5 per step", "". */
 static const char *wait_pace_of(const struct alike *a)
 {
     const struct result_pace *most = &a->list[0]->pace;

@@ -6,8 +6,8 @@
 #include "analyzer/step/step.h"
 
 static const double matters_share = 0.02, matters_s = 0.001;
-static const double most = 0.5;   /* of the steady steps: then it belongs to the step */
-static const double bunch = 0.25; /* of a step, at most, between consecutive calls */
+static const double most = 0.5; /* share of the steady steps with a call, from which on the call belongs to the step */
+static const double bunch = 0.25; /* of a step: the most between consecutive calls of a bunch */
 static const double once = 0.9;   /* calls per step that count as one in each */
 enum { SELDOM = 10, BURST = 4 };  /* steps between calls, as advice itself would leave them; calls at once */
 

@@ -47,10 +47,10 @@ struct result_pace step_pace(const struct step_cadence *c, const struct result_s
  * mean nothing (a simulated GPU). Without steps: by at most `otherwise`. */
 bool step_pace_matters(const struct result_pace *p, bool simulated, bool by_count, bool otherwise);
 
-/* "1 a step", "every 50 steps", "in evaluation"; "" where no steps are known. */
+/* "1 per step", "every 50 steps", "in evaluation"; "" if no steps are known. */
 #define STEP_PACE_TEXT 48
 char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT]);
-/* calls_per_step, phase and every_steps into an object. */
+/* Adds calls_per_step, phase and every_steps to an object. */
 struct json_t;
 void json_pace(struct json_t *object, const struct result_pace *pace);
 

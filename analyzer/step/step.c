@@ -294,10 +294,10 @@ static void add_step_event(struct step_finder *f, const struct run_lifetime *lif
 {
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE) {
-        return; /* PyTorch's allocator needs a segment from time to time */
+        return; /* PyTorch's allocator occasionally needs a segment */
     }
     if (life->alloc_ns < f->kept_from_ns) {
-        return; /* others of that time were removed */
+        return; /* other events of that time were removed */
     }
     step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);
 }

@@ -1,23 +1,23 @@
-/* The program's own steps: what a training loop, an inference loop or any loop that allocates does
- * again and again. Found from the calls alone; nothing needs to be said by the program.
+/* The program's own steps: the iterations of a training loop, an inference loop or any loop that allocates. They are
+ * found from the recorded calls only; the program need not mark them.
  *
  * Sources, strongest first:
- *   optimizer  calls of an optimizer's step: several backward passes before one are one step, and of
- *              several optimizers that take turns the rarest counts. One that allocates only in its
- *              first step is counted by the clipping or unscaling of gradients beside it
+ *   optimizer  calls of an optimizer's step: several backward passes before one are one step, and if several optimizers
+ *              take turns, the rarest counts. One that allocates only in its first step is counted by the clipping or
+ *              unscaling of gradients next to it
  *   mark       NVTX ranges or moments that the program repeats
- *   backward   backward passes: an optimizer that allocates nothing is not seen
- *   period     the outermost loop whose lines come by again and again, for at least half of the time
- * A step is not made up: where none of these fits, there are none.
+ *   backward   backward passes, for an optimizer that allocates nothing and is therefore not seen
+ *   period     the outermost loop whose lines recur during at least half of the time
+ * If none of these sources fits, no steps are reported.
  *
- * A step begins with the first call of its loop and ends where the next one begins, so that what
- * follows the optimizer in the loop (logging, .item()) belongs to it. Where far more time than usual
- * lies between (more than twice the median: an evaluation, a checkpoint), it ends twice its usual tail
- * after its optimizer call, and what comes up to the next one's beginning is in no step.
+ * A step begins with the first call of its loop and ends when the next one begins, so that calls after the optimizer in
+ * the loop (logging, .item()) belong to it. If far more time than usual passes (more than twice the median: an
+ * evaluation, a checkpoint), the step ends twice its usual tail after its optimizer call, and the time until the next
+ * step is in no step.
  *
- * Found during the replay: the steps of a process are known once all of its allocations were told
- * (at its process_end to the observers that stand behind this one, in every _finish, and in each
- * later pass: run_each_call, run_each_live_at), and belong to the report's arena.
+ * The steps are found during the replay: those of a process are known after all of its allocations (in process_end of
+ * the observers after this one, in every _finish, and in each later pass: run_each_call, run_each_live_at). They belong
+ * to the report's arena.
  */
 #ifndef GPUSPY_STEP_H
 #define GPUSPY_STEP_H
@@ -40,8 +40,8 @@ struct step_list {
     size_t n;                /* steps, at least 2 */
     size_t steady;     /* the first step after the warm-up, below n: figures of a usual step leave earlier ones out */
     int64_t median_ns; /* from a step's beginning to the next one's, of the steady steps */
-    /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n
-     * beginnings and the end of the last step. Ask step_start_ns and step_at instead. */
+    /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n beginnings and the end of
+     * the last step. Use step_start_ns and step_at instead. */
     size_t stride, starts_n;
     const int64_t *start_ns; /* starts_n + 1 of them, ascending */
     const int64_t *end_ns;   /* starts_n of them, none after the next beginning; NULL: no gaps */

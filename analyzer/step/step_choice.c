@@ -9,7 +9,7 @@ enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
 /* --- which calls are the steps ------------------------------------------------------------------ */
 
-/* When it came for the second time. The first iteration is not representative: PyTorch loads its kernels in it. */
+/* The time of its second visit. The first iteration is not representative: PyTorch loads its kernels in it. */
 static int64_t second_ns(const struct step_place *p)
 {
     return p->times.n > 1 ? times_at(&p->times, 1) : p->first_ns;
@@ -202,7 +202,7 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
 
 /* --- a loop without such calls ------------------------------------------------------------------- */
 
-/* Visited evenly, and until the end: what only loads is over before the work begins. */
+/* Visited evenly, and until the end: a loop that only loads ends before the work begins. */
 static bool is_place_regular(const struct step_place_tree *t, const struct step_place *p)
 {
     return p->visits >= FEW_PERIODS && step_place_is_even(p) &&
@@ -232,8 +232,8 @@ static bool lies_in(const struct step_place_tree *t, uint32_t place, uint32_t ou
     return place == outer;
 }
 
-/* Is one visit one iteration? Not if everything that happens in it repeats: a line that is alone in its loop is not
- * left between two iterations. */
+/* Is one visit one iteration? Not if everything that happens in it repeats: the only line of a loop is not left between
+ * two iterations. */
 static bool once_a_visit(const struct step_place_tree *t, uint32_t place)
 {
     enum { AGAIN = 4 };
@@ -310,7 +310,7 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
 }
 
 /* From the root inwards, along the path where most happens: the first loop. One with few iterations, such as epochs,
- * counts only if it contains no other; what a module does inside counts only if nothing else repeats. */
+ * counts only if it contains no other; a loop inside a module counts only if nothing else repeats. */
 struct step_moments step_moments_of_period(struct step_place_tree *t)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
@@ -421,7 +421,7 @@ struct zeroed { /* moments at which gradients were dropped */
     int64_t last_ns; /* of the newest */
 };
 
-/* Rows come in order of allocation: gradients that are made after others were dropped belong to another round. */
+/* Rows come in order of allocation: gradients that are made after others were dropped belong to another iteration. */
 static void choice_on_zeroed(void *self, const struct run_row *row)
 {
     struct zeroed *z = self;

@@ -1,7 +1,7 @@
-/* Steps by NVTX: ranges or moments that a program repeats. One whose name says that it is a step counts wherever it is;
- * others only if no other range contains them and they fill the time between the first and the last of them: nearly all
- * of it, or most of it if they are evenly spread. Of several, the one with the most time in it, because a step contains
- * its parts. */
+/* Steps by NVTX: ranges or moments that a program repeats. A mark whose name contains "step", "iter" or "batch" counts
+ * wherever it is; others only if no other range contains them and they fill the time between the first and the last of
+ * them: nearly all of it, or most of it if they are evenly spread. Of several, the one with the most time in it,
+ * because a step contains its parts. */
 #include "analyzer/step/step_moments.h"
 #include "analyzer/base/sort.h"
 

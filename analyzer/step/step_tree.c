@@ -7,7 +7,7 @@
 /* Times that are kept: of one call site, and of all together (16 MiB). */
 enum { DEEPEST = 64 }; /* nesting of call sites; deeper ones are a recursion, or generated */
 enum { LIMIT = 1 << 16, LIMIT_LEAST = 1 << 8, ALL_TIMES = 1 << 22 };
-enum { MANY = 1 << 10 }; /* after each so many it is examined whether a place is visited evenly */
+enum { MANY = 1 << 10 }; /* after every MANY visits, the code checks whether a place is visited evenly */
 
 static const struct {
     uint8_t kind;

@@ -1,8 +1,8 @@
-/* Which places a program's threads come by, and when: the call tree of a process, reduced to the
- * frames of the user's own code and to calls that mark a training step. For step.c.
+/* The places that a program's threads visit, and when: the call tree of a process, reduced to the frames of the user's
+ * own code and to calls that mark a training step. For step.c.
  *
- * A place is visited when a thread's event lies in it and the one before did not. So a line of a loop
- * is visited once a round, however many events it has, as long as another line has one too.
+ * A place is visited when a thread's event is in it and the thread's previous event was not. So a line of a loop is
+ * visited once per iteration, however many events it has, if another line of the loop has an event, too.
  */
 #ifndef GPUSPY_STEP_TREE_H
 #define GPUSPY_STEP_TREE_H
@@ -24,7 +24,7 @@ enum step_place_kind {
 
 enum { STEP_PLACE_ROOT = 0, STEP_PLACE_GAPS = 24, STEP_PLACE_DROPPED = 63 };
 
-struct step_place {  /* what a visit uses comes first */
+struct step_place {  /* members that a visit uses come first */
     uint32_t thread; /* the first that visited it: only its visits count */
     uint8_t kind;
     uint8_t shift; /* STEP_PLACE_DROPPED: its times were dropped */
@@ -44,12 +44,12 @@ struct step_place {  /* what a visit uses comes first */
 struct step_place_tree {
     struct run *run;
     struct step_place *places;
-    struct step_place_link { /* by place: the same as in `places`, without what else would have to be loaded */
+    struct step_place_link { /* by place: the same as in `places`, kept separately so that a visit loads less memory */
         uint32_t parent, depth;
     } * links;
     size_t n, cap, links_cap;
     bool complete;            /* the times of all places are kept */
-    bool missed;              /* times were asked for that had been dropped */
+    bool missed;              /* times were requested that had been dropped */
     struct map children;      /* parent and what makes the call site → call site */
     struct step_place_stack { /* by stack */
         uint32_t place;       /* + 1; 0: not computed yet */
@@ -65,7 +65,7 @@ struct step_place_tree {
     int64_t last_ns;
 };
 
-/* Zero-initialise and set run. Forgets the visits and keeps what is known of stacks. Unless `complete`, a line that is
+/* Zero-initialise and set run. Drops the visits and keeps the facts about stacks. Unless `complete`, a line that is
  * visited often and unevenly, so that it hardly is a loop's, loses its times. */
 void step_places_restart(struct step_place_tree *t, bool complete);
 /* Notes in the tree if they were dropped. */

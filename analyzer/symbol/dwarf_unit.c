@@ -26,8 +26,8 @@ struct named { /* where a function is declared: its scope, by the offset of its 
 };
 
 struct unit {
-    Dwarf_Die die;  /* in the file itself: has the lines */
-    Dwarf_Die tree; /* has the functions: in a .dwo file, or the same */
+    Dwarf_Die die;  /* in the file itself: contains the lines */
+    Dwarf_Die tree; /* contains the functions: in a .dwo file, or the same */
     bool read;
     struct scope *scopes;
     size_t scopes_n, scopes_cap;

@@ -1,7 +1,8 @@
 /* The functions of DWARF's compilation units, by address, with what was inlined into them.
  *
- * libdw's own ways (dwfl_module_addrdie, dwarf_getscopes) need .debug_aranges, which clang and rustc
- * do not write, don't look into namespaces, where these put functions, and walk a unit at each call. */
+ * libdw's own functions (dwfl_module_addrdie, dwarf_getscopes) need .debug_aranges, which clang and rustc do not write;
+ * they do not search namespaces, where these compilers put functions; and they walk a unit at each call.
+ */
 #ifndef GPUSPY_SYMBOL_DWARF_UNIT_H
 #define GPUSPY_SYMBOL_DWARF_UNIT_H
 

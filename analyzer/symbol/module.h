@@ -19,7 +19,7 @@ struct symbol_module_search {
                             unknown */
 };
 
-extern const char symbol_module_changed[]; /* the reason if another file is there now */
+extern const char symbol_module_changed[]; /* the reason if the path now has another file */
 
 /* NULL and a reason (a constant string) if it cannot be used. `search` must live as long as the module. */
 struct symbol_module *symbol_module_open(const char *path, const char *build_id,

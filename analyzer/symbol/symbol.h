@@ -1,11 +1,11 @@
-/* Native addresses → function, file and line, after the fact, from the files on disk.
+/* Native addresses → function, file and line, after the recording, from the files on disk.
  *
- * A module is looked at only if it is the file that was recorded: by its build id, and where it has none
- * by its age. Debugging information is taken from the file itself, or from a file of its own: by build
- * id or debug link (whose CRC must be right), beside the module, in .debug, in the folders of
- * GPUSPY_DEBUG_PATH and in /usr/lib/debug; what dwz shared between files, .dwo files and
- * .gnu_debugdata are read, too. A function without any from the symbol table. Nothing is fetched over
- * a network unless somebody asks for it. */
+ * A module is used only if it is the file that was recorded, by its build id or, if it has none, by its age. Debugging
+ * information comes from the file itself, or from a separate file: by build id or debug link (whose CRC must match),
+ * beside the module, in .debug, in the folders of GPUSPY_DEBUG_PATH and in /usr/lib/debug. Files that dwz shares, .dwo
+ * files and .gnu_debugdata are read, too. Functions without debugging information come from the symbol table. Nothing
+ * is fetched over a network unless the user requests it.
+ */
 #ifndef GPUSPY_SYMBOL_H
 #define GPUSPY_SYMBOL_H
 

@@ -1,8 +1,9 @@
-/* Names of native frames into the database itself, so that it reads the same where the programs are not.
+/* Writes the names of native frames into the database itself, so that it shows them on machines without the programs.
  *
- * frame.function, file and line are filled, module.build_id where it was not known, and functions that
- * were inlined go into a table of their own (see schema/gpuspy.sql), which an older gpuspy does not
- * look at. Nothing else is touched, and the schema's version stays. */
+ * It fills frame.function, file and line, and module.build_id if it was unknown. Inlined functions are stored in a
+ * separate table (see schema/gpuspy.sql), which an older gpuspy does not read. Nothing else changes, and the schema's
+ * version stays.
+ */
 #ifndef GPUSPY_SYMBOLIZE_H
 #define GPUSPY_SYMBOLIZE_H
 

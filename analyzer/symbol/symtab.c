@@ -5,9 +5,9 @@
 #include <string.h>
 #include "analyzer/base/mapped.h"
 
-/* Libtorch has 300,000 functions and a report asks for some hundreds: sorting them all cost more than
- * the rest of it. They are dealt into stretches of address space instead, and a name is read only
- * where it is asked for: the strings alone are 80 MB. */
+/* libtorch has 300,000 functions, and a report needs some hundreds: sorting all of them took longer than the rest of
+ * the report. Instead, symbols are distributed over stretches of address space, and a name is read only when it is
+ * requested: the strings alone are 80 MB. */
 struct symbol {
     uint32_t address, size; /* from the module's start; nothing beyond 4 GiB of a module */
     uint32_t number : 30, local : 1, weak : 1;
@@ -66,7 +66,7 @@ static void permute_symbols(struct symbol_table *t, uint32_t *next)
     }
 }
 
-/* Takes over `all`. */
+/* Takes ownership of `all`. */
 static bool deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
 {
     uint32_t high = 0, *next;

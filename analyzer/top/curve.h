@@ -1,4 +1,4 @@
-/* What a series held over the last five minutes: changes by tenths of a second, so that slow growth is visible below
+/* The bytes of a series over the last five minutes: changes by tenths of a second, so that slow growth is visible below
  * the rise and fall of each step. 24 KB, allocated at the first change. */
 #ifndef GPUSPY_TOP_CURVE_H
 #define GPUSPY_TOP_CURVE_H

@@ -1,4 +1,4 @@
-/* What both views show of a recording: its state, rates, and what holds a device. */
+/* The figures of a recording that both views show: its state, rates, and the use of a device. */
 #include "analyzer/top/view_parts.h"
 
 #include <math.h>
@@ -106,7 +106,7 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
 
 enum { FORECAST_POINTS = TOP_WINDOW_S / TOP_SLOT_S, FORECAST_MOST_S = 7 * 24 * 3600 };
 
-/* The cache is available to tensors, so what counts is live memory, at the maximum of each five seconds. */
+/* The cache is available to tensors, so live memory counts, at the maximum of each five seconds. */
 struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, const struct top_device *d)
 {
     const struct top_source *s = &m->sources[source];

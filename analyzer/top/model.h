@@ -1,14 +1,14 @@
-/* The model of a recording that goes on: what gpuspy top shows. One source a process.
+/* The model of a recording in progress, as gpuspy top shows it. One source per process.
  *
- * It reads as little as there is to read. Each look opens the database read-only for a moment (an open
- * connection would keep the recorder from closing its log at the end), takes the rows that came since
- * the last look, and finds out which of the allocations that were live have ended: the recorder
- * leaves, in the transaction of the rows, what is live by device and layer (recovery_value *_live), and
- * what was not found free yet can only make our sum too large. So the search, youngest first, ends
- * where the sums agree, and that is a proof that nothing was missed; where it would take too long it
- * goes on at the next look, and `unfound_bytes` says how much is still shown that was freed.
+ * It reads only new data. Each update opens the database read-only for a short time (an open connection would keep the
+ * recorder from closing its log at the end), reads the rows since the last update, and finds the live allocations that
+ * have been freed. The recorder stores the live bytes by device and layer in the same transaction as the rows
+ * (recovery_value *_live); allocations whose free is not found yet can only make the model's sum too large. So the
+ * search, youngest first, ends when the sums agree, which proves that no free was missed. If it takes too long, it
+ * continues at the next update, and `unfound_bytes` states how many freed bytes are still shown.
  *
- * Memory: what is live, and the distinct stacks. Nothing is written anywhere. */
+ * Memory grows with the live allocations and the distinct stacks. Nothing is written.
+ */
 #ifndef GPUSPY_TOP_MODEL_H
 #define GPUSPY_TOP_MODEL_H
 
@@ -37,7 +37,7 @@ void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32
 /* Of the last `seconds` before now_ns, and of the slot in which they began. */
 struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int seconds);
 
-/* What a device, or the host, holds in one layer. */
+/* The memory of a device, or of the host, in one layer. */
 struct top_series {
     uint32_t source;
     int device; /* -1 for pinned and host */
@@ -52,7 +52,7 @@ struct top_series {
     struct top_curve curve;
 };
 
-/* What one stack holds of a series. */
+/* The memory of one stack in a series. */
 struct top_place {
     uint32_t series, stack; /* stack: of the run, RUN_NONE */
     int64_t bytes, before;  /* before: when top began */
@@ -109,7 +109,7 @@ enum top_state {
     TOP_ENDED,   /* in order */
     TOP_DIED,    /* its rows are complete up to the last call */
     TOP_KILLED,  /* … are not: the rest is in its spool */
-    TOP_TORN,    /* … and the spool does not exist any more */
+    TOP_TORN,    /* … and the spool no longer exists */
     TOP_DELETED, /* the database */
     TOP_UNREADABLE
 };
@@ -159,7 +159,7 @@ struct top_source {
 };
 
 struct top_model {
-    struct run *run; /* names alone */
+    struct run *run; /* only for names */
     struct top_source *sources;
     size_t sources_n, sources_cap;
     struct top_series *series;

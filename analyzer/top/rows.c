@@ -14,7 +14,7 @@ struct reading {
     struct top_model *m;
     struct top_source *s;
     uint32_t source;
-    bool whole; /* the first update: of what ended only the last minute counts */
+    bool whole; /* the first update: of the freed allocations, only the last minute counts */
     char *error;
     size_t error_size;
 };
@@ -49,7 +49,7 @@ static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-/* As the store counts: pinned is whatever is on the host, shared memory counts for its owner. */
+/* Same as in the store: all memory on the host is pinned, and shared memory counts for its owner. */
 static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
 {
     if (space == GS_SPACE_SHARED) {
@@ -424,8 +424,8 @@ static bool read_time(struct reading *r, sqlite3_stmt *st)
     return false;
 }
 
-/* Of what ended before the first update, what the tables and the curves need: five minutes for the curves, or less for
- * a program that allocates very often. */
+/* Reads the allocations that were freed before the first update, as far as the tables and curves need them: five
+ * minutes for the curves, or less for a program that allocates very often. */
 static bool find_from(struct reading *r, int64_t *from)
 {
     struct top_source *s = r->s;
@@ -470,7 +470,7 @@ static bool read_top_events(struct reading *r)
                     s->last_sync, 0, read_top_sync);
 }
 
-/* The rows after the last that the first update took may all have ended long ago. */
+/* The rows after the last one that the first update read may all have been freed long ago. */
 static bool skip_to_end(struct reading *r)
 {
     char sql[128];
@@ -512,7 +512,7 @@ static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *
         }
         *all_known = *all_known && (s->known != RUN_UNKNOWN || s->bytes == 0);
         int64_t more = s->known == RUN_UNKNOWN ? 0 : arena_add_capped(s->bytes, -s->known);
-        if (more < 0) { /* a free was undone: what was read is not valid any more */
+        if (more < 0) { /* a free was undone: the rows that were read are no longer valid */
             return -1;
         }
         sum = arena_add_capped(sum, more);
@@ -679,7 +679,7 @@ static void remember_before(struct top_model *m, uint32_t source)
     }
 }
 
-/* A recorder that stores what is live stores nothing for what it never had: zero. */
+/* A recorder that stores live bytes stores nothing for a device and layer without allocations: zero. */
 static void fill_known(struct top_model *m, uint32_t source)
 {
     bool is_known = false;

@@ -55,7 +55,7 @@ static void on_end(int number)
     ending = number;
 }
 
-/* Leaves the terminal usable after a crash, too. */
+/* Restores the terminal after a crash, too. */
 static void on_crash(int number)
 {
     restore_screen();

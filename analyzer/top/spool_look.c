@@ -10,7 +10,7 @@
 
 enum { LOOKED_INTO = 4096 };
 
-/* What NVML reports once per second waits for most of that second: the program did not cause it. */
+/* NVML's samples, one per second, wait in the spool for most of that second: they are not the program's events. */
 static int64_t without_samples(const uint8_t *at, int64_t waiting)
 {
     _Alignas(8) uint8_t bytes[LOOKED_INTO]; /* a copy, because the original may change while it is read */

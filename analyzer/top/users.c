@@ -18,7 +18,7 @@ enum { EVERY_S = 2, PROCESSES = 512, LISTS = 2 };
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    bool started, over; /* over: there is no NVML */
+    bool started, over; /* over: NVML is not available */
     struct top_users users;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER, .answered = PTHREAD_COND_INITIALIZER};
 

@@ -19,7 +19,7 @@ struct top_users {
     bool known; /* NVML has responded */
 };
 
-/* Replaces `users` with what is known now; the first call starts the thread, and waits at most this long for its first
+/* Replaces `users` with the latest data; the first call starts the thread, and waits at most this long for its first
  * answer. */
 void top_users_update(struct top_users *users, int wait_ms);
 void top_users_free(struct top_users *users);

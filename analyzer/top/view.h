@@ -35,7 +35,7 @@ void top_rates(const struct top_model *m, const struct top_calls *list, size_t n
                double *amount);
 /* Allocations per second of the layer that AUTO selects. */
 double top_allocation_rate(const struct top_model *m, uint32_t source);
-/* What holds a device. Everything sums to `used`, if that is known. */
+/* The use of a device. The parts sum to `used`, if that is known. */
 struct top_held {
     int64_t total, used;             /* RUN_UNKNOWN */
     int64_t tensors, cached, device; /* device: live CUDA allocations, including tensors and cache */

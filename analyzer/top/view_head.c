@@ -1,4 +1,4 @@
-/* The head of the screen: the recordings, their devices, what fills them. */
+/* The head of the screen: the recordings, their devices and the devices' use. */
 #include "analyzer/top/view_parts.h"
 
 #include <math.h>
