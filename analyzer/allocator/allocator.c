@@ -76,8 +76,8 @@ static void segment_add(struct allocator_replay *a, const struct run_lifetime *l
     a->unseen[a->unseen_n++] = at;
 }
 
-/* Kept if it was live at the highest total so far, or at a failure: if the total rises later, it was kept in vain, but
- * few are. */
+/* Kept if it was live at the highest total so far, or at a failure: if the total rises later, the segment was kept
+ * unnecessarily, but such segments are few. */
 static void segment_gone(struct allocator_replay *a, const struct run_lifetime *life)
 {
     uint32_t at = map_get(&a->of_address, life->address);
@@ -261,7 +261,7 @@ static void segments_on_process_start(void *self, uint32_t process)
     allocator_flushes_process(a->flushes, process);
 }
 
-/* What is live at the end may be requested, too. */
+/* The state at the end may be requested, too. */
 static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct allocator_replay *a = self;

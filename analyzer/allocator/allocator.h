@@ -1,15 +1,14 @@
-/* PyTorch's caching allocator as two layers joined: the segments that it took from CUDA and the blocks
- * that it handed out of them, at the moments that matter; and what it did to get memory: cache
- * flushes, and allocations that only a flush made possible.
+/* PyTorch's caching allocator, from two recorded layers: its segments (CUDA allocations) and the blocks in them, at the
+ * moments that matter. Also cache flushes, and allocations that succeeded only after a flush.
  *
- * A segment belongs to one stream and one pool. Neither is told, but it is taken for a block, which
- * comes next in it and tells both. So what no block was ever seen in is unknown.
+ * A segment belongs to one stream and one pool. Neither is recorded, but PyTorch allocates a segment for a block, which
+ * is the next one in it and shows both. So the stream and pool of a segment without any recorded block are unknown.
  *
  *   allocated   in blocks that the program holds
- *   pending     in blocks that it freed and another stream may still use (record_stream)
+ *   pending     in blocks that the program freed and another stream may still use (record_stream)
  *   active      both
- *   cached      reserved and not active; of it inactive_split: beside an active block, so that
- *               empty_cache cannot give it back
+ *   cached      reserved and not active; a part of it is inactive_split: in a segment with an active block, so that
+ *               empty_cache cannot free it
  */
 #ifndef GPUSPY_ALLOCATOR_H
 #define GPUSPY_ALLOCATOR_H
@@ -67,13 +66,13 @@ struct allocator_cache_flush {
     int device;
     enum allocator_flush_kind kind; /* word: allocator_flush_word() */
     uint64_t count, segments;
-    int64_t bytes;    /* given back */
-    int64_t again;    /* of it allocated again afterwards, as far as known */
+    int64_t bytes;    /* freed to CUDA */
+    int64_t again;    /* of these, allocated again afterwards, as far as known */
     double blocked_s; /* in the calls that freed it, if they waited */
     double per_step;  /* NAN: no steps were found */
-    bool matters;     /* repeatedly, and in vain */
+    bool matters;     /* repeated, and without effect: the memory was allocated again */
     double first_s, last_s;
-    const int64_t *times_ns; /* of the first so many */
+    const int64_t *times_ns; /* of the first times_n flushes */
     size_t times_n;
     struct result_site site;
     const char *advice; /* NULL none */

@@ -253,7 +253,7 @@ static void count_piece(struct sums *s, const struct piece *p, bool begins)
     }
 }
 
-/* A block in a segment without known properties has only its own. */
+/* For a block in a segment without known properties, only the block's own properties count. */
 static void count_block(struct sums *s, const struct block *b, const struct piece *in)
 {
     const struct allocator_affinity *affinity =

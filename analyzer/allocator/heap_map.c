@@ -11,7 +11,7 @@ enum {
     SEGMENT_GRAIN = 2 << 20, /* PyTorch's segments are multiples of it */
     PAGE =
         20 << 20 /* of its expandable segments for large blocks: on average, a neighbour keeps half a page at either end
-                    of a hole. What is free at a segment's end would go to the next block: there is only one segment */
+                    of a hole. Free memory at a segment's end would serve the next block: there is only one segment */
 };
 
 static int order_rows_by_address(const void *a, const void *b)

@@ -30,7 +30,7 @@ static enum run_known event_belongs_to_free(const struct run *run, uint32_t even
 }
 
 /* Rows of one free are adjacent, one for each event that it waits for. The free is recorded slightly after the event:
- * until then the tensor is live, and not both. */
+ * until the free the tensor counts as live, so that it is never both live and pending. */
 void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn each, void *self)
 {
     struct run_database *db = &run->databases[run->processes[process].database];

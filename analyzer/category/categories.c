@@ -1,6 +1,5 @@
-/* What was live at each peak and at each failure, by category: one more pass over the rows, which
- * stops at those that were live then.
- */
+/* The memory that was live at each peak and at each failure, by category: one more pass over the rows, which examines
+ * the blocks that were live then. */
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/category/categories.h"
 
@@ -22,7 +21,7 @@ enum {
 struct place { /* a peak, or a failure; ordered by time */
     int64_t time_ns;
     struct result_by_category *to;
-    int64_t bytes; /* all that was live; RUN_UNKNOWN: what is found */
+    int64_t bytes; /* all live bytes; RUN_UNKNOWN: the sum of the blocks that are found */
     int device;
     enum run_series_layer layer;
     struct result_peak *peak; /* NULL: a failure */
@@ -38,7 +37,7 @@ struct place { /* a peak, or a failure; ordered by time */
 
 /* Live at the end of the run's work: freed by the tear-down, or never. A free without a stack may be by autograd's
  * thread, when a last backward pass ended or failed. When backward returns, the program's thread frees something, so
- * frees before the last such free are autograd's. That is known only when everything was read. */
+ * frees before the last such free are autograd's. That is known only after all rows are read. */
 struct late {
     uint32_t place, stack;
     int64_t bytes, alloc_ns, free_ns;
@@ -55,9 +54,9 @@ struct work {
     struct place *places;
     size_t n, cap;
     bool python, torch_device[128]; /* torch_device: has tensors of its own */
-    bool died;                      /* of an OOM, or killed: the life of what was live then was cut short */
-    unsigned failed_doing;          /* of the OOM */
-    int64_t end_ns, backward_ns;    /* the last allocation, or the OOM; the last free in backward after it */
+    bool died;                   /* of an OOM, or killed: the lives of the blocks that were live then were cut short */
+    unsigned failed_doing;       /* of the OOM */
+    int64_t end_ns, backward_ns; /* the last allocation, or the OOM; the last free in backward after it */
     struct late *late;
     size_t late_n, late_cap;
 };
@@ -139,7 +138,7 @@ static void list_places(struct work *w, uint32_t process)
     }
 }
 
-/* For observers: what outlived the run. */
+/* For observers: the blocks that outlived the run. */
 static void list_ends(struct work *w, uint32_t process)
 {
     struct result_report *r = w->b->report;
@@ -261,7 +260,7 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
  */
 
 /* The round in which the category is determined: at once; for a pass that failed, when the parameters are known; or
- * last, for what no rule covers. */
+ * last, for blocks that no rule covers. */
 enum round { KNOWN, FAILED, KEPT, ROUNDS };
 
 static enum round categorize_round(struct work *w, struct late *l, const struct category_alike *alike)
@@ -288,9 +287,9 @@ static enum round categorize_round(struct work *w, struct late *l, const struct 
     return l->block.kept && (category == RESULT_CATEGORY_UNKNOWN || category == RESULT_CATEGORY_INPUTS) ? KEPT : KNOWN;
 }
 
-/* The life of what was made in the pass that failed was cut short; but a gradient is as large as its parameter, and
- * each parameter has one. What was kept to the end and is not otherwise known is a weight, if a gradient or optimizer
- * state of its size has no parameter. */
+/* Blocks that the failed pass allocated were cut short; but a gradient is as large as its parameter, and each parameter
+ * has one. A block that was kept to the end and is not otherwise known is a weight if a gradient or optimizer state of
+ * its size has no parameter. */
 static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
@@ -341,7 +340,8 @@ static int order_category_shares(const void *a, const void *b)
     return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->category, y->category);
 }
 
-/* Rows with inconsistent times may have been live in the replay and not be found again: the missing part is unknown. */
+/* Blocks of rows with inconsistent times may have been live in the replay but are not found again: the missing part is
+ * unknown. */
 static void close_place(struct work *w, struct place *p)
 {
     unsigned rules = category_rule_count();
@@ -393,7 +393,7 @@ static void close_place(struct work *w, struct place *p)
 /* At the places that were added. */
 static bool replay_places(struct work *w, uint32_t process, char *error, size_t error_size)
 {
-    place_add(w, w->end_ns, NULL); /* to see what is freed after it */
+    place_add(w, w->end_ns, NULL); /* to find the blocks that are freed after it */
     SORT(w->places, w->n, order_category_moments);
     int64_t *moments = arena_realloc(NULL, w->n, sizeof *moments);
     for (size_t i = 0; i < w->n; i++) {

@@ -90,7 +90,7 @@ struct category_finder {
     uint32_t *stacks;  /* by stack: facts, packed; MAP_NEW not known yet */
     size_t stacks_n;
     struct map modules; /* class_key → 1 */
-    struct map pairs;   /* facts of what made and freed it, tensor and use → its two rules, packed */
+    struct map pairs;   /* facts of the calls that made and freed it, tensor and use → its two rules, packed */
     uint64_t last_pair; /* the last pair that was looked up, and its rules; 0 none */
     uint32_t last_rules;
     enum { UNASKED, NO_PYTHON, PYTHON } python;

@@ -1,6 +1,6 @@
-/* What a block is for: a parameter, a gradient, an activation, … An inference, from the calls that made and freed it
- * and from the end of its life; the rules and their order are in category.def. A block that no rule covers is unknown.
- * */
+/* The category of a block: a parameter, a gradient, an activation, … An inference, from the calls that made and freed
+ * it and from the end of its life; the rules and their order are in category.def. A block that no rule covers is
+ * unknown. */
 #ifndef GPUSPY_CATEGORY_H
 #define GPUSPY_CATEGORY_H
 
@@ -18,7 +18,7 @@ struct category_block {
     bool direct;  /* a CUDA allocation, if PyTorch reports no tensors: counts as one if its allocator made the call. Of
                      other allocations, only workspaces are recognised */
     bool python;  /* its process records Python stacks: a thread without them is evidence */
-    bool kept;    /* never freed, or after the run's last allocation: what the tear-down frees has stayed */
+    bool kept;    /* never freed, or only after the run's last allocation, by the tear-down */
     bool aged;    /* several of the program's steps are over since it was made */
     bool failed;  /* kept, and the run died during the activity (category_activity) in which it was made */
     bool fits;    /* … there is a parameter of its size */
@@ -64,8 +64,8 @@ bool category_is_iterated(struct category_finder *c, uint32_t stack);
 enum { CATEGORY_FATES = 32 };
 unsigned category_fate(struct category_finder *c, uint32_t free_stack);
 
-/* Each rule exists twice: rule + category_rule_count() / 2 is the same, applied to what earlier blocks of the same call
- * path became. */
+/* Each rule exists twice: rule + category_rule_count() / 2 is the same rule, applied to the fate of earlier blocks of
+ * the same call path. */
 unsigned category_rule_count(void);
 enum result_category category_of_rule(unsigned rule);
 bool category_outlives_steps(unsigned rule); /* several steps: an activation that no backward pass needs */

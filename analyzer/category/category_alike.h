@@ -1,6 +1,6 @@
-/* What a block that the end of the run cut short would have become: what the earlier blocks of its call path and size
- * became, whose lives were at least as long, in allocations and frees. Unknown for a block that has outlived them all.
- * */
+/* The probable category of a block whose life the end of the run cut short: the category of earlier blocks of its call
+ * path and size that lived at least as long, in allocations and frees. Unknown for a block that has outlived them all.
+ */
 #ifndef GPUSPY_CATEGORY_ALIKE_H
 #define GPUSPY_CATEGORY_ALIKE_H
 
@@ -14,7 +14,7 @@ struct category_alike *category_alike_new(struct category_finder *categorizer, b
 void category_alike_free(struct category_alike *a);
 /* Announces that category_alike_rule will be called for these. */
 void category_alike_request(struct category_alike *a, uint32_t stack, int64_t bytes);
-/* Reads what was freed by `until_ns`; once. */
+/* Reads the blocks that were freed by `until_ns`; call once. */
 bool category_alike_read(struct category_alike *a, struct run *run, uint32_t process, int64_t until_ns, char *error,
                          size_t error_size);
 /* The rule of a block that was live at `until_ns`, see category_rule_count; RUN_NONE: there is none. */

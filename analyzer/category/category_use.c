@@ -10,12 +10,12 @@ enum {
     LIVES = 64,       /* lifetimes are counted exactly below this many passes */
     BEGINS = 1 << 20, /* passes whose times are kept */
     UNPACED = 8,      /* passes that two steps may have if no steps are known */
-    SAVED = 4,        /* steps: a loop holds no batch longer, however much it prefetches */
+    SAVED = 4,        /* steps: no loop holds a batch longer, even if it prefetches */
     AGE = 2,          /* steps, as in categories.c */
     BATCH = 16,       /* tensors of one batch that one line copies */
 };
 
-struct copies { /* what one call path copied to the device */
+struct copies { /* the copies to the device of one call path */
     int64_t first_ns, last_ns;
     size_t begins;          /* passes that had begun at its last allocation */
     uint32_t rounds;        /* times that it allocated with a pass in between */
@@ -199,7 +199,7 @@ static void uses_on_free(void *self, const struct run_lifetime *life, const stru
     }
 }
 
-/* What is still live counts only if it has outlived two steps already. */
+/* A block that is still live counts only if it has already outlived two steps. */
 static void uses_on_live(void *self, const struct run_lifetime *life)
 {
     struct category_uses *u = self;
@@ -246,7 +246,7 @@ static void judge_use(struct category_uses *u, struct course *c, struct copies *
               (category_is_iterated(u->categorizer, stack) || same_caller(u->b->run, stack, p->pass_stack));
 }
 
-/* How many passes two steps take; plus one, for what the next step replaces. */
+/* How many passes two steps take; plus one, for blocks that the next step replaces. */
 static size_t passes_in_two(const struct course *c)
 {
     const struct step_list *s = c->steps;

@@ -50,7 +50,7 @@ static inline double site_seconds(int64_t ns)
     return ns == RUN_UNKNOWN || ns == RUN_NEVER ? __builtin_nan("") : (double)ns / 1e9;
 }
 
-/* What was live, by location, to be listed by stack and by site. */
+/* The live memory of a location, to be listed by stack and by site. */
 struct site_share {
     uint32_t stack;
     int64_t bytes;
@@ -70,14 +70,14 @@ void *site_list(struct site_builder *b, void *work, size_t n, size_t size, int (
 
 /* lines.c: how rows of a list are combined into rows of lines. */
 struct site_line_form {
-    size_t size, site, paths;          /* of a row; where its result_site and its result_paths are */
+    size_t size, site, paths;          /* size of a row; offsets of its result_site and its result_paths */
     uint64_t (*kind)(const void *row); /* rows of different kinds are not added up; NULL: one kind */
     void (*add)(void *into, const void *from);
     struct result_line_path (*path)(const void *row);
     int (*order)(const void *, const void *);
 };
-/* `work` is sorted, largest first, and each row has its site: the first path of a line gets what all of its paths
- * share. */
+/* `work` is sorted, largest first, and each row has its site: the first path of a line gets the caller and library that
+ * all of its paths share. */
 void *site_lines_of(struct site_builder *b, const void *work, size_t n, const struct site_line_form *form,
                     size_t *listed, size_t *total);
 /* Adds the calls of one path to those of its line. */

@@ -59,7 +59,7 @@ static void read_objects(struct site_search *s)
     }
 }
 
-/* except ValueError as error: its traceback keeps the frames of what the try statement called. */
+/* except ValueError as error: its traceback keeps the frames of the functions that the try statement called. */
 static void read_handlers(struct site_search *s)
 {
     for (size_t t = site_code_parent(&s->code, s->at); t < s->code.n && t + 1 > s->from;
@@ -140,8 +140,8 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
 }
 
 /* In a loop without backward(), or with backward(retain_graph=True) or create_graph=True: a variable that each
- * iteration takes over from the previous one holds its graph. If graphs are retained, what else the loop stores would
- * be held in any case. */
+ * iteration takes over from the previous one holds its graph. If graphs are retained, anything else that the loop
+ * stores would be held in any case. */
 static void read_carried(struct site_search *s)
 {
     const size_t loop = site_common_loop(s, s->at, s->at);
@@ -202,7 +202,8 @@ static void read_collection(struct site_search *s)
                                                           .passed = !s->module});
 }
 
-/* self.state = h, computed from the self.state of the pass before: its graph, and so that of all before it. */
+/* self.state = h, computed from the self.state of the previous pass: it holds that pass's graph, and so the graphs of
+ * all earlier passes. */
 static void read_carried_attribute(struct site_search *s)
 {
     for (size_t i = s->from; s->graph && i < s->to && !s->found.n; i++) {
@@ -230,7 +231,7 @@ static void read_carried_attribute(struct site_search *s)
     }
 }
 
-/* Reads the frame's function from its statement on. False: the memory goes no further. */
+/* Reads the frame's function from its statement on. False: the memory is not passed on to the caller. */
 static bool read_frame(struct site_search *s, bool first)
 {
     const bool came_back = first || s->returned;
@@ -261,7 +262,7 @@ static bool read_frame(struct site_search *s, bool first)
     return s->returned || s->attributes.n || s->objects.n;
 }
 
-/* What is passed on to a caller that stores it, or to another statement of the function, is not held here. */
+/* A value that is passed on to a caller that stores it, or to another statement of the function, is not held here. */
 static bool is_final(struct site_candidates *found)
 {
     size_t n = 0;
@@ -274,7 +275,7 @@ static bool is_final(struct site_candidates *found)
     return n > 0 || found->n > SITE_FOUND_MAX;
 }
 
-/* pool.submit(work, x), create_task(work(x)): the statement that had a library call the function. */
+/* pool.submit(work, x), create_task(work(x)): the statement that made a library call the function. */
 static bool find_submission(struct site_search *s)
 {
     const char *function = s->frame ? s->frame->function : NULL, *dot = function ? strrchr(function, '.') : NULL;
@@ -293,7 +294,8 @@ static bool find_submission(struct site_search *s)
     return found == 1;
 }
 
-/* Of a function that a library called: what the statement that passed it on does with its results. */
+/* For a function that a library called: follows the results to the statement that passed the function to the library.
+ */
 static bool follow_submission(struct site_search *s)
 {
     struct site_search from = *s;
@@ -347,8 +349,8 @@ static void walk_statements(struct site_search *s, uint32_t stack)
 
 /* ---------------------------------------------------------------- hooks */
 
-/* def hook(self, module, inputs, output): what it stores of its arguments. `makes`: what the functions that it defines
- * store of theirs. */
+/* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
+ * functions that it defines store. */
 static void read_hook(struct site_search *s, const char *name, size_t length, bool makes)
 {
     for (size_t i = 0; i < s->code.n; i++) {
@@ -365,7 +367,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
             if (site_is_function(&s->code.list[k])) {
                 site_targets_of(s->scratch, s->code.list[k].code + strcspn(s->code.list[k].code, "("), &s->names, NULL);
             }
-            s->at = s->code.n; /* no statement is the call itself */
+            s->at = s->code.n; /* none of the statements is the call itself */
             site_read_statement(s, k);
         }
     }
@@ -457,8 +459,9 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
         find_hooks(s, stack);
     }
     drop_weak(&s->found);
-    const size_t n =
-        s->found.n <= RESULT_HOLDERS && s->budget > 0 ? s->found.n : 0; /* otherwise not everything was examined */
+    const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
+                         ? s->found.n
+                         : 0; /* otherwise some statements were not examined */
     *holders = n ? arena_alloc(b->arena, n * sizeof **holders) : NULL;
     for (size_t i = 0; i < n; i++) {
         (*holders)[i] = best_holder_of(s, &s->found.list[i], n);

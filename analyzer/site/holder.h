@@ -4,9 +4,9 @@
 
 #include "analyzer/site/builder.h"
 
-/* Follows what the stack allocated from its line outwards: what it is assigned to, what returns it, and which statement
- * stores it in an object that outlives the step. At most RESULT_HOLDERS; 0 if nothing is found, or too much. `graph`:
- * an autograd graph is kept, by references to it only. */
+/* Follows the memory that the stack allocated from its line outwards: the names it is assigned to, the functions that
+ * return it, and the statement that stores it in an object that outlives the step. At most RESULT_HOLDERS; 0 if no
+ * statement is found, or too many. `graph`: an autograd graph is kept, by references to it only. */
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
 const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n);

@@ -29,7 +29,7 @@ void site_find_function(struct site_search *s)
 
 size_t site_common_loop(const struct site_search *s, size_t a, size_t b)
 {
-    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program is the call */
+    if (a >= s->code.n || b >= s->code.n) { /* none of the program's statements is the call */
         return s->code.n;
     }
     for (size_t k = site_code_parent(&s->code, b); k < s->code.n && k + 1 >= s->from;
@@ -121,7 +121,7 @@ static bool is_given(struct site_search *s, const char *name, bool (*is)(const c
     return false;
 }
 
-/* A number of thousands bounds nothing that fills a GPU before. */
+/* A bound of thousands has no effect: the GPU is full before. */
 static bool is_bounded(const char *value)
 {
     enum { DIGITS = 3 };
@@ -239,7 +239,7 @@ static bool part_holds(struct site_search *s, size_t i, const char *value)
            site_holds(value, &s->names, s->graph) || site_holds(value, &s->objects, s->graph);
 }
 
-/* The values of a tuple, list or dictionary; the text itself if it is none. */
+/* The values of a tuple, list or dictionary; otherwise the text itself. */
 static const char *values_of(struct site_search *s, const char *text)
 {
     const size_t n = strlen(text);
@@ -474,7 +474,7 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
         if (end && site_value_holds(s, at, arguments) && find_callee(s, name, &in, &def, &method)) {
             in.found.n = in.names.n = in.objects.n = 0;
             bind_names(s, at, arguments, method, &in, in.code.list[def].code);
-            in.at = in.code.n; /* no statement is the call itself */
+            in.at = in.code.n; /* none of the statements is the call itself */
             in.from = def + 1;
             in.to = site_code_end(&in.code, def);
             in.module = false;

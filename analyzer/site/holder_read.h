@@ -54,7 +54,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 void site_read_statement(struct site_search *s, size_t i);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
-/* keep(x), self.log(x): what a function of the program stores of what it is given. */
+/* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);
 
 #endif

@@ -24,7 +24,7 @@ struct result_trace site_trace(struct site_builder *b, uint32_t stack)
     return (struct result_trace){.number = stack, .site = b->sites[site]};
 }
 
-/* For a caller nearby, the call site itself says enough. */
+/* If the caller is in the same file, the call site itself is sufficient. */
 static bool in_another_file(const struct result_site *site)
 {
     return site->caller && site->caller->file && site->file && site->caller->file != site->file;

@@ -41,7 +41,7 @@ struct taken {
     uint32_t location;
     int64_t bytes;
 };
-struct pending { /* allocated since PyTorch last reported its total, by stacks that do not show for whom */
+struct pending { /* allocated since PyTorch last reported its total, by stacks that do not show the owner */
     int64_t reserved;
     struct taken *taken;
     size_t n, cap;
@@ -259,7 +259,7 @@ enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t ow
     return b->owners && owner < b->owners->n ? b->owners->list[owner].kind : RESULT_OWNER_UNKNOWN;
 }
 
-/* The file of the frame that decided, where it was first seen; NULL unknown. */
+/* The file of the frame that first determined the owner; NULL unknown. */
 static const char *site_owner_file(const struct site_builder *b, uint32_t owner)
 {
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;

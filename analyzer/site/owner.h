@@ -1,6 +1,6 @@
-/* Whose memory an allocation is: PyTorch's allocator, NCCL, cuBLAS, a framework's pool, the program's own library. An
+/* The owner of an allocation: PyTorch's allocator, NCCL, cuBLAS, a framework's pool, the program's own library. An
  * inference from the frames that made it, by the table in owner.def; if the frames do not decide, the owner is unknown.
- * */
+ */
 #ifndef GPUSPY_OWNER_H
 #define GPUSPY_OWNER_H
 
@@ -25,9 +25,9 @@ enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t ow
 struct site_owned;
 struct site_owned *site_owned_new(struct site_builder *b);
 void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint64_t count);
-/* Heaviest first, in the report's arena; frees `o`. */
+/* Largest first, in the report's arena; frees `o`. */
 struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n);
-/* What is live in a series of the device layer at this moment of the replay; of RUN_NONE nothing. */
+/* The live memory of a series of the device layer, by owner, at this moment of the replay; empty for RUN_NONE. */
 struct result_by_owner *site_owned_now(struct site_builder *b, uint32_t series, size_t *n);
 
 struct site_owners;

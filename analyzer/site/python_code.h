@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include "analyzer/base/arena.h"
 
-/* A logical line; what follows a `;` or a compound statement's `:` is a separate statement. */
+/* A logical line; code after a `;` or a compound statement's `:` is a separate statement. */
 struct site_statement {
     int line, last;   /* the first and the last line of text */
     int indent;       /* in columns; a statement after a `:` on the same line has one more than its header */

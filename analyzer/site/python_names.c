@@ -315,11 +315,12 @@ static const char *bracket_around(const char *code, const char *p)
     return NULL;
 }
 
-/* The mention of a value from p to `end`: is the value, or what is computed from it, only a number or on the host? */
+/* The mention of a value from p to `end`: is the value, or the result computed from it, only a number or on the host?
+ */
 static bool is_host_mention(const char *code, const char *p, const char *end, bool graph)
 {
     for (;;) {
-        while (*end && strchr(".[(", *end)) { /* what is applied to it */
+        while (*end && strchr(".[(", *end)) { /* attributes, indexes and calls that follow it */
             if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0)) {
                 return true;
             }

@@ -1,4 +1,4 @@
-/* What a Python statement assigns, stores and mentions: see python_code.h for its form. */
+/* The values that a Python statement assigns, stores and mentions; python_code.h has the form of a statement. */
 #ifndef GPUSPY_PYTHON_NAMES_H
 #define GPUSPY_PYTHON_NAMES_H
 
@@ -26,7 +26,7 @@ struct site_assignment {
     bool augmented;
 };
 bool site_assignment_of(struct arena *arena, const char *code, struct site_assignment *to);
-/* The same, and what `for x in loader` and `with open(f) as g` bind. */
+/* The same, and the names that `for x in loader` and `with open(f) as g` bind. */
 bool site_binding_of(struct arena *arena, const struct site_statement *st, struct site_assignment *to);
 /* The names that targets bind, with their attributes; those with an index (`cache[key]`) go to `indexed` instead, as
  * their base, unless the index is a constant. `indexed` may be NULL. */
@@ -49,9 +49,9 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 bool site_holds(const char *expression, const struct site_names *names, bool graph);
 /* It is a number or a copy on the host. */
 bool site_is_host_value(const char *expression, bool graph);
-/* `lambda x: into.append(x)` in a statement: what it stores its arguments in; NULL nothing. */
+/* `lambda x: into.append(x)` in a statement: the object that stores its arguments; NULL none. */
 const char *site_lambda_store(struct arena *arena, const char *code, bool graph);
-/* [f(x) for x in y], {…}, list(f(x) for x in y): what each call returns is there until the last one has. */
+/* [f(x) for x in y], {…}, list(f(x) for x in y): keeps each call's result until the last call has returned. */
 bool site_collects(const char *code);
 
 #endif

@@ -6,7 +6,7 @@
 #include "analyzer/base/sort.h"
 #include "schema/source_file.h"
 
-/* Libraries below other libraries: which of their lines it was is of no interest to the user. */
+/* Libraries below other libraries: their lines are of no interest to the user. */
 static const char *const plumbing[] = {
     "/torch/", "/torchgen/", "/functorch/", "/triton/", "/numpy/", "/einops/", "/tqdm/", "/typing_extensions.py",
 };
@@ -173,8 +173,8 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
     }
 }
 
-/* What Python's tear-down frees has no Python line: the stack is the interpreter's own. Returns its frame that tears
- * down, RUN_NONE if there is none. */
+/* Memory that Python's tear-down frees has no Python line: the stack is the interpreter's own. Returns the
+ * interpreter's tear-down frame, RUN_NONE if there is none. */
 static uint32_t at_exit(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
@@ -211,14 +211,14 @@ static uint32_t in_torch(struct run *run, uint32_t stack, const char *prefix, co
 
 static const char autograd[] = "torch::autograd::", apply[] = "::apply(";
 
-/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says more than the
- * allocator's inside. RUN_NONE: not such a thread. */
+/* Autograd computes gradients in threads that run no Python: the operation whose gradient is computed is more
+ * informative than the allocator's own functions. RUN_NONE: not such a thread. */
 static uint32_t in_autograd(struct run *run, uint32_t stack)
 {
     return in_torch(run, stack, autograd, apply);
 }
 
-/* What autograd does between operations: sums of gradients, and their reduction to the shape of a broadcast tensor. */
+/* Autograd's work between operations: sums of gradients, and their reduction to the shape of a broadcast tensor. */
 static const char in_between[] = "Engine";
 
 /* "AddmmBackward0" from "torch::autograd::generated::AddmmBackward0::apply(…". */
@@ -250,7 +250,7 @@ static bool calls_backward(const struct run *run, uint32_t python)
     return frame && frame->file && strstr(frame->file, "/torch/autograd/");
 }
 
-/* A finaliser that no Python code called: while a program runs, the last reference always goes at some line. The
+/* A finaliser that no Python code called: while a program runs, the last reference is always dropped at some line. The
  * interpreter calls it itself when it tears down. */
 static bool is_interpreter_finalised(struct run *run, const struct found *f)
 {

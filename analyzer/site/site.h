@@ -14,8 +14,8 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
 /* A frame as a call site, for display. */
 struct result_site site_of_frame(const struct run_frame *frame);
 
-/* Functions of the user's own that three or more of the user's lines call: an allocation there says little without its
- * caller. Adds their keys to `helpers`. */
+/* Functions of the user's own that three or more of the user's lines call: an allocation there is not informative
+ * without its caller. Adds their keys to `helpers`. */
 void site_helpers(const struct run *run, struct map *helpers);
 void site_add_helper(struct map *helpers, const char *function, const char *file);
 bool site_is_helper(const struct map *helpers, const char *function, const char *file);
@@ -30,7 +30,7 @@ int site_module_rank(const char *module);
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack);
 /* Equal for sites with the same line and the same caller or helper. */
 uint64_t site_key(const struct result_site *site);
-/* Equal for sites at the same line, whatever called it and whatever it called; without a line: in the same function. */
+/* Equal for sites at the same line, independent of caller and callee; without a line: in the same function. */
 uint64_t site_line_key(const struct result_site *site);
 /* Removes from `line` the caller and the library that `path`, which is at the same line, does not have. */
 void site_keep_common(struct result_site *line, const struct result_site *path);

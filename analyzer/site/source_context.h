@@ -1,4 +1,4 @@
-/* What the program's source shows of a call path: the blocks that its statements lie in, and words of its files. */
+/* Facts about a call path from the program's source: the blocks that contain its statements, and words of its files. */
 #ifndef GPUSPY_SOURCE_CONTEXT_H
 #define GPUSPY_SOURCE_CONTEXT_H
 
