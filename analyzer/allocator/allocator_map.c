@@ -381,7 +381,7 @@ static void unknown_pending(struct allocator_state *s)
     s->pending = s->active = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
 }
 
-/* CUDA's pool does not report what it caches or which frees wait. */
+/* CUDA's pool reports neither its cached bytes nor frees that wait. */
 static void close_pooled(struct allocator_replay *a, struct moment *m)
 {
     struct allocator_state *s = &m->state;

@@ -1,11 +1,11 @@
-/* What allocator.c (the replay) and allocator_map.c (the moments) share. */
+/* Declarations that allocator.c (the replay) and allocator_map.c (the moments) share. */
 #ifndef GPUSPY_ALLOCATOR_PARTS_H
 #define GPUSPY_ALLOCATOR_PARTS_H
 
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/site/builder.h"
 
-/* What the first block in a segment, or in a piece of an expandable one, shows about it. */
+/* The properties of a segment, or of a piece of an expandable one, as its first block shows them. */
 struct allocator_affinity {
     uint64_t stream;
     uint8_t pool; /* enum allocator_pool_kind; UNKNOWN: nothing is known */
@@ -42,7 +42,7 @@ struct allocator_replay {
     size_t mappings_n, mapping_next;
     struct allocator_affinity *mapping_affinity;
     size_t unseen_mappings[64], unseen_mappings_n;
-    /* for what is kept: the device's highest tensor total so far, and the last failure */
+    /* decides which segments are kept: the device's highest tensor total so far, and the last failure */
     struct allocator_peak_now {
         int64_t bytes, ns;
     } peak[128];
@@ -56,10 +56,10 @@ struct allocator_replay {
 enum run_known allocator_owns(struct site_builder *b, uint32_t location);
 /* The same for a stack that maps a piece of a segment. */
 enum run_known allocator_maps(struct site_builder *b, uint32_t stack);
-/* What a block shows about itself and about its segment. */
+/* The properties that a block shows about itself and about its segment. */
 struct allocator_affinity allocator_block_affinity(const struct allocator_replay *a, int64_t bytes, uint64_t stream,
                                                    bool captured);
-/* What is known of a segment that is or was live at a moment. */
+/* The known properties of a segment that is or was live at a moment. */
 struct allocator_affinity allocator_segment_affinity(const struct allocator_replay *a, uint64_t address,
                                                      int64_t alloc_ns);
 

@@ -12,7 +12,7 @@
 struct caching_block {
     uint64_t address, stream;
     int64_t bytes;
-    uint64_t rank;            /* among blocks of the same size: the lowest is taken first */
+    uint64_t rank;            /* among blocks of the same size, the lowest is used first */
     uint64_t gc_since;        /* the pool's number of searches when it was added to the set */
     uint32_t prev, next;      /* neighbours in the segment, CACHING_NONE */
     uint32_t left, right, up; /* in the set; CACHING_NONE */

@@ -10,7 +10,7 @@
 /* kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge */
 static const int64_t least_block = 512, small_request = MIB, small_segment = 2 * MIB, large_request = 10 * MIB,
                      large_step = 2 * MIB;
-static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, whatever a file says */
+static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, even with a damaged file */
 
 const struct caching_rules caching_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
                                                     .max_split_bytes = INT64_MAX,

@@ -46,7 +46,7 @@ bool category_is_backward(struct category_finder *c, uint32_t stack);
 /* The activity at that stack: equal numbers are the same; 0 is unknown. */
 unsigned category_activity(struct category_finder *c, uint32_t stack);
 
-/* What an allocation at that stack shows about the program's course. */
+/* The evidence of an allocation at that stack about the program's course. */
 enum category_role {
     CATEGORY_ROLE_OTHER,
     CATEGORY_ROLE_THREAD, /* a thread without Python frames */

@@ -33,7 +33,7 @@ struct course {       /* of one process */
     int64_t *begins; /* when passes began, ascending */
     size_t begins_n, begins_cap;
     int64_t backward_ns;       /* the first backward pass or optimizer's step */
-    int64_t next_ns;           /* the last failure to copy what follows one */
+    int64_t next_ns;           /* the last failure at a copy of a next batch, or at the set-up of another model */
     int64_t again_ns, turn_ns; /* when a call path last copied again; when a step last ended */
     size_t soon;               /* passes in two steps */
     const struct step_list *steps;

@@ -136,7 +136,7 @@ struct check_result {
     double value, limit;      /* NAN */
     const char *why;          /* for unknown: a sentence; else a remark, or NULL */
     const char *cwd;          /* of the process, NULL unknown */
-    struct check_line *lines; /* heaviest first */
+    struct check_line *lines; /* largest first */
     size_t lines_n, lines_total;
 };
 struct check {

@@ -1,7 +1,7 @@
 /* The memory of several processes on one GPU, added up: --per device.
  *
  * The peak of each process is known, but they may occur at different moments: their sum is an upper bound. If the sum
- * is within the limit, the check is ok; if one process alone exceeds the limit, it fails; otherwise the result is
+ * is within the limit, the check is ok; if the peak of one process exceeds the limit, it fails; otherwise the result is
  * unknown.
  */
 #include <math.h>

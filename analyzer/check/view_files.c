@@ -87,7 +87,7 @@ bool check_view_json(struct check *c, FILE *out)
 
 /* ---------------------------------------------------------------- JUnit */
 
-/* As an attribute or as text; what XML cannot represent becomes '?'. */
+/* As an attribute or as text; characters that XML cannot represent become '?'. */
 static void print_xml_text(FILE *out, const char *s)
 {
     size_t size = strlen(s) + 1;

@@ -209,7 +209,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
 
 /* ---------------------------------------------------------------- GitHub's summary */
 
-/* In Markdown's table: escapes what would end a cell or begin markup. */
+/* In Markdown's table: escapes characters that would end a cell or begin markup. */
 static void print_markdown_cell(FILE *out, const char *text)
 {
     char clean[CLEAN];

@@ -1,4 +1,4 @@
-/* Each OOM of the run: which failed calls belong to it, and what was live at that moment.
+/* Each OOM of the run: the failed calls that belong to it, and the memory that was live at that moment.
  *
  * PyTorch requests memory from CUDA, CUDA refuses, PyTorch frees its cached segments, requests again, CUDA refuses
  * again, and PyTorch reports: several rows, one failure. Rows of one thread belong together while they request the same
@@ -393,7 +393,7 @@ static void find_inputs(struct oom_failures *o)
     }
 }
 
-/* What occurred again outside of all passes, and what occurred only once inside of one. */
+/* Finds lines that occurred again outside of all passes, and lines that occurred only once inside of one. */
 static void capture_lines(struct oom_failures *o, struct capture *c)
 {
     c->turned_ns = c->once_ns = c->entered_ns = RUN_UNKNOWN;

@@ -1,19 +1,19 @@
-/* The facts about failures. oom.c finds what belongs to one failure and what was live then; oom_cause.c derives the
- * cause from these facts. */
+/* The facts about failures. oom.c finds the calls that belong to one failure and the memory that was live then;
+ * oom_cause.c derives the cause from these facts. */
 #ifndef GPUSPY_OOM_H
 #define GPUSPY_OOM_H
 
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/question/question.h"
 
-struct oom_taken { /* what a call path allocated from CUDA and is live */
+struct oom_taken { /* live CUDA allocations of a call path */
     uint32_t location, stack;
     uint8_t space;
     int64_t bytes;
     uint64_t count;
 };
 
-/* oom_after.c: what a process did after a failure. */
+/* oom_after.c: a process's activity after a failure. */
 struct oom_after {
     uint64_t times, again; /* allocations of its thread or the main one; of them on earlier call paths */
     bool granted;          /* the line that failed succeeded, or requested more once more */
@@ -27,7 +27,7 @@ struct oom_after {
     size_t known_paths;
 };
 
-/* What earlier trials (oom_trials.h) still hold. */
+/* Memory that earlier trials (oom_trials.h) still hold. */
 struct oom_earlier {
     size_t trials; /* that hold a module's block */
     int64_t bytes; /* allocated from the first trial's beginning to the current one's, and still live; if call paths
@@ -41,7 +41,7 @@ struct oom_earlier {
     uint32_t stack;                 /* of the largest earlier block of a module; RUN_NONE none */
     int64_t largest;
 };
-/* What earlier passes that ran out of memory still hold (oom_failed.c). */
+/* Memory that earlier passes that ran out of memory still hold (oom_failed.c). */
 struct oom_failed_pass {
     int64_t bytes, largest;
     uint64_t count;         /* blocks */
@@ -49,14 +49,14 @@ struct oom_failed_pass {
     int64_t first_ns;       /* the earliest of those failures */
     uint32_t stack;         /* of the largest block; RUN_NONE none */
 };
-/* Does an autograd graph hold what grows inside passes? See oom_graph.c. */
+/* Does an autograd graph hold the memory that grows inside passes? See oom_graph.c. */
 enum oom_graph_evidence { OOM_GRAPH_NONE, OOM_GRAPH_UNKNOWN, OOM_GRAPH_INFERRED };
 struct oom_facts {
     const struct run_oom *row; /* the one to report */
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
-    bool examined;             /* what was live then is known, as for the last failures */
-    bool attached;             /* what the process had allocated before it was recorded is unknown */
+    bool examined;             /* the live memory at the failure is known, as for the last failures */
+    bool attached;             /* the process's allocations from before the recording are unknown */
     uint32_t stack;
     int64_t requested, free, total; /* RUN_UNKNOWN */
     int64_t device_requested;       /* from CUDA: a whole segment; 0: no request */
@@ -77,7 +77,7 @@ struct oom_facts {
     uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
     bool growing_varies;     /* its blocks differ in size */
-    bool adds_modules;       /* what grows most, besides optimizer states, is modules that were moved to the GPU */
+    bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
     int64_t heaviest_begun_ns;                   /* the first allocation of the largest's call path, freed or not */
@@ -102,7 +102,7 @@ struct oom_facts {
     uint32_t largest_stack;
     const struct result_preallocation
         *preallocated;     /* a framework preallocated the device, in this process; NULL none */
-    uint32_t holder_stack; /* what held most */
+    uint32_t holder_stack; /* the stack that held most */
     int64_t holder;
     struct allocator_heap_map map;
     const struct oom_layout *layout; /* oom_layout.h; NULL unknown */
@@ -111,7 +111,7 @@ struct oom_facts {
     enum result_oom_outcome outcome;
     struct oom_after after; /* where `examined` */
 };
-struct oom_live { /* what one location held at that moment */
+struct oom_live { /* the live memory of one location at that moment */
     uint32_t location;
     int64_t bytes;
     uint64_t count;
@@ -123,7 +123,7 @@ struct oom_live { /* what one location held at that moment */
     int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
 };
-/* oom_growth.c: the largest holder; what grows, and the ends of its graphs. */
+/* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
 /* Below a module's call, a function named forward, or a backward pass. */
 bool oom_is_in_pass(const struct run *run, uint32_t stack);
@@ -132,7 +132,7 @@ bool oom_is_lazy(const struct run *run, uint32_t stack);
 /* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); also anything without native
  * frames. */
 bool oom_enters_device(struct run *run, uint32_t stack);
-/* What the program had needed before; after _growing, and after the timelines. */
+/* The memory that the program had needed before; after _growing, and after the timelines. */
 void oom_find_demand(struct site_builder *b, struct oom_facts *f);
 /* oom_step.c: the number of the step in which it failed, from 1 on; RUN_UNKNOWN. */
 int64_t oom_step_of(const struct site_builder *b, const struct result_oom_verdict *v);

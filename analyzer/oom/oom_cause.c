@@ -34,8 +34,8 @@ static bool is_oversized(const facts *f)
                                    f->requested / 2 >= f->device_live);
 }
 
-/* The driver had enough memory and refused: no address range was large enough, or something forbids it. What counts is
- * the request to CUDA: PyTorch requests a segment of 20 MiB to serve one MiB. */
+/* The driver had enough memory and refused: no address range was large enough, or something forbids it. The request to
+ * CUDA counts: PyTorch requests a segment of 20 MiB to serve one MiB. */
 static bool is_driver_fragmentation(const facts *f)
 {
     int64_t asked = f->device_requested > f->requested ? f->device_requested : f->requested;
@@ -64,7 +64,7 @@ static bool only_loads(const facts *f)
     return f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED && !passes;
 }
 
-/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so that only the
+/* Most of the live memory has grown; or less of it, but the step needs no more than earlier ones did, so that only the
  * growth is new. */
 static bool is_leak(const facts *f)
 {
@@ -116,9 +116,9 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
-/* What the process uses outside of PyTorch's allocator, or outside of all recorded calls if there is none: direct
- * allocations, libraries, contexts other than the one that every process needs. Memory of other processes does not
- * count. */
+/* Memory that the process uses outside of PyTorch's allocator, or outside of all recorded calls if there is none:
+ * direct allocations, libraries, contexts other than the one that every process needs. Memory of other processes does
+ * not count. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) ||
@@ -132,7 +132,7 @@ static bool is_outside_allocator(const facts *f)
     return (double)direct + (double)outside >= outside_share * (double)(f->total - oom_context_bytes(f));
 }
 
-/* `refuted_by`: what would show that an inferred cause is wrong. */
+/* `refuted_by`: the observation that would show that an inferred cause is wrong. */
 static const struct {
     enum result_cause cause;
     enum result_certainty certainty;
@@ -299,9 +299,9 @@ static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
     w->v->blame_role = role;
 }
 
-/* The line to name. A leak: the end of each graph, or what grows. Memory outside of PyTorch: its owner. Memory that
- * simply does not fit: the line that holds nearly all of it, if it is not the failing line. Otherwise: the line that
- * failed. */
+/* The line to name. A leak: the end of each graph, or the line that grows. Memory outside of PyTorch: its owner. Memory
+ * that simply does not fit: the line that holds nearly all of it, if it is not the failing line. Otherwise: the line
+ * that failed. */
 static void blame_cause(struct oom_words *w)
 {
     const facts *f = w->f;

@@ -68,7 +68,7 @@ int64_t oom_needed_bytes(const struct oom_facts *f)
     return need > 0 ? need : f->requested > 0 ? f->requested : 1;
 }
 
-/* What a promise is based on. */
+/* The basis of a promised amount. */
 static const char *basis_text(struct site_builder *b, const struct result_measure *m)
 {
     if (!m->replayed) return "a formula, not replayed";

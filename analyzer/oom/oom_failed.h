@@ -1,4 +1,4 @@
-/* What passes that ran out of memory earlier still hold: oom_failed.c. */
+/* Memory that passes that ran out of memory earlier still hold: oom_failed.c. */
 #ifndef GPUSPY_OOM_FAILED_H
 #define GPUSPY_OOM_FAILED_H
 

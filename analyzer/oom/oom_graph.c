@@ -93,7 +93,7 @@ bool oom_never_trains(struct site_builder *b, uint32_t stack)
     return site_source_lacks(b, stack, words, is_script(b->run, stack) ? WORDS - EVALUATES : WORDS);
 }
 
-/* Below a function whose name says that no backward pass follows, or below @torch.no_grad(). */
+/* Below a function whose name shows that no backward pass follows, or below @torch.no_grad(). */
 static bool is_evaluation(struct site_builder *b, uint32_t stack)
 {
     const struct run *run = b->run;

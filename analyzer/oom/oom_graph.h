@@ -24,8 +24,8 @@ void oom_passes_release(struct oom_passes *p);
 
 /* The program's files on the call path name nothing of a training: no backward pass, no loss, no optimizer. */
 bool oom_never_trains(struct site_builder *b, uint32_t stack);
-/* What holds the memory that grows inside passes, from f->backward_ns and what oom_find_growing found. Sets f->graph
- * and f-> pending. After oom_find_growing. */
+/* Finds out whether a graph holds the memory that grows inside passes, from f->backward_ns and the results of
+ * oom_find_growing. Sets f->graph and f->pending. After oom_find_growing. */
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f);
 

@@ -60,10 +60,10 @@ static bool has_turned_meanwhile(const struct oom_live *l)
 }
 
 /* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its part, and nothing is
- * freed. What grows inside a pass counts if it grew over several of the program's steps, or if the loop around it
- * iterated meanwhile: a line outside of all passes, such as the one that makes the batch, has occurred again. If only
- * passes allocate, most of what they allocated must have been freed, and none of their lines may have occurred only
- * once since. */
+ * freed. Memory that grows inside a pass counts if it grew over several of the program's steps, or if the loop around
+ * it iterated meanwhile: a line outside of all passes, such as the one that makes the batch, has occurred again. If
+ * only passes allocate, most of what they allocated must have been freed, and none of their lines may have occurred
+ * only once since. */
 static bool one_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     static const double ended = 0.5;
@@ -142,10 +142,10 @@ static bool does_growth_count(const struct site_builder *b, const struct oom_liv
                                  !one_script_pass(b, l, f, sure));
 }
 
-/* The largest entry of what grows. */
+/* The largest entry of the growth list. */
 static const struct result_growth *foremost_growth(const struct site_builder *b, const struct oom_facts *f)
 {
-    for (size_t i = 0; i < b->report->growth_n; i++) { /* heaviest first */
+    for (size_t i = 0; i < b->report->growth_n; i++) { /* largest first */
         const struct result_growth *g = &b->report->growth[i];
         if (g->process == f->row->process && g->layer == f->layer &&
             (g->device == f->row->device || f->layer == RUN_SERIES_PINNED)) {
@@ -246,7 +246,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     f->growth = f->growing_sites ? foremost_growth(b, f) : NULL;
 }
 
-/* What was live in total when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last
+/* The total live memory when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last
  * exists. */
 static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {

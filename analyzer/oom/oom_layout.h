@@ -25,8 +25,8 @@ struct oom_replayed {
 struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
                                       const struct oom_drop *drop, int64_t free_bytes);
 
-/* A measure that such a replay decides: its text, what it frees, and whether that is enough. `name`: "without
- * train.py:42". The amount stays a formula if the layout is unknown or the drop names no block. */
+/* A measure that such a replay decides: its text, the bytes that it frees, and whether they are enough. `name`:
+ * "without train.py:42". The amount stays a formula if the layout is unknown or the drop names no block. */
 void oom_layout_decide(const struct site_builder *b, const struct oom_facts *f, const struct oom_drop *drop,
                        const char *name, struct result_measure *m);
 

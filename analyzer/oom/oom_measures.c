@@ -70,7 +70,7 @@ static void drop_small(struct result_oom_verdict *v)
     v->measures_n = kept;
 }
 
-/* Another cap comes last, but is never left out: it is what the failure states. */
+/* Another cap comes last, but is never left out: the failure itself states the cap. */
 static void keep_device(struct result_oom_verdict *v)
 {
     for (size_t i = MEASURES_MOST; i < v->measures_n; i++) {
@@ -177,7 +177,7 @@ static bool add_drop(struct oom_sight *s, enum oom_effort effort,
     return !m.replayed || m.fits;
 }
 
-/* Moves what was added since to the front. */
+/* Moves the measures that were added since to the front. */
 static void lead_measure(struct oom_sight *s, size_t before)
 {
     if (s->v->measures_n > before) {
@@ -256,7 +256,7 @@ static void measure_expandable(struct oom_sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     const struct whatif_request *replayed = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE);
-    if (!has_settings(s) || s->f->pending) { /* what more passes add would fail soon */
+    if (!has_settings(s) || s->f->pending) { /* the memory that further passes add would soon fail */
         return;
     }
     if (replayed) {
@@ -584,7 +584,7 @@ static void decide_free(struct oom_sight *s, int64_t more, const char *name)
     if (r.known) s->measure = (struct result_measure){.replayed = name, .fits = r.fits, .spare_bytes = r.spare_bytes};
 }
 
-/* GPUSPY_LIMIT's cap, raised by what the request needs. */
+/* GPUSPY_LIMIT's cap, raised by the bytes that the request needs. */
 static void measure_limit(struct oom_sight *s)
 {
     if (!s->v->capped || !run_is_known(s->f->total)) return;
@@ -613,8 +613,8 @@ static void measure_others(struct oom_sight *s)
  * the GPU fits in no case. */
 #define SPACE (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | OF(OUTSIDE_ALLOCATOR))
 
-/* `certainty` of the amount: inferred from recorded blocks, unless it depends on what no call states (the precision,
- * the shape of the graph). `refuted_by`: what would show that it is wrong. */
+/* `certainty` of the amount: inferred from recorded blocks, unless it depends on facts that no call states (the
+ * precision, the shape of the graph). `refuted_by`: the observation that would show that it is wrong. */
 static const struct {
     uint32_t causes;
     void (*add)(struct oom_sight *s);

@@ -13,7 +13,7 @@ struct oom_replays;
  * recording. One replay for all settings; the caller frees it. */
 struct oom_replays *oom_replay_start(struct site_builder *b);
 const char *oom_replay_conf(enum oom_replay_setting setting); /* "key:value" */
-/* Does the request of this verdict then succeed, and what is left of the GPU? NULL: unknown. */
+/* Does the request of this verdict then succeed, and how much of the GPU is left? NULL: unknown. */
 const struct whatif_request *oom_replay_of(const struct oom_replays *r, const struct result_oom_verdict *v,
                                            enum oom_replay_setting setting);
 bool oom_replay_unsure(const struct oom_replays *r); /* some requests are known to 1 MiB only */

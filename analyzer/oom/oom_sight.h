@@ -1,5 +1,5 @@
-/* What a failed request shows about its program: which pass it belongs to, and what its categories hold. The measures
- * (oom_measures.c) are chosen by it. */
+/* The evidence that a failed request gives about its program: the pass that it belongs to, and the memory of its
+ * categories. It decides which measures (oom_measures.c) apply. */
 #ifndef GPUSPY_OOM_SIGHT_H
 #define GPUSPY_OOM_SIGHT_H
 
@@ -8,7 +8,7 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/run/settings.h"
 
-/* The sum of lines of one category, and what their stacks show. */
+/* The sum of lines of one category, and the evidence of their stacks. */
 struct oom_held {
     int64_t bytes;
     double blocks; /* the number of similar blocks to which they amount */
@@ -36,7 +36,7 @@ struct oom_sight {
     unsigned repeating;      /* such lines */
     bool evaluates;          /* a forward pass that no backward pass follows */
     bool named;              /* … according to the name of a function */
-    bool keeps;              /* … which nevertheless keeps what one would need */
+    bool keeps;              /* … which nevertheless keeps the memory that a backward pass would need */
     bool checkpointed, autocast, trains;
     const struct oom_replays *replays;
     enum result_certainty certainty; /* of the measure that is being added */

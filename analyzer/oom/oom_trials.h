@@ -19,7 +19,7 @@ void oom_trials_start(struct oom_trials *t); /* a process begins */
 void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward);
 void oom_trials_release(struct oom_trials *t);
 
-/* What earlier trials hold at this moment; for run_each_live. */
+/* The memory that earlier trials hold at this moment; for run_each_live. */
 struct oom_held {
     struct oom_trials *trials;
     const struct run *run;
@@ -34,7 +34,7 @@ struct oom_held {
 };
 /* Of the current process and this device. */
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
-/* Is what the trials build stored by methods of a module, as adapters and layers that are added to a model? */
+/* Do methods of a module store what the trials build, as adapters and layers that are added to a model? */
 bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e);
 
 #endif

@@ -1,15 +1,15 @@
-/* An OOM's cause in words, and what to do about it. Between oom_cause.c, which decides, and oom_words.c, which writes
- * the sentences; oom_facts.c has the derived facts that both need. */
+/* An OOM's cause in words, and the advice. Connects oom_cause.c, which decides, and oom_words.c, which writes the
+ * sentences; oom_facts.c has the derived facts that both need. */
 #ifndef GPUSPY_OOM_WORDS_H
 #define GPUSPY_OOM_WORDS_H
 
 #include "analyzer/oom/oom.h"
 
-/* What a process uses for its context on the device, as far as the others' use shows it: at most a GiB, and at most a
- * quarter of a small device. */
+/* The size of a process's context on the device, as far as the other processes' use shows it: at most a GiB, and at
+ * most a quarter of a small device. */
 int64_t oom_context_bytes(const struct oom_facts *f);
-/* Held by other processes: NVML's figure if there is one; else what is in use beyond recorded calls and the size of a
- * context. */
+/* Held by other processes: NVML's figure if there is one; else the memory in use beyond recorded calls and the size of
+ * a context. */
 int64_t oom_other_bytes(const struct oom_facts *f);
 /* Reserved by PyTorch and in no tensor. */
 int64_t oom_cached_bytes(const struct oom_facts *f);
@@ -53,7 +53,7 @@ enum oom_effort {
     OOM_EFFORT_DEVICE       /* another GPU, or another cap: not wanted in a rehearsal on a smaller one */
 };
 
-/* For `enough`, besides what the amount shows against the need. */
+/* Values of `enough`, besides a comparison of the amount with the need. */
 enum {
     OOM_MEASURE_FITS = 2,        /* examined: it is enough */
     OOM_MEASURE_FITS_NOT = 3,    /* … it is not */
@@ -61,30 +61,30 @@ enum {
     OOM_MEASURE_MOST_BUT_NOT = 5 /* both */
 };
 
-/* What PyTorch requests from CUDA to serve these bytes: a segment. */
+/* The bytes that PyTorch requests from CUDA to serve `bytes`: a segment. */
 int64_t oom_segment_bytes(int64_t bytes, bool grows);
-/* What must be freed for the request to succeed, at least 1. */
+/* The bytes that must be freed for the request to succeed, at least 1. */
 int64_t oom_needed_bytes(const struct oom_facts *f);
 /* Adds a measure; `frees` RUN_UNKNOWN if it has no amount, else the text gets it. `first`: the cause itself requires
  * it, so it comes before the others. */
 void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struct result_measure measure);
-/* oom_measures.c. Adds to each verdict what else would help, and keeps the best few in order: its measures and
- * advice. */
+/* oom_measures.c. Adds to each verdict the other measures that would help, and keeps the best few in order: its
+ * measures and advice. */
 void oom_add_advice(struct site_builder *b);
 
 /* oom_patterns.c. A well-known holder of GPU memory, by the stack that allocated; NULL: none. */
 struct oom_holder {
     const char *what, *advice;
-    double share; /* of what grew: the most that the advice frees */
+    double share; /* the largest share of the growth that the advice frees */
 };
 const struct oom_holder *oom_holder_of(const struct run *run, uint32_t stack);
 /* The same for memory that is often needed only briefly. */
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 /* A failure that a function which tries batch sizes until one fits expected and handled. */
 bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v);
-/* oom_failed.c. Does an earlier pass that failed hold what the request needs? */
+/* oom_failed.c. Does an earlier pass that failed hold the bytes that the request needs? */
 bool oom_keeps_failed(const struct oom_facts *f);
-/* oom_trials.c. Do models of several earlier trials hold what the request needs? */
+/* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
 bool oom_keeps_trials(const struct oom_facts *f);
 
 /* Each states its cause in a few words, then the numbers that support it; the request and the free memory have been

@@ -193,7 +193,7 @@ static void explain_collector(struct oom_words *w)
     }
 }
 
-/* A program without tensors: what it allocates, it must free itself. */
+/* A program without tensors must free its allocations itself. */
 static void explain_buffers(struct oom_words *w)
 {
     const facts *f = w->f;

@@ -27,7 +27,7 @@ static int64_t or_zero(int64_t value)
     return run_is_known(value) && value > 0 ? value : 0;
 }
 
-/* At most `at_most` of what is left. */
+/* At most `at_most` of the rest. */
 static int64_t take_at_most(int64_t *left, int64_t at_most)
 {
     int64_t taken = at_most < 0 ? 0 : at_most < *left ? at_most : *left;
@@ -45,9 +45,9 @@ static void split_own_parts(const struct oom_waterfall_facts *f, int64_t own, in
     parts[RESULT_HELD_DIRECT] = own;
 }
 
-/* What is in use and was not recorded. NVML's sample is slightly older or younger than the failure: other processes and
- * unowned memory are assumed to have been the same, and this process's context is the remainder, because its
- * allocations are known exactly. NVML's total includes memory that CUDA's does not, which the driver keeps. */
+/* Splits the memory in use that was not recorded. NVML's sample is slightly older or younger than the failure: other
+ * processes and unowned memory are assumed to have been the same, and this process's context is the remainder, because
+ * its allocations are known exactly. NVML's total includes memory that CUDA's does not, which the driver keeps. */
 static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64_t *parts)
 {
     parts[RESULT_HELD_IDLE] = take_at_most(&left, or_zero(f->idle));
@@ -359,7 +359,7 @@ static void list_direct_lines(struct site_builder *b, const struct result_oom_ve
 /* --- other processes
  * ------------------------------------------------------------------------------ */
 
-/* What a process of this run had allocated on a GPU of its host by then, according to its timeline. */
+/* The bytes that a process of this run had allocated on a GPU of its host by then, according to its timeline. */
 static int64_t bytes_taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
     const struct result_report *r = b->report;
@@ -455,7 +455,7 @@ void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
                                                                                    list_other_processes};
     int64_t parts[RESULT_HELD_N];
     struct oom_waterfall_facts f = waterfall_facts_of(b, v);
-    /* live_sum: what was live then was not kept, for one failure among very many */
+    /* device_live: if very many allocations failed, the live memory of some failures is not kept */
     if (v->space == GS_SPACE_PINNED || v->device_live == RUN_UNKNOWN || v->total_bytes <= 0 ||
         !oom_waterfall_parts(&f, parts)) {
         return;

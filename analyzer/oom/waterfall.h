@@ -1,10 +1,10 @@
-/* What holds a device's memory when an allocation fails: parts that sum to all of it. */
+/* The use of a device's memory when an allocation fails: parts that sum to all of it. */
 #ifndef GPUSPY_WATERFALL_H
 #define GPUSPY_WATERFALL_H
 
 #include "analyzer/oom/oom.h"
 
-/* What is known of that moment: bytes, RUN_UNKNOWN if not. */
+/* The known facts about that moment: bytes, RUN_UNKNOWN if not known. */
 struct oom_waterfall_facts {
     int64_t total, free;
     int64_t live;     /* CUDA allocations of this process */
@@ -21,8 +21,8 @@ struct oom_waterfall_facts {
 /* Fills `parts`, none negative; they sum to the total. False: the figures contradict each other, or are too few. */
 bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N]);
 
-/* Of what PyTorch caches, what no other request can use: freed blocks that a stream may still use, and memory of CUDA
- * graphs. */
+/* The part of PyTorch's cache that no other request can use: freed blocks that a stream may still use, and memory of
+ * CUDA graphs. */
 struct oom_idle {
     int64_t pending, private;
 };

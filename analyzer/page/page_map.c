@@ -48,7 +48,7 @@ struct address_map {
     size_t blocks_n, blocks_cap;
     struct segment *segments;
     size_t segments_n, segments_cap;
-    /* what is missing in the map */
+    /* blocks that are missing in the map */
     uint64_t refused, merged, left_out;
     int64_t left_out_bytes;
 };

@@ -1,4 +1,5 @@
-/* What page_series.c collects and page_series_put.c writes. No other file includes this. */
+/* Declarations that page_series.c, which collects, and page_series_put.c, which writes, share. No other file includes
+ * this. */
 #ifndef GPUSPY_PAGE_SERIES_PARTS_H
 #define GPUSPY_PAGE_SERIES_PARTS_H
 

@@ -1,5 +1,5 @@
-/* One list of things to do, by impact: first what an OOM needs, then by the share of the peak or of the wall time that
- * each concerns. */
+/* One list of advice, by impact: first for an OOM, then by the share of the peak or of the wall time that each
+ * concerns. */
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
@@ -196,7 +196,7 @@ static void of_polling(struct advices *a)
     }
 }
 
-/* The same line may already be among the waits, or among what is freed repeatedly. */
+/* The same line may already be among the waits, or among the lines that free repeatedly. */
 static bool emptying_advised(const struct result_report *r, const struct result_site *site)
 {
     bool freed = false;

@@ -297,7 +297,7 @@ static const struct result_peak *peak_of_rank(const struct result_report *r, con
     return NULL;
 }
 
-/* Each process that trains; not earlier starts of a rank, nor what a rank started itself. */
+/* Each process that trains; not earlier starts of a rank, nor processes that a rank started itself. */
 static void ranks_build(struct question_budgets *g, struct result_budget *all)
 {
     const struct result_report *r = g->b->report;

@@ -25,7 +25,7 @@ static const int8_t categories[ESTIMATE_PARTS_N] = {
     [ESTIMATE_COMMUNICATION] = NO_CATEGORY,
 };
 
-/* DDP's buckets hold gradients all the time; what is gathered and reduced is temporary. */
+/* DDP's buckets hold gradients all the time; gathered weights and reduced gradients are temporary. */
 static int category_of_line(const struct estimate_line *l)
 {
     return l->part == ESTIMATE_BUCKETS && l->phases != IN_TRAINING ? RESULT_CATEGORY_TEMPORARIES : categories[l->part];

@@ -41,7 +41,7 @@ enum {
 };
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
 
-struct site_growth { /* by location; what every event needs comes first */
+struct site_growth { /* by location; members that every event uses come first */
     uint32_t piece;  /* the one to which `least` belongs */
     uint32_t first;  /* piece of the first allocation, plus 1; 0 none yet */
     int64_t live, least;
@@ -356,7 +356,7 @@ static uint64_t growth_steps_of(const struct step_list *steps, const struct site
 static bool at_each_step(const struct run *run, const struct step_list *steps, const struct site_growth *s,
                          const struct span *span, const struct samples *a, double fit)
 {
-    /* or every so many, as evenly */
+    /* or at every nth step, equally evenly */
     const bool even = a->longest_pause <= 2 || (a->rises >= MANY_STEPS && a->rises * a->longest_pause <= 2 * a->n);
     const bool loop =
         steps && steps->source == STEP_SOURCE_PERIOD && steps->n >= LAYERS && !is_loading(run, steps->stack);
@@ -398,7 +398,7 @@ static bool is_segments(const struct run *run, const struct run_location *l)
 
 /* PyTorch's pinned memory is a cache, too: its blocks are recorded when they are made, never when they are returned to
  * it. It needs one more whenever copies lag further behind than before, ever more rarely and at no particular step; a
- * line that keeps its buffers needs one at each step, or every so many. */
+ * line that keeps its buffers needs one at each step, or at every nth. */
 static bool is_host_cache(const struct run *run, const struct run_series *s, uint32_t stack, double fit, uint64_t n)
 {
     bool pytorch =

@@ -1,4 +1,4 @@
-/* What a recording shows about the costs that an estimate cannot compute: see analyzer/estimate/calibration.h. */
+/* Learns from a recording the costs that an estimate cannot compute: see analyzer/estimate/calibration.h. */
 #ifndef GPUSPY_LEARN_H
 #define GPUSPY_LEARN_H
 

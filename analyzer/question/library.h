@@ -1,4 +1,4 @@
-/* What to change about a wait or a copy that an installed library makes: library.def. */
+/* Advice about a wait or a copy that an installed library makes: library.def. */
 #ifndef GPUSPY_LIBRARY_H
 #define GPUSPY_LIBRARY_H
 

@@ -1,4 +1,4 @@
-/* What was reported besides CUDA's calls: the program's own marks, and NVML's samples of the devices. */
+/* Data besides CUDA's calls: the program's own marks, and NVML's samples of the devices. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* What the questions share. A question about events is three functions: _start (its state and its observer), the
- * observer's callbacks, _finish (state → report; frees the state). report.c runs all of them in one replay. */
+/* Declarations that the questions share. A question about events is three functions: _start (its state and its
+ * observer), the observer's callbacks, _finish (state → report; frees the state). report.c runs all of them in one
+ * replay. */
 #ifndef GPUSPY_QUESTION_H
 #define GPUSPY_QUESTION_H
 

@@ -204,7 +204,7 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
 /* --- what stands out -----------------------------------------------------------------------------
  */
 
-/* What a rank has on a GPU that is not its own: memory, or only a context. */
+/* A rank's use of a GPU that is not its own: memory, or only a context. */
 struct stray {
     const struct result_rank *rank;
     const struct result_rank *host;

@@ -1,4 +1,4 @@
-/* What rank.c and rank_skew.c share (rank_parts.c). */
+/* Declarations that rank.c and rank_skew.c share (rank_parts.c). */
 #ifndef GPUSPY_RANK_PARTS_H
 #define GPUSPY_RANK_PARTS_H
 

@@ -1,4 +1,4 @@
-/* The most that was live on each device while an NVTX range of a name was open, on any thread: a scope.
+/* A scope: the maximum of the live memory on each device while an NVTX range of a name was open, on any thread.
  *
  * The open scopes are in a list, in the order in which they were opened. Each stores the maximum between its own
  * opening and the opening of the next one, so an allocation changes only the last scope. A scope that closes takes the

@@ -145,7 +145,7 @@ static void draw_timeline(struct question_timelines *t, const struct line *line,
     }
 }
 
-/* What the devices held for graphs: no lifetimes, so no series. Returns how many lines were drawn. */
+/* The memory that the devices held for graphs: it has no lifetimes, so no series. Returns how many lines were drawn. */
 static size_t draw_graphs(struct question_timelines *t, struct result_timeline *out, size_t room)
 {
     size_t n, lines = 0, first = run_series_count(t->b->run);

@@ -11,7 +11,7 @@ struct readback {    /* by thread: the copy for which its next call may wait */
     struct run_copy copy;
 };
 
-/* What the waits of a call path look like, for those whose rows were removed. */
+/* The form of a call path's waits, for those whose rows were removed. */
 struct form {
     enum question_shape shape;
     uint32_t copy; /* the copy that they wait for: its stack, RUN_NONE */

@@ -1,8 +1,8 @@
-/* Which line called backward() for what happens on autograd's own threads.
+/* Finds the line that called backward() for events on autograd's own threads.
  *
- * PyTorch computes the gradients of CUDA tensors on threads of its own, which run no Python: what is allocated there
- * has no line. But torch.autograd.backward and grad first make the gradient of their output, on the calling thread and
- * with its whole Python stack (_make_grads), and hold it until they return. So from that allocation until its free the
+ * PyTorch computes the gradients of CUDA tensors on threads of its own, which run no Python: allocations there have no
+ * line. But torch.autograd.backward and grad first make the gradient of their output, on the calling thread and with
+ * its whole Python stack (_make_grads), and hold it until they return. So from that allocation until its free the
  * calling thread is inside backward(), and the stack of the allocation shows the line: a window. Meanwhile, the stacks
  * of autograd's own threads get the callers of backward() as their outer part ("grafted"), if only one window is open
  * in the process. If the program passes a gradient to backward(), this allocation does not exist, and nothing is

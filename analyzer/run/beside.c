@@ -1,4 +1,4 @@
-/* Each observer gets a whole batch before the next one: what it stores per location then stays in the cache. */
+/* Each observer gets a whole batch before the next one: its data per location then stay in the CPU's cache. */
 #include "analyzer/run/beside.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* One database file: what it may be instead of a recording, and how to open it in any kind of folder. */
+/* One database file: detects other kinds of files, and opens a recording in any kind of folder. */
 #include "analyzer/import/import.h"
 #include "analyzer/run/run_internal.h"
 

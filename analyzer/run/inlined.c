@@ -1,4 +1,4 @@
-/* What `gpuspy symbolize` stores besides the frames' own columns: inlined functions, as separate frames. */
+/* Reads the inlined functions that `gpuspy symbolize` stores besides the frames' own columns, as separate frames. */
 #include "analyzer/run/run_internal.h"
 
 enum { INLINED_MAX = 256 };

@@ -330,7 +330,7 @@ static void note_stopped(struct run *run, const struct run_process *p)
                  p->pid, units_format_seconds(at, (double)p->end_ns / 1e9), why[i][1]);
 }
 
-/* What the process had before is not in the recording, except for PyTorch's total. */
+/* Memory from before gpuspy attached is not in the recording, except for PyTorch's total. */
 static bool add_attached(struct load *l, sqlite3_stmt *st)
 {
     const double after = sqlite3_column_double(st, 0);
@@ -423,7 +423,8 @@ static const char *article_of(const char *format)
     return strchr("AEIOUN", *format) ? "an" : "a";
 }
 
-/* What is missing, and why: the importer's reason (import.lacks.WORD), or that the tool does not record it. */
+/* Notes which data are missing, and why: the importer's reason (import.lacks.WORD), or that the tool does not record
+ * it. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
     static const char *const words[] = {
@@ -460,7 +461,7 @@ static void note_import(struct run *run, const char *format, const char *has)
         run_add_note(run, "memory is unknown: %s", run->why_unknown[RUN_FACT_MEMORY]);
 }
 
-/* What an importer wrote besides the rows. */
+/* The importer's keys besides the rows. */
 static bool add_import(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;

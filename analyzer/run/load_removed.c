@@ -220,7 +220,7 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
 }
 
 /* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
- * allocator's segments are left out: what grows in them is also in the tensors. */
+ * allocator's segments are left out: growth in them also shows in the tensors. */
 void run_note_levels(struct run *run)
 {
     bool tensors = false;

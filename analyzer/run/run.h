@@ -1,4 +1,4 @@
-/* The model of a recorded run: what every question reads.
+/* The model of a recorded run, which every question reads.
  *
  * One or more databases (a process each) become one model. Frames and stacks are interned over all of them, so that the
  * same call path in two ranks is the same stack number. Lifetimes are not kept: run_replay streams them in order of
@@ -36,7 +36,7 @@ struct run_symbol_place {
     const char *function, *file; /* NULL unknown */
     int line;                    /* 0 unknown */
 };
-/* What else a symbolizer can do. */
+/* Further functions of a symbolizer. */
 struct run_symbol_more {
     /* All that was inlined at an address: innermost function first. Valid only until the next call; 0 unknown. */
     size_t (*inlined)(void *data, const char *module_path, const char *build_id, uint64_t offset,
@@ -45,7 +45,7 @@ struct run_symbol_more {
     void (*recorded)(void *data, int64_t real_ns);
 };
 
-/* What the estimate command computes, for `report --params`: bytes. */
+/* The estimate command's result, for `report --params`: bytes. */
 struct run_estimate_bytes {
     double weights, gradients, optimizer, total;
     double params, cast_copies; /* cast_copies: in addition, while forward runs under autocast */
@@ -161,7 +161,7 @@ struct run_series {
     int64_t peak_bytes, peak_ns;          /* the most that was live, and the last time at which it was reached */
 };
 
-/* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */
+/* A location: the allocations of one stack in one series. Numbered densely, in order of appearance. */
 struct run_location {
     uint32_t series, stack; /* stack may be RUN_NONE */
     int64_t live_bytes;     /* at this moment of the replay */
@@ -204,13 +204,13 @@ static inline bool run_oom_is_end(const struct run_oom *oom)
     return oom->fatal && !oom->survived;
 }
 
-/* What the device reported (samples) and what PyTorch had reserved, in order of time. */
+/* The device's reports (samples) and PyTorch's reserved memory, in order of time. */
 struct run_sample {
     uint32_t process;
     int device;
     int64_t time_ns, free_bytes, total_bytes;
 };
-/* What NVML reported about a device, once per second. Its total is slightly larger than CUDA's. */
+/* NVML's report about a device, once per second. Its total is slightly larger than CUDA's. */
 struct run_device_sample {
     uint32_t process;
     int device;
@@ -252,13 +252,13 @@ struct run_pending {
     enum run_known known; /* RUN_UNSURE: without native frames, nothing shows that the event is this free's */
     bool captured;        /* in a private pool */
 };
-/* What the device held for graphs, in order of time. */
+/* The memory that the device held for graphs, in order of time. */
 struct run_graph_memory {
     uint32_t process;
     int device;
     int64_t time_ns, bytes;
 };
-/* What a pool (cudaMallocAsync) held of the device: in order of id. */
+/* The memory of the device that a pool (cudaMallocAsync) held: in order of id. */
 struct run_pool_memory {
     uint32_t process;
     int device;
@@ -478,7 +478,7 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
 }
 
-/* What another tool may not have recorded: RUN_FACT(symbol, word in meta). */
+/* Facts that another tool may not have recorded: RUN_FACT(symbol, word in meta). */
 #define RUN_FACTS(RUN_FACT)        \
     RUN_FACT(WAITS, "waits")       \
     RUN_FACT(COPIES, "copies")     \
@@ -489,7 +489,7 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     RUN_FACT(FAILURES, "failures") \
     RUN_FACT(SEGMENTS, "segments") \
     RUN_FACT(PINNED, "pinned")     \
-    RUN_FACT(BEFORE, "before") /* what was allocated before the recording and not freed in it */
+    RUN_FACT(BEFORE, "before") /* memory that was allocated before the recording and not freed in it */
 enum run_fact {
 #define RUN_FACT(symbol, word) RUN_FACT_##symbol,
     RUN_FACTS(RUN_FACT)
@@ -498,7 +498,7 @@ enum run_fact {
 };
 /* Why a fact is unknown, such as "a PyTorch snapshot does not record it"; NULL: it is known. */
 const char *run_why_unknown(const struct run *run, enum run_fact what);
-/* Made by another tool: what the program did afterwards is unknown. */
+/* Made by another tool: the program's later events are unknown. */
 bool run_is_imported(const struct run *run);
 
 /* Called in order of time within a process, one process after another; a free comes before an allocation of the same
@@ -544,8 +544,8 @@ typedef void (*run_pending_at_fn)(void *self, size_t moment, const struct run_pe
 void allocator_each_pending_at(struct run *run, uint32_t process, const int64_t *moments, size_t n,
                                run_pending_at_fn each, void *self);
 
-/* What was live at each of `moments` (ascending) of one process: a call for each moment and each block, in order of
- * allocation. One more pass over the rows, after a replay (whose locations and series it uses). */
+/* The blocks that were live at each of `moments` (ascending) of one process: a call for each moment and each block, in
+ * order of allocation. One more pass over the rows, after a replay (whose locations and series it uses). */
 typedef void (*run_live_at_fn)(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack);
 bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
                       void *self, char *error, size_t error_size);

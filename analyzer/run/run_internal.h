@@ -1,6 +1,6 @@
-/* What the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file), load.c (the small
- * tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c (events); and top/, which does not
- * open a run as a whole. No other file includes this. */
+/* Declarations that the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file),
+ * load.c (the small tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c (events); and top/,
+ * which does not open a run as a whole. No other file includes this. */
 #ifndef GPUSPY_RUN_INTERNAL_H
 #define GPUSPY_RUN_INTERNAL_H
 
@@ -189,7 +189,7 @@ void run_load_finish(struct run *run);  /* when all are loaded: sorts */
 
 /* stacks.c */
 bool run_load_stacks(struct run *run, struct run_database *db, char *error, size_t error_size);
-/* The same in parts, for a database that grows (gpuspy top): what is new since the last call. */
+/* The same in parts, for a database that grows (gpuspy top): only rows since the last call. */
 struct run_names_seen {
     int64_t module, frame, stack; /* the highest ids that were read; initially INT64_MIN */
     struct run_ids modules, frames;
@@ -203,9 +203,9 @@ bool run_load_names(struct run *run, struct run_database *db, struct run_names_s
 void run_names_seen_free(struct run_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
 uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame);
-/* inlined.c. Sets what was inlined in a frame; n below 2: nothing. */
+/* inlined.c. Sets the functions that were inlined in a frame; n below 2: nothing. */
 void run_frame_set_inlined(struct run *run, struct run_frame *f, const struct run_symbol_place *places, size_t n);
-/* Reads what `gpuspy symbolize` wrote. Inconsistent rows are left out. */
+/* Reads the rows that `gpuspy symbolize` wrote. Inconsistent rows are left out. */
 void run_load_inlined(struct run *run, struct run_database *db, const struct run_ids *frames);
 bool run_database_is_symbolized(struct run_database *db); /* symbolize has run */
 void run_stacks_free(struct run *run);

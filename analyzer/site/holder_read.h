@@ -1,4 +1,4 @@
-/* Inside of the holder's search: the statements of one function, and what they do with memory. */
+/* Inside of the holder's search: the statements of one function, and how they use memory. */
 #ifndef GPUSPY_HOLDER_READ_H
 #define GPUSPY_HOLDER_READ_H
 

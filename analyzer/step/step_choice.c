@@ -292,8 +292,8 @@ static uint32_t heaviest_child(const struct step_place_tree *t, uint32_t parent,
     return heaviest;
 }
 
-/* Is the loop at the line that called, rather than in what it calls? Yes if the line calls several functions: f(g(x))
- * on the only line of a loop. */
+/* Is the loop at the calling line, rather than in a function that it calls? Yes if the line calls several functions:
+ * f(g(x)) on the only line of a loop. */
 static bool at_parent(const struct step_place_tree *t, uint32_t place)
 {
     const struct step_place *p = &t->places[place];

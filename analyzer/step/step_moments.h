@@ -1,4 +1,4 @@
-/* What the sources of steps pass to step.c: the moments at which steps were made. */
+/* The result that the sources of steps pass to step.c: the moments of the steps. */
 #ifndef GPUSPY_STEP_MOMENTS_H
 #define GPUSPY_STEP_MOMENTS_H
 

@@ -67,8 +67,8 @@ static bool says_closure(const struct run_frame *f)
            (strstr(f->function, "closure") || strstr(f->function, "Closure"));
 }
 
-/* The call site of a stack, from its caller's and its innermost frame. What an optimizer calls belongs to the
- * optimizer, except the closure that computes the loss for it, which belongs to its caller. */
+/* The call site of a stack, from its caller's and its innermost frame. Calls by an optimizer belong to the optimizer,
+ * except the closure that computes the loss for it, which belongs to its caller. */
 static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t stack, uint32_t whole)
 {
     const struct run_frame *f = run_stack_frame(t->run, stack);

@@ -68,7 +68,7 @@ static void add_unit(struct symbol_units *u, Dwarf_Die *die)
     uint32_t number = (uint32_t)u->n;
     size_t before = u->ranges_n;
 
-    /* The linker has discarded what starts at 0. */
+    /* The linker has discarded functions that start at 0. */
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
         if (low && low < high) *ARENA_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
     if (u->ranges_n != before) *ARENA_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
@@ -247,8 +247,8 @@ struct descent {
     unsigned visits, depth; /* depth: blocks may be nested as deep as the file is long */
 };
 
-/* Adds what was inlined around the address, outermost first. A block may have no addresses of its own but contain an
- * inlined function that has. */
+/* Adds the functions that were inlined around the address, outermost first. A block may have no addresses of its own
+ * but contain an inlined function that has. */
 static void descend_to_unit(Dwarf_Die *parent, struct descent *d)
 {
     Dwarf_Die die;

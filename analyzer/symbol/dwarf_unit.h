@@ -1,4 +1,4 @@
-/* The functions of DWARF's compilation units, by address, with what was inlined into them.
+/* The functions of DWARF's compilation units, by address, with the functions that were inlined into them.
  *
  * libdw's own functions (dwfl_module_addrdie, dwarf_getscopes) need .debug_aranges, which clang and rustc do not write;
  * they do not search namespaces, where these compilers put functions; and they walk a unit at each call.

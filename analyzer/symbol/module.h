@@ -37,7 +37,7 @@ enum { MODULE_PLACES = 64 };
 /* The functions at an address of the file: the innermost inlined function first. 0: nothing is known. */
 size_t symbol_module_find(struct symbol_module *m, uint64_t address, struct symbol_module_place *places);
 
-/* What information the module has: explains why there are no lines. */
+/* The debugging information that the module has: explains why there are no lines. */
 enum symbol_module_detail { MODULE_NOTHING, MODULE_EXPORTS, MODULE_SYMBOLS, MODULE_LINES };
 enum symbol_module_detail symbol_module_detail(struct symbol_module *m);
 /* Hexadecimal, "" none. */

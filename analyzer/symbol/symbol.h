@@ -43,8 +43,8 @@ const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char 
 /* Prints them on stderr, each once: all, or only those that changed (names exist, but are not used). */
 void symbolizer_complain(const struct symbolizer *s, bool all);
 
-/* What a module lacks, after look-ups: "no symbols", "exported functions alone", "functions, no lines"; NULL: it has
- * lines. *build_id is the file's, "" none. */
+/* The information that a module lacks, after look-ups: "no symbols", "exported functions alone", "functions, no lines";
+ * NULL: it has lines. *build_id is the file's, "" none. */
 const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
                             const char **build_id);
 

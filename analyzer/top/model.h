@@ -181,14 +181,14 @@ void top_model_add(struct top_model *m, const char *path);
 void top_model_sort(struct top_model *m);
 /* The run of a database, and whether it is still being recorded. False: it cannot be read (yet). */
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
-/* Reads what is new in all of them. `budget_ns`: how long the search for frees may take, 0: no limit. True while one of
- * them still records. */
+/* Reads the new rows of all of them. `budget_ns`: how long the search for frees may take, 0: no limit. True while one
+ * of them still records. */
 bool top_model_update(struct top_model *m, int64_t budget_ns);
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api); /* "" unknown */
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
                                    enum top_layer layer); /* NULL: none */
 
-/* What the files of the model share: model.c, rows.c, series.c. */
+/* Declarations that the files of the model share: model.c, rows.c, series.c. */
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
 struct top_device *top_device_at(struct top_source *s, int device);
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size);

@@ -1,4 +1,4 @@
-/* The rows of a recording that came since the last update, and which earlier ones have ended. */
+/* Reads the rows of a recording since the last update, and finds the earlier ones that have been freed. */
 #include "analyzer/top/model.h"
 
 #include <stdio.h>
@@ -318,7 +318,7 @@ static bool read_api(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-/* What the recorder stored about itself at its last commit. */
+/* A value that the recorder stored about itself at its last commit. */
 static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What the parts of the screen share: view.c lays them out. */
+/* Declarations that the parts of the screen share; view.c lays them out. */
 #ifndef GPUSPY_TOP_VIEW_PARTS_H
 #define GPUSPY_TOP_VIEW_PARTS_H
 

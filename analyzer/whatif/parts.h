@@ -74,7 +74,7 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
     return life->free_ns < whatif_begin(w, process);
 }
 
-/* One for each order in which PyTorch took free blocks; the most usual one first. */
+/* One for each order in which PyTorch's versions choose free blocks; the most usual one first. */
 #define WHATIF_ASSUMED_N 3
 
 /* Index of a process's device, created with its settings if it is new. */

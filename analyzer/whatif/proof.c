@@ -8,7 +8,7 @@
 struct call { /* of the recorded allocator to the driver */
     uint64_t address;
     int64_t bytes;
-    uint32_t stack, pool; /* pool: of what is freed, the private one; 0 the default one or unknown */
+    uint32_t stack, pool; /* pool: of freed memory, the private one; 0 the default one or unknown */
     bool free, page;
 };
 

@@ -14,8 +14,8 @@ bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *err
 bool whatif_rules_recorded(struct caching_rules *rules, struct run *run, uint32_t process, const char *version,
                            int64_t device_bytes, char *error, size_t error_size);
 
-/* What PyTorch may reserve on the device of these rules if it may reserve `cap` bytes of a device of `device_bytes`; 0:
- * any. */
+/* The bytes that PyTorch may reserve on the device of these rules if it may reserve `cap` bytes of a device of
+ * `device_bytes`; 0: any. */
 int64_t whatif_rules_cap_on(const struct caching_rules *rules, int64_t cap, int64_t device_bytes);
 
 #endif

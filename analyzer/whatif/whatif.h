@@ -1,5 +1,5 @@
-/* What a recorded run would have needed with other settings of PyTorch's allocator, on another GPU, or without a line:
- * its requests and frees replayed by the allocator's own rules (caching.h).
+/* The memory that a recorded run would have needed with other settings of PyTorch's allocator, on another GPU, or
+ * without a line: its requests and frees replayed by the allocator's own rules (caching.h).
  *
  * The replay is verified first: under the recorded settings it must request the recorded segments from the driver, in
  * their order, and place every block at its recorded address. Otherwise the proof has the first event at which it
@@ -56,7 +56,7 @@ struct whatif_scenario {
     int64_t limit;              /* bytes of each device; 0: as recorded */
     const char *without;        /* "train.py:42": its tensors are freed at the end of their step; NULL */
     uint64_t flush_every;       /* steps; 0 never */
-    const double *scale;        /* by result_category: what the sizes of its tensors are multiplied by; NULL */
+    const double *scale;        /* by result_category: the factor for the sizes of its tensors; NULL */
     struct whatif_curve *curve; /* filled; NULL: not requested */
     struct whatif_outcome outcome;
     struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not requested */
