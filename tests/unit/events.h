@@ -420,7 +420,7 @@ struct ev_program {
     uint64_t random, time;
     struct gs_writer writers[EV_WRITERS];
     uint32_t frames[EV_WRITERS], stacks[EV_WRITERS]; /* numbers in use */
-    uint64_t bytes[EV_LEVELS][EV_SLOTS];             /* live where not 0 */
+    uint64_t bytes[EV_LEVELS][EV_SLOTS];             /* not 0: live */
     uint64_t total[EV_LEVELS];
     uint64_t reserved;
     bool handles[8];
@@ -552,7 +552,7 @@ static inline void ev_device_memory(struct ev_program *p, int t)
 }
 
 /* One action of the program. */
-/* A range begins or ends; some ends are lost, and some have no beginning. */
+/* Begins or ends a range; some ends are lost, and some have no beginning. */
 static inline void ev_range(struct ev_program *p, int t, uint32_t h)
 {
     static const char *const domains[] = {"", "nccl", "cub"};

@@ -105,7 +105,7 @@ static void plan_of(const struct given *g, struct model *m, struct plan *p)
     }
 }
 
-/* The sum of what is allocated and freed within a step: without the weights and the optimizer's states. */
+/* The sum of the allocations that are made and freed within a step: without the weights and the optimizer's states. */
 static struct estimate_interval sum_of(const struct plan *p, unsigned phases)
 {
     static struct estimate_result r;

@@ -100,7 +100,7 @@ static void pools_and_streams(void **state_)
     segment(&w, BASE + (2LL << 30), 20 * SYN_MIB, 30, SYN_LIVE);
     row(&w, GS_LAYER_TENSOR, GS_SPACE_POOL, BASE + (2LL << 30), 4 * SYN_MIB, 31, SYN_LIVE, 0xaa, w.block);
     row(&w, GS_LAYER_DEVICE, GS_SPACE_DEVICE, BASE + (3LL << 30), 64 * SYN_MIB, 40, SYN_LIVE, 0,
-        syn_native(&w.s, w.train, "/lib/libnccl.so.2", 4)); /* somebody else's */
+        syn_native(&w.s, w.train, "/lib/libnccl.so.2", 4)); /* another library's */
     struct result_report *r = syn_report(&w.s, NULL);
     const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->reserved, 42 * SYN_MIB);
@@ -138,7 +138,7 @@ static void expandable(void **state_)
                 (long long)id, (long long)(BASE + i * 20 * SYN_MIB), (long long)(20 * SYN_MIB), 10 + i,
                 (long long)w.segment);
     }
-    block(&w, BASE, 50 * SYN_MIB, 20, 10, 0xbb); /* lies across all pieces, and is freed */
+    block(&w, BASE, 50 * SYN_MIB, 20, 10, 0xbb); /* extends over all pieces, and is freed */
     block(&w, BASE, 4 * SYN_MIB, 40, SYN_LIVE, 0xbb);
     block(&w, BASE + 35 * SYN_MIB, 10 * SYN_MIB, 41, SYN_LIVE, 0xbb);
     struct result_report *r = syn_report(&w.s, NULL);
@@ -193,7 +193,7 @@ static void pending_frees(void **state_)
     syn_end(&w.s);
 }
 
-/* Without native frames it is unknown who made the event. */
+/* Without native frames, the origin of the event is unknown. */
 static void pending_unknown(void **state_)
 {
     (void)state_;

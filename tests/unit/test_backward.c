@@ -103,7 +103,7 @@ static void test_two_threads_in_backward_at_once(void **state)
     syn_end(&s);
 }
 
-/* The traceback keeps the gradient alive; the thread continues elsewhere. */
+/* The traceback keeps the gradient live; the thread continues elsewhere. */
 static void test_after_an_exception(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void test_after_an_exception(void **state)
     struct calls c = start(&s);
     block(&s, MAIN, 2, 500, 512, c.ones[0]);
     block(&s, AUTOGRAD, 3, -1, 64, 0);
-    block(&s, OTHER, 4, -1, 2048, c.main); /* another thread's is no evidence */
+    block(&s, OTHER, 4, -1, 2048, c.main); /* an allocation of another thread is no evidence */
     block(&s, AUTOGRAD, 5, -1, 64, 0);
     block(&s, MAIN, 10, -1, 2048, c.main);
     block(&s, AUTOGRAD, 12, -1, 7, 0);

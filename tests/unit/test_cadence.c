@@ -136,7 +136,7 @@ static void test_by_time(void **state)
     for (int line = 14; line <= 40; line += line == 14 ? 6 : 10) {      /* 14, 20, 30, 40 */
         assert_false(at_line(r, line)->matters || at_line(r, line)->advice);
     }
-    assert_int_equal(r->syncs[0].site.line, 12); /* what matters comes first, though others took longer */
+    assert_int_equal(r->syncs[0].site.line, 12); /* the wait that matters comes first, although others took longer */
     syn_close(r);
     syn_end(&s);
 }

@@ -1,4 +1,4 @@
-/* The calibration file: what is stored about runs, how estimates use it, and invalid files. */
+/* The calibration file: the values that are stored about runs, how estimates use them, and invalid files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

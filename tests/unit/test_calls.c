@@ -1,4 +1,4 @@
-/* Waits and transfers by line: patterns, thresholds, and what is not reported. */
+/* Waits and transfers by line: patterns, thresholds, and cases that are not reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

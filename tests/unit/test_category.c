@@ -124,7 +124,7 @@ static void test_each_rule(void **state)
     syn_end(&s);
 }
 
-/* Moved and converted: what the conversion frees was never used, unless a pass ran before. */
+/* Moved and converted: the memory that the conversion frees was never used, unless a pass ran before. */
 static void test_a_move_is_judged_by_the_passes_since_the_previous_one(void **state)
 {
     (void)state;
@@ -148,8 +148,8 @@ static void test_a_move_is_judged_by_the_passes_since_the_previous_one(void **st
     syn_end(&s);
 }
 
-/* After the last allocation: what backward's thread frees before backward returns was temporary; what the shutdown
- * frees had been kept. */
+/* After the last allocation: memory that backward's thread frees before backward returns was temporary; memory that the
+ * shutdown frees had been kept. */
 static void test_the_end_of_the_last_backward_is_not_the_tear_down(void **state)
 {
     (void)state;
@@ -335,7 +335,7 @@ static void test_a_failure_that_was_no_end(void **state)
     syn_end(&s);
 }
 
-/* Weights outside of modules: as many as have optimizer states, of which each weight has two. */
+/* Weights outside of modules: as many as there are optimizer states, two for each weight. */
 static void test_weights_that_no_module_holds(void **state)
 {
     (void)state;

@@ -80,7 +80,7 @@ static void test_segments_are_those_with_blocks(void **state)
     begin(&s);
     SEGMENT(10, 90, 0, MIB2);
     TENSOR(11, 50, 0, 2);
-    SEGMENT(12, -1, 10 * MIB2, MIB2); /* somebody else's */
+    SEGMENT(12, -1, 10 * MIB2, MIB2); /* not PyTorch's */
     TENSOR(20, -1, 8, 4);
     SEGMENT(30, 40, 20 * MIB2, 3); /* too small to be one */
     trace(&s, true, 60, &seen, &now);
@@ -104,7 +104,7 @@ static void test_it_ends_at_the_moment(void **state)
     SEGMENT(10, 90, 0, MIB2);
     TENSOR(20, 30, 0, 2);
     TENSOR(30, 40, 4, 2);
-    trace(&s, true, 30, &seen, &now); /* what is freed at that moment is gone, what is allocated then exists */
+    trace(&s, true, 30, &seen, &now); /* blocks freed at that moment no longer exist, blocks allocated then do */
     assert_string_equal(events_text(&seen),
                         "segment_alloc 0+4096, alloc 0+2, free_requested 0+2, free_completed 0+2, alloc 4+2");
     assert_int_equal(now.blocks_n, 1);

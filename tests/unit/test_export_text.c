@@ -1,4 +1,4 @@
-/* What exports are written with: JSON strings, table cells, protocol buffers, names of frames. */
+/* The formats of exports: JSON strings, table cells, protocol buffers, names of frames. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -98,7 +98,7 @@ static void rates_go_together(void **state)
     }
 }
 
-/* What the data sheets state. */
+/* The figures of the data sheets. */
 static void figures_of_the_sheets(void **state)
 {
     const struct estimate_gpu *a100 = estimate_gpu_find("a100-80g"), *h100 = estimate_gpu_find("h100-80g"),

@@ -1,4 +1,4 @@
-/* What grows, and what only seems to; repeated allocations; what was never freed. */
+/* Memory that grows, and memory that only seems to; repeated allocations; memory that was never freed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,7 +145,7 @@ static void test_tiny_and_few_are_not_reported(void **state)
     syn_end(&s);
 }
 
-/* What a loop's step `i` allocates and frees. */
+/* The allocations and frees of a loop's step `i`. */
 struct loop {
     int64_t forward, optimizer, keep;
 };

@@ -37,7 +37,7 @@ static void test_by_space(void **state)
     assert_int_equal(p->by_space[GS_SPACE_DEVICE], 3 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_POOL], 4 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_VMM], 8 * SYN_MIB);
-    assert_int_equal(p->by_space[GS_SPACE_ARRAY], 0); /* came later */
+    assert_int_equal(p->by_space[GS_SPACE_ARRAY], 0); /* allocated after the peak */
     assert_int_equal(syn_peak(r, RUN_SERIES_SHARED)->bytes, 50 * SYN_MIB);
     assert_int_equal(r->leaks_n, 1); /* others must free their own memory */
     assert_int_equal(r->leaks[0].bytes, 3 * SYN_MIB);
@@ -82,7 +82,7 @@ static void test_graph_memory(void **state)
     syn_end(&s);
 }
 
-/* An expandable segment with an unmapped piece: blocks lie across its other pieces; the holes are between the pieces,
+/* An expandable segment with an unmapped piece: blocks extend over its other pieces; the holes are between the pieces,
  * not between the handles' values. */
 static void test_holes_by_mapping(void **state)
 {

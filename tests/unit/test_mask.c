@@ -1,5 +1,5 @@
-/* Secrets in command lines: what is masked, and what only looks like a secret. The rows are spellings found in public
- * scripts, documentation and argument parsers; the secrets are made up. */
+/* Secrets in command lines: words that are masked, and words that only look like a secret. The rows are spellings found
+ * in public scripts, documentation and argument parsers; the secrets are made up. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -320,7 +320,7 @@ static void the_program_without_its_arguments(void **state)
     }
 }
 
-/* Source code: what is a secret in it, and what only has such a name. Lines keep their numbers. */
+/* Source code: values that are secrets, and values that only have such a name. Lines keep their numbers. */
 static void source_code(void **state)
 {
     static const struct {
@@ -345,7 +345,7 @@ static void source_code(void **state)
         {"api_keys = ['one', 'two']", "api_keys = ['***', '***']"},
         {"h = {'Authorization': 'Bearer SECRET'}", "h = {'Authorization': '***'}"},
         {"f(password=SecretStr('SECRET'), n=1)", "f(password=SecretStr('***'), n=1)"},
-        /* what stays */
+        /* the text that stays */
         {"cache[key] = out\nself.key = k\n", "cache[key] = out\nself.key = k\n"},
         {"token = tokenizer(text)\nsecret = load()", "token = tokenizer(text)\nsecret = load()"},
         {"features.append(model.features)  # keeps it", "features.append(model.features)  # keeps it"},

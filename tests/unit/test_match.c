@@ -19,7 +19,7 @@ struct sites {
     size_t n;
 };
 
-/* "train.py step 12 linear,relu 4x1024": file, function, line, what it calls, how many of what size; "!train.py" was
+/* "train.py step 12 linear,relu 4x1024": file, function, line, the called function, number and size; "!train.py" was
  * started */
 static void add(struct sites *s, const char *line)
 {
@@ -84,7 +84,7 @@ static void check_turned(const struct sites *a, const struct sites *b, const str
 static const struct {
     const char *name;
     const char *a[10], *b[10];
-    int of_a[10]; /* -1 alone */
+    int of_a[10]; /* -1: not matched */
 } cases[] = {
     {"nothing changed",
      {"t.py step 10 linear 4x100", "t.py step 11 relu 4x100", "t.py main 30 step 8x100"},

@@ -1,5 +1,5 @@
-/* What a device's memory was used for at its peak: the parts add up to its size, and parts that were not measured at
- * that moment state so. */
+/* The use of a device's memory at its peak: the parts add up to its size, and parts that were not measured at that
+ * moment state so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +91,8 @@ static void test_sampled_at_the_peak(void **state)
     syn_end(&s);
 }
 
-/* Of two samples, the one nearer to the peak; and memory of others cannot have been where this process's was. */
+/* Of two samples, the one nearer to the peak; and other processes cannot have used the memory that this process used.
+ */
 static void test_the_nearest_look(void **state)
 {
     (void)state;
@@ -128,7 +129,7 @@ static void test_tensors_cache_and_the_rest(void **state)
     (void)state;
     struct syn s;
     start(&s, 1536 * SYN_MIB);
-    block(&s, GS_LAYER_DEVICE, 100, 1 * SYN_S, SYN_LIVE); /* NCCL's, say */
+    block(&s, GS_LAYER_DEVICE, 100, 1 * SYN_S, SYN_LIVE); /* such as NCCL's */
     block(&s, GS_LAYER_DEVICE, 600, 2 * SYN_S, SYN_LIVE);
     syn_reserved(&s, 2 * SYN_S + 1, 600 * SYN_MIB);
     block(&s, GS_LAYER_TENSOR, 450, 2 * SYN_S + 2, SYN_S);

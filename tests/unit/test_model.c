@@ -497,7 +497,7 @@ static void tensors_add_up(void **state)
     all_names(adds_up);
 }
 
-/* From the models' papers: what one token uses, in billions. */
+/* From the models' papers: the parameters that one token uses, in billions. */
 static void tokens_use_what_the_papers_state(void **state)
 {
     static const struct {
@@ -1020,7 +1020,7 @@ static void outputs_are_those_of_torchvision(void **state)
         {"efficientnet-b6", 301, 263, 145766216},
         {"efficientnet-b7", 224, 224, 119538152},
         {"efficientnet-b7", 301, 263, 195530056},
-        /* with their mean over positions, which is no module */
+        /* with their mean over positions, which is not a module */
         {"mnasnet-0.5", 224, 224, 8823560},
         {"mnasnet-0.5", 301, 263, 14388680},
         {"mnasnet-0.75", 224, 224, 13691416},

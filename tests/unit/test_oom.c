@@ -388,8 +388,8 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
     }
 }
 
-/* PyTorch's failure in the middle of a run, and what followed: nothing, little new memory, the loop again, more new
- * memory than was refused. */
+/* PyTorch's failure in the middle of a run, and its sequel: nothing, little new memory, the loop again, more new memory
+ * than was refused. */
 enum came { NOTHING, SMALL, LOOP, LARGE };
 
 static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread)
@@ -461,7 +461,7 @@ static void test_how_it_ended(void **state)
         {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN}, /* the failure may have ended only this thread */
         {0, LOOP, false, "_bootstrap", RESULT_OUTCOME_HANDLED},
         {1, NOTHING, false, "_bootstrap", RESULT_OUTCOME_ENDED},
-        {1, LARGE, true, "_worker", RESULT_OUTCOME_ENDED}, /* who waits for the result gets the exception */
+        {1, LARGE, true, "_worker", RESULT_OUTCOME_ENDED}, /* the thread that waits for the result gets the exception */
         {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED},  /* an older recording */
         {-1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
         {-1, LARGE, true, NULL, RESULT_OUTCOME_HANDLED},
@@ -486,7 +486,7 @@ static int64_t gib_in(const char *text, const char *before)
     return (int64_t)(number * (unit[0] == 'G' ? (double)SYN_GIB : unit[0] == 'M' ? (double)SYN_MIB : 1));
 }
 
-/* Whatever is live, cached, requested and in use by others: the sentence on what does not fit is true. */
+/* For any live, cached, requested and otherwise used bytes, the sentence about the memory that does not fit is true. */
 static void test_the_capacity_sentence_is_true(void **state)
 {
     (void)state;

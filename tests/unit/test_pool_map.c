@@ -56,7 +56,7 @@ static void test_adjacent_pages_belong_to_one_pool(void **state)
     assert_int_equal(whatif_pool_map_at(&m, &f, 11, AT(103)), -1);
     assert_int_equal(whatif_pool_map_at(&m, &f, 11, AT(101)), 3);
     assert_int_equal(whatif_pool_map_at(&m, &f, 11, AT(105)), 3);
-    assert_int_equal(whatif_pool_map_remove(&m, &f, 11, AT(102), 2 * MIB), -1); /* it is gone */
+    assert_int_equal(whatif_pool_map_remove(&m, &f, 11, AT(102), 2 * MIB), -1); /* it was already removed */
     whatif_pool_map_free(&m);
     whatif_facts_free(&f);
 }
@@ -81,7 +81,7 @@ static void test_impossible_input_does_no_harm(void **state)
     whatif_facts_free(&f);
 }
 
-/* Of a recording: where pages lie is known from their mappings. */
+/* For a recording: the addresses of pages are known from their mappings. */
 static void test_pages_that_are_mapped(void **state)
 {
     (void)state;

@@ -362,7 +362,7 @@ static void native_lives(struct syn *s, unsigned seed)
     }
 }
 
-/* Without Python, a single replay gives what another pass over the rows would. */
+/* Without Python, a single replay gives the same result as another pass over the rows. */
 static void test_sums_of_a_replay(void **state)
 {
     (void)state;

@@ -134,7 +134,7 @@ static const struct {
      "set_device",
      2,
      {{.rank = -1, WORK(0)}, {.rank = -1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1}}},
-    /* nobody else uses that GPU: a model over two GPUs */
+    /* no other rank uses that GPU: a model over two GPUs */
     {"two GPUs each",
      NULL,
      NULL,

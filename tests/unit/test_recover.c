@@ -1,4 +1,4 @@
-/* A process is killed at a random moment; what it had recorded is in the database afterwards. */
+/* A process is killed at a random moment; the recorded events are in the database afterwards. */
 #include "tests/unit/events.h"
 #include "schema/spool_file.h"
 
@@ -176,7 +176,7 @@ static void killed_at_random(void **state)
     print_message("%llu events survived\n", (unsigned long long)events);
 }
 
-/* The completing process is killed as well, again and again. */
+/* The completing process is also killed, repeatedly. */
 static void recover_here(bool unused)
 {
     char error[256];
@@ -343,7 +343,7 @@ static void finished_already(void **state)
     db_assert_text(db, "SELECT count(*) FROM allocation", "0\n"); /* nothing was added to it */
 }
 
-/* The container is gone, or the user logged out: nothing but the database is left. */
+/* The container no longer exists, or the user logged out: nothing but the database is left. */
 static void lost_memory(void **state)
 {
     char error[256];
@@ -407,7 +407,7 @@ static void read_only(void **state)
 /* ---------------------------------------------------------------- a disk that fills up */
 
 /* Records until the limit on file sizes stops the database (the spool is memory and has no such limit), then is killed.
- * What was committed must be complete, the rest still in the spool. */
+ * The committed rows must be complete, the rest still in the spool. */
 static void fill_up(bool unused)
 {
     struct gs_writer w;

@@ -74,7 +74,7 @@ static void attention_naive_and_flash(void **state)
     near(w[1].bytes, 2. * (2 * 2097152 + 8 * 2 * 2097152.)); /* K and V for each of 8 blocks */
     s.causal = true;
     ways("attention", s, 2, w);
-    near(w[0].flops, 8589934592.); /* what is masked is computed too */
+    near(w[0].flops, 8589934592.); /* masked products are computed, too */
     near(w[2].flops, 4. * 2 * 16 * 64 * (1024. * 1025 / 2));
 }
 
@@ -217,8 +217,7 @@ static void points_under_a_roof(void **state)
     }
 }
 
-/* The chart has a line for each row, is no wider than the terminal, and contains all its marks, whatever the numbers.
- * */
+/* The chart has a line for each row, is no wider than the terminal, and contains all its marks, for any numbers. */
 static void the_chart_stays_in_its_lines(void **state)
 {
     for (int width = 40; width <= 300; width += 13) {

@@ -285,8 +285,8 @@ static void encoder_and_decoder(void **state)
 }
 
 /* torchvision 0.26 on PyTorch 2.11, model.eval() under inference_mode() on the simulated H100, whose cuDNN is the real
- * one: max_memory_allocated() less what was allocated before the second call, and the images. PyTorch's blocks are up
- * to 1 MiB larger than what is asked for. */
+ * one: max_memory_allocated() minus the memory that was allocated before the second call, and minus the images.
+ * PyTorch's blocks are up to 1 MiB larger than the request. */
 static void convolutional_nets(void **state)
 {
     static const struct {

@@ -155,7 +155,7 @@ static void mapped_by_others(void **state)
     assert_int_equal(answer(&w).expandable, RUN_NO);
     end(&w);
     begin(&w, true);
-    mapped_from(&w, 0); /* whoever mapped it */
+    mapped_from(&w, 0); /* the mapping library is unknown */
     assert_int_equal(answer(&w).expandable, RUN_UNSURE);
     end(&w);
 }

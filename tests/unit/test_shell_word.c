@@ -1,4 +1,4 @@
-/* Names in suggested commands: a shell gives them back byte by byte, and they cannot control the terminal. */
+/* Names in suggested commands: a shell reads them back byte by byte, and they cannot control the terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +58,7 @@ static void words_are_as_plain_as_possible(void **state)
     assert_string_equal(gs_shell_path(out, sizeof out, "x"), "x");
 }
 
-/* What `shell` prints for the word. */
+/* The output of `shell` for the word. */
 static void ask(const char *shell, const char *text, const char *word)
 {
     char command[512], got[256] = "";

@@ -176,7 +176,7 @@ static void test_callers_of_a_helper_are_distinguished(void **state)
     assert_int_equal(r->peaks[0].by_site[0].bytes, 60);
     assert_int_equal(r->peaks[0].by_site[0].stacks, 2);
     const struct result_site *site = &r->peaks[0].by_site[0].site;
-    assert_true(site->helper); /* three lines call it: they tell more than its own line */
+    assert_true(site->helper); /* three lines call it: they are more informative than its own line */
     assert_int_equal(site->line, 3);
     assert_string_equal(site->function, "model");
     assert_int_equal(site->via->line, 7);
@@ -241,7 +241,7 @@ static bool finalize(void *data, const char *module, const char *build_id, uint6
     return true;
 }
 
-/* What Python frees during its shutdown has no Python line any more. */
+/* Memory that Python frees during its shutdown no longer has a Python line. */
 /* The interpreter's shutdown calls finalisers; otherwise a line of the program calls them. */
 static void test_finalisers(void **state)
 {

@@ -105,7 +105,7 @@ static void order(void **state)
     put(&b, 50 * ms, 6, 32);
     gs_reader_poll(r, 60 * ms, false);
     assert_int_equal(number_of(gs_reader_next(r, &thread)), 6);
-    /* a copy is sorted by its end: its start is long before what has been read */
+    /* a copy is sorted by its end: its start is long before the events that have been read */
     ev_copy(&a, 10 * ms, 1, 2, 3, 60 * ms, 0, 0, 0);
     put(&b, 69 * ms, 7, 32);
     put(&b, 71 * ms, 8, 32);
@@ -196,7 +196,7 @@ static void full(void **state)
     create(&s, NULL);
     gs_writer_open(&w, &s);
     errno = 4711;
-    while (put(&w, written, written, GS_CHUNK_BYTES / 4)) /* nobody drains, so it does not wait */
+    while (put(&w, written, written, GS_CHUNK_BYTES / 4)) /* no thread drains, so the writer does not wait */
         written++;
     assert_int_equal(errno, 4711);
     assert_true(written >= GS_SPOOL_CHUNKS * 3);

@@ -1,5 +1,5 @@
-/* The spool's control file and its segment: creation, owner, states, limits, refusals, and what is removed after
- * processes that were killed. */
+/* The spool's control file and its segment: creation, owner, states, limits, refusals, and the files that are removed
+ * after processes that were killed. */
 #include "tests/unit/spools.h"
 
 #include <errno.h>
@@ -260,7 +260,7 @@ static void owner(void **state)
     remove_left();
 }
 
-/* Like a container's process that the OOM killer ended and that nobody reaps. */
+/* Like a container's process that the OOM killer ended and that no process reaps. */
 static void a_zombie(void **state)
 {
     pid_t pid = fork();

@@ -1,6 +1,6 @@
-/* The per-thread caches and what they write: each frame and stack once, a slot's next stack under its old number, a
- * reset when the frames are full, nothing partly known when the spool has no room. A replacement for the unwinder makes
- * up the stacks; the writer is a buffer that is read back. */
+/* The per-thread caches and their output: each frame and stack once, a slot's next stack under its old number, a reset
+ * when the frames are full, nothing partly known when the spool has no room. A replacement for the unwinder makes up
+ * the stacks; the writer is a buffer that is read back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -204,7 +204,7 @@ static void an_unloaded_module_voids_addresses(void **state)
     assert_int_equal(seen.frames, 4);
 }
 
-/* More distinct stacks than slots: numbers are defined again, and always mean what was captured. */
+/* More distinct stacks than slots: numbers are redefined, and always stand for the captured stack. */
 static void slots_are_defined_again(void **state)
 {
     enum { A = 200, B = 200 };
@@ -323,7 +323,7 @@ static void the_callers_place(void **state)
     assert_int_equal(stack_frames[n][0], 3);
     assert_int_equal(frame_offset[stack_frames[n][1]], 0x5000 - 1);
     gs_stack_self = self;
-    /* nothing to be had */
+    /* no frames are available */
     made_up_n = 0;
     assert_int_equal(capture(), 0);
 }
@@ -407,7 +407,7 @@ static void only_above_the_interpreter(void **state)
     stack_of(100, frames);
     n = capture_both();
     assert_int_equal(stack_frames[n][0], GS_NATIVE_DEPTH + 3);
-    /* Python alone */
+    /* only Python frames */
     n = gs_stack_capture(stacks, GS_STACK_PYTHON, (void *)CALLER);
     assert_int_equal(stack_frames[n][0], 3);
     /* a thread without Python frames: all native ones */

@@ -568,7 +568,7 @@ static void loaded_again(void **state)
         *(void **)&enter = dlsym(l, "enter");
         again_there += (void *)enter == last || !last;
         last = (void *)enter;
-        /* libunwind never drops what it has cached for an address */
+        /* libunwind never drops its cache entry for an address */
         int (*kept)(void **, int) = unw_backtrace;
         unw_backtrace = NULL;
         assert_true(enter(compare_as_int) > 3);
@@ -640,7 +640,7 @@ static void code_without_entries(void **state)
     const uint32_t whole = down(0);
     generated(with_fp, sizeof with_fp);
     assert_in_range(seen.count, whole, whole + 1);
-    generated(without, sizeof without); /* a function with a frame pointer is taken for its caller */
+    generated(without, sizeof without); /* a function with a frame pointer is mistaken for its caller */
     assert_in_range(seen.count, 1, whole + 1);
     generated(spoilt, sizeof spoilt);
     assert_in_range(seen.count, 1, 3);

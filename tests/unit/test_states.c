@@ -119,7 +119,7 @@ static void states_follow_the_form_of_tensors(void **state)
     assert_true(of("paged-adamw8bit", TENSOR_MLP, 2, 4096, 4096) == 4096.0 * 4096 * 2.03125);
 }
 
-/* What a step needs: a copy of everything, nothing, or one tensor's. */
+/* A step needs a copy of all tensors, no copy, or a copy of one tensor. */
 static void steps_take_what_pytorch_does(void **state)
 {
     struct model m;
@@ -225,7 +225,7 @@ static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
     model_free(&m);
 }
 
-/* One GPU has nobody to gather from, but has no weights of its own if all are on the host. */
+/* A single GPU has no other GPU to gather from, but has no weights of its own if all are on the host. */
 static void offloaded_weights_are_also_copied_to_a_single_gpu(void **state)
 {
     struct model m;

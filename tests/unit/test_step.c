@@ -108,7 +108,7 @@ static void test_gradients_of_four_passes_are_one_step(void **state)
     assert_int_equal(step_start_ns(steps, 0), first); /* without the loading */
     assert_true(step_at(steps, 1000) == SIZE_MAX && step_at(steps, first - 1) == SIZE_MAX);
     assert_int_equal(step_at(steps, first), 0);
-    for (size_t i = 0; i < 50; i++) { /* also what is between the optimizer and the next step */
+    for (size_t i = 0; i < 50; i++) { /* also the calls between the optimizer and the next step */
         int64_t start = first + (int64_t)i * 9 * SYN_MS;
         assert_int_equal(step_start_ns(steps, i), start);
         assert_int_equal(step_at(steps, start), i);
@@ -141,8 +141,8 @@ static void test_optimizers_that_take_turns_make_one_step(void **state)
     }
 }
 
-/* In the first round PyTorch loads its kernels: on an H200 it took 150 ms, and the next ones 1.3 ms; on a busy machine
- * it takes longer. */
+/* In the first iteration PyTorch loads its kernels: on an H200 it took 150 ms, and the next ones 1.3 ms; on a busy
+ * machine it takes longer. */
 static void test_a_slow_first_round_changes_no_step(void **state)
 {
     (void)state;

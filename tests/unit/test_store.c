@@ -215,7 +215,8 @@ static void copies(void **state)
                    "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
 }
 
-/* Where memory lies is only followed while copies ask for it: what came and went meanwhile is known to the next one. */
+/* Addresses of memory are tracked only while copies need them: the next copy knows the allocations and frees in
+ * between. */
 static void copies_after_many_lifetimes(void **state)
 {
     struct bench b;
@@ -305,8 +306,8 @@ static void ooms(void **state)
     db_assert_text(db, "SELECT id FROM oom WHERE fatal=0", "");
     ev_alloc(&b.w, 60, 0x2000, 1000, 0, GS_SPACE_DEVICE, 0);
     commit(&b);
-    /* PyTorch: two refusals at the device, then it gives up; a smaller batch's cudaMalloc proves nothing, a tensor of
-     * that size does */
+    /* PyTorch: two refusals by the device, then it reports the failure; a smaller batch's cudaMalloc proves nothing, a
+     * tensor of that size does */
     ev_oom(&b.w, 70, 2000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 5 */
     ev_oom(&b.w, 71, 2000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 6 */
     ev_oom(&b.w, 72, 1800, GS_LAYER_TENSOR, GS_SPACE_DEVICE, 0); /* 7 */
@@ -314,7 +315,7 @@ static void ooms(void **state)
     commit(&b);
     db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1\n");
     ev_tensor(&b.w, 90, 0x3000, 1800, 1800, 0, 0, 0);
-    /* half the batch, again and again: caught, and the program continues */
+    /* half the batch, repeatedly: caught, and the program continues */
     ev_oom(&b.w, 91, 6000, GS_LAYER_TENSOR, GS_SPACE_DEVICE, 0); /* 8 */
     for (int i = 0; i < 4; i++) {
         commit(&b);

@@ -34,7 +34,7 @@ static void commit(struct bench *b)
     gs_reader_release(b->r);
 }
 
-/* Everything in the process's memory is lost; what is committed and the spool remain. */
+/* Everything in the process's memory is lost; the committed rows and the spool remain. */
 static void die_and_resume(struct bench *b)
 {
     char error[256];
@@ -504,7 +504,7 @@ static void damaged_counters(void **state)
     uint32_t at = gs_counter_slot(good);
     assert_true(b.spool.counters[at].key == good);
     b.spool.counters[at].count = 3;                              /* backwards */
-    b.spool.counters[(at + 100) % GS_SPOOL_COUNTERS].key = good; /* where it cannot be */
+    b.spool.counters[(at + 100) % GS_SPOOL_COUNTERS].key = good; /* at a position where it cannot be */
     b.spool.counters[(at + 100) % GS_SPOOL_COUNTERS].count = 7;
     uint64_t huge = gs_counter_key(31, 0, 0x20, false);
     b.spool.counters[gs_counter_slot(huge)].key = huge;
@@ -539,7 +539,7 @@ static void pending_frees(void **state)
     ev_pending(&b.w, ++b.now, 2 << 20, 0x55, 1, 0, 0);
     ev_tensor(&b.w, ++b.now, 2 << 20, -512, 2 * 512, 2 * MIB, 0, 0);
     ev_event_done(&b.w, ++b.now, 0xe0); /* before the commit */
-    ev_event_done(&b.w, ++b.now, 0x77); /* nobody's */
+    ev_event_done(&b.w, ++b.now, 0x77); /* an event that no tensor waits for */
     commit(&b);
     ev_event_done(&b.w, ++b.now, 0xe1); /* after it */
     commit(&b);

@@ -161,8 +161,8 @@ static void taken_back(void **state)
     end(&b);
 }
 
-/* What is only in the spool is not shown, but the display states that it waits; samples of NVML in it are not counted.
- * */
+/* Events that are only in the spool are not shown, but the display states that they wait; samples of NVML in it are not
+ * counted. */
 static void records_that_wait(void **state)
 {
     static struct bench b;

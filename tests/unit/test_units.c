@@ -1,4 +1,4 @@
-/* Numbers in both directions: what is printed and what is accepted. */
+/* Numbers in both directions: printed and parsed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -135,8 +135,8 @@ static void test_small_run_has_every_event(void **state)
     syn_end(&s);
 }
 
-/* page_check has verified that every moment adds up. Here: the largest moment is the peak, and what was live then is
- * the report's. */
+/* page_check has verified that every moment adds up. Here: the largest moment is the peak, and the memory that was live
+ * then is the same as in the report. */
 static void test_long_run_is_exact_at_the_peak(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void test_map(void **state)
     assert_int_equal(blocks.list[0], 2);
     assert_int_equal((int)flags.list[0] & OWNER, TORCH);
     assert_int_equal((int)flags.list[1] & OWNER, DIRECT);
-    assert_int_equal((int)flags.list[2] & OWNER, 0); /* who knows */
+    assert_int_equal((int)flags.list[2] & OWNER, 0); /* the owner is unknown */
     free(flags.list);
     free(blocks.list);
     struct page_numbers b = page_numbers(map, "blocks");

@@ -406,7 +406,7 @@ static void the_next_command_has_the_measured_parameters(void **state)
         char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
         if (cases[i].option)
             assert_non_null(strstr(text, cases[i].option));
-        else /* no command for what is unknown */
+        else /* no command if the fact is unknown */
             assert_null(strstr(text, "--params"));
         free(text);
     }
@@ -563,7 +563,7 @@ static void an_empty_report_prints(void **state)
     free(text);
 }
 
-/* How the program ended and what is known of its memory are one sentence. */
+/* The program's end and the known facts about its memory are one sentence. */
 static void a_killed_run_of_unknown_memory(void **state)
 {
     struct run_process dead = process;

@@ -364,7 +364,7 @@ static void test_order_of_equal_blocks_by_version(void **state)
         caching_release(lane.allocator, old);
         const uint32_t front = take(&lane, MIB / 2), rest = take(&lane, MIB / 2); /* of the old segment */
         caching_release(lane.allocator, rest);
-        caching_release(lane.allocator, front); /* the block that was made last is what remains of both */
+        caching_release(lane.allocator, front); /* the block that was made last remains of both */
         caching_release(lane.allocator, young);
         assert_int_equal(next_address(&lane, MIB), addresses[minor == 12]);
         whatif_lane_free(&lane);

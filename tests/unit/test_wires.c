@@ -1,4 +1,4 @@
-/* Times of transfers: examples from tutorials, and the volumes that published papers give. */
+/* Times of transfers: examples from tutorials, and the volumes in published papers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,7 +164,7 @@ static const struct estimate_wire *named(const struct estimate_wires *w, enum es
     return NULL;
 }
 
-/* Bytes that a GPU sends a step, by the ring's factors. */
+/* Bytes that a GPU sends per step, by the ring's factors. */
 static double volume(const struct estimate_wires *w)
 {
     double sum = 0;
@@ -222,8 +222,8 @@ static void gradients_of_data_parallel_gpus(void **state)
     model_free(&m);
 }
 
-/* Megatron: two all-reduces of s·b·h a layer forward, two backward, two more where forward is computed again. With
- * sequence parallelism each is done in its two halves, and backward gathers the inputs of two layers again
+/* Megatron: two all-reduces of s·b·h per layer forward, two backward, two more where forward is computed again. With
+ * sequence parallelism each is done as its two halves, and backward gathers the inputs of two layers again
  * (LinearWithGradAccumulationAndAsyncCommunication's backward), unless their weights are frozen. */
 static void tensor_parallel_activations(void **state)
 {
@@ -293,7 +293,7 @@ static void other_ways_to_divide(void **state)
 }
 
 /* LoRA of rank 8 on Llama-2-7B's queries and values trains 4,194,304 parameters (peft's own count), in float32 beside
- * 16-bit weights; DoRA a number a row more. Frozen weights move only where they are divided, as they are stored. */
+ * 16-bit weights; DoRA one number per row more. Frozen weights move only where they are divided, as they are stored. */
 static void adapters_reduce_only_themselves(void **state)
 {
     struct model m;
