@@ -156,7 +156,7 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
     }
 }
 
-/* Physical memory counts where it was mapped. */
+/* Physical memory counts at the address where it was mapped. */
 static void note_mapped_segments(struct allocator_replay *a, struct moment *m)
 {
     for (size_t i = 0; i < a->mappings_n; i++) {

@@ -57,7 +57,7 @@ enum category_role {
     CATEGORY_ROLE_COPY   /* a data loader makes it, or .to or .cuda outside of modules */
 };
 enum category_role category_role(struct category_finder *c, uint32_t stack);
-/* Was it made where a library moves batches, or by an iterator? */
+/* Was it made by a library's function that moves batches, or by an iterator? */
 bool category_is_iterated(struct category_finder *c, uint32_t stack);
 
 /* Calls with equal numbers, below CATEGORY_FATES, are the same to every rule as the calls that free a block. */

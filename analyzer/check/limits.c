@@ -229,7 +229,7 @@ static char *trim_limit_text(char *text)
     return text;
 }
 
-/* What --model accepts: a name, or a path. */
+/* The values of --model: a name, or a path. */
 static bool budget_floor_of_model(const struct budget_text *b, const struct estimate_optimizer *o,
                                   const struct estimate_precision *p, struct check_limit *out, char why[LIMIT_WHY])
 {

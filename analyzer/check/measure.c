@@ -416,7 +416,7 @@ static double never_freed(const struct result_report *r)
 }
 
 /* A Python program frees in no meaningful order at its end, and its libraries keep memory; a program without Python
- * frees what it allocated, as every leak checker expects. */
+ * frees its allocations, as every leak checker expects. */
 static void measure_leaks(struct checking *c)
 {
     if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_HISTORY)) return;

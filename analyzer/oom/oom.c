@@ -254,8 +254,8 @@ static int order_ranges_by_address(const void *a, const void *b)
     return SORT_UP(x->address, y->address);
 }
 
-/* Physical memory counts where it was mapped. Adjacent mappings are one segment: an expandable segment's blocks extend
- * over several pieces. */
+/* Physical memory counts at the address where it was mapped. Adjacent mappings are one segment: an expandable segment's
+ * blocks extend over several pieces. */
 static void gather_mapped_ranges(const struct run *run, const struct run_oom *oom, struct ranges *r)
 {
     size_t n, first = r->segments_n;
@@ -746,7 +746,7 @@ static bool handled_later(const struct oom_failures *o, size_t group)
     return false;
 }
 
-/* PyTorch throws where it reports: a failure that did not end the program was caught. */
+/* PyTorch throws an exception when it reports: a failure that did not end the program was caught. */
 static void find_handled(struct oom_failures *o)
 {
     for (size_t i = 0; i < o->groups_n; i++) {

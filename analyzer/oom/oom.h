@@ -109,7 +109,7 @@ struct oom_facts {
     const struct oom_taken *taken;   /* of the device's layer */
     size_t taken_n;
     enum result_oom_outcome outcome;
-    struct oom_after after; /* where `examined` */
+    struct oom_after after; /* only if `examined` */
 };
 struct oom_live { /* the live memory of one location at that moment */
     uint32_t location;

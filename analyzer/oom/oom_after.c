@@ -132,7 +132,7 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
                                : "the program was killed or called _exit";
 }
 
-/* Did a recording of bounded size lose some of what came after it? */
+/* Did a recording of bounded size lose rows after the failure? */
 static bool rows_are_missing(const struct oom_words *w)
 {
     size_t n;

@@ -62,8 +62,8 @@ static bool has_turned_meanwhile(const struct oom_live *l)
 /* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its part, and nothing is
  * freed. Memory that grows inside a pass counts if it grew over several of the program's steps, or if the loop around
  * it iterated meanwhile: a line outside of all passes, such as the one that makes the batch, has occurred again. If
- * only passes allocate, most of what they allocated must have been freed, and none of their lines may have occurred
- * only once since. */
+ * only passes allocate, most of their allocations must have been freed, and none of their lines may have occurred only
+ * once since. */
 static bool one_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     static const double ended = 0.5;

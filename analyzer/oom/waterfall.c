@@ -1,4 +1,4 @@
-/* Where a device's memory was when an allocation failed.
+/* The use of a device's memory when an allocation failed.
  *
  * The memory in use is split, the most certain part first: the program's recorded allocations, the memory that the
  * device held for graphs, and the other processes as NVML reports them. The remainder is this process's context if NVML
@@ -389,7 +389,7 @@ static const char *process_name(struct site_builder *b, const struct run_process
                : arena_printf(b->arena, "process %u of this run", p->pid);
 }
 
-/* This run's own processes by what they recorded; of the others NVML reports the largest. */
+/* This run's own processes by their recorded memory; of the others NVML reports the largest. */
 static void list_other_processes(struct site_builder *b, const struct result_oom_verdict *v,
                                  struct result_held_part *part)
 {

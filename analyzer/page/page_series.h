@@ -1,11 +1,12 @@
-/* Memory over time in a page: per series a bounded number of moments, and what was live at each of them, by call
- * path and category.
+/* Memory over time in a page: per series a bounded number of moments, and the live memory at each of them, by call path
+ * and category.
  *
- * Two passes. During the report's own pass, only the maximum of each call path is recorded, which decides which of
- * them get their own line. Then the series' time is cut into buckets: at the program's steps if they are known, else
- * evenly by time; evenly by events; and ever finer towards the peak and each failure. A bucket shows the state at
- * its highest moment, stored as differences from the previous bucket; with an undo log that costs O(1) per event.
- * Memory: buckets times lines at most, both bounded. */
+ * Two passes. During the report's own pass, only the maximum of each call path is recorded, which decides which of them
+ * get their own line. Then the series' time is cut into buckets: at the program's steps if they are known, else evenly
+ * by time; evenly by events; and ever finer towards the peak and each failure. A bucket shows the state at its highest
+ * moment, stored as differences from the previous bucket; with an undo log that costs O(1) per event. Memory: buckets
+ * times lines at most, both bounded.
+ */
 #ifndef GPUSPY_PAGE_SERIES_H
 #define GPUSPY_PAGE_SERIES_H
 

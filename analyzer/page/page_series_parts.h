@@ -11,15 +11,15 @@ enum {
     BUCKETS = 16000,     /* of all series together … */
     BUCKETS_MOST = 2000, /* … and of one */
     BUCKETS_LEAST = 40,
-    CHANGES = 3 << 20,     /* in memory, at most */
-    PUT = 4 << 20,         /* bytes in which changes are written, of all series together; or half of what is left */
-    LINES_MOST = 6000,     /* of one series, … */
-    SITES = 4,             /* … a quarter of them for lines of code whose call paths have none */
-    EXACT = 40000,         /* lines at the peaks, of all series together … */
-    EXACT_MOST = 4000,     /* … and of one */
-    STEPS_LEAST = 8,       /* per process: with fewer, buckets are not cut at steps */
-    SINGLES = 400000,      /* single allocations kept in memory, of all series together … */
-    SINGLES_PUT = 3 << 19, /* … and bytes in which they are written; or an eighth of what is left */
+    CHANGES = 3 << 20, /* in memory, at most */
+    PUT = 4 << 20,     /* bytes in which changes are written, of all series together; or half of the remaining room */
+    LINES_MOST = 6000, /* of one series, … */
+    SITES = 4,         /* … a quarter of them for lines of code whose call paths have none */
+    EXACT = 40000,     /* lines at the peaks, of all series together … */
+    EXACT_MOST = 4000, /* … and of one */
+    STEPS_LEAST = 8,   /* per process: with fewer, buckets are not cut at steps */
+    SINGLES = 400000,  /* single allocations kept in memory, of all series together … */
+    SINGLES_PUT = 3 << 19, /* … and bytes in which they are written; or an eighth of the remaining room */
     FOCUS_MOST = 9,        /* moments of one series with a finer resolution */
 };
 
@@ -55,7 +55,7 @@ struct page_level { /* a series */
     const struct result_peak *peak;
     uint64_t events, seen;
     size_t buckets_room, lines_room;
-    /* where buckets are cut: at times, and after so many events */
+    /* buckets are cut at these times, and after these numbers of events */
     int64_t *cuts;
     size_t cuts_n, cut;
     uint64_t every, next;

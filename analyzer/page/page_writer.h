@@ -12,7 +12,7 @@
 enum {
     PAGE_BYTES = 9500000, /* of a page, at most */
     PAGE_TEXT = 2048,     /* longer texts are cut in the middle, with an ellipsis */
-    PAGE_TEXTS = 4 << 20, /* once the texts have so many bytes in total … */
+    PAGE_TEXTS = 4 << 20, /* once the texts have this many bytes in total … */
     PAGE_TEXT_LESS = 96,  /* … they are cut to this */
 };
 

@@ -27,7 +27,7 @@ struct page {
     const struct whatif_proof *proof;
 };
 
-/* What was left out, for `resolution`. */
+/* The parts that were left out, for `resolution`. */
 struct left_out {
     struct page_resolution series;
     uint64_t marks;
@@ -107,7 +107,7 @@ static const char *group_digits(char *out, size_t size, uint64_t n)
     return out;
 }
 
-/* One sentence about what is left out, if anything: `one` for one, else `before`, the number and `more`. */
+/* One sentence about left-out items, if there are any: `one` for one, else `before`, the number and `more`. */
 static void put_left_out(FILE *f, uint64_t n, const char *one, const char *before, const char *more)
 {
     char number[32];
@@ -133,7 +133,7 @@ static void put_moments(FILE *f, const struct page_resolution *r)
     }
 }
 
-/* What the page leaves out, in words. */
+/* The left-out items, in words. */
 static char *resolution_words(const struct left_out *l, const struct page_stacks *stacks, uint64_t cut)
 {
     const struct page_resolution *r = &l->series;
@@ -189,7 +189,7 @@ static void put_resolution(const struct left_out *l, const struct page_stacks *s
     free(text);
 }
 
-/* The replayed what-if, compared with what was recorded. */
+/* The replayed what-if, compared with the recording. */
 static void put_whatif(const struct page *page, struct page_writer *w)
 {
     const struct whatif_scenario *s = page->whatif;

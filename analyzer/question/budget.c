@@ -1,4 +1,4 @@
-/* The estimate of `report --params` compared with what was measured, category by category. */
+/* The estimate of `report --params` compared with the measurement, category by category. */
 #include "analyzer/question/question.h"
 
 #include <math.h>

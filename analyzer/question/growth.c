@@ -14,8 +14,8 @@
  *     growth, and neither is a cache that fills ever more slowly,
  *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest pause before,
  *     nor for a quarter of its time: otherwise it has levelled off,
- *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps more, by at least
- *     4 allocations that stayed, or by one that is appended to.
+ *   - gains at least half a percent of the memory that is live at the end, or would in a hundred thousand steps more,
+ *     by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
  * in the creation of a torch.nn module are left out, unless they occur at each step. One forward pass that runs out of
  * memory looks the same, too: a model's inside counts only if the model was called three times.

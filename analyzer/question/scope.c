@@ -373,7 +373,7 @@ static int64_t late_exit(struct question_scopes *s, const struct scope *scope, c
     return RUN_UNKNOWN;
 }
 
-/* Where a name has no row of the series yet, one is added, or replaces the row that states that nothing was live. */
+/* If a name has no row of the series yet, one is added, or replaces the row that states that nothing was live. */
 static void add_removed(struct question_scopes *s, size_t from, uint32_t process)
 {
     size_t n;

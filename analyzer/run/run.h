@@ -100,10 +100,11 @@ struct run_process {
     const char *stopped; /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was too
                             small for the rows that always stay; "reader", another program read the database for so long
                             that its log was full; "detach"; NULL: it did not */
-    int64_t kept_from_ns;    /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
-    bool scopes_are_known;   /* … and the table removed_scope has the NVTX ranges of that time, all of them */
-    int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed, or because the disk was nearly full */
-    double attached_after_s; /* from the start of the process until gpuspy attached; 0: recorded from its start */
+    int64_t kept_from_ns;  /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
+    bool scopes_are_known; /* … and the table removed_scope has the NVTX ranges of that time, all of them */
+    int64_t keep_bytes; /* GPUSPY_KEEP's limit; 0: no row was removed, or rows were removed because the disk was nearly
+                           full */
+    double attached_after_s;     /* from the start of the process until gpuspy attached; 0: recorded from its start */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     const char *torch_like;      /* of an import: the version, as far as its format shows it; NULL */
     int64_t start_real_ns;       /* RUN_UNKNOWN */
@@ -117,7 +118,7 @@ struct run_process {
     bool collector_off;          /* Python's garbage collector was off then */
     int exit_signal;             /* that killed it, as seen by `gpuspy run`; 0: none, or unknown */
     bool torn;                   /* it died, and the spool with its last events is missing or unreadable */
-    bool recording;              /* still alive and recording when it was read */
+    bool recording;              /* still running and recording when it was read */
     uint64_t lost_events;
     int64_t lost_first_ns; /* RUN_UNKNOWN */
     uint64_t damaged;      /* inconsistent records or rows */
@@ -147,7 +148,7 @@ enum run_series_layer {
     RUN_SERIES_PINNED,
     RUN_SERIES_HOST,
     RUN_SERIES_SHARED, /* device memory that another owner counts: opened or imported here */
-    RUN_SERIES_GRAPH,  /* what a device holds for graphs: only a timeline */
+    RUN_SERIES_GRAPH,  /* memory that a device holds for graphs: only a timeline */
     RUN_SERIES_LAYERS
 };
 struct run_series {
@@ -319,7 +320,7 @@ struct run_level {
 };
 
 /* The peak within the NVTX ranges of a name, of a bounded recording: from the start of the process up to until_ns,
- * which is later than kept_from_ns. In one series, or where nothing was live in none. */
+ * which is later than kept_from_ns. In one series, or in none if nothing was live. */
 struct run_removed_scope {
     uint32_t process;
     const char *name, *domain; /* domain NULL: the default one */

@@ -79,8 +79,8 @@ static void count_cadence_hit(struct step_cadence *c, size_t step)
     c->last = step;
 }
 
-/* A step that took long ends where its tail usually does: later calls are between the steps, except those that this
- * call site makes in each step and that are still missing in this one. */
+/* A step that took long ends after its usual tail: later calls are between the steps, except those that this call site
+ * makes in each step and that are still missing in this one. */
 static bool is_step_of_cadence(const struct step_cadence *c, size_t step)
 {
     return (step == c->now ? c->now_calls : 0) < c->usual;

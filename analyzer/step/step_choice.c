@@ -253,8 +253,8 @@ static bool as_often(uint64_t a, uint64_t b)
     return (more - less) * 20 <= more;
 }
 
-/* Lines below `parent` with equally many visits belong to one loop: returns the first line of the loop in which most
- * happens. (A line of every fifth iteration and an inner loop of five look the same; neither is where most happens.) */
+/* Lines below `parent` with equally many visits belong to one loop: returns the first line of the loop with the most
+ * events. (A line of every fifth iteration and an inner loop of five look the same; neither has the most events.) */
 static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
 {
     uint64_t most = 0;
@@ -309,7 +309,7 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
     return false;
 }
 
-/* From the root inwards, along the path where most happens: the first loop. One with few iterations, such as epochs,
+/* From the root inwards, along the path with the most events: the first loop. One with few iterations, such as epochs,
  * counts only if it contains no other; a loop inside a module counts only if nothing else repeats. */
 struct step_moments step_moments_of_period(struct step_place_tree *t)
 {

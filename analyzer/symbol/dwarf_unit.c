@@ -274,7 +274,7 @@ static void descend_to_unit(Dwarf_Die *parent, struct descent *d)
     } while (dwarf_siblingof(&die, &die) == 0);
 }
 
-/* Where an inlined function was called. */
+/* The line at which an inlined function was called. */
 static void call_site(Dwarf_Die *die, struct symbol_unit_place *place)
 {
     Dwarf_Attribute a;

@@ -23,7 +23,7 @@ struct symbol_table {
     unsigned shift; /* a stretch is 1 << shift bytes */
 };
 
-enum { A_STRETCH = 8 /* symbols, on average */, RELEASE = 1 << 16 /* after so many */ };
+enum { A_STRETCH = 8 /* symbols, on average */, RELEASE = 1 << 16 /* released after this many symbols */ };
 
 static bool read_symbol(Dwfl_Module *mod, int number, uint64_t start, struct symbol *s)
 {

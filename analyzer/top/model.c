@@ -236,7 +236,7 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
     bool ok = read_source_rows(m, source, final, budget_ns, &progress);
     if (!ok && !s->loaded) {
         s->state = spool.owned ? TOP_WAITING : TOP_UNREADABLE;
-    } else if (!ok) { /* it may have ended meanwhile; what was read stays */
+    } else if (!ok) { /* it may have ended meanwhile; the rows that were read stay */
         s->state = spool.owned ? s->state : TOP_UNREADABLE;
     } else {
         top_spool_read(s->db.path, progress.at, progress.threads, &spool);

@@ -195,7 +195,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
 
 /* spool_look.c: the spool beside a database, read without changing it. */
 struct top_spool {
-    bool exists, owned; /* owned: its process is alive and records into it */
+    bool exists, owned; /* owned: its process is running and records into it */
     bool foreign;       /* another gpuspy's: it cannot be read */
     uint32_t pid;
     int64_t start_mono_ns;

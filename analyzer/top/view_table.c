@@ -11,7 +11,7 @@ static const char *const sync_kinds[8] = {GS_SYNC_KINDS(WORD)};
 
 struct column {
     const char *head;
-    int width, from; /* from: the screen's columns from which there is room for it */
+    int width, from; /* from: shown if the screen has at least this many columns */
     void (*cell)(const struct top_view *v, const struct top_row *r, char *out);
     int sort; /* enum top_sort, -1 */
 };

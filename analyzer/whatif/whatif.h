@@ -35,7 +35,7 @@ struct whatif_outcome {
     int64_t cached_bytes, largest_free_bytes; /* reserved and in no block, at the end or the failure */
     uint64_t segments, retries;               /* segments: at the peak of reserved memory */
     uint32_t process;
-    int device; /* whose figures these are: where it failed, else the one with the highest peak */
+    int device; /* the device of these figures: the one on which it failed, else the one with the highest peak */
 };
 
 struct whatif_request { /* one that failed in the recording */

@@ -173,7 +173,7 @@ static void test_counted_calls(void **state)
     syn_end(&s);
 }
 
-/* Schema version 1 where it differed, reduced to what is needed. */
+/* The parts of schema version 1 that differed, reduced to the needed ones. */
 static const char version_1[] =
     "CREATE TABLE process(id INTEGER PRIMARY KEY,run_id TEXT NOT NULL,pid INTEGER NOT NULL,ppid,rank,"
     "host,command,cwd,exe,python_version,start_real_ns,end_ns,complete,"

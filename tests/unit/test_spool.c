@@ -413,7 +413,7 @@ static void one_damaged_record(void **state)
     gs_spool_close(&s);
 }
 
-/* Two chunks with one number: reading the second must not start where reading the first ended. */
+/* Two chunks with one number: reading the second must not start at the end of the first. */
 static void a_number_twice(void **state)
 {
     struct gs_spool s;

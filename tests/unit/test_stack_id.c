@@ -204,7 +204,7 @@ static void an_unloaded_module_voids_addresses(void **state)
     assert_int_equal(seen.frames, 4);
 }
 
-/* More distinct stacks than slots: numbers are redefined, and always stand for the captured stack. */
+/* More distinct stacks than slots: numbers are redefined, and always mean the captured stack. */
 static void slots_are_defined_again(void **state)
 {
     enum { A = 200, B = 200 };

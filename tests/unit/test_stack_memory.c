@@ -68,7 +68,7 @@ static int copy_table(struct dl_phdr_info *info, size_t size, void *to)
         struct gs_segment segment;
         const uintptr_t header = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
         if (info->dlpi_phdr[i].p_type != PT_GNU_EH_FRAME || !gs_image_segment(&image, header, PF_R, &segment)) continue;
-        /* ends where no memory follows */
+        /* ends before unmapped memory */
         t->size = segment.hi - segment.lo;
         const size_t room = (t->size + 4095) / 4096 * 4096;
         uint8_t *pages = mmap(NULL, room + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -250,8 +250,7 @@ static void offloaded_weights_are_also_copied_to_a_single_gpu(void **state)
 }
 
 /* FSDP's SHARD_GRAD_OP gathers sharded units until backward is over; DeepSpeed's ZeRO 2, with master weights, has whole
- * weights. FULL_SHARD has the root unit whole while the loss is computed, and layers in addition where they need more.
- * */
+ * weights. FULL_SHARD has the root unit whole while the loss is computed, and additionally layers if they need more. */
 static void units_are_gathered_when_they_run(void **state)
 {
     struct model m;

@@ -222,7 +222,7 @@ static void gradients_of_data_parallel_gpus(void **state)
     model_free(&m);
 }
 
-/* Megatron: two all-reduces of s·b·h per layer forward, two backward, two more where forward is computed again. With
+/* Megatron: two all-reduces of s·b·h per layer forward, two backward, two more if forward is computed again. With
  * sequence parallelism each is done as its two halves, and backward gathers the inputs of two layers again
  * (LinearWithGradAccumulationAndAsyncCommunication's backward), unless their weights are frozen. */
 static void tensor_parallel_activations(void **state)
@@ -293,7 +293,8 @@ static void other_ways_to_divide(void **state)
 }
 
 /* LoRA of rank 8 on Llama-2-7B's queries and values trains 4,194,304 parameters (peft's own count), in float32 beside
- * 16-bit weights; DoRA one number per row more. Frozen weights move only where they are divided, as they are stored. */
+ * 16-bit weights; DoRA one number per row more. Frozen weights are transferred only if they are divided, as they are
+ * stored. */
 static void adapters_reduce_only_themselves(void **state)
 {
     struct model m;
