@@ -43,8 +43,8 @@ struct estimate_change {
 enum { CHANGES_MAX = 48, CHANGES_WAY_MAX = 4 };
 
 struct estimate_changes {
-    struct estimate_change rows[CHANGES_MAX]; /* by likely bytes saved, most first; none that saves nothing, no GPUs
-                                               * with which it does not fit all the same */
+    struct estimate_change rows[CHANGES_MAX]; /* by likely bytes saved, most first; without changes that save nothing,
+                                                 and without GPUs with which it still does not fit */
     size_t n;
     /* The cheapest way, of one change or several, with which even the high end fits (if there is none: with which the
      * expected need fits). Only if the plan has memory and its high end does not fit. way_n 0: no change is needed, or
