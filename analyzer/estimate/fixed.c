@@ -171,7 +171,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
  * given back counts as fitting), in four steps of AdamW, as a share of short-lived memory at the peak: ResNet-50,
  * autocast 1 %; BERT large, float32 2 %; GPT-2, float32 4 %; Llama 1B, bfloat16 6 %; GPT-2 medium, autocast 6 %; GPT-2,
  * autocast, lengths that vary 7 %; Llama 1B, checkpointing 10 %; Llama 8B, bfloat16 10 %. If there is room for more, up
- * to 41 % above the peak is reserved. */
+ * to 41 % over it is reserved. */
 #define HOLES_LOW 0.01
 #define HOLES_LIKELY 0.06
 #define HOLES_HIGH 0.30 /* three times the most that was needed: for cached segments, and lengths that vary more */
