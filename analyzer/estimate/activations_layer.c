@@ -271,7 +271,7 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
         put_scores(&inside, h, !recomputed, heads, t);
     else if (learns) /* the position bias, made for each layer; its gradient has one for each sequence */
         put_activation(t, ACT_SCORES, cross ? 0 : c * heads * z->seq / z->batch, c * out, c * heads * z->seq, 0);
-    else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
+    else if (z->variant == ACT_PADDED) /* a mask that every layer casts again */
         put_activation(t, ACT_SCORES, c * z->keys, c * out, 0, 0);
     /* Whisper makes its queries contiguous. cuDNN's kernel, which PyTorch uses in 16 bits from Hopper on, returns its
      * result in their layout, so the projection reads a copy. */

@@ -143,8 +143,8 @@ struct estimate_quantisation {
     const char *source;
 };
 
-/* Numbers are at least 1 unless said otherwise. Divisors of the world: gpus = tp · pp · cp · (data-parallel
- * GPUs); ep divides the data-parallel GPUs. */
+/* Numbers are at least 1 unless noted otherwise. Divisors of the world: gpus = tp · pp · cp · (data-parallel GPUs); ep
+ * divides the data-parallel GPUs. */
 struct plan {
     const struct model *model;
     bool inference;

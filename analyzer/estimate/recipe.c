@@ -114,7 +114,7 @@ static const struct {
     {"came_pytorch", "adafactor", false},
 };
 
-/* ---------------------------------------------------------------- what a value says */
+/* ---------------------------------------------------------------- what a value means */
 
 static const char *recipe_text_of(const json_t *value)
 {

@@ -512,7 +512,7 @@ static void prepare_pass(struct pass *c)
     c->nodes = arena_realloc(NULL, c->list.n, sizeof *c->nodes);
     c->parameters = arena_realloc(NULL, 2 * c->list.n + 1, sizeof *c->parameters);
     memset(c->nodes, 0, c->list.n * sizeof *c->nodes);
-    c->parameters_n = c->tensors_n = c->spare = 1; /* 0 is none */
+    c->parameters_n = c->tensors_n = c->spare = 1; /* 0: none */
     c->tensors_cap = 1024;
     c->tensors = arena_realloc(NULL, c->tensors_cap, sizeof *c->tensors);
     c->tensors[0] = (struct tensor){.block = CACHING_NO_BLOCK};

@@ -39,7 +39,7 @@ struct estimate_replay_op {
 struct estimate_replay_list {
     struct estimate_replay_op *ops;
     size_t n, cap;
-    double input;  /* bytes of what a step reads */
+    double input;  /* bytes of a step's input */
     bool converts; /* cuDNN copies what convolutions' backward reads and makes to channels last and back */
 };
 
