@@ -76,8 +76,8 @@ static const struct command_example examples[] = {
 const struct command_text command_text_report = {
     .options = options,
     .about =
-        "Explains a recording, also one of another tool (see 'gpuspy help import'): why memory ran out, what to do, "
-        "what was live at the peak by line of code, which lines wait for the GPU, which copy, and what grows.",
+        "Explains a recording, also of other tools ('gpuspy help import'): why memory ran out, what to do, which lines "
+        "hold memory, wait for the GPU or copy.",
     .examples = examples,
 };
 

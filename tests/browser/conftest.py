@@ -106,10 +106,13 @@ kept.clear()
 # few lines that allocate, reached by thousands of call paths
 PATHS = """from minicuda import Runtime, Tensor
 runtime, kept = Runtime(), []
-def a(path): leave(path) if len(path) == 6 else (a, b, c, d)[path[-1]](path + [(path[-1] * 5 + len(path)) % 4])
-def b(path): leave(path) if len(path) == 6 else [f(path + [n]) for n, f in enumerate((a, b, c, d))]
-def c(path): leave(path) if len(path) == 6 else [f(path + [n]) for n, f in enumerate((a, b, c, d))]
-def d(path): leave(path) if len(path) == 6 else [f(path + [n]) for n, f in enumerate((a, b, c, d))]
+def a(path): visit(path)
+def b(path): visit(path)
+def c(path): visit(path)
+def d(path): visit(path)
+def visit(path):
+    if len(path) == 5: leave(path)
+    else: [f(path + [n]) for n, f in enumerate((a, b, c, d))]
 def leave(path):
     if path[0] == 0: kept.append(Tensor(runtime, 1 << 12))
     elif path[0] == 1: kept.append(Tensor(runtime, 2 << 12))
