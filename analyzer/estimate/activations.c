@@ -49,7 +49,7 @@ static struct estimate_line *add_activation(struct estimate_result *r, enum esti
     return line;
 }
 
-/* Whisper's two stacks have lengths of their own. */
+/* The formula of a line of Whisper, whose encoder and decoder have different lengths. */
 static void of_two_stacks(const struct plan *p, enum estimate_act_group group, char *text, size_t size)
 {
     const struct model_shape *m = &p->model->shape;
@@ -63,7 +63,7 @@ static void of_two_stacks(const struct plan *p, enum estimate_act_group group, c
                  (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch, (uintmax_t)p->seq);
 }
 
-/* A group of what chosen operations returned. */
+/* The line of a group of results that checkpointing of chosen operations keeps. */
 static void add_kept(struct estimate_result *r, const struct plan *p, enum estimate_act_group group,
                      struct estimate_interval bytes, double tokens)
 {
@@ -105,7 +105,7 @@ static void add_convolutional(const struct plan *p, struct estimate_result *r)
 #undef OF
 }
 
-/* What a group's bytes are a multiple of, for its formula. */
+/* What a group's formula counts: a width, and its name. */
 struct unit {
     double width;
     const char *what;
@@ -127,11 +127,11 @@ static struct unit activation_unit(const struct model_shape *m, enum estimate_ac
     }
 }
 
-/* What backward allocates for a moment differs that much between versions of PyTorch and transformers at least. */
+/* Versions of PyTorch and transformers differ at least this much in what backward allocates temporarily. */
 #define VERSIONS 0.97
 
-/* The first peak of backward as two lines, which add up to it in each variant: the largest moment need not be the
- * same in all. */
+/* The first peak of backward, as two lines that add up to it in each variant. The largest moment may differ between
+ * variants. */
 static void first_peak(const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
                        const struct estimate_act_pass *high, struct estimate_interval *logits,
                        struct estimate_interval *gradients)
@@ -210,8 +210,8 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
 #undef OF
 }
 
-/* torchtune's OffloadActivations: what a layer saves goes to the host, at most five tensors are on their way there. A
- * layer's tensors come back for its backward. */
+/* torchtune's OffloadActivations copies what a layer saves to the host, with at most five tensors on their way. A
+ * layer's tensors return to the GPU for its backward. */
 #define ON_THEIR_WAY 5
 
 static void move_to_host(const struct plan *p, size_t from, struct estimate_result *r)
@@ -238,7 +238,7 @@ static void move_to_host(const struct plan *p, size_t from, struct estimate_resu
     line->why = "low: copies keep up; high: a layer's tensors are back as well";
 }
 
-/* Where the numbers are from, and how sure they are. */
+/* Where the numbers of a Mamba's lines come from, and how accurate they are. */
 static void of_mamba(const struct plan *p, size_t from, struct estimate_result *r)
 {
     bool kernels = p->attention != PLAN_ATTENTION_EAGER;
@@ -258,7 +258,7 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
         estimate_note(r, "what a Mamba's adapters keep for backward is unknown and left out");
 }
 
-/* Operation by operation, as the replay of the allocator runs them. */
+/* Activations of a denoiser, operation by operation, from the replay of the allocator. */
 static void add_denoising(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_replay_peaks v;

@@ -22,7 +22,7 @@ static bool is_map_needed(const struct model_conv_map *maps, size_t i, size_t n)
     const struct model_conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
 
     if (estimate_conv_keeps_output(maps[i].op) || !next) return true;
-    if (next->op == CONV_AVERAGE_POOL) /* squeeze and excitation: what was squeezed is multiplied later */
+    if (next->op == CONV_AVERAGE_POOL) /* squeeze and excitation: this output is also multiplied later */
         return i + 2 < n && maps[i + 2].op == CONV_CONV;
     if (next->op == CONV_CONV && next->inputs != maps[i].elements)
         return false; /* the shortcut's convolution reads something else */
@@ -37,10 +37,10 @@ static double kept_map_bytes(const struct model_conv_map *maps, size_t i, size_t
     bool cast = z->amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM;
     double elements = (double)map->elements, extra = 0, c = cast ? 4 : z->compute;
 
-    if (map->op == CONV_MAX_POOL) extra = 8 * elements; /* where each maximum was */
+    if (map->op == CONV_MAX_POOL) extra = 8 * elements; /* the index of each maximum */
     if (map->op == CONV_DROPOUT) extra = elements;
     if (map->in_place && estimate_conv_keeps_input(map->op))
-        extra += c * elements;                           /* a copy of what it is about to overwrite */
+        extra += c * elements;                           /* a copy of the input that it overwrites */
     if (i + 1 < n && maps[i + 1].in_place) return extra; /* counted with the operation that writes over it */
     return extra + (is_map_needed(maps, i, n) ? c * elements : 0);
 }
@@ -57,9 +57,9 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
     if (!n || n > CONV_MAPS_MAX) return false;
     for (size_t i = 0; i < n; i++) sum += kept_map_bytes(maps, i, n, &z);
     out->saved[ACT_CONV] = images * sum;
-    /* measured on the simulated GPU: within 3.3 % of 44 trainings, but for AlexNet (docs/estimate.md) */
+    /* measured on the simulated GPU: within 3.3 % of 44 trainings, except AlexNet (docs/estimate.md) */
     out->saved[ACT_CONV] *= variant == ACT_PADDED ? 1.04 : variant == ACT_FUSED ? 0.97 : 1;
-    /* backward: the gradient that arrives, the one that is made, one more where a residual waits */
+    /* backward: the gradient that arrives, the one that it makes, and one more while a residual waits */
     live = sum;
     for (size_t i = n; i-- > 0;) {
         double work = z.compute * (double)(maps[i].elements + maps[i].inputs +

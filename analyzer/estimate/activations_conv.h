@@ -4,7 +4,7 @@
 
 #include "analyzer/model/convnets.h"
 
-/* Does backward of this operation need what it read, what it put out? */
+/* Whether backward of this operation needs its input; whether it needs its output. */
 bool estimate_conv_keeps_input(enum model_conv_op op);
 bool estimate_conv_keeps_output(enum model_conv_op op);
 

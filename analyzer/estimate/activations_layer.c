@@ -1,6 +1,6 @@
-/* What one layer keeps for backward, operation by operation. Bytes a token; q, k: elements of a token's
- * queries and keys; f: of the MLP. Read off autograd's saved tensors for GPT-2, OPT, Llama, Qwen, Gemma 2,
- * Mixtral, BERT and ViT (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
+/* What one layer keeps for backward, operation by operation. Bytes per token; q, k: elements of a token's queries and
+ * keys; f: of the MLP. Read off autograd's saved tensors for GPT-2, OPT, Llama, Qwen, Gemma 2, Mixtral, BERT and ViT
+ * (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/adapter_kinds.h"
@@ -18,11 +18,11 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         double side = (double)(m->image / m->patch);
         seq = side * side + 1;
     }
-    if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* before each sequence */
+    if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
     return (struct estimate_act_sizes){
         .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
         .compute = compute,
-        /* Transformer Engine keeps the transposed copy, the high variant both */
+        /* Transformer Engine keeps only the transposed copy; the high variant counts both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
         .gradient = precision->gradients / (divided ? estimate_shard_group(p, false) : 1),
         .amp = amp,
@@ -41,7 +41,7 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
     if (p->model->shape.family != MODEL_WHISPER) return e;
     e.seq = e.keys = (double)p->model->shape.sound;
     e.tokens = e.batch * e.seq;
-    e.variant = z->variant == ACT_PADDED ? ACT_EAGER : z->variant; /* it takes no mask */
+    e.variant = z->variant == ACT_PADDED ? ACT_EAGER : z->variant; /* the encoder takes no mask */
     return e;
 }
 
@@ -58,12 +58,12 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     struct estimate_act_habits h = {.gemma = (m->norms == 4 && !m->norm_bias && !m->fused_gate) || m->linear_layers};
 
     h.caps = h.gemma && !m->qk_norm;
-    /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
+    /* only OPT and GPT-Neo have learned positions and separate q, k, v */
     h.opt = gpt && m->positions && !m->fused_qkv && strncmp(p->model->name, "gpt", 3) != 0;
-    /* rotary GPTs (NeoX, Falcon) and BLOOM drop nothing out and have one-kernel GELUs */
+    /* rotary GPTs (NeoX, Falcon) and BLOOM have no dropout and one-kernel GELUs */
     h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || (gpt && m->positions && !m->no_dropout));
     h.python_gelu = !fused && gpt && !h.opt && (m->positions ? !m->one_kernel_gelu : m->new_gelu);
-    /* Hugging Face's ViT has three, torchvision's one */
+    /* Hugging Face's ViT has three matrices, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
     h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
     h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
@@ -72,7 +72,7 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     return h;
 }
 
-/* How many of a layer's linear maps that read the same input have an adapter (of `q, k, v`, `out` …). */
+/* How many of the linear layers that read the same input have an adapter (of `q, k, v`, `out` …). */
 enum readers { READ_QKV, READ_OUT, READ_IN, READ_DOWN };
 
 static double adapted_readers(const struct plan *p, enum readers which)
@@ -81,7 +81,7 @@ static double adapted_readers(const struct plan *p, enum readers which)
     static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
 
     if (!estimate_adapter_kind(p)->trained) return 0;
-    if (p->adapter == PLAN_ADAPTER_IA3) return which == READ_DOWN; /* factors of inputs; the others are of outputs */
+    if (p->adapter == PLAN_ADAPTER_IA3) return which == READ_DOWN; /* IA3 scales this input, elsewhere outputs */
     if (p->target == PLAN_TARGET_QV || p->target == PLAN_TARGET_KV) return qv[which];
     if (p->target == PLAN_TARGET_ATTENTION) return attention[which];
     return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
@@ -92,9 +92,9 @@ static bool is_base_frozen(const struct plan *p)
     return p->adapter != PLAN_ADAPTER_NONE;
 }
 
-/* What linear maps keep of an input of `width` elements: the input, for the gradient of their weights. A
- * frozen weight needs none, its adapter does: peft's adapters are float32, and cast the input each for itself;
- * with dropout they keep a mask, too. */
+/* What linear layers keep of an input of `width` elements: the input, for the gradient of their weights. A frozen
+ * weight does not need it, but its adapter does: peft's adapters are float32, and each casts the input for itself; with
+ * dropout each also keeps a mask. */
 static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
                       double readers, double shared, struct estimate_act_tape *t)
 {
@@ -125,8 +125,8 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
                        0, 0, 0);
 }
 
-/* What adapters keep of their outputs, and at any number of tokens: of the layers whose MLP is experts, or of the
- * others. */
+/* What adapters keep of their outputs, and what they keep at any number of tokens, in the layers that `moe` selects or
+ * in the others. */
 static void adapter_outputs(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
                             struct estimate_act_tape *t)
 {
@@ -143,7 +143,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
         if (w->place != TENSOR_IN_LAYER || other || !layers || !estimate_adapter_is_target(p, w)) continue;
         const double n = (double)w->count / (double)layers, rows = (double)w->rows, cols = (double)w->cols;
         const double used = expert && m->experts ? (double)m->experts_used / (double)m->experts : 1;
-        if (z->variant == ACT_FUSED) /* a compiled layer makes outputs again; weights are made before it */
+        if (z->variant == ACT_FUSED) /* a compiled layer recomputes outputs; weights are made before it */
             outputs += 0;
         else if (p->adapter != PLAN_ADAPTER_IA3)
             outputs += n * used * rows * (kind->output * element + kind->output16 * z->compute);
@@ -154,8 +154,8 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
     if (outputs > 0 || kept > 0) put_activation(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
 }
 
-/* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
- * element that it reads. */
+/* Bytes for the gradient of a bias of `out` elements, which is a sum over all tokens: PyTorch sums in a buffer of 8
+ * bytes for each element that it reads. */
 static double bias_bytes(const struct plan *p, const struct estimate_act_sizes *z, double out)
 {
     const struct model_shape *m = &p->model->shape;
@@ -182,15 +182,15 @@ static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, c
     } else if (h->gemma) { /* float32 input, normalised in float32 */
         saved = (is_base_frozen(p) ? 4 : 8) * width + 4;
         inside = 8 * width;
-    } else { /* x to float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
+    } else { /* x in float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
         saved = 4 * width + (is_base_frozen(p) ? 0 : input * width) + 4;
-        if (p->model->shape.family == MODEL_T5 && input < 4) saved += input * width; /* it multiplies x as it was */
+        if (p->model->shape.family == MODEL_T5 && input < 4) saved += input * width; /* T5 multiplies x itself */
         inside = 8 * width;
     }
     put_activation(t, ACT_NORM, saved, 0, inside, is_base_frozen(p) ? 0 : width);
 }
 
-/* RMSNorm of 16 bits keeps other tensors than what it read: a float32 copy, and one that is normalised. */
+/* RMSNorm in 16 bits does not keep its input: it keeps a float32 copy and a normalised one. */
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
@@ -207,16 +207,16 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
 
     if (h->caps) saved += z->compute; /* tanh */
     if (h->dropout && !h->opt)
-        saved += 1 + z->compute; /* its mask, and what is left */
+        saved += 1 + z->compute; /* dropout's mask and its result */
     else if (wide != z->compute)
         saved += z->compute; /* cast for the product with v */
-    /* what is not kept is made again when its turn comes */
+    /* scores that are not kept are computed again in backward */
     put_activation(t, ACT_SCORES, kept ? saved * heads * z->keys : 0, z->compute * heads * z->keys,
                    (2 * wide + (kept ? 0 : saved)) * heads * z->keys, 0);
 }
 
-/* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
- * the scores as if attention were eager. */
+/* Grouped queries without a mask and not in 16 bits fit none of PyTorch's fused kernels: the "math" kernel keeps the
+ * scores as eager attention does. */
 bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
@@ -241,9 +241,9 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     bool eager = p->attention == PLAN_ATTENTION_EAGER || h->eager_only || wide || estimate_act_falls_back(p, z);
     struct estimate_act_sizes inside = *z;
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
-    double others = z->seq > 0 ? z->keys / z->seq : 1; /* keys and values for each query's token */
+    double others = z->seq > 0 ? z->keys / z->seq : 1; /* keys and values per query token */
 
-    if (m->kv_rank) { /* multi-head latent attention: what is compressed, and each head's parts */
+    if (m->kv_rank) { /* multi-head latent attention: the compressed vectors, and each head's parts */
         double latent = (double)(m->q_rank + m->kv_rank + m->rope_dim);
         q = k = heads * (double)(m->nope_dim + m->rope_dim);
         v = out = heads * (double)m->v_dim;
@@ -259,8 +259,8 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
         put_norm(p, z, h, k, c, t);
         t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
     }
-    /* the cache joins keys and values into tensors of their own, and the queries keep the product; without fused
-     * attention the products would copy them anyway */
+    /* the KV cache concatenates keys and values into new tensors, and the queries keep the joined product alive;
+     * without fused attention the products would copy them anyway */
     if (h->caches && !cross && !eager) put_activation(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
         put_activation(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v),
@@ -269,28 +269,28 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
         put_activation(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
         put_scores(&inside, h, !recomputed, heads, t);
-    else if (learns) /* the positions' bias, made for each layer; its gradient has one for each sequence */
+    else if (learns) /* the position bias, made for each layer; its gradient has one for each sequence */
         put_activation(t, ACT_SCORES, cross ? 0 : c * heads * z->seq / z->batch, c * out, c * heads * z->seq, 0);
-    else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
+    else if (z->variant == ACT_PADDED) /* a mask that every layer casts again */
         put_activation(t, ACT_SCORES, c * z->keys, c * out, 0, 0);
-    /* Whisper makes its queries contiguous; cuDNN's kernel, which PyTorch takes in 16 bits from Hopper on, answers in
-     * their layout, and what the projection reads is a copy */
+    /* Whisper makes its queries contiguous. cuDNN's kernel, which PyTorch uses in 16 bits from Hopper on, returns its
+     * result in their layout, so the projection reads a copy. */
     if (m->family == MODEL_WHISPER && !eager && c < 4 && z->variant != ACT_FUSED)
         put_activation(t, ACT_ATTENTION, c * out, 0, c * out, 0);
-    /* attention's own output is what the projection reads */
+    /* the projection reads attention's own output */
     if (!eager || !is_base_frozen(p))
         put_activation(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias_bytes(p, z, width),
                        weight_bytes(p, out * width));
-    if (m->gated_attention) /* the sigmoid of the gate, and what it weighs */
+    if (m->gated_attention) /* the sigmoid of the gate, and the tensor that it scales */
         put_activation(t, ACT_ATTENTION, (is_base_frozen(p) ? c : 2 * c) * out, c * out, 0, weight_bytes(p, q * width));
     if (is_base_frozen(p)) put_reads(p, z, READ_OUT, out, 1, 1, t);
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
 /* A gated delta net. With kernels, what they save: causal_conv1d its input; fla's chunk_gated_delta_rule q and k of
- * each head of values, v, a matrix of each chunk of 64 tokens, decays; then the gate and the norm's input. Without:
- * measured on transformers 5.23.0, bytes a token for each head of values and of keys (a head is 128 wide), in 16 bits
- * and in float32. */
+ * each head of values, v, a matrix of each chunk of 64 tokens, decays; then the gate and the norm's input. Without
+ * kernels, measured on transformers 5.23.0: bytes per token for each head of values and of keys (a head is 128 wide),
+ * in 16 bits and in float32. */
 static void linear_attention(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
 {
     enum { CHUNK = 64 };
@@ -316,7 +316,7 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
-        /* gate, up, activated gate; a fused kernel activates again */
+        /* gate, up, activated gate; a fused kernel recomputes the activation */
         put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
         if (p->model->shape.family == MODEL_T5 && h->dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else if (p->model->shape.family == MODEL_T5) { /* ReLU, dropout's mask */
@@ -332,16 +332,18 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
-/* Each token is copied for each expert that it uses, and each expert's answer kept to be weighed. */
+/* Each token is copied for each expert that it uses. Each expert's result is kept, because it is weighted afterwards.
+ */
 static void put_experts(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
                         struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
-    /* the grouped product of PyTorch is not under autocast: it works in the weights' precision */
+    /* autocast does not cover PyTorch's grouped product, which computes in the weights' precision */
     struct estimate_act_sizes wide = *z;
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
-    /* those of other GPUs have their gradients there; a gradient's bytes are one of dp, an expert's of dp / ep */
+    /* experts of other GPUs have their gradients there. z->gradient is divided by dp, but an expert's gradient is
+     * divided by dp / ep only */
     double here = (double)m->experts / (double)p->ep *
                   (divided ? estimate_shard_group(p, false) / estimate_shard_group(p, true) : 1);
     size_t first;
@@ -352,15 +354,15 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
     put_activation(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
     put_mlp(p, &wide, h, f, used, t);
-    /* all experts that are here have gradients, not only a token's */
+    /* all experts on this GPU have gradients, not only those that a token uses */
     for (size_t i = first; i < t->n; i++) t->ops[i].params *= here / (used > 0 ? used : 1);
     put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->shared_experts)
         put_mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
 }
 
-/* Whisper's cross-attention: many more keys than queries. Its keys and values are of what the encoder said, which
- * is kept once for all layers; under autocast each of their products casts it for itself. */
+/* Whisper's cross-attention has many more keys than queries. Its keys and values are products of the encoder's output,
+ * which is kept once for all layers; under autocast each of the products casts it again. */
 static void cross_attention(const struct plan *p, const struct estimate_act_sizes *z,
                             const struct estimate_act_habits *h, struct estimate_act_tape *t)
 {
@@ -410,7 +412,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     else
         put_attention(p, z, &h, false, t);
     if (m->linear_layers || m->global_head_dim) moe = m->experts > 0;
-    if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
+    if (m->family == MODEL_T5 && moe) { /* the decoder also attends to the encoder's output */
         put_norm(p, z, &h, width, z->stream, t);
         put_reads(p, z, READ_QKV, width, 3, 1, t);
         put_attention(p, z, &h, true, t);
@@ -421,7 +423,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         moe = false;
     }
     if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
-    if (m->norms != 1) /* attention and MLP beside each other may read the same norm (Falcon) */
+    if (m->norms != 1) /* parallel attention and MLP may read the same norm (Falcon) */
         put_norm(p, z, &h, width, z->stream, t);
     if (m->norms != 1 || z->amp) put_reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
     if (moe)

@@ -1,6 +1,6 @@
-/* What a layer of Mamba or Mamba-2 keeps for backward: with mamba_ssm's kernels, read off what their autograd functions
- * save (ops/selective_scan_interface.py, MambaInnerFn; ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn);
- * without them, as transformers' modules compute it, whose saved tensors were counted. */
+/* What a layer of Mamba or Mamba-2 keeps for backward. With mamba_ssm's kernels: what their autograd functions save
+ * (ops/selective_scan_interface.py, MambaInnerFn; ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Without
+ * them: the saved tensors of transformers' modules, counted. */
 #include <math.h>
 #include "analyzer/estimate/activations.h"
 
@@ -13,12 +13,12 @@ static void put_scan_activation(struct estimate_act_tape *t, enum estimate_act_g
     t->ops[t->n++] = (struct estimate_act_op){group, saved, 0, work, params};
 }
 
-/* Bytes a token of the scan: what its inputs and outputs keep, its states, and what backward makes for a moment. */
+/* Bytes per token of the scan: its inputs and outputs, its states, and what backward allocates temporarily. */
 struct scan {
     double inner, states, work;
 };
 
-/* Mamba: discretised A and B, and a state, for each token, element and number of state. */
+/* Mamba: discretised A and B, and a state, for each token, element and state dimension. */
 static struct scan scan_of_steps(const struct model_shape *m, const struct estimate_act_sizes *z)
 {
     double i = (double)m->inner, state = i * (double)m->state, c = z->compute;
@@ -36,7 +36,7 @@ static struct scan scan_of_kernel(const struct model_shape *m, const struct esti
     return (struct scan){3 * c * i + c * small, states, 8 * c * i};
 }
 
-/* Mamba-2: matrices of a chunk's tokens by its tokens, and B and C once for each head, in float32. */
+/* Mamba-2, in float32: a matrix of tokens by tokens for each chunk, and B and C once for each head. */
 static struct scan scan_of_chunks(const struct model_shape *m, const struct estimate_act_sizes *z, double in,
                                   double mixed)
 {
@@ -45,7 +45,7 @@ static struct scan scan_of_chunks(const struct model_shape *m, const struct esti
     double one = 4 * heads * CHUNK, state = 8 * i * (double)m->state / CHUNK,
            floats = c < 4 ? 10 * 4 * i + c * i : 9 * 4 * i + 4 * mixed;
 
-    if (z->amp) /* autocast has the products of matrices read 16 bits */
+    if (z->amp) /* under autocast matrix products read 16 bits */
         return (struct scan){2 * c * mixed + floats - 6 * i,
                              whole * (2 * one + (4 + 4 * c) * heads * (double)m->state + state / 2), whole * 3 * one};
     return (struct scan){c * (in + mixed) + floats, whole * (3 * one + 5 * 4 * heads * (double)m->state + state),
@@ -75,7 +75,7 @@ void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_si
     put_scan_activation(t, ACT_NORM, c * h, c * h, trained ? in * h : 0);
     put_scan_activation(t, ACT_INNER, s.inner, 0, trained ? mixed * (double)m->taps : 0);
     put_scan_activation(t, ACT_STATES, s.states, s.work, trained ? other : 0);
-    /* the output, which the projection reads, is among the inner ones */
+    /* the projection reads the output, which is counted with the inner tensors */
     put_scan_activation(t, ACT_INNER, 0, c * i, trained ? i * h : 0);
     for (size_t k = 0; k < t->n; k++) {
         t->ops[k].saved *= scale * z->tokens;

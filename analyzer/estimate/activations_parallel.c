@@ -1,6 +1,6 @@
-/* Activations under tensor, sequence and pipeline parallelism: closed forms, as Megatron-LM's fused kernels
- * keep them. Korthikanti et al. 2022, table 2, with each term's width taken from the model: for GPT (h = a·d,
- * f = 4h) the sums below are theirs, 10 + 24/t + 5as/(ht). */
+/* Activations under tensor, sequence and pipeline parallelism: closed forms for Megatron-LM's fused kernels.
+ * Korthikanti et al. 2022, table 2, with each term's width taken from the model. For GPT (h = a·d, f = 4h) the sums
+ * below equal theirs, 10 + 24/t + 5as/(ht). */
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/estimate/activations.h"
@@ -9,8 +9,8 @@
 #define KORTHIKANTI "Korthikanti et al. 2022 (arXiv:2205.05198), table 2"
 #define CLOSED "a closed form: ±20 % for fused kernels (Megatron-LM)"
 
-/* Bytes a token of one layer: what all tensor-parallel GPUs hold, or a part where sequences are divided too;
- * what is divided among them; the scores. */
+/* Bytes per token of one layer: `whole` is on every tensor-parallel GPU, or divided if sequences are divided too;
+ * `divided` is divided among them; the scores. */
 struct layer_bytes {
     double whole, divided, scores;
 };
@@ -37,15 +37,15 @@ static struct layer_bytes layer_bytes(const struct plan *p, const struct estimat
     return b;
 }
 
-/* Micro-batches whose activations a stage holds at once: all that are on their way to the last stage and
- * back; interleaved chunks hold 1 + (p-1)/(pm) times the first stage's. */
+/* Micro-batches whose activations a stage holds at once: all those on their way to the last stage and back. Interleaved
+ * chunks hold 1 + (p-1)/(pm) times as many as the first stage without them. */
 double estimate_act_in_flight(const struct plan *p, uint64_t stage)
 {
     double stages = (double)p->pp, deep = stages - (double)stage;
 
     if (p->pp <= 1) return 1;
     if (p->interleave > 1) deep += (stages - 1) / (double)p->interleave;
-    return fmin(deep, (double)p->accumulation); /* no more than there are */
+    return fmin(deep, (double)p->accumulation); /* at most the micro-batches of a step */
 }
 
 static struct estimate_line *add_parallel_line(struct estimate_result *r, enum estimate_part part, unsigned phases,
@@ -53,16 +53,16 @@ static struct estimate_line *add_parallel_line(struct estimate_result *r, enum e
 {
     struct estimate_line *line = estimate_add(r, part, phases, name, (struct estimate_interval){low, likely, high});
 
-    line->why = CLOSED; /* dropped where low and high are one */
+    line->why = CLOSED; /* dropped if low and high are equal */
     return line;
 }
 
-/* Of chosen operations: what the rows of a matrix are divided over returns sums of the full width for all tokens, and
- * keeps them beside what the reduce-scatter makes of them. Compiled layers keep what backward reads. */
+/* Checkpointing of chosen operations: a matrix that is divided by rows returns sums of the full width for all tokens,
+ * which are kept in addition to the result of the reduce-scatter. Compiled layers keep only what backward reads. */
 static double operations_kept(const struct plan *p, enum estimate_act_variant variant)
 {
     struct estimate_act_sizes z = estimate_act_sizes_of(p, variant);
-    struct plan whole = *p; /* a note says so */
+    struct plan whole = *p; /* without adapters, as a note reports */
     double t = (double)p->tp, width = z.tokens * (double)p->model->shape.hidden;
     struct estimate_act_kept kept;
 
@@ -99,10 +99,10 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
     double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
     double one = z->tokens * (whole + divided), input = z->tokens * z->stream * (double)p->model->shape.hidden;
     double live = z->tokens * (whole + (b.divided + (scores ? b.scores : 0)) / t);
-    /* what the layer that backward computes makes again; its input is there */
+    /* what backward recomputes of its layer, whose input is kept */
     double shared = p->sequence_parallel ? t : 1, again = full ? live - input / shared : live - one;
-    double again_low = again; /* compiled layers keep less, and make more again */
-    if (operations) {         /* in one piece, what is not kept of it */
+    double again_low = again; /* compiled layers keep less and recompute more */
+    if (operations) {         /* all that is not kept of the layer, recomputed at once */
         again_low = fmax(0, live - input / shared - operations_kept(p, ACT_FUSED));
         again = fmax(0, live - input / shared - operations_kept(p, ACT_EAGER));
     }
@@ -135,7 +135,7 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · %.0f B, and its gradients", z->tokens, live / z->tokens);
 }
 
-/* The embedding's dropout on the first stage; the loss on the last. Logits of the last micro-batch alone. */
+/* The embedding's dropout on the first stage; the loss on the last, with the logits of the last micro-batch only. */
 static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, uint64_t stage,
                      struct estimate_result *r)
 {

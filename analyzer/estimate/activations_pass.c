@@ -1,6 +1,6 @@
-/* One forward and backward pass over the tapes of a model's layers: what is kept, and the moment of
- * backward at which most is live. Gradients of parameters appear as activations go, so that both ends of
- * backward, and what the operations in between make for a moment, are candidates for the peak. */
+/* One forward and backward pass over the tapes of a model's layers: what is kept, and the moment of backward at which
+ * most bytes are live. Gradients of parameters appear while activations are freed, so both ends of backward, and the
+ * temporary memory of the operations between them, are candidates for the peak. */
 #include <math.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
@@ -10,10 +10,10 @@
 struct walk {
     double live;                        /* kept activations and gradients of activations */
     double grads;                       /* gradients of parameters made in this pass */
-    double all;                         /* what they will be at the end */
+    double all;                         /* their sum at the end */
     enum { EARLY, BETWEEN, LATE } when; /* first half of backward; last layer and what comes after it */
-    bool accumulates;                   /* gradients of an earlier pass are there: a new one is added and gone */
-    bool copies; /* autocast makes 16-bit copies of weights: where they are gathered, they are gathered so */
+    bool accumulates;                   /* gradients of an earlier pass exist: a new one is added and freed */
+    bool copies; /* autocast makes 16-bit copies of weights; not of gathered ones, which are gathered in 16 bits */
     double first_peak, second_peak;
 };
 
@@ -21,7 +21,7 @@ static void see_pass_peak(struct walk *w, double more, double new_grads)
 {
     double at = w->live + more + (w->accumulates ? new_grads : w->grads + new_grads);
 
-    /* in between, layers are alike: what they lose and what they gain is larger at one of both ends */
+    /* layers in between are alike, so the sum of what they free and allocate is largest at one of the two ends */
     if (w->when == LATE)
         w->second_peak = fmax(w->second_peak, at - (w->accumulates ? 0 : w->all));
     else if (w->when == EARLY)
@@ -42,8 +42,8 @@ static double casts_of(const struct walk *w, const struct estimate_act_tape *t, 
     return w->copies ? z->compute * params_of(t, true) : 0;
 }
 
-/* Backward of one tape: each operation takes the gradient that the one after it made. The gradient of the
- * residual stream is not among them. Under autocast that of a weight is made in 16 bits and cast. */
+/* Backward of one tape: each operation receives the gradient that the operation after it made. The gradient of the
+ * residual stream is not among them. Under autocast the gradient of a weight is made in 16 bits and cast. */
 static void walk_backward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
 {
     double taken = 0;
@@ -65,7 +65,7 @@ bool estimate_act_bare_loss(const struct model_shape *m)
     return m->family == MODEL_T5 || m->family == MODEL_WHISPER || m->family == MODEL_BERT;
 }
 
-/* The loss over the vocabulary. Logits in the matrix product's type stay with the script (`held`); float32
+/* The loss over the vocabulary. The script holds the logits in the matrix product's type (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
 static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
                       struct estimate_act_pass *out)
@@ -73,25 +73,25 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     const struct model_shape *m = &p->model->shape;
     double logits = z->tokens * (double)m->vocab, c = z->compute;
     double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
-    /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are. Autocast runs its
-     * log_softmax in their type, as cross_entropy names that, and nll_loss in float32: log-probabilities are kept
-     * in both, and float32 is what backward makes once. */
+    /* Hugging Face's losses convert logits to float32; a bare cross_entropy takes them in their own type. Autocast runs
+     * its log_softmax in that type, because cross_entropy passes it on, and nll_loss in float32: log-probabilities are
+     * kept in both types, and backward makes only one float32 matrix. */
     bool bare = p->fused_loss || (z->variant == ACT_FUSED && !p->fused_layers) || estimate_act_bare_loss(m),
          both = bare && z->amp;
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
-    if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
+    if (p->chunked_loss) { /* pieces of so few tokens that their logits are as large as the hidden states */
         double piece = fmin(logits, z->tokens * (double)m->hidden);
         out->logits = (c + 8) * piece + c * z->tokens * (double)m->hidden;
-        w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made at once */
+        w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made immediately */
         see_pass_peak(w, (c + 8) * piece, weight * z->gradient);
         out->at_loss = true;
-        w->live -= w->copies ? weight * c : 0; /* autocast's copy: the product is done */
+        w->live -= w->copies ? weight * c : 0; /* autocast's copy is freed after the product */
         w->grads += weight * z->gradient;
         return;
     }
-    if (m->family == MODEL_MAMBA) /* it hands out float32 */
+    if (m->family == MODEL_MAMBA) /* a Mamba returns float32 logits */
         held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     out->held = held;
@@ -99,7 +99,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     see_pass_peak(w, made * logits, 0);
     out->logits = w->live + made * logits - before;
     out->at_loss = true;
-    w->live -= wide * logits; /* log-probabilities go; the gradient of the logits stays, cast */
+    w->live -= wide * logits; /* log-probabilities are freed; the gradient of the logits stays, cast */
     w->live += c * logits;
     see_pass_peak(w, c < wide ? wide * logits : 0, 0);
     w->live -= narrow * logits;
@@ -118,8 +118,8 @@ bool estimate_act_has_logits(const struct model_shape *m)
            m->family == MODEL_MAMBA || m->masked_lm;
 }
 
-/* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host; stepped with.
- */
+/* Whether gradients exist elsewhere (of an earlier pass, in DDP's buckets, on the host) or are freed immediately (each
+ * parameter steps in backward). */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
     return p->accumulation > 1 || p->step == PLAN_STEP_IN_BACKWARD ||
@@ -127,8 +127,8 @@ static bool gradients_stay_elsewhere(const struct plan *p)
            (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
 }
 
-/* What Whisper keeps before and after its encoder's layers: the spectrogram, twice as long as what is made of it, the
- * outputs of two convolutions and of their GELUs; the encoder's last norm, and what it hands over. */
+/* What Whisper keeps before and after its encoder's layers: the spectrogram, twice as long as the sequence made of it;
+ * the outputs of two convolutions and of their GELUs; the encoder's last norm, and the encoder's output. */
 static void save_encoder_ends(const struct plan *p, const struct estimate_act_sizes *e, struct estimate_act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
@@ -137,7 +137,7 @@ static void save_encoder_ends(const struct plan *p, const struct estimate_act_si
 
     estimate_act_last_norm(p, e, &end);
     out->saved[ACT_NORM] += estimate_act_saved(&end) + e->stream * e->tokens * width;
-    if (p->adapter == PLAN_ADAPTER_NONE) { /* what it hands over is what is read, not a copy */
+    if (p->adapter == PLAN_ADAPTER_NONE) { /* the decoder reads the encoder's output itself, not a copy */
         out->saved[ACT_NORM] -= e->compute * e->tokens * width;
         out->saved[ACT_CONV] += 5 * e->compute * e->tokens * width + (e->amp ? e->compute : 0) * spectrogram;
     }
@@ -156,8 +156,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     uint64_t sparse = estimate_act_moe_layers(m);
     bool again = plan_remakes_layers(p);
     struct estimate_act_kept of_dense, of_moe;
-    double apart =
-        estimate_act_keeps_input(p, &z) ? 0 : stream; /* of a checkpointed layer's input when it is made again */
+    double apart = estimate_act_keeps_input(p, &z) ? 0 : stream; /* input of a recomputed layer that does not keep it */
 
     memset(out, 0, sizeof *out);
     estimate_act_layer(p, &e, false, &dense);
@@ -178,7 +177,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
             (double)sparse * (again ? of_moe.group[g] : estimate_act_group_saved(&moe, g));
     out->head = estimate_act_saved(&last);
     if (estimate_act_embedding_dropout(p, &z)) out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
-    if (m->family == MODEL_T5) { /* the encoder's own end, which it hands over; dropout at both ends of both stacks */
+    if (m->family == MODEL_T5) { /* the encoder's own end, with its output; dropout at both ends of both stacks */
         out->saved[ACT_NORM] += out->head;
         out->saved[ACT_MASKS] += estimate_act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
     }
@@ -193,7 +192,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     w.all = z.gradient *
             ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
              params_of(&last, false) + embedding * (m->tied ? 1 : 2));
-    if (again && w.copies && estimate_act_has_logits(m)) /* autocast has its copies of all weights until it ends */
+    if (again && w.copies && estimate_act_has_logits(m)) /* autocast holds its copies of all weights until it ends */
         see_pass_peak(&w,
                       z.compute * ((double)(m->layers - sparse) * params_of(&dense, true) +
                                    (double)sparse * params_of(&moe, true)) +
@@ -202,20 +201,20 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     if (estimate_act_has_logits(m)) walk_loss(p, &z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;
-    bool held_apart = w.accumulates && p->step != PLAN_STEP_IN_BACKWARD; /* the output layer's: it is in no sum */
+    bool held_apart = w.accumulates && p->step != PLAN_STEP_IN_BACKWARD; /* the output layer's is in no sum */
     double twice = m->tied && estimate_act_has_logits(m) ? embedding * z.gradient : 0;
     walk_backward(&w, &last, &z);
     w.live += stream - (estimate_act_has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
-    w.live += sound ? encoder_stream : 0; /* the gradient of what it said, summed up layer by layer */
+    w.live += sound ? encoder_stream : 0; /* the gradient of the encoder's output, summed up layer by layer */
     for (uint64_t i = m->layers; i-- > 0;) {
         const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
-        if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
+        if (sound && i + 1 == m->layers - sparse) { /* end of the decoder: its stream's gradient is freed */
             see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (held_apart ? 1 : 0)), embedding * z.gradient);
             w.live -= stream;
             apart = 0;
         }
-        if (again) { /* what was kept is among what it is made of, or gone then */
+        if (again) { /* kept results are part of what is recomputed, or are freed then */
             w.live += estimate_act_saved(t) + casts_of(&w, t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
                       (t == &moe ? &of_moe : &of_dense)->sum;
             see_pass_peak(&w, 0, 0);
@@ -224,9 +223,9 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
         if (again) w.live -= apart;
     }
     w.when = LATE;
-    /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they
-     * reach the parameter: out of place, unless autocast's cast made the output layer's a tensor of its own. */
-    if (sound) /* its convolutions: of the longer one two gradients */
+    /* The embedding's gradient is dense. If the output layer is tied, the two are added before they reach the
+     * parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor of its own. */
+    if (sound) /* Whisper's convolutions: two gradients of the longer one */
         see_pass_peak(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
     else
         see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (held_apart ? 1 : 0)), embedding * z.gradient);

@@ -4,13 +4,13 @@
  *
  *  - products with a bias (addmm) and batched ones (bmm: eager attention's two) are kept, and so is attention in
  *    one kernel, its output and the logarithms of its sums;
- *  - of the products without a bias (mm) the first, third, fifth … of the layer; the router's neither counts nor is
- * kept;
+ *  - of the products without a bias (mm) the first, third, fifth … of the layer are kept; the router's is neither
+ *    counted nor kept;
  *  - all-to-alls and reduce-scatters are kept, all-reduces and all-gathers are not;
  *  - the grouped products of experts are in neither list, and are computed again.
  *
- * What is kept is what the operation returned, whether backward needs it or not: q before its rotation, and what
- * leaves the layer. The compiler leaves out what nothing reads. */
+ * The result of an operation is kept even if backward does not need it: q before its rotation, and the result of the
+ * layer. The compiler drops results that nothing reads. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 
@@ -18,16 +18,17 @@ struct keeping {
     const struct plan *p;
     const struct estimate_act_sizes *z;
     struct estimate_act_kept *out;
-    unsigned seen; /* products without a bias until now */
+    unsigned seen; /* products without a bias so far */
 };
 
-/* x of `in` elements times a matrix makes `width` of them, `c` bytes each. */
+/* The product of x (`in` elements) and a matrix: `width` elements of `c` bytes. */
 static void keep_product(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias, double c,
                          bool whole)
 {
     bool kept = bias || ++k->seen % 2 == 1;
 
-    /* Torchao multiplies float8 by an operation that is always kept; Transformer Engine's are none of PyTorch's. */
+    /* Torchao's float8 product is always kept. Transformer Engine's products are not PyTorch operations and are not
+     * kept: the low variant. */
     if (k->p->precision->cast == PRECISION_CAST_FP8) kept = k->z->variant != ACT_FUSED;
     if (kept) {
         k->out->group[group] += c * width;
@@ -37,8 +38,7 @@ static void keep_product(struct keeping *k, enum estimate_act_group group, doubl
     }
 }
 
-/* A linear layer; where it has an adapter, that one's two products follow: peft's in
- * float32 but for autocast. */
+/* A linear layer, and the two products of its adapter if it has one. peft's run in float32 unless autocast is on. */
 static void keep_linear(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias,
                         bool adapted, bool whole)
 {
@@ -51,7 +51,7 @@ static void keep_linear(struct keeping *k, enum estimate_act_group group, double
     }
 }
 
-/* `cross`: of Whisper's decoder, whose keys and values are products of what the encoder heard. */
+/* `cross`: cross-attention. Whisper's decoder computes its keys and values from the encoder's output. */
 static void keep_attention(struct keeping *k, bool cross)
 {
     const struct model_shape *m = &k->p->model->shape;
@@ -75,7 +75,7 @@ static void keep_attention(struct keeping *k, bool cross)
     } else {
         keep_linear(k, ACT_ATTENTION, width, q, bias, true, false);
         keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias && !sound, !qv,
-                    false); /* Whisper's keys have none */
+                    false); /* Whisper's keys have no bias */
         keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias, true, false);
     }
     if (k->p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(k->p, k->z))
@@ -86,7 +86,7 @@ static void keep_attention(struct keeping *k, bool cross)
     keep_linear(k, ACT_ATTENTION, out, width, m->out_bias, !qv, true);
 }
 
-/* `end`: what it returns leaves the layer, and no norm reads it. */
+/* `end`: the result leaves the layer, and no norm reads it. */
 static void keep_mlp(struct keeping *k, double f, bool end)
 {
     const struct model_shape *m = &k->p->model->shape;
@@ -114,10 +114,10 @@ static void keep_experts(struct keeping *k, bool end)
     const struct model_shape *m = &k->p->model->shape;
     double used = (double)m->experts_used, width = (double)m->hidden, f = (double)m->expert_ffn;
 
-    /* which expert, and how much of it */
+    /* the indices of a token's experts, and their weights */
     k->out->group[ACT_MLP] += 12 * used;
     k->out->again += width * (double)m->experts + used * (m->gated ? 3 : 2) * width * f;
-    if (k->p->ep > 1) /* there and back */
+    if (k->p->ep > 1) /* all-to-all there and back */
         k->out->group[ACT_MLP] += 2 * used * k->z->compute * width;
     if (m->shared_experts) {
         keep_mlp(k, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, end);
@@ -135,7 +135,7 @@ void estimate_act_kept(const struct plan *p, const struct estimate_act_sizes *z,
     memset(out, 0, sizeof *out);
     keep_attention(&k, false);
     if ((m->family == MODEL_T5 || m->family == MODEL_WHISPER) &&
-        moe) { /* the decoder also looks at what the encoder said */
+        moe) { /* the decoder also attends to the encoder's output */
         keep_attention(&k, true);
         moe = false;
     }
@@ -167,7 +167,7 @@ double estimate_act_recomputed(const struct plan *p)
 uint64_t estimate_act_moe_layers(const struct model_shape *m)
 {
     if (m->family == MODEL_T5 ||
-        m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */
+        m->family == MODEL_WHISPER) /* the decoder's layers come last, as do those with experts */
         return m->layers - m->encoder_layers;
     if (m->linear_layers) return m->layers - m->linear_layers;
     if (m->global_head_dim) return m->layers - m->window_layers;

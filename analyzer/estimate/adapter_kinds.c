@@ -84,7 +84,7 @@ static void add_vera(const struct plan *p, const struct model_tensor *t, double 
     add(context, adapter_size(p), 1);
 }
 
-/* peft's adjust_oft_parameters: the divisor of `inputs` next to the size of blocks that was asked for. */
+/* peft's adjust_oft_parameters: the divisor of `inputs` that is closest to the requested block size. */
 static uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block)
 {
     uint64_t above = block, below = block;
@@ -152,7 +152,7 @@ const struct estimate_adapter_kind *estimate_adapter_kind(const struct plan *p)
     return &kinds[p->adapter];
 }
 
-/* Is one of the words, which NULL ends, in the name? */
+/* Whether the name contains one of the words, a list that ends with NULL. */
 static bool any_in(const char *name, const char *const *words)
 {
     for (; *words; words++)

@@ -18,7 +18,7 @@
 struct frozen {
     struct estimate_shard_sum n;
     double quantised, plain;             /* parameters of this GPU's part, of each sort */
-    double quantised_bytes, plain_bytes; /* plain ones with 16 bits, or as --precision says */
+    double quantised_bytes, plain_bytes; /* plain ones in 16 bits, or in --precision */
     double largest;                      /* parameters of the largest quantised matrix */
 };
 
@@ -80,10 +80,10 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
 struct adapted {
     struct estimate_shard_sum n;
     struct estimate_optimizer_sum optimizer;
-    double matrices;   /* how many have adapters */
-    double temporary;  /* bytes that the largest of them takes for a moment */
-    double frozen;     /* parameters beside them that are not trained */
-    double rows, cols; /* the most outputs and inputs of any */
+    double matrices;   /* weights that have adapters */
+    double temporary;  /* temporary bytes of the largest of them */
+    double frozen;     /* adapter parameters that are not trained */
+    double rows, cols; /* the most outputs and inputs of any weight */
 };
 
 /* One of the small matrices. */
@@ -113,8 +113,8 @@ static void take_trained(void *context, double rows, double cols)
     take_adapted(k->p, k->of, rows, cols, k->a);
 }
 
-/* What products take for a moment beside one weight. DoRA: the weight, B·A, its scaled copy and their sum, and the
- * identity that B·A is made with; LoHa and LoKr: the product's gradient, and those of what it is a product of. */
+/* Temporary memory of the products for one weight. DoRA: the weight, B·A, its scaled copy and their sum, and the
+ * identity from which B·A is made; LoHa and LoKr: the gradients of the product and of its factors. */
 static double temporary_weight_bytes(const struct plan *p, double rows, double cols)
 {
     if (p->adapter == PLAN_ADAPTER_DORA) return (4 * rows * cols + cols * cols) * FLOAT32;
@@ -152,7 +152,7 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
         a.cols = fmax(a.cols, s.cols);
         a.matrices += s.count;
     }
-    if (p->adapter == PLAN_ADAPTER_VERA) a.frozen = (double)p->rank * (a.rows + a.cols); /* one pair for all */
+    if (p->adapter == PLAN_ADAPTER_VERA) a.frozen = (double)p->rank * (a.rows + a.cols); /* one shared pair */
     if (kind->size_is == ADAPTER_HAS_TOKENS) take_prompt(p, &a);
     return a;
 }
@@ -205,7 +205,7 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
     estimate_states_step(p, &a->n, &a->optimizer, FLOAT32, r);
 }
 
-/* FSDP's first version joins a unit's parameters into one, which has one gradient: also for those that are frozen. */
+/* FSDP's first version joins the parameters of a unit into one, whose gradient also covers the frozen ones. */
 static void add_flat_gradients(const struct plan *p, const struct frozen *f, struct estimate_result *r)
 {
     static const char why[] = "none with FSDP2, or if adapters are separate units (peft's wrapping policy)";
@@ -223,7 +223,7 @@ static void add_flat_gradients(const struct plan *p, const struct frozen *f, str
     estimate_states_no_sync(p, &f->n, each, own, r);
 }
 
-/* DeepSpeed's flat buffers for gradients on their way have this size, however few parameters are trained. */
+/* DeepSpeed's flat gradient buffers have this size even if few parameters are trained. */
 static void add_bucket(struct estimate_result *r)
 {
     struct estimate_line *line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DeepSpeed's gradient buffers",
@@ -241,8 +241,8 @@ static bool is_saved(const struct plan *p, const struct model_tensor *t)
     return (t->role == TENSOR_EMBEDDING || t->role == TENSOR_HEAD) && t->dims == 2 && t->rows == p->model->shape.vocab;
 }
 
-/* Copies that have the type of what they are copied from, so that gradients and states have it, too. Of a tied matrix
- * there are two: peft copies the embedding and the output layer each. */
+/* The copies have the type of the original, and so do their gradients and states. A tied matrix has two: peft copies
+ * the embedding and the output layer separately. */
 static void add_saved(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     static const char source[] = "peft utils/other.py: ModulesToSaveWrapper copies a module and trains the copy";

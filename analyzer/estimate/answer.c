@@ -110,8 +110,8 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoi
                          *const targets[] = {PLAN_TARGETS(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)};
 #undef WORD
 
-/* " --model gpt2 --batch 8 --seq 1024": all that the estimate depends on, in the options of gpuspy report. Nothing
- * where it has none for them: it does not know of several GPUs. */
+/* " --model gpt2 --batch 8 --seq 1024": what the estimate depends on, as options of gpuspy report. Empty if it has no
+ * such options: for several GPUs, offload and diffusion models. */
 static void format_beside_model(const struct plan *p, const char *model, char *out, size_t size)
 {
     size_t at;
@@ -157,7 +157,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         snprintf(out + at, size - at, " --%s %ju", estimate_adapter_option(p), (uintmax_t)p->rank);
 }
 
-/* What would help where it does not surely fit. */
+/* Finds what would help on the first target whose verdict is not "fits". */
 static bool find_changes(struct estimate_answer *a)
 {
     static struct estimate_result other_result;
@@ -165,7 +165,7 @@ static bool find_changes(struct estimate_answer *a)
 
     for (size_t i = a->targets_n; i-- > 0;)
         if (a->targets[i].fit.verdict != FIT_YES) a->helped = i;
-    if (a->helped == 0 || !(a->plan.memory > 0)) { /* the plan's own, or no certain GPU */
+    if (a->helped == 0 || !(a->plan.memory > 0)) { /* the plan's own GPU, or too many GPUs to choose one */
         estimate_find_changes(&a->plan, &a->result, &a->changes);
         return true;
     }
@@ -259,7 +259,8 @@ bool estimate_answer_fits(const struct estimate_answer *a)
 
 /* ---------------------------------------------------------------- what to type next */
 
-/* Whether `word` is an option among `options` ("--batch 1 --ema without --tied"), and whether it has a value there. */
+/* Whether `word` is an option in `options` ("--batch 1 --ema without --tied"). `value`: whether the next word is its
+ * value. */
 static bool is_option_replaced(const char *word, const char *options, bool *value)
 {
     size_t n = strcspn(word, "=");
@@ -288,7 +289,7 @@ char *estimate_answer_command(const struct estimate_answer *a, const char *optio
                                option ? gs_shell_word(word, sizeof word, a->argv[i])
                                       : text_path_here(word, sizeof word, a->argv[i]));
     }
-    /* "without --master-weights": it is left out above, and that is all */
+    /* "without --master-weights": the loop above already left it out */
     for (const char *p = options; *p && at < size;) {
         size_t n = strcspn(p, " ");
         if (strncmp(p, "without ", 8) == 0)

@@ -42,9 +42,9 @@ bool estimate_calibration_path(char *path, size_t size)
 
 /* --- the file ------------------------------------------------------------------------------------ */
 
-/* Of each row: TEXT(JSON key, field) and NUMBER(JSON key, field, the least and the most that make sense).
- * What is not known is absent, NAN. Shares of reserved memory: nobody reserves a hundred times what he uses;
- * zero is what an allocator without holes has. */
+/* Of each row: TEXT(JSON key, field) and NUMBER(JSON key, field, least and most plausible value). An unknown value is
+ * absent, NAN. Fragmentation is a share of the used memory: 0 without holes; more than 100 times it is not plausible.
+ */
 #define FIELDS(TEXT, NUMBER)                                              \
     TEXT("run", run)                                                      \
     TEXT("gpu", gpu)                                                      \
@@ -157,7 +157,7 @@ static char *read_calibration_file(const char *path, size_t *n)
     char *text;
 
     if (stat(path, &st) != 0) return NULL;
-    if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX) { /* looked at first: a pipe would be waited for */
+    if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX) { /* checked first, because reading a pipe would block */
         errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EFBIG : ENOTSUP;
         return NULL;
     }
@@ -242,7 +242,7 @@ static json_t *calibration_row_json(const struct estimate_calibration_row *row)
     return o;
 }
 
-/* The folder of `path`, and those above it. What cannot be made is said when the file is. */
+/* Makes the folder of `path`, and those above it. If that fails, opening the file reports it. */
 static void make_calibration_folders(const char *path)
 {
     char folder[4096];
@@ -315,7 +315,7 @@ struct estimate_interval estimate_calibrated_interval(const struct estimate_cali
     return (struct estimate_interval){seen->least * (1 - more), seen->mean, seen->most * (1 + more)};
 }
 
-/* A simulated one is called as the real one, with a word behind it. */
+/* A simulated GPU has the name of the real one and a remark in parentheses. */
 static bool is_row_on_gpu(const struct estimate_calibration_row *row, const struct estimate_gpu *gpu)
 {
     char name[sizeof row->gpu];
@@ -436,7 +436,7 @@ struct estimate_calibration_known *estimate_calibration_list(const struct estima
     return list;
 }
 
-/* One that is damaged is ours, too. */
+/* A damaged file counts too, if it is empty or its beginning names the kind. */
 static bool is_calibration_file(const char *path)
 {
     char head[256] = "";
@@ -526,7 +526,8 @@ bool estimate_calibration_load_own(const char *command, const struct estimate_ca
 
     *c = NULL;
     estimate_calibration_path(path, sizeof path);
-    /* A home that is another's, as in a sandbox, or none, as /dev/null: nobody asked for what is in it. */
+    /* HOME belongs to someone else, as in a sandbox, or is not a folder, as /dev/null: the user did not ask for the
+     * calibration in it. */
     if (!set_in("GPUSPY_CALIBRATION") && stat(path, &st) != 0 &&
         (errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG))
         return true;

@@ -1,4 +1,4 @@
-/* What saves memory, worked out anew for each change; and the cheapest way to make it fit. */
+/* Changes that save memory, each computed anew; and the cheapest way to make the plan fit. */
 #include "analyzer/estimate/changes.h"
 
 #include <math.h>
@@ -20,9 +20,9 @@ static const unsigned weights[] = {
 #undef COST
 };
 
-#define TOO_LITTLE (1024 * 1024) /* bytes that nobody makes a change for */
+#define TOO_LITTLE (1024 * 1024) /* bytes: changes that save less are not listed */
 
-/* Both share what is uncertain about the rest, so ends are compared with like ends. */
+/* Both results share the uncertainty of the rest, so low is compared with low and high with high. */
 static struct estimate_interval subtract_interval(struct estimate_interval before, struct estimate_interval after)
 {
     double low = before.low - after.low, likely = before.likely - after.likely, high = before.high - after.high;
@@ -30,7 +30,7 @@ static struct estimate_interval subtract_interval(struct estimate_interval befor
     return (struct estimate_interval){fmin(low, fmin(likely, high)), likely, -fmin(-low, fmin(-likely, -high))};
 }
 
-/* Applies the move and works out what comes of it; false where it does not apply, or makes no sense. */
+/* Applies the move and computes the result; false if the move does not apply or makes no sense. */
 static bool try_move(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w,
                      struct estimate_result *after)
 {
@@ -41,7 +41,7 @@ static bool try_move(const struct estimate_move *move, struct plan *p, struct es
 
 /* ---------------------------------------------------------------- one change */
 
-/* What goes over the wires in a step, where the change makes that more. */
+/* Adds the time of transfers per step to the cost, if the change increases it. */
 static void add_wires(const struct plan *before, const struct plan *after, struct estimate_change *c)
 {
     static struct estimate_wires old, new;
@@ -76,7 +76,7 @@ static void fill_change(const struct estimate_move *move, const struct estimate_
     if (memory > 0) c->fit = estimate_fit(after, memory);
 }
 
-/* Of a series the least that fits is enough; where none does, the one that saves most. */
+/* Of a series, the smallest change that fits is enough; if none fits, the one that saves most. */
 static bool better_of_series(const struct estimate_change *new, const struct estimate_change *old, bool has_memory)
 {
     if (!has_memory) return false;
@@ -146,7 +146,7 @@ static void note_way(struct way *best, const struct way *now, unsigned cost, dou
     best->peak = peak;
 }
 
-/* Of a series the larger costs more: 8 GPUs more than 4. */
+/* In a series, a later row costs more: 8 GPUs more than 4. */
 static unsigned cost_of(size_t i)
 {
     unsigned cost = weights[estimate_moves[i].cost];
@@ -155,8 +155,8 @@ static unsigned cost_of(size_t i)
     return cost;
 }
 
-/* Adds one of the moves from `first` on, in the order of the table, while the sum stays below the best. A move that
- * raises the likely peak, `before`, is no way to make it fit, though it may lower the bound. */
+/* Adds one of the moves from `first` on, in the order of the table, unless the sum exceeds that of the best way. A move
+ * that raises the likely peak, `before`, does not count as a way to make it fit, even if it lowers the high end. */
 static void deepen_search(struct search *s, const struct plan *p, double before, size_t first, unsigned groups,
                           unsigned cost)
 {

@@ -1,12 +1,12 @@
-/* What would save memory: single changes of a plan, each worked out anew by estimate_make, and the cheapest
- * of them, or of their combinations, that makes it fit. */
+/* What would save memory: single changes of a plan, each computed anew by estimate_make, and the cheapest of them, or
+ * of their combinations, that makes it fit. */
 #ifndef GPUSPY_CHANGES_H
 #define GPUSPY_CHANGES_H
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/fit.h"
 
-/* COST(id, word in JSON, weight): the dearer the larger. Weights add up in combinations. */
+/* COST(id, word in JSON, weight): a larger weight is a higher cost. Weights add up in combinations. */
 /* clang-format off */
 #define CHANGE_COSTS(COST)            \
     COST(NOTHING, "nothing", 1)       \
@@ -33,25 +33,25 @@ struct estimate_change {
     char what[192];     /* "gradient checkpointing: model.gradient_checkpointing_enable()" */
     char option[80];    /* "--checkpointing full": what to add to the command */
     char cost[224];     /* "forward is computed twice: about a third more compute" */
-    const char *source; /* of the cost's number; static, NULL: none */
+    const char *source; /* source of the number in `cost`; static, NULL: none */
     enum estimate_change_cost cost_class;
     struct estimate_interval saved; /* of the peak; low ≤ likely ≤ high */
-    struct estimate_interval peak;  /* after it */
-    struct estimate_fit fit;        /* after it; only where the plan has memory */
+    struct estimate_interval peak;  /* after the change */
+    struct estimate_fit fit;        /* after the change; only if the plan has memory */
 };
 
 enum { CHANGES_MAX = 48, CHANGES_WAY_MAX = 4 };
 
 struct estimate_changes {
-    struct estimate_change rows[CHANGES_MAX]; /* by likely bytes saved, most first; none that saves nothing, no GPUs
-                                               * with which it does not fit all the same */
+    struct estimate_change rows[CHANGES_MAX]; /* by likely bytes saved, most first; without changes that save nothing,
+                                                 and without GPUs with which it still does not fit */
     size_t n;
-    /* The cheapest that makes it surely fit (likely fit where nothing makes it surely), where the plan has
-     * memory and does not surely fit as it is: of one change or several together. way_n 0: none is needed,
-     * or none is enough. Parts may save nothing alone and be no row. */
-    struct estimate_change way[CHANGES_WAY_MAX]; /* each with saved and peak as after the ones before it */
+    /* The cheapest way, of one change or several, with which even the high end fits (if there is none: with which the
+     * expected need fits). Only if the plan has memory and its high end does not fit. way_n 0: no change is needed, or
+     * none is enough. A part may save nothing by itself and have no row. */
+    struct estimate_change way[CHANGES_WAY_MAX]; /* each with saved and peak after the changes before it */
     size_t way_n;
-    bool needed; /* it does not surely fit as it is */
+    bool needed; /* the plan has memory, and its high end does not fit */
 };
 
 /* `now` is the plan's own result. */

@@ -135,8 +135,8 @@ APPLY(sequence_parallel)
     return true;
 }
 
-/* Attention's core once more, of forward and backward together: 4·s·q of 3 (2·parameters + 4·s·q) for each
- * token and layer. */
+/* The share of attention's core, computed once more, in forward and backward together: 4·s·q of 3 (2·parameters +
+ * 4·s·q) for each token and layer. */
 static double core_share(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
@@ -159,7 +159,7 @@ APPLY(checkpoint_selective)
     return true;
 }
 
-/* Worth it while few of the products are computed again: not where experts', which are not kept, are most of them. */
+/* Useful only if few of the products are computed again: not if most of them are of experts, which are not kept. */
 APPLY(checkpoint_operations)
 {
     double all = 3 * (double)model_active_params(p->model);
@@ -205,9 +205,9 @@ APPLY(micro_batch)
 
 /* ---------------------------------------------------------------- among GPUs */
 
-/* DeepSpeed's PipelineEngine asserts zero_optimization_stage() < gradients (deepspeed/runtime/pipe/engine.py), so
- * of stages 2 and 3, FSDP's are left: torchtitan has fully_shard in each pipeline stage, and leaves what it
- * gathered for forward until backward (torchtitan/distributed/fsdp.py), which is zero2. */
+/* DeepSpeed's PipelineEngine asserts zero_optimization_stage() < gradients (deepspeed/runtime/pipe/engine.py), so only
+ * FSDP has stages 2 and 3: torchtitan applies fully_shard in each pipeline stage, and keeps what it gathered for
+ * forward until backward (torchtitan/distributed/fsdp.py), which is zero2. */
 static const char *sharder_name(const struct plan *p, enum plan_sharding sharding)
 {
     static const char *const whats[][2] = {
@@ -277,7 +277,7 @@ APPLY(move_to_tensor_parallel)
 
 APPLY(move_to_autocast)
 {
-    bool half = gpu_capability(p) && gpu_capability(p) < 80; /* no bfloat16 on its tensor cores */
+    bool half = gpu_capability(p) && gpu_capability(p) < 80; /* its tensor cores have no bfloat16 */
     const struct estimate_precision *amp = estimate_precision(half ? "amp-fp16" : "amp-bf16");
 
     if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE) return false;
@@ -335,7 +335,7 @@ APPLY(average_on_host)
 APPLY(move_to_offload)
 {
     bool all = move->n == PLAN_OFFLOAD_ALL, unsharded = p->sharding == PLAN_SHARDING_DDP;
-    bool pipelined = p->pp > 1; /* no DeepSpeed beyond stage 1; Megatron-LM divides states and nothing else */
+    bool pipelined = p->pp > 1; /* DeepSpeed refuses stages above 1; Megatron-LM divides only states */
     enum plan_sharding needs = all ? PLAN_SHARDING_ZERO3 : pipelined ? PLAN_SHARDING_ZERO1 : PLAN_SHARDING_ZERO2;
     static const char *const whats[2][2] = {
         {"optimizer in the host's memory: DeepSpeed offload_optimizer (ZeRO-Offload)",
@@ -345,9 +345,9 @@ APPLY(move_to_offload)
          "pipelines"}};
 
     if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE) return false;
-    if (all && p->model->tensors_n <= 1) /* what is gathered for a layer would be all that stays, and is not known */
+    if (all && p->model->tensors_n <= 1) /* only what is gathered for a layer would remain, and its size is unknown */
         return false;
-    if (pipelined && !all && p->sharding > PLAN_SHARDING_ZERO1) /* FSDP's takes the parameters with it */
+    if (pipelined && !all && p->sharding > PLAN_SHARDING_ZERO1) /* FSDP also moves the parameters */
         return false;
     p->offload = (enum plan_offload)move->n;
     if (unsharded || all) p->sharding = needs;
@@ -362,7 +362,7 @@ APPLY(move_to_offload)
     return true;
 }
 
-/* Of the GPUs that are there, fewer have a batch of their own. */
+/* Tensor parallelism among the GPUs that the plan has: fewer of them have a batch of their own. */
 APPLY(tensor_parallel_within)
 {
     uint64_t tp = p->tp * move->n;
@@ -548,7 +548,7 @@ const struct estimate_move estimate_moves[] = {
     {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, move_to_shards},
     {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false,
      "forward is one of three units of work, backward two", checkpoint_full},
-    /* less time than full checkpointing, but a policy to write where that is a switch */
+    /* takes less time than full checkpointing, but needs a policy in code, not only a switch */
     {"checkpointing_selective_op", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE,
      checkpoint_operations},
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, true, "Megatron-LM (1909.08053)",

@@ -1,4 +1,4 @@
-/* The single changes that are tried, for changes.c alone. */
+/* The single changes that changes.c tries. */
 #ifndef GPUSPY_CHANGES_MOVES_H
 #define GPUSPY_CHANGES_MOVES_H
 
@@ -11,11 +11,11 @@ struct estimate_move_words {
 struct estimate_move {
     const char *id;
     enum estimate_change_cost cost;
-    unsigned groups; /* bits: two moves that share one do not go together */
-    unsigned n;      /* of a series: rows of the same id, from small to large; 0: as far as it goes */
+    unsigned groups; /* bits: two moves that share one are not combined */
+    unsigned n;      /* in a series: rows of the same id, from small to large; 0: as far as possible */
     bool training, inference;
     const char *source; /* of the cost; NULL: none needed */
-    /* Changes the plan and says how; false where it does not apply to it. */
+    /* Changes the plan and describes the change; false if it does not apply. */
     bool (*apply)(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w);
 };
 

@@ -1,8 +1,8 @@
-/* What training needs at least: weights, gradients and optimizer states, on one device that holds
- * all of them. Activations and temporary buffers come on top and are not estimated here.
+/* The floor of a training, and the whole estimate.
  *
- * Bytes = parameters · (weights + gradients + states [+ master]):
- *   float32 Adam            4 + 4 + 8      = 16 B a parameter: 14.90 GiB for 1e9
+ * The floor (struct estimate) is weights, gradients and optimizer states, on one device that holds all of them:
+ * bytes = parameters · (weights + gradients + states [+ master]):
+ *   float32 Adam            4 + 4 + 8      = 16 B per parameter: 14.90 GiB for 1e9
  *   autocast Adam           4 + 4 + 8      = 16 B, and up to 2 B on top while forward runs
  *   pure 16-bit Adam        2 + 2 + 4      =  8 B
  *   16-bit Adam with master 2 + 2 + 8 + 4  = 16 B (ZeRO, Rajbhandari et al. 2020, section 3.1)
@@ -32,7 +32,7 @@ enum estimate_optimizer_form {
 };
 enum estimate_optimizer_steps { STEPS_TORCH, STEPS_FUSED, STEPS_SINGLE, STEPS_OWN };
 
-struct estimate_optimizer { /* optimizers.def says what each is */
+struct estimate_optimizer { /* optimizers.def explains each field */
     const char *name;
     unsigned copies, fixed_32nds;
     enum estimate_optimizer_form form;
@@ -46,19 +46,19 @@ enum estimate_precision_cast { PRECISION_CAST_NONE, PRECISION_CAST_AUTOCAST, PRE
 
 struct estimate_precision {
     const char *name;
-    unsigned weights, gradients, cast_copy; /* bytes a parameter */
+    unsigned weights, gradients, cast_copy; /* bytes per parameter */
     enum estimate_precision_cast cast;
     const char *meaning, *source;
 };
 
 extern const char estimate_precisions[];                               /* "fp32|amp|…": what the option accepts */
 const struct estimate_optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
-/* With those whose states depend on the shapes of the matrices: for models whose tensors are known. */
+/* Also those whose states depend on the shapes of the matrices: for models whose tensors are known. */
 extern const char estimate_all_optimizers[];
 const struct estimate_optimizer *estimate_any_optimizer(const char *name);
 const struct estimate_precision *estimate_precision(const char *name);
-/* Why an optimizer that people do use is not in the table: what its states depend on; NULL where the
- * name is not known either. */
+/* What the states of an optimizer depend on, if a number of parameters is not enough to compute them; NULL: it is
+ * enough, or the name is unknown. */
 const char *estimate_shaped(const char *name);
 
 struct estimate {
@@ -67,20 +67,20 @@ struct estimate {
     uint64_t cast_copies;                                  /* bytes on top while a forward pass runs under autocast */
 };
 
-/* `master_weights`: the optimizer keeps a float32 copy of the weights and its states in float32
- * (DeepSpeed, Megatron-LM, apex O2); only for 16-bit precisions, ignored else. Fractions of a byte
- * are rounded up. params 1 … ESTIMATE_PARAMS_MAX. */
+/* `master_weights`: the optimizer keeps a float32 copy of the weights and its states in float32 (DeepSpeed,
+ * Megatron-LM, apex O2); only for 16-bit precisions, otherwise ignored. Fractions of a byte are rounded up. `params`: 1
+ * … ESTIMATE_PARAMS_MAX. */
 struct estimate estimate_training(uint64_t params, const struct estimate_optimizer *optimizer,
                                   const struct estimate_precision *precision, bool master_weights);
 
-/* The same for a model whose tensors are known: also for optimizers whose states depend on them. */
+/* The same for a model whose tensors are known, also with optimizers whose states depend on them. */
 struct estimate estimate_floor(const struct model *m, const struct estimate_optimizer *optimizer,
                                const struct estimate_precision *precision, bool master_weights); /* states.c */
 
 /* --- the whole estimate ------------------------------------------------------------------------ */
 
-/* Bytes, all double: exact for whole numbers below 2^53 (9 PB); where something is known exactly, the
- * three are equal. `likely` lies between. */
+/* Bytes, as doubles: exact for whole numbers below 2^53 (9 PB). low ≤ likely ≤ high; the three are equal if the value
+ * is known exactly. */
 struct estimate_interval {
     double low, likely, high;
 };
@@ -92,7 +92,7 @@ static inline struct estimate_interval estimate_interval_add(struct estimate_int
     return (struct estimate_interval){a.low + b.low, a.likely + b.likely, a.high + b.high};
 }
 
-/* PART(id, key in JSON, title): what memory is for. A line belongs to one. */
+/* PART(id, key in JSON, title): what memory is for. Each line belongs to one part. */
 /* clang-format off */
 #define ESTIMATE_PARTS(PART)                                \
     PART(WEIGHTS, "weights", "weights")                     \
@@ -119,8 +119,8 @@ enum estimate_part {
         ESTIMATE_PARTS_N
 };
 
-/* PHASE(id, key, title): moments at which the sum is taken, from the second step on, when gradients
- * were freed by zero_grad and the optimizer has its states. */
+/* PHASE(id, key, title): moments at which the lines are summed, from the second step on: zero_grad has freed the
+ * gradients, and the optimizer has its states. */
 /* clang-format off */
 #define ESTIMATE_PHASES(PHASE)                                                       \
     PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
@@ -147,16 +147,16 @@ enum estimate_phase {
 
 struct estimate_line {
     enum estimate_part part;
-    unsigned phases;                /* IN_PHASE bits: when it is there */
+    unsigned phases;                /* IN_PHASE bits: when it exists */
     bool host;                      /* in the host's memory (offloaded): not part of any sum */
     char name[56];                  /* "exp_avg, exp_avg_sq" */
     struct estimate_interval bytes; /* of one GPU, the fullest */
     char formula[192];  /* with the numbers in it: "32 layers · 34·s·b·h (s 2048, b 1, h 4096) · 2 B" */
     const char *source; /* of the formula or constant; static */
-    const char *why;    /* why low and high differ; static, NULL where they do not */
+    const char *why;    /* why low and high differ; static, NULL if they do not */
 };
 
-/* The moments that a plan has. */
+/* The phases of a plan. */
 static inline unsigned estimate_phases(const struct plan *p)
 {
     return !p->inference ? IN_TRAINING : p->model->shape.family == MODEL_DENOISER ? IN_DIFFUSION : IN_INFERENCE;
@@ -168,7 +168,7 @@ struct estimate_result {
     struct estimate_line lines[ESTIMATE_LINES_MAX];
     size_t lines_n;
     struct estimate_interval phase[ESTIMATE_PHASES_N]; /* sums; 0 for phases that do not occur */
-    enum estimate_phase peak_phase;                    /* of the larger likely sum */
+    enum estimate_phase peak_phase;                    /* the phase with the larger likely sum */
     struct estimate_interval peak;
     struct estimate_interval part[ESTIMATE_PARTS_N]; /* at the peak */
     uint64_t stage;                                  /* pipeline stage that is fullest, from 0 */
@@ -177,18 +177,18 @@ struct estimate_result {
     size_t notes_n;
 };
 
-/* Works everything out, for the fullest GPU. False where a sum passes 2^63 bytes (`r` is then
- * unspecified). The plan must be one that plan_check() took. */
+/* Computes the whole estimate, for the fullest GPU. False if a sum exceeds 2^63 bytes (`r` is then unspecified).
+ * plan_check() must have accepted the plan. */
 bool estimate_make(const struct plan *p, struct estimate_result *r);
 /* Contradictions (tp does not divide the heads, gpus not a multiple of tp·pp·cp …): false after one line on
  * stderr. */
 bool plan_check(const char *command, const struct plan *p);
-/* The same, and nothing is said: for plans that nobody typed. */
+/* The same without a message: for plans that the user did not type. */
 bool plan_possible(const struct plan *p);
 
-/* For those who make lines (estimate_states.c, activations.c, …). Each adds nothing where there is nothing
- * to say. The line's pointer is good until the next is added; never NULL (past ESTIMATE_LINES_MAX the last
- * is added to). */
+/* For the files that make lines (states.c, activations.c, …). A file adds no line if it has nothing to report. The
+ * returned line is valid until the next one is added, and never NULL (after ESTIMATE_LINES_MAX lines, bytes are added
+ * to the last one). */
 struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part part, unsigned phases,
                                    const char *name, struct estimate_interval bytes);
 __attribute__((format(printf, 3, 4))) void estimate_explain(struct estimate_line *line, const char *source,
@@ -203,8 +203,8 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
 /* Last: contexts, workspaces, NCCL, and the allocator's share of the lines before it. */
 void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r); /* fixed.c */
 
-/* Parameters of a pipeline stage on one GPU after tensor and expert parallelism, before any sharding
- * among the data-parallel ones. For dense ones and experts, whose data-parallel groups differ. */
+/* Parameters of a pipeline stage on one GPU after tensor and expert parallelism, before sharding among the
+ * data-parallel GPUs. Dense parameters and experts have different data-parallel groups. */
 struct estimate_local_params {
     double dense, experts;
     double largest_layer; /* of both together */

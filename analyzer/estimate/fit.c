@@ -1,4 +1,4 @@
-/* An estimate held against a GPU's memory. */
+/* Compares an estimate with a GPU's memory. */
 #include "analyzer/estimate/fit.h"
 
 const char *const estimate_fit_word[] = {

@@ -1,15 +1,15 @@
-/* Does it fit? An estimate held against a GPU's memory.
+/* Does it fit? Compares an estimate with a GPU's memory.
  *
- * What is usable is what the driver gives to a program (gpu.total_bytes, or --memory): the CUDA context is a
- * line of the estimate already. */
+ * Usable is the memory that the driver offers to a program (gpu.total_bytes, or --memory): the CUDA context is already
+ * a line of the estimate. */
 #ifndef GPUSPY_FIT_H
 #define GPUSPY_FIT_H
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 
-/* VERDICT(id, word in JSON, words, what it means). Ordered: the better the smaller. All that is said of verdicts,
- * in text, JSON, pages and --help, is from here. Exit status 0 is fits or tight, 1 does not fit. */
+/* VERDICT(id, word in JSON, words, meaning), from best to worst. All words about verdicts, in text, JSON, pages and
+ * --help, come from here. Exit status 0: fits or tight; 1: does not fit. */
 /* clang-format off */
 #define FIT_VERDICTS(VERDICT)                                                                     \
     VERDICT(YES, "fits", "fits", "even the high end fits")                                         \
@@ -34,8 +34,8 @@ extern const char *const estimate_fit_word[], *const estimate_fit_words[], *cons
 struct estimate_fit {
     enum estimate_fit_verdict verdict;
     double usable;                   /* bytes */
-    struct estimate_interval margin; /* usable less the peak, negative where it lacks; low belongs to the peak's high */
-    double share;                    /* the likely peak's, of what is usable: 0.83 */
+    struct estimate_interval margin; /* usable minus the peak, negative if too small; low belongs to the peak's high */
+    double share;                    /* the likely peak as a share of usable: 0.83 */
 };
 
 /* `memory` > 0. The verdict never gets worse with more memory. */

@@ -1,5 +1,5 @@
-/* What does not depend on the batch and is not the model's: the CUDA context, workspaces, NCCL's buffers, and
- * what the caching allocator takes on top of what is asked of it. */
+/* What depends neither on the batch nor on the model's own tensors: the CUDA context, workspaces, NCCL's buffers, and
+ * what the caching allocator takes in addition to the requests. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +20,10 @@ static const char own_why[] = "the lowest and highest value in your own recordin
 
 /* ---------------------------------------------------------------- context and workspaces */
 
-/* Measured by others, kernels loaded lazily as CUDA does since 12.2: 110 MiB (RTX 3060, 28 multiprocessors), 287 MB
- * (V100, 80), 426 MiB (RTX 6000 Ada, 142), 0.47 GiB and more (A100, 108; H100, 132): 3.0 to 4.5 MiB a multiprocessor,
- * for which the context reserves its threads' local memory. Kernels of libraries that are used come on top: up to 0.9
- * GiB where an A100 has them all. */
+/* Published measurements, with kernels loaded lazily as CUDA does since 12.2: 110 MiB (RTX 3060, 28 multiprocessors),
+ * 287 MB (V100, 80), 426 MiB (RTX 6000 Ada, 142), 0.47 GiB and more (A100, 108; H100, 132): 3.0 to 4.5 MiB per
+ * multiprocessor, for which the context reserves its threads' local memory. Kernels of the libraries in use come on
+ * top: up to 0.9 GiB if an A100 has loaded all of them. */
 #define CONTEXT_LOW (2.9 * MIB)
 #define CONTEXT_LIKELY (3.9 * MIB)
 #define CONTEXT_HOPPER (5.7 * MIB) /* our own: 742 to 758 MiB on an H200 (132), PyTorch 2.11 with CUDA 13 */
@@ -69,9 +69,9 @@ static void add_context_line(const struct plan *p, struct estimate_result *r)
     line->why = "depends on driver, GPU and libraries; more than 1 GiB if all kernels are loaded at once";
 }
 
-/* ATen/cuda/CublasHandlePool.cpp: a workspace for each handle and stream, from the caching allocator: 2 of
- * 4096 KiB and 8 of 16 KiB; on Hopper 32 MiB. Backward runs in a thread of its own, with its own handle:
- * measured on PyTorch 2.6 and 2.11, which adds 1 MiB for cuBLASLt. */
+/* ATen/cuda/CublasHandlePool.cpp: a workspace for each handle and stream, from the caching allocator: 2 of 4096 KiB and
+ * 8 of 16 KiB; on Hopper 32 MiB. Backward runs in its own thread, with its own handle (measured on PyTorch 2.6 and
+ * 2.11). PyTorch 2.11 adds 1 MiB for cuBLASLt. */
 #define CUBLAS 8519680.0
 #define CUBLAS_HOPPER 33554432.0
 
@@ -166,20 +166,20 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
                      "weights, gradients and states, each tensor rounded up");
 }
 
-/* Holes between blocks and the ends of segments: how much more than its peak of allocated bytes a GPU must have
- * until a training runs through. Found by halving a cap on PyTorch 2.11 (a run that only fits
- * after whole free segments were given back fits), four steps of AdamW, as a share of what comes and goes at
- * the peak: ResNet-50, autocast 1 %; BERT large, float32 2 %; GPT-2, float32 4 %; Llama 1B, bfloat16 6 %; GPT-2
- * medium, autocast 6 %; GPT-2, autocast, lengths that vary 7 %; Llama 1B, checkpointing 10 %; Llama 8B,
- * bfloat16 10 %. What is reserved where there is room for more is up to 41 % over it. */
+/* Holes between blocks and the ends of segments: how much more memory than its peak of allocated bytes a GPU needs for
+ * a training to complete. Found by halving a cap on PyTorch 2.11 (a run that fits only after whole free segments were
+ * given back counts as fitting), in four steps of AdamW, as a share of short-lived memory at the peak: ResNet-50,
+ * autocast 1 %; BERT large, float32 2 %; GPT-2, float32 4 %; Llama 1B, bfloat16 6 %; GPT-2 medium, autocast 6 %; GPT-2,
+ * autocast, lengths that vary 7 %; Llama 1B, checkpointing 10 %; Llama 8B, bfloat16 10 %. If there is room for more, up
+ * to 41 % over it is reserved. */
 #define HOLES_LOW 0.01
 #define HOLES_LIKELY 0.06
-#define HOLES_HIGH 0.30 /* three times the most that was needed: what stays reserved, lengths that vary more */
+#define HOLES_HIGH 0.30 /* three times the most that was needed: for cached segments, and lengths that vary more */
 #define REPLAY_LOW 0.5
-#define REPLAY_LOW_CONV 0.75 /* a network of convolutions makes its requests in one order */
+#define REPLAY_LOW_CONV 0.75 /* a convolutional network makes its requests in one order */
 #define REPLAY_HIGH 1.25
-#define BLOCKS_SURE 0.04 /* the most that blocks were larger than requests in litgpt's and our own trainings: 3.1 % */
-#define REPLAY_SURE 0.02 /* how near the replay comes to what PyTorch allocates on the simulated GPU */
+#define BLOCKS_SURE 0.04    /* the most by which blocks exceeded requests in litgpt's and our own trainings: 3.1 % */
+#define REPLAY_SURE 0.02    /* how close the replay comes to what PyTorch allocates on the simulated GPU */
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
 static struct estimate_interval scale_interval(struct estimate_interval bytes, struct estimate_interval share)
@@ -188,7 +188,8 @@ static struct estimate_interval scale_interval(struct estimate_interval bytes, s
                                       ceil(bytes.high * share.high)};
 }
 
-/* The largest sum of a phase: of all lines, or of what comes and goes. Buckets are of few sizes, used anew. */
+/* The largest sum of a phase: of all lines, or only of short-lived ones. Buckets do not count among these: they have
+ * few sizes and are reused. */
 static struct estimate_interval largest_tensor(const struct plan *p, const struct estimate_result *r, bool all)
 {
     struct estimate_interval most = {0};
@@ -207,7 +208,7 @@ static struct estimate_interval largest_tensor(const struct plan *p, const struc
     return most;
 }
 
-/* What is not PyTorch's to allocate. */
+/* Bytes that PyTorch does not allocate. */
 static double outside_of(const struct estimate_result *r)
 {
     double sum = 0;
@@ -219,8 +220,7 @@ static double outside_of(const struct estimate_result *r)
     return sum;
 }
 
-/* What max_memory_allocated() counts on top of the requests: the ends of blocks, at the moment when most is allocated.
- */
+/* What max_memory_allocated() counts in addition to the requests: the ends of blocks, when most bytes are allocated. */
 static void add_blocks(const struct plan *p, double live, double allocated, double unsure, struct estimate_result *r)
 {
     const double more = fmax(0, allocated - live);
@@ -232,8 +232,8 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
     line->why = "a block of 1 MiB and more is not split if less than 1 MiB would be left";
 }
 
-/* PyTorch's allocator, replayed. On a GPU whose memory is known it frees cached segments before it fails, so that less
- * is reserved than where there is room for all of them. */
+/* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
+ * reserved than with room for all of them. */
 static bool add_replayed_reserve(const struct plan *p, double room, struct estimate_result *r)
 {
     struct estimate_replay_peaks free, within, most;
@@ -282,9 +282,9 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
     return sum;
 }
 
-/* Segments that a pipeline's steps and its VAE leave: on the simulated GPU FLUX's and SDXL's steps reserved 2.2 times
- * what was live, their VAEs 1.8 times, which is 0.6 of the line with workspaces. The VAE's tensors are too large for
- * the steps' segments. None where memory is short: the allocator frees them first. */
+/* Segments that a pipeline's steps and its VAE leave cached: on the simulated GPU FLUX's and SDXL's steps reserved 2.2
+ * times what was live, their VAEs 1.8 times, which is 0.6 of the line with workspaces. The VAE's tensors are too large
+ * for the steps' segments. None if memory is short: the allocator frees them first. */
 #define STEPS_CACHED 1.2
 #define IMAGE_CACHED 0.6
 
@@ -340,9 +340,9 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     line->why = "1 to 10 % were measured; high covers other models and varying lengths";
 }
 
-/* transformers before 4.50 computes the loss of a copy of the logits without each sequence's last token. The gradient
- * of that slice has the size of all logits, and where the copy's segments, multiples of 2 MiB, are smaller, none that
- * is cached can hold it: one more stays reserved. */
+/* transformers before 4.50 computes the loss from a copy of the logits without each sequence's last token. The gradient
+ * of that slice is as large as all logits. If the copy's segments, multiples of 2 MiB, are smaller, no cached one can
+ * hold it, and one more stays reserved. */
 static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -366,7 +366,7 @@ static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
 void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     if (p->model->shape.family == MODEL_UNKNOWN && !p->inference)
-        return; /* only a floor is asked for: parameters without activations */
+        return; /* only a floor is estimated: parameters without activations */
     add_context_line(p, r);
     add_nccl(p, r);
     add_workspaces(p, r);

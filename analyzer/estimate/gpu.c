@@ -36,7 +36,7 @@ static const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {
     GPU_KNOWNS(KNOWN)
 #undef KNOWN
 };
-/* Of the GPU's total, in MiB. */
+/* How far the GPU's total may be off, in MiB. */
 enum {
 #define KNOWN(symbol, off, text) OFF_##symbol = (int)((off)*1024),
     GPU_KNOWNS(KNOWN)
@@ -76,7 +76,7 @@ const char estimate_gpu_words[] =
 #undef GPU
 #undef OTHER_GPU
 
-/* Keys and what people say, for the nearest name. */
+/* Keys and aliases, for the nearest name. */
 #define GPU(key, ...) key "|"
 #define OTHER_GPU(key, ...) key "|"
 #define ALIAS(name, key) name "|"
@@ -97,7 +97,7 @@ static const char *const aliases[][2] = {
 
 /* ---------------------------------------------------------------- by name */
 
-/* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, makers and families left out. */
+/* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, without makers and families. */
 static void bare_gpu_name(const char *name, char *out, size_t size)
 {
     static const char *const families[] = {"nvidia", "amd", "geforce", "tesla", "instinct"};

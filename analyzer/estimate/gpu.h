@@ -1,4 +1,4 @@
-/* The GPUs that estimates know: gpus.def, and how people name them. */
+/* The GPUs that estimates know: gpus.def, and the names that people use for them. */
 #ifndef GPUSPY_GPU_H
 #define GPUSPY_GPU_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What a GPU computes with. RATE(symbol, word, bytes an element, what it is): all without sparsity. */
+/* What a GPU computes with. RATE(symbol, word, bytes per element, meaning): all without sparsity. */
 /* clang-format off */
 #define GPU_RATES(RATE)                                                                            \
     RATE(FP64, "fp64", 8, "FP64 on the ordinary cores")                                            \
@@ -27,9 +27,9 @@ enum estimate_gpu_rate { GPU_RATES(GPU_RATE) GPU_RATES_N };
 
 extern const char estimate_gpu_rate_words[]; /* "fp64|fp64-tensor|…" */
 extern const char *const estimate_gpu_rate_name[GPU_RATES_N], *const estimate_gpu_rate_meaning[GPU_RATES_N];
-extern const double estimate_gpu_rate_bytes[GPU_RATES_N]; /* of an element */
+extern const double estimate_gpu_rate_bytes[GPU_RATES_N]; /* per element */
 
-/* How the memory of a GPU is known. */
+/* How the memory of a GPU is known. KNOWN(symbol, GiB by which it may be off, text). */
 #define GPU_KNOWNS(KNOWN)                                                         \
     KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages") \
     KNOWN(SMI, 0.5, "nvidia-smi's total minus what the driver keeps")
@@ -39,12 +39,12 @@ enum estimate_gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
 
 struct estimate_gpu {
     const char *key, *product;
-    uint64_t total_bytes; /* as the driver gives it to a program */
-    uint64_t total_off;   /* by how much that may differ, either way */
+    uint64_t total_bytes; /* the memory that the driver offers to a program */
+    uint64_t total_off;   /* by how much that may differ, in either direction */
     enum estimate_gpu_known known;
     const char *capability; /* "8.0", "gfx942" */
     int multiprocessors;
-    double hbm, pcie, nvlink;   /* bytes/s; pcie (host and device) and nvlink (all links) a direction;
+    double hbm, pcie, nvlink;   /* bytes/s; pcie (host and device) and nvlink (all links) per direction;
                                    nvlink 0: none */
     int reach;                  /* GPUs that the links join: 2 is a bridge, 0 none */
     int node;                   /* GPUs of a machine as it is commonly rented */
@@ -57,16 +57,16 @@ extern const struct estimate_gpu estimate_gpus[];
 extern const size_t estimate_gpu_count;
 extern const char estimate_gpu_words[]; /* "p100-16g|…": all keys */
 
-/* By key, by what people call it ("h100", "RTX 4090", "A100-80GB") or by the driver's name of it, large and
- * small letters alike. NULL: none. */
+/* By key, by a common name ("h100", "RTX 4090", "A100-80GB") or by the driver's name, in upper or lower case. NULL:
+ * unknown. */
 const struct estimate_gpu *estimate_gpu_find(const char *name);
-/* The same; where there is none, a line on stderr: which option of which command, and the nearest names. */
+/* The same. If there is none, prints a line on stderr with the command, the option and the nearest name. */
 const struct estimate_gpu *estimate_gpu_require(const char *command, const char *option, const char *name);
 
 /* The list: for people, and for programs ({"schema": 1, "gpus": [...]}). */
 struct terminal;
 struct json_t;
-/* `explain`: below each what it is called, and where its figures are from. */
+/* `explain`: below each GPU, its name and the sources of its figures. */
 void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain);
 struct json_t *estimate_gpu_list_json(void); /* {"schema", "gpus": [...]}; the caller's to decref */
 

@@ -17,7 +17,7 @@ static void add_up_phases(const struct plan *p, struct estimate_result *r)
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (r->phase[phase].likely > r->phase[r->peak_phase].likely) r->peak_phase = phase;
     r->peak = r->phase[r->peak_phase];
-    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) { /* another phase may be the peak */
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) { /* another phase may have the larger low or high end */
         r->peak.low = r->phase[phase].low > r->peak.low ? r->phase[phase].low : r->peak.low;
         r->peak.high = r->phase[phase].high > r->peak.high ? r->phase[phase].high : r->peak.high;
     }
@@ -72,7 +72,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_serving(p, stage, r);
     estimate_fixed(p, stage, r);
     add_notes(p, r);
-    for (size_t i = 0; i < r->lines_n; i++) /* a share of nothing, variants that are the same here */
+    for (size_t i = 0; i < r->lines_n; i++) /* low equals high: a share of nothing, or equal variants */
         if (!(r->lines[i].bytes.low < r->lines[i].bytes.high)) r->lines[i].why = NULL;
     add_up_phases(p, r);
 }
@@ -84,9 +84,9 @@ static bool layers_differ(const struct model *m)
     return false;
 }
 
-/* The first holds the embedding and most micro-batches, the last the logits. One between has fewer micro-batches
- * than those before it: it can be the fullest only with more parameters than all of them, as where the first
- * layers have no experts. */
+/* The first stage holds the embedding and most micro-batches, the last the logits. A stage between them has fewer
+ * micro-batches than those before it: it can be the fullest only with more parameters than all of them, for example if
+ * the first layers have no experts. */
 bool estimate_make(const struct plan *p, struct estimate_result *r)
 {
     static struct estimate_result other;

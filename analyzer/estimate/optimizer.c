@@ -19,8 +19,8 @@ static struct estimate_interval paged_bytes(const struct model_tensor *t, double
     return (struct estimate_interval){moves ? stays : bytes, bytes, bytes};
 }
 
-/* A row and a column of float32 or the gradient's type instead of the matrix. Of a convolution the last two
- * dimensions are the kernel's, whose sides are not known: 7, 3 or 1. */
+/* A row and a column, in float32 or the gradient's type, instead of the matrix. Of a convolution, the last two
+ * dimensions are the kernel's, whose sides are unknown: 7, 3 or 1. */
 static struct estimate_interval factored_bytes(const struct model_tensor *t, double rows, double cols, double element)
 {
     double n = rows * cols;
@@ -63,7 +63,7 @@ struct estimate_interval estimate_optimizer_tensor(const struct estimate_optimiz
     switch (o->form) {
     case OPTIMIZER_BLOCKS_8: return EXACTLY(t->dims ? quantised_bytes(n, 8, 256, 4) : each);
     case OPTIMIZER_BLOCKS_4:
-        if (t->dims && fmod(n, 128) != 0) /* torchao: only whole blocks */
+        if (t->dims && fmod(n, 128) != 0) /* torchao quantises only whole blocks */
             return EXACTLY(2 * n * element);
         return EXACTLY(t->dims ? quantised_bytes(n, 4, 128, element) : each);
     case OPTIMIZER_PAGED_8: return paged_bytes(t, n, t->dims ? quantised_bytes(n, 8, 256, 4) : each, 8 * ceil(n / 256));
@@ -97,7 +97,7 @@ void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *
         sum->rest += n * share;
 }
 
-/* One tensor after another. */
+/* Temporaries of a step that processes one tensor after another. */
 static struct estimate_interval looped_bytes(const struct estimate_optimizer *o,
                                              const struct estimate_optimizer_sum *sum, double element)
 {
@@ -130,7 +130,7 @@ struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, co
     }
     if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP || p->step == PLAN_STEP_IN_BACKWARD) return one;
     if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED) return EXACTLY(0);
-    if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
+    if (o->steps == STEPS_SINGLE) /* foreach only on request */
         return (struct estimate_interval){one.low, one.likely, fmax(one.high, all.high)};
     *how = "copies as large as all parameters (foreach)";
     return all;

@@ -1,10 +1,10 @@
-/* Contradictions in what was asked. */
+/* Contradictions in a plan. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 
-/* A check says what is wrong, or nothing: true where it has written `why`, which begins with the option. */
+/* A check returns true if it finds a contradiction, after it has written `why`, which begins with the option. */
 enum { WHY = 256 };
 typedef bool check(const struct plan *p, char why[WHY]);
 
@@ -40,7 +40,7 @@ static bool check_world(const struct plan *p, char why[WHY])
     return false;
 }
 
-/* Each divides what it is divided into; 0 where a model has no such thing, or its shape is not known. */
+/* --tp must divide each of these; 0: the model has no such thing, or its shape is unknown. */
 static bool check_tensor_parallel(const struct plan *p, char why[WHY])
 {
     const struct model_shape *s = &p->model->shape;
@@ -79,7 +79,7 @@ static bool check_pipeline(const struct plan *p, char why[WHY])
     return false;
 }
 
-/* Layers that are not alike, or have a state in the place of attention: not all is known of them. */
+/* Models whose layers differ, or have a state instead of attention: not all options are known for them. */
 static bool own_kinds(const struct plan *p, char why[WHY])
 {
     const enum model_family family = p->model->shape.family;
@@ -107,13 +107,14 @@ static bool check_experts(const struct plan *p, char why[WHY])
     if (p->ep == 1) return false;
     if (!n) return REJECT("--ep: the model has no experts");
     if (n % p->ep) return REJECT("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
-    if (group % p->ep) /* in inference the GPUs are those of attention's data parallelism too */
+    if (group % p->ep) /* in inference too: the GPUs are those of attention's data parallelism */
         return REJECT("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / tp / pp)", (uintmax_t)p->ep,
                       (uintmax_t)group);
     return false;
 }
 
-/* Beyond its table such a model fails at the first token; rotary positions only get worse (a note). */
+/* Beyond its table of positions such a model fails at the first token; with rotary positions it only gets worse (a
+ * note). */
 static bool check_positions(const struct plan *p, char why[WHY])
 {
     uint64_t most = plan_positions(&p->model->shape);
@@ -137,7 +138,7 @@ static bool context_parallel(const struct plan *p, char why[WHY])
     return false;
 }
 
-/* What only a diffusion pipeline has, and what it has not. */
+/* Options that only diffusion pipelines have, and options that they do not have. */
 static bool check_diffusion(const struct plan *p, char why[WHY])
 {
     const bool whole = p->offload == PLAN_OFFLOAD_MODEL || p->offload == PLAN_OFFLOAD_SEQUENTIAL;

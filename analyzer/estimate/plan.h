@@ -34,8 +34,7 @@ struct estimate_precision;
     X(IN_BACKWARD, "in-backward", "each parameter as soon as its gradient is there, which is then freed")
 /* clang-format on */
 
-/* What is divided among the data-parallel GPUs. FSDP's words are ZeRO's: FULL_SHARD is zero3,
- * SHARD_GRAD_OP zero2. */
+/* What is divided among the data-parallel GPUs. FSDP's FULL_SHARD is zero3, its SHARD_GRAD_OP zero2. */
 /* clang-format off */
 #define PLAN_SHARDINGS(X)                                                                       \
     X(DDP, "ddp", "every GPU holds everything; gradients are reduced in buckets")               \
@@ -82,13 +81,13 @@ struct estimate_precision;
     X(NONE, "none", "only adapters are trained") \
     X(EMBEDDINGS, "embeddings", "full copies of the token embedding and the output layer are trained")
 
-/* Of a model with an image tower, too. */
+/* The part of a model that is not trained, also for models with an image tower. */
 #define PLAN_FROZEN(X)                                                                   \
     X(NONE, "none", "all parameters are trained")                                        \
     X(TOWER, "tower", "the image tower is not trained, as in a training without images") \
     X(TEXT, "text", "only the image tower and the layers that attend to it are trained")
 
-/* Of a diffusion pipeline, beside the denoiser. */
+/* What is on the GPU beside the denoiser of a diffusion pipeline. */
 #define PLAN_RESIDENTS(X)                                      \
     X(ALL, "all", "text encoders and VAE are on the GPU, too") \
     X(VAE, "vae", "the VAE; the text's embeddings are cached") \
@@ -134,44 +133,44 @@ enum plan_decoding { PLAN_DECODINGS(DECODING) };
 enum plan_saved { PLAN_SAVED(SAVED) };
 #undef SAVED
 
-/* How stored weights are quantised: quantisations.def, quantisation.h. NULL in a plan: as `precision` says. */
+/* How stored weights are quantised: quantisations.def, quantisation.h. NULL in a plan: in `precision`. */
 enum estimate_quantisation_scheme { QUANTISATION_ALL, QUANTISATION_LINEAR, QUANTISATION_EXPERTS, QUANTISATION_GGUF };
 struct estimate_quantisation {
     const char *word;
-    double bits;                              /* a weight, with its share of the scales */
-    double row_bits;                          /* on top, a row of a matrix */
-    enum estimate_quantisation_scheme scheme; /* which tensors have it; the others 16 bits (GGUF: 32) */
+    double bits;                              /* per weight, with its share of the scales */
+    double row_bits;                          /* in addition, per row of a matrix */
+    enum estimate_quantisation_scheme scheme; /* which tensors are quantised; the others have 16 bits (GGUF: 32) */
     const char *source;
 };
 
-/* Numbers are at least 1 unless said otherwise. Divisors of the world: gpus = tp · pp · cp · (data-parallel
- * GPUs); ep divides the data-parallel GPUs. */
+/* Numbers are at least 1 unless noted otherwise. Divisors of the world: gpus = tp · pp · cp · (data-parallel GPUs); ep
+ * divides the data-parallel GPUs. */
 struct plan {
     const struct model *model;
     bool inference;
     const struct estimate_precision *precision;
-    bool precision_given; /* asked for: in inference weights are else as their file has them, or 16 bits */
+    bool precision_given; /* by the user; else, in inference, weights have the types of their file, or 16 bits */
     const struct estimate_optimizer *optimizer;
     bool master_weights;
     enum plan_step step;
 
-    uint64_t batch;        /* sequences (or images) in one forward pass on one GPU; 0: no activations */
-    uint64_t seq;          /* tokens a sequence (prompt and answer in inference) */
-    uint64_t accumulation; /* forward and backward passes before a step */
+    uint64_t batch;        /* sequences (or images) per forward pass on one GPU; 0: no activations */
+    uint64_t seq;          /* tokens per sequence (prompt and answer in inference) */
+    uint64_t accumulation; /* forward and backward passes per step */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     bool fused_layers; /* compiled or hand-written layers without dropout: activations at their low end */
-    bool fused_loss;   /* also the loss: in the type of the logits */
+    bool fused_loss;   /* the loss too: in the type of the logits */
     bool chunked_loss; /* logits are made in pieces (Liger, cut cross-entropy) */
     bool away;         /* saved activations are in host memory until backward needs them */
     bool drop_outputs; /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;
-    uint64_t interleave;    /* model chunks a pipeline stage (virtual stages) */
+    uint64_t interleave;    /* model chunks per pipeline stage (virtual stages) */
     bool sequence_parallel; /* with tp: norms and dropouts are divided too */
     enum plan_sharding sharding;
-    bool fsdp; /* PyTorch's; DeepSpeed's ZeRO otherwise */
+    bool fsdp; /* PyTorch's; else DeepSpeed's ZeRO */
     bool flat; /* its first version, which joins a unit's parameters into one */
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
@@ -179,23 +178,23 @@ struct plan {
     enum plan_frozen frozen;
     enum plan_adapter adapter;
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
-    uint64_t rank; /* of the adapters; of those without: the size of their blocks, their virtual tokens */
+    uint64_t rank; /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */
     enum plan_target target;
     enum plan_saved saved;                       /* peft's modules_to_save */
     const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
     bool ema;                                    /* an exponential moving average of the weights, float32, on the GPU */
 
     /* inference */
-    uint64_t prompt;                           /* tokens read at once, of `seq`; 0: all */
+    uint64_t prompt;                           /* tokens of the prompt, part of `seq`; 0: all */
     const struct estimate_quantisation *cache; /* KV cache; NULL: 16 bits */
-    uint64_t cache_block;                      /* tokens a block (vLLM: 16); 0: contiguous */
+    uint64_t cache_block;                      /* tokens per block (vLLM: 16); 0: contiguous */
     /* diffusion */
     enum plan_resident resident;
     enum plan_decoding decoding;
     bool guided;                                      /* classifier-free guidance: two passes in one batch */
     const struct estimate_quantisation *text_weights; /* of the text encoders; NULL: 16 bits, or float32 if asked for */
 
-    double share; /* vLLM's gpu_memory_utilization; 0: no server was asked for */
+    double share; /* vLLM's gpu_memory_utilization; 0: no --serve */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
     double context;                                 /* bytes of CUDA's context; 0: not given */
@@ -210,21 +209,21 @@ static inline uint64_t plan_dp(const struct plan *p)
     return divided && p->gpus >= divided ? p->gpus / divided : 1;
 }
 
-/* Are layers computed again as a whole, from their input on? With SELECTIVE_OP some of their operations are not. */
+/* Whether layers are computed again from their input. With SELECTIVE_OP the results of some operations are kept. */
 static inline bool plan_remakes_layers(const struct plan *p)
 {
     return p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
 }
 
-/* The longest sequence that a learned table of positions allows; 0: there is none. OPT's table has two rows that
- * no token uses. */
+/* The longest sequence that a learned table of positions allows; 0: no such table. OPT's table has two rows that no
+ * token uses. */
 static inline uint64_t plan_positions(const struct model_shape *s)
 {
     if (s->family == MODEL_VIT || !s->vocab) return 0;
     return s->context && s->context < s->positions ? s->context : s->positions;
 }
 
-/* Of adapters, where none is given. */
+/* The default rank of adapters. */
 enum { PLAN_RANK = 16 };
 
 #define PLAN_DEFAULT                                                                                   \

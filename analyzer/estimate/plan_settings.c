@@ -14,7 +14,7 @@
 const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
 const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
-const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last: sharding_of() */
+const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last three: sharding_of() */
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
 const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: set_adapter() */
 const char plan_targets[] = PLAN_TARGETS(WORD);
@@ -34,7 +34,7 @@ const char plan_gpus[] = "all|"
 #undef GPU
 #undef OTHER_GPU
 
-/* The place of `word` in "a|b|"; 0 where it is NULL: each list's first is the default. */
+/* The index of `word` in "a|b|". NULL is 0: each list's first word is the default. */
 static int setting_word_index(const char *word, const char *words)
 {
     for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
@@ -47,7 +47,7 @@ static bool is_setting_word(const char *word, const char *other)
     return word && strcmp(word, other) == 0;
 }
 
-/* PyTorch's words for two of them. */
+/* Also accepts PyTorch's words for zero3 and zero2. */
 static enum plan_sharding sharding_of(const char *word)
 {
     return is_setting_word(word, "fsdp") || is_setting_word(word, "fsdp2") ? PLAN_SHARDING_ZERO3
@@ -79,7 +79,7 @@ bool plan_settings_model_given(const struct plan_settings *s)
     return s->model.params || s->model.model || shape_given(s);
 }
 
-/* Over what the family has by itself. */
+/* Replaces the family's own numbers. */
 static void set_shape(const struct plan_settings *s, struct model_shape *shape)
 {
     shape->layers = s->layers;
@@ -95,7 +95,7 @@ static void set_shape(const struct plan_settings *s, struct model_shape *shape)
     shape->tied = shape->tied || s->tied;
 }
 
-/* Of what a diffusion model makes. */
+/* The size of what a diffusion model generates. */
 static bool set_size(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
 {
     struct model_denoiser *d = &m->shape.denoiser;
@@ -203,12 +203,12 @@ void plan_assume(struct plan *p, struct plan_assumed *a)
         a->batch = true;
     }
     if (!p->seq && shape->vocab) {
-        p->seq = parts < seq ? seq / parts * parts : parts; /* what GPUs divide must be divisible */
+        p->seq = parts < seq ? seq / parts * parts : parts; /* a multiple of the parts that GPUs get */
         a->seq = true;
     }
 }
 
-/* As many as the model is divided among, where nobody said it. */
+/* As many as the model is divided among, unless --gpus is given. */
 static uint64_t settings_gpus(const struct plan_settings *s)
 {
     double divided = (double)at_least_one_setting(s->tp) * (double)at_least_one_setting(s->pp) *
@@ -218,7 +218,8 @@ static uint64_t settings_gpus(const struct plan_settings *s)
     return divided < 1e6 ? (uint64_t)divided : 1;
 }
 
-/* "qlora" is LoRA as peft's users do it: prepared, on what its paper quantises to unless --weights says otherwise. */
+/* "qlora" is LoRA as peft's users apply it: with prepare_model_for_kbit_training, and quantised as in its paper unless
+ * --weights is given. */
 static void set_adapter(const struct plan_settings *s, struct plan *p)
 {
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
@@ -231,7 +232,7 @@ static void set_adapter(const struct plan_settings *s, struct plan *p)
                                                  : PLAN_TARGET_LINEAR;
 }
 
-/* The one number that a kind of adapters has; GaLore's rank. */
+/* The one number of a kind of adapters; without adapters, GaLore's rank. */
 static bool adapter_size_of(const char *command, const struct plan_settings *s, struct plan *p)
 {
     const struct {
@@ -264,7 +265,7 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
     return false;
 }
 
-/* "0.9" or "90%"; 0 where no server is asked for. */
+/* "0.9" or "90%"; 0 without --serve. */
 static bool read_memory_share(const char *command, const struct plan_settings *s, double *share)
 {
     char *end = "";
@@ -310,7 +311,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .master_weights = s->model.master_weights,
         .step = setting_word_index(s->step, plan_steps),
         .batch = s->batch,
-        .seq = m->shape.family == MODEL_DENOISER ? 0 : s->seq, /* of its text: among what it makes */
+        .seq = m->shape.family == MODEL_DENOISER ? 0 : s->seq, /* a denoiser's is its text's: set_size() */
         .accumulation = at_least_one_setting(s->accumulation),
         .attention = setting_word_index(s->attention, plan_attentions),
         .checkpoint = setting_word_index(s->checkpointing, plan_checkpoints),
@@ -348,8 +349,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .memory = (double)s->memory,
     };
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
-    if (p->inference && !p->precision_given)
-        p->precision = estimate_precision("bf16"); /* nobody serves in float32 who does not say so */
+    if (p->inference && !p->precision_given) p->precision = estimate_precision("bf16"); /* float32 only on request */
     if (!quantisation_of(command, "weights", s->weights, &p->weights) ||
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))

@@ -8,7 +8,7 @@
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/settings.h"
 
-/* Option kinds' types: OPTION_COUNT and OPTION_BYTES are uint64_t, 0 where not given. */
+/* Types of option kinds: OPTION_COUNT and OPTION_BYTES are uint64_t, 0: not given. */
 struct plan_settings {
     struct estimate_settings model; /* --params, --model, --optimizer, --precision, --master-weights */
     /* an explicit shape, instead of --model */
@@ -63,7 +63,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         name, 0, OPTION_FLAG, PLAN_AT(type, member, field), NULL, NULL, 0, 0, help \
     }
 
-/* What activations depend on: also where a recording is held against an estimate. */
+/* What activations depend on; also used to compare a recording with an estimate. */
 #define PLAN_ACTIVATION_OPTIONS(type, member)                                                                          \
     PLAN_COUNT(type, member, "batch", batch, "N", "sequences or images in one forward pass on one GPU (micro-batch)"), \
         PLAN_COUNT(type, member, "seq", seq, "N", "tokens per sequence"),                                              \
@@ -114,7 +114,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                      \
                   "models of text and images: the part that is not trained (tower: the image tower); default none")
 
-/* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
+/* How the GPUs divide the model; also used to compare a recording of one of them with an estimate. */
 #define PLAN_DIVIDED_OPTIONS(type, member)                                                                             \
     PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                                      \
               "what data-parallel GPUs shard: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"), \
@@ -230,20 +230,20 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 
 extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */
 
-/* Is a model named, counted or described? */
+/* Whether a model is given: by name, by its number of parameters or by shape. */
 bool plan_settings_model_given(const struct plan_settings *s);
 /* The GPUs that --gpu names, each once, in `named` (room for estimate_gpu_count of gpu.h); false after one line on
  * stderr. */
 bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct estimate_gpu **named,
                         size_t *n);
-/* What is taken where nothing is said: a batch of 1, and the sequence that the model was made for, of at most
- * PLAN_SEQ tokens. Nothing where the shape is not known: no activations then. */
+/* Fills in what the user left out: a batch of 1, and the sequence length that the model was made for, at most PLAN_SEQ
+ * tokens. Nothing if the shape is unknown: there are no activations then. */
 enum { PLAN_SEQ = 4096 };
 struct plan_assumed {
     bool batch, seq;
 };
 void plan_assume(struct plan *p, struct plan_assumed *assumed);
-/* Fills the plan and the model that it points to (model_free() it in any case). False after one line on
+/* Fills the plan and the model that it points to; call model_free() on the model in any case. False after one line on
  * stderr, with the exit code. */
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
                         int *exit_code);

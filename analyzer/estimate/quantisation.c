@@ -26,7 +26,7 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
 
 /* ---------------------------------------------------------------- GGUF */
 
-/* TYPE(id, bytes of a block, weights in it, type where rows are no multiple of that). ggml-common.h;
+/* TYPE(id, bytes of a block, weights in it, type if rows are not a multiple of that). ggml-common.h;
  * tensor_type_fallback in llama-quant.cpp. */
 /* clang-format off */
 #define TYPES(TYPE)                \
@@ -73,7 +73,7 @@ enum when {
     FIRST_EIGHTH,
     FIRST_SIXTEENTH, /* of the layers */
     SOME,            /* the first and last eighth, and every third between */
-    WIDE_70B,        /* models of 80 layers that share key heads, Llama's 70B first */
+    WIDE_70B,        /* models of 80 layers that share key heads, such as Llama's 70B */
 };
 
 static const struct {
@@ -85,7 +85,7 @@ static const struct {
     {"q5_k_s", Q5_K}, {"q5_k_m", Q5_K}, {"q6_k", Q6_K},   {"iq4_nl", IQ4_NL}, {"iq4_xs", IQ4_XS}, {"mxfp4_moe", Q8_0},
 };
 
-/* The first that holds; none: the mixture's base. "" is every mixture. */
+/* The first rule that holds applies; if none holds, the mixture's base type. "" matches every mixture. */
 static const struct {
     const char *word;
     enum kind kind;
@@ -144,7 +144,7 @@ static bool name_has_word(const char *name, const char *const *words)
     return false;
 }
 
-/* By the names that presets, safetensors files and GGUF files give it. */
+/* The kind of a tensor, from the names that presets, safetensors files and GGUF files use. */
 static enum kind quantised_kind_of(const struct model *m, const struct model_tensor *t)
 {
     static const char *const v[] = {"v_proj",          "attn_v", ".wv",   "qkv", "c_attn",
@@ -216,7 +216,7 @@ static double gguf_bits(const struct estimate_quantisation *q, const struct mode
 
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
         if (strcmp(mixtures[i].word, q->word) == 0) base = mixtures[i].base;
-    /* an output layer whose rows are no multiple of a block is Q8_0 at once */
+    /* an output layer whose rows are not a multiple of a block becomes Q8_0 */
     if (kind == OUTPUT && row % types[base].weights) return type_bits(Q8_0, row);
     if (t->place != TENSOR_IN_LAYER || layers < 1 || layers > 10000)
         return type_bits(quantised_type_of(q->word, base, kind, m, t, 0, layers), row);
@@ -227,7 +227,8 @@ static double gguf_bits(const struct estimate_quantisation *q, const struct mode
 
 /* ---------------------------------------------------------------- any */
 
-/* Matrices in the layers that a token is multiplied with. Of a bare number of parameters nearly all are. */
+/* Matrices in the layers that a token is multiplied with. A bare number of parameters counts as such, because nearly
+ * all of them are. */
 static bool is_linear_tensor(const struct model_tensor *t)
 {
     switch (t->role) {
@@ -241,7 +242,7 @@ static bool is_linear_tensor(const struct model_tensor *t)
 
 static bool matrix_in_gguf(const struct model_tensor *t)
 {
-    if (t->role == TENSOR_EMBEDDING) /* the tables of positions and token types stay as they are */
+    if (t->role == TENSOR_EMBEDDING) /* the tables of positions and token types are not quantised */
         return !strstr(t->name, "position") && !strstr(t->name, "type");
     return is_linear_tensor(t) || (t->role == TENSOR_HEAD && t->dims != 1);
 }

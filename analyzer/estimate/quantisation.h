@@ -7,8 +7,8 @@
 extern const char plan_quantisations[];                                           /* "fp32|bf16|…" */
 const struct estimate_quantisation *estimate_quantisation_find(const char *word); /* NULL: none of that name */
 
-/* Bits a weight of tensor `t` of `m` stored as `q`, scales included: an average over the layers where a mixture
- * takes different types for different layers. `plain` is what has no quantisation (16). */
+/* Bits per weight of tensor `t` of `m` stored as `q`, scales included; an average over the layers if a mixture uses
+ * different types for different layers. `plain`: bits of tensors that are not quantised (16). */
 double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
                                   const struct model_tensor *t, double plain);
 

@@ -15,7 +15,7 @@
 
 enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 
-/* What the keys say. TEXT: a value of any kind, NULL unset; the others UNSET. */
+/* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; the others: UNSET if unset. */
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
@@ -45,7 +45,7 @@ static const struct key {
 #undef SILENT
 };
 
-/* A key that no row has is listed where its name has one of these. */
+/* A key without a row is listed as unused if its name contains one of these. */
 static const char *const recipe_words[] = {
     "batch",  "seq_len",   "length",     "offload",    "checkpointing", "recompute", "optim",   "precision",
     "dtype",  "quant",     "lora",       "parallel",   "shard",         "zero",      "fsdp",    "cache",
@@ -53,7 +53,7 @@ static const char *const recipe_words[] = {
     "ema",    "image",     "bucket",     "activation", "unfrozen",      "freeze",    "adapter", "reward",
     "ref_",   "teacher",   "generation", "gpus",       "num_nodes",     "galore",    "graph",   "layers_to"};
 
-/* Whose file it is, by the first key that it has. */
+/* The tool that a file is written for, by the first of these keys that it has. */
 static const struct {
     const char *key, *tool;
 } tools[] = {
@@ -82,8 +82,7 @@ static const struct {
     {"tensor-parallel-size", "vLLM"},
 };
 
-/* Optimizers by the end of their names in lower case, without "torch" in front; a later row never hides a longer name.
- */
+/* Optimizers by the last part of their names in lower case ("bitsandbytes.optim.PagedAdamW8bit": "pagedadamw8bit"). */
 static const struct {
     const char *theirs, *ours;
     bool fused;
@@ -115,7 +114,7 @@ static const struct {
     {"came_pytorch", "adafactor", false},
 };
 
-/* ---------------------------------------------------------------- what a value says */
+/* ---------------------------------------------------------------- what a value means */
 
 static const char *recipe_text_of(const json_t *value)
 {
@@ -129,7 +128,7 @@ static bool is_recipe_word(const json_t *value, const char *word)
     return strcasecmp(recipe_text_of(value), word) == 0;
 }
 
-/* Neither nothing nor off, nor empty. */
+/* Not null, not false and not empty. */
 static bool is_value_given(const json_t *value)
 {
     if (!value || json_is_null(value) || json_is_false(value)) return false;
@@ -143,7 +142,7 @@ static bool says_yes(const json_t *value)
            is_recipe_word(value, "true") || is_recipe_word(value, "full") || is_recipe_word(value, "yes");
 }
 
-/* The text, or one of the list's, has the word in it. */
+/* Whether the text, or a text of the list, contains the word. */
 static bool value_has_word(const json_t *value, const char *word)
 {
     size_t i;
@@ -235,7 +234,7 @@ static bool may_matter(const char *path)
     return false;
 }
 
-/* A key that no row has. What is off, or nothing, says that nothing is done. */
+/* Lists a key without a row. Null, false and "none" are not listed: they turn something off. */
 static void note_unknown_key(struct estimate_recipe *r, const char *path, const json_t *value)
 {
     if (json_is_null(value) || json_is_false(value) || json_is_object(value) || is_recipe_word(value, "none") ||
@@ -251,7 +250,8 @@ static void note_unknown_key(struct estimate_recipe *r, const char *path, const 
         leave_out(r, "%s", path);
 }
 
-/* Keys of sections, "section.key"; `left` bounds what a file of aliases may unfold to. */
+/* Reads the keys, those of sections as "section.key"; `left` limits the number of keys that a file with aliases can
+ * expand to. */
 static void walk_recipe(struct estimate_recipe *r, struct values *values, const json_t *object, const char *before,
                         unsigned *left)
 {
@@ -288,7 +288,7 @@ static bool is_written_for(const struct estimate_recipe *r, const char *tool)
     return strstr(r->tools, tool) != NULL;
 }
 
-/* "llama3_1_8b" as models are named: "llama-3.1-8b". */
+/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". */
 static void spell_name(char *out, size_t size, const char *name)
 {
     size_t n = 0;
@@ -314,7 +314,8 @@ static const char *last_path_part(char *path)
     return slash ? slash + 1 : path;
 }
 
-/* torchtune names a folder of weights, whose name is the model's, and a function that makes the model. */
+/* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
+ */
 static void model_of_torchtune(const struct values *s, char *out, size_t size)
 {
     char path[PATH_MAX];
@@ -331,7 +332,7 @@ static void model_of_torchtune(const struct values *s, char *out, size_t size)
         spell_name(out, size, component);
 }
 
-/* What a name ends in where weights are quantized; NULL: the adapter's own option says how. */
+/* Endings of the names of models with quantized weights; NULL: the adapter's own option implies the format. */
 static const struct {
     const char *ending, *weights;
 } stored[] = {{"-gptq", "gptq"},   {"-awq", "awq"},     {"-bnb-nf4-bf16", NULL}, {"-unsloth-bnb-4bit", NULL},
@@ -352,8 +353,8 @@ static void put_model_name(struct estimate_recipe *r, const char *name, bool qua
     put_recipe_option(r, "--model=%s", name);
 }
 
-/* What is not trained of a model with an image tower: LLaMA-Factory freezes the tower unless it is told not to, and a
- * training without images makes no gradient of it. */
+/* Which part of a model with an image tower is not trained: LLaMA-Factory freezes the tower by default, and a training
+ * without images computes no gradient for it. */
 static void put_frozen(struct estimate_recipe *r, const struct values *s)
 {
     const bool tower = s->frozen_tower >= 0
@@ -410,7 +411,7 @@ static bool has_fsdp(const struct values *s)
     return is_value_given(s->fsdp) || s->strategy || value_has_word(s->distribution, "fsdp") || s->fsdp_version > 0;
 }
 
-/* Adapters by the names that peft (peft_type) and LLaMA-Factory have for them. */
+/* Adapters by the names that peft (peft_type) and LLaMA-Factory use. */
 static const struct {
     const char *theirs, *ours;
 } adapter_words[] = {{"oft", "oft"},
@@ -439,7 +440,7 @@ static const char *recipe_adapter_of(const struct values *s)
     return NULL;
 }
 
-/* Where nobody says it: TRL's SFTConfig has bf16 unless there is fp16; torchtitan's FSDP computes in bfloat16. */
+/* If the file does not set it: TRL's SFTConfig has bf16 unless fp16 is set; torchtitan's FSDP computes in bfloat16. */
 static bool bf16_is_on(const struct estimate_recipe *r, const struct values *s)
 {
     if (s->bf16) return says_yes(s->bf16);
@@ -455,8 +456,7 @@ static bool fp16_is_on(const struct values *s)
            json_integer_value(s->mixed) == 16;
 }
 
-/* Which of parameters, gradients and states have which type, as each tool makes them; its sources are in
- * docs/estimate.md. */
+/* The types of parameters, gradients and states, as each tool makes them; sources are in docs/estimate.md. */
 static void put_precision(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     const bool bf16 = bf16_is_on(r, s), fp16 = !bf16 && fp16_is_on(s), half = bf16 || fp16;
@@ -473,7 +473,7 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
         put_recipe_option(r, "--master-weights");
         return;
     }
-    /* in 16 bits as a whole: loaded so, and nothing makes trained parameters float32 */
+    /* all in 16 bits: loaded so, and trained parameters are not converted to float32 */
     const bool whole = adapters || is_written_for(r, "torchtune") || s->pure > 0 ||
                        (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
     put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
@@ -492,7 +492,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     const char *name = recipe_text_of(s->optimizer), *last = strrchr(name, '.');
     char lower[64];
 
-    if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys say it */
+    if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys set it */
     if (!*name) {
         if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory"))
             put_recipe_option(r, "--optimizer=adamw"); /* TrainingArguments' default */
@@ -514,7 +514,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     put_step(r, s->fused_step > 0 || is_written_for(r, "torchtitan"), in_backward);
 }
 
-/* Names of modules, or one word. IA3's factors of the MLP come on top of those that are named. */
+/* Targets are names of modules, or one word. IA3's factors of the MLP come in addition to the named ones. */
 static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
 {
     const bool mlp = value_has_word(s->target, "gate") || value_has_word(s->target, "up_proj") ||
@@ -583,7 +583,7 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     else if (whole || s->checkpointing_on > 0 ||
              ((is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL")) && s->checkpointing_on != 0 &&
               !json_is_false(s->checkpointing)))
-        put_recipe_option(r, "--checkpointing=full"); /* these two do it where nobody says otherwise */
+        put_recipe_option(r, "--checkpointing=full"); /* the default of these two */
     const bool away = s->away > 0 || strcasecmp(mode, "offload") == 0;
     if (away && (s->tp > 1 || s->pp > 1))
         leave_out(r, "offloaded activations");
@@ -591,7 +591,7 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
         put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
         is_written_for(r, "torchtune") || is_written_for(r, "torchtitan"))
-        put_recipe_option(r, "--drop-outputs"); /* their loops do, Hugging Face's Trainer among them */
+        put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
     if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled"))
         put_recipe_option(r, "--attention=eager");
     if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0) put_recipe_option(r, "--fused-layers");
@@ -606,7 +606,7 @@ static int64_t count_or_one(int64_t n)
     return n > 1 ? n : 1;
 }
 
-/* All of them; 0: not stated. */
+/* The number of all GPUs; 0: not stated. */
 static int64_t recipe_gpus(const struct values *s)
 {
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
@@ -688,7 +688,8 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
 
 /* ---------------------------------------------------------------- files */
 
-/* A configuration that names another one (DeepSpeed's): beside it, or from one of the folders above it on. */
+/* Loads a configuration that another one names (DeepSpeed's): relative to the folder of that one, or to one of the
+ * folders above it. */
 static json_t *load_named(const char *from, const char *name)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX], why[200];
@@ -710,7 +711,7 @@ static void add_tool(struct estimate_recipe *r, const char *tool)
     if (*tool && !strstr(r->tools, tool)) snprintf(r->tools + n, sizeof r->tools - n, "%s%s", n ? ", " : "", tool);
 }
 
-/* The stage in a file's name, where the file is not here: "zero3.json", "ds_z2_config.json". */
+/* The ZeRO stage in the name of a file that was not found: "zero3.json", "ds_z2_config.json". */
 static int64_t stage_named(const char *name)
 {
     const char *at = strcasestr(name, "zero");

@@ -1,5 +1,5 @@
 /* Options of an estimate from the configuration of a training or serving tool: axolotl, torchtune, LLaMA-Factory, TRL,
- * accelerate, DeepSpeed, torchtitan, Megatron-LM, NeMo, vLLM. A key that is known is a row of recipe_keys.def. */
+ * accelerate, DeepSpeed, torchtitan, Megatron-LM, NeMo, vLLM. Each known key is a row of recipe_keys.def. */
 #ifndef GPUSPY_ESTIMATE_RECIPE_H
 #define GPUSPY_ESTIMATE_RECIPE_H
 
@@ -11,23 +11,23 @@ struct json_t;
 enum { RECIPE_OPTIONS_MAX = 48, RECIPE_UNUSED_MAX = 64 };
 
 struct estimate_recipe {
-    char tools[96];                   /* whose configurations they look like: "TRL, accelerate" */
+    char tools[96];                   /* tools that the files look written for: "TRL, accelerate" */
     char *option[RECIPE_OPTIONS_MAX]; /* "--batch=4"; owned */
     size_t options_n;
-    char *unused[RECIPE_UNUSED_MAX]; /* "max_steps=10": keys that may matter, and are not considered; owned */
+    char *unused[RECIPE_UNUSED_MAX]; /* "max_steps=10": keys that may matter and are not used; owned */
     size_t unused_n;
     size_t unused_more; /* how many did not fit in the list */
 };
 
-/* Reads the files in order, a later one's keys before an earlier one's; `model_given`: a model is named elsewhere, and
- * theirs is left out. False after one line on stderr that begins with `command`; `*bad_input` then says whether a file
- * is at fault. Free it in either case. */
+/* Reads the files in order; a later one's keys replace an earlier one's. `model_given`: the user names a model, and
+ * that of the files is ignored. False after one line on stderr that begins with `command`; `*bad_input` is then true if
+ * a file is the cause. Call estimate_recipe_free() in either case. */
 bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
                           struct estimate_recipe *recipe, bool *bad_input);
 void estimate_recipe_free(struct estimate_recipe *recipe);
 
-/* recipe_read.c: a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON; a new reference, NULL with
- * a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share what they name. */
+/* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL
+ * with a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share the value that they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
 
 #endif

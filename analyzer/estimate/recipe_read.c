@@ -21,7 +21,7 @@ static bool is_word_of(const char *text, const char *const *words, size_t n)
     return false;
 }
 
-/* Text that is no UTF-8 says nothing here. */
+/* Text that is not UTF-8 becomes null. */
 static json_t *string_json(const char *text)
 {
     json_t *value = json_string(text);
@@ -29,7 +29,7 @@ static json_t *string_json(const char *text)
     return value ? value : json_null();
 }
 
-/* What a plain scalar means: as YAML 1.1 has it, and numbers such as 2e-5, which Python's YAML takes for text. */
+/* What a plain scalar means: as in YAML 1.1; also numbers such as 2e-5, which Python's YAML reads as text. */
 static json_t *scalar_json(const char *text)
 {
     static const char *const nothing[] = {"", "~", "null", "none"}, *const yes[] = {"true", "yes", "on"},
@@ -58,7 +58,7 @@ struct yaml {
     yaml_parser_t parser;
     struct {
         char name[NAME];
-        json_t *value; /* its own reference: what a later key replaces goes from the document */
+        json_t *value; /* its own reference: a later key may remove the value from the document */
     } anchors[ANCHORS_MAX];
     size_t anchors_n;
     const char *why;
@@ -87,7 +87,7 @@ static bool next_event(struct yaml *y, yaml_event_t *event)
     return false;
 }
 
-/* "<<: *base": what the key's value has and the map has not. */
+/* "<<: *base": adds the keys of the value that the map does not have. */
 static void merge_into_map(json_t *map, const char *key, json_t *value)
 {
     if (strcmp(key, "<<") == 0 && json_is_object(value))
@@ -117,7 +117,7 @@ static json_t *yaml_items(struct yaml *y, bool map, const yaml_char_t *anchor, u
             else if (value && !map)
                 json_array_append(all, value);
             json_decref(value);
-            has_key = map && !has_key; /* a key that is no scalar has a value all the same */
+            has_key = map && !has_key; /* a key that is not a scalar has a value too */
             if (map && has_key) key[0] = 0;
         }
         yaml_event_delete(&event);
@@ -127,7 +127,7 @@ static json_t *yaml_items(struct yaml *y, bool map, const yaml_char_t *anchor, u
     return all;
 }
 
-/* A new reference; NULL: `why` says what is wrong. */
+/* A new reference; NULL if the event begins no value. */
 static json_t *yaml_value(struct yaml *y, const yaml_event_t *event, unsigned depth)
 {
     json_t *value = NULL;
@@ -186,7 +186,7 @@ static char *trim_line(char *text)
     return text;
 }
 
-/* Ends the line at a comment that is in no quotes. */
+/* Ends the line at a comment outside of quotes. */
 static void drop_comment(char *line)
 {
     char quote = 0;
@@ -210,11 +210,11 @@ static json_t *toml_value(char *text)
         text[n - 1] = 0;
         return string_json(text + 1);
     }
-    if (*text == '[' || *text == '{') return json_array(); /* no list says anything about memory */
+    if (*text == '[' || *text == '{') return json_array(); /* lists do not matter for memory */
     return scalar_json(text);
 }
 
-/* The table of "a.b.c", which is made. */
+/* The table of "a.b.c"; makes it if it is missing. */
 static json_t *toml_table(json_t *root, char *name)
 {
     char *rest = NULL;
@@ -262,7 +262,7 @@ static void strip_quotes(char *word)
     }
 }
 
-/* What $NAME or ${NAME} was assigned; the word itself where nothing was. */
+/* The value assigned to $NAME or ${NAME}; the word itself if there is none. */
 static const char *resolve_variable(const json_t *variables, const char *word)
 {
     char name[NAME];

@@ -16,16 +16,16 @@ struct tensor {
 struct parameter {
     double elements;
     uint32_t weight, gradient, states[STATES];
-    bool old; /* its gradient is of an earlier micro-batch */
+    bool old; /* its gradient is from an earlier micro-batch */
 };
 
 struct node {
     uint32_t out, gradient, parts[PARTS]; /* tensors, from 1 */
     uint32_t saved[SAVED];                /* what backward needs */
     uint32_t saved_n, readers;
-    uint32_t outside;      /* of the readers: after the checkpointed layer */
+    uint32_t outside;      /* readers that are not in its checkpointed layer */
     uint32_t inputs[3];    /* tensors from outside of a checkpointed layer, which are kept for it */
-    uint32_t held, kept;   /* outputs that the script has: of the pass before, of this one */
+    uint32_t held, kept;   /* outputs that the script holds: of the last pass, of this one */
     uint32_t cast;         /* a block */
     uint32_t parameter[2]; /* from 1 */
 };
@@ -44,14 +44,14 @@ struct pass {
     double largest; /* request, bytes */
     double most;    /* bytes allocated at once, since it was set */
     double saved, first, second;
-    double capacity, taken; /* bytes that the driver has, and has given */
+    double capacity, taken; /* bytes that the driver has, and those of segments */
     double workspace;
-    bool forward_has, backward_has; /* a workspace */
+    bool forward_has, backward_has; /* whether it has a workspace */
     uint64_t address;
     bool trains;  /* false: inference, without a backward pass */
-    bool keeps;   /* autograd does; not in forward of a checkpointed layer, which keeps its input alone */
-    size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none is */
-    bool refused; /* a request found no memory, also after cached segments were freed */
+    bool keeps;   /* autograd keeps tensors; not in forward of a checkpointed layer, which keeps only its input */
+    size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none */
+    bool refused; /* a request found no memory, even after cached segments were freed */
 };
 
 /* --- the allocator ----------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static void save_own(struct pass *c, struct node *node, double bytes)
 
 /* --- operations -------------------------------------------------------------------------------- */
 
-/* Calls back for each operation whose output operation `i` reads. */
+/* Calls `use` for each operation whose output operation `i` reads. */
 static void each_input(struct pass *c, size_t i, uint32_t gradient, void (*use)(struct pass *, uint32_t from, uint32_t))
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
@@ -195,7 +195,7 @@ static void save_inputs(struct pass *c, size_t i, uint32_t in)
         if (op->others[k]) save_for_backward(c, node, c->nodes[op->others[k] - 1].out);
 }
 
-/* In the first matrix product of a thread. */
+/* Takes the workspace at the first matrix product of a thread. */
 static void take_workspace(struct pass *c, size_t i, bool *taken)
 {
     if (*taken || !(c->list.ops[i].flags & REPLAY_PRODUCT)) return;
@@ -221,8 +221,8 @@ static void replay_forward(struct pass *c, size_t i, uint32_t input)
     if (op->flags & REPLAY_KEEPS_OUTPUT) save_for_backward(c, node, node->out);
     if (!(op->flags & REPLAY_MASKS)) save_own(c, node, op->extra);
     if (op->flags & REPLAY_HELD) c->tensors[node->kept = node->out].refs++;
-    release_tensor(c, node->out);                                       /* the readers have it */
-    if (!c->keeps && !node->parameter[0]) return_block(c, &node->cast); /* autocast caches copies of what is trained */
+    release_tensor(c, node->out);                                       /* the readers hold it */
+    if (!c->keeps && !node->parameter[0]) return_block(c, &node->cast); /* autocast caches copies of trained weights */
     if (c->again == SIZE_MAX) take_workspace(c, i, &c->forward_has);
     for (uint32_t k = 0; k < node->outside && c->again != SIZE_MAX; k++) release_tensor(c, node->out);
     each_input(c, i, NOTHING, has_read);
@@ -242,7 +242,8 @@ static size_t checkpoint_begin(const struct pass *c, size_t i)
     return i;
 }
 
-/* Keeps what a checkpointed layer reads from outside: torch.utils.checkpoint has all arguments until it runs again. */
+/* Keeps what a checkpointed layer reads from outside: torch.utils.checkpoint holds all arguments until it runs the
+ * layer again. */
 static void keep_inputs(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
@@ -254,7 +255,7 @@ static void keep_inputs(struct pass *c, size_t i)
             c->tensors[c->nodes[i].inputs[k] = c->nodes[from[k] - 1].out].refs++;
 }
 
-/* Forward, of which a checkpointed layer keeps its input. */
+/* Forward. A checkpointed layer keeps only its input. */
 static void forward_all(struct pass *c, uint32_t input)
 {
     for (size_t i = 0; i < c->list.n; i++) {
@@ -263,7 +264,7 @@ static void forward_all(struct pass *c, uint32_t input)
         replay_forward(c, i, input);
     }
     c->keeps = true;
-    for (size_t i = 0; i < c->list.n; i++) /* autocast ends, and with it its copies that nobody saved */
+    for (size_t i = 0; i < c->list.n; i++) /* autocast ends and frees the copies that are not saved */
         if (c->list.ops[i].checkpoint) return_block(c, &c->nodes[i].cast);
 }
 
@@ -289,7 +290,7 @@ static void add_gradient_part(struct pass *c, struct node *node, uint32_t gradie
         }
 }
 
-/* Hands a gradient to the operation that made what it is the gradient of, which adds it to one that it has. */
+/* Passes a gradient to the operation that made the tensor, which adds it to a gradient that it already has. */
 static void deliver_gradient(struct pass *c, uint32_t to, uint32_t gradient)
 {
     struct node *node = &c->nodes[to - 1];
@@ -311,7 +312,7 @@ static void deliver_gradient(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
-/* Adagrad makes its states when it is made, the others in their first step. */
+/* Adagrad makes its states in its constructor, the others in their first step. */
 static void make_states(struct pass *c, struct parameter *one)
 {
     const struct estimate_optimizer *o = c->p->optimizer;
@@ -323,7 +324,7 @@ static void make_states(struct pass *c, struct parameter *one)
         one->states[STATES - 1] = take_block(c, one->elements * o->fixed_32nds / 32);
 }
 
-/* The optimizer's step in backward: of a parameter whose gradient is complete. */
+/* The optimizer's step in backward, for a parameter whose gradient is complete. */
 static void step_at_once(struct pass *c, struct parameter *one)
 {
     make_states(c, one);
@@ -331,8 +332,8 @@ static void step_at_once(struct pass *c, struct parameter *one)
     return_block(c, &one->gradient);
 }
 
-/* Autograd hands the first gradient over and adds a later one: a tied weight's out of place, unless autocast's cast
- * made the first a tensor of its own. */
+/* Autograd passes on the first gradient and adds a later one: a tied weight's out of place, unless autocast's cast made
+ * the first a tensor of its own. */
 static void of_parameters(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
@@ -374,7 +375,7 @@ static uint32_t joined_parts(struct pass *c, size_t i)
     return whole;
 }
 
-/* Bytes of the gradient of an input: of its part where it is divided among readers. */
+/* Bytes of the gradient of an input; of a part of it if the input is divided among readers. */
 static double gradient_bytes(const struct pass *c, const struct estimate_replay_op *op, uint32_t to)
 {
     const struct estimate_replay_op *made = &c->list.ops[to - 1];
@@ -382,7 +383,8 @@ static double gradient_bytes(const struct pass *c, const struct estimate_replay_
     return made->flags & REPLAY_PARTS && op->others[0] ? op->bytes : made->bytes;
 }
 
-/* All of an operation's gradients are made before they go on; of a product without a bias the weight's is the first. */
+/* All gradients of an operation are made before they are passed on. In a product without a bias, the weight's comes
+ * first. */
 static void of_inputs(struct pass *c, size_t i)
 {
     const struct estimate_replay_op *op = &c->list.ops[i];
@@ -491,7 +493,7 @@ static void run_micro_batch(struct pass *c, uint32_t *input)
     c->second = fmax(c->second, second);
 }
 
-/* Of more than two micro-batches the later ones are like the second. */
+/* With more than two micro-batches, the later ones are like the second. */
 static void replay_training(struct pass *c)
 {
     uint32_t input = NOTHING;
@@ -510,7 +512,7 @@ static void prepare_pass(struct pass *c)
     c->nodes = arena_realloc(NULL, c->list.n, sizeof *c->nodes);
     c->parameters = arena_realloc(NULL, 2 * c->list.n + 1, sizeof *c->parameters);
     memset(c->nodes, 0, c->list.n * sizeof *c->nodes);
-    c->parameters_n = c->tensors_n = c->spare = 1; /* 0 is none */
+    c->parameters_n = c->tensors_n = c->spare = 1; /* 0: none */
     c->tensors_cap = 1024;
     c->tensors = arena_realloc(NULL, c->tensors_cap, sizeof *c->tensors);
     c->tensors[0] = (struct tensor){.block = CACHING_NO_BLOCK};

@@ -14,7 +14,7 @@ static unsigned flags_of(const struct model_conv_map *map)
            (map->op == CONV_DROPOUT ? REPLAY_MASKS : 0);
 }
 
-/* What cuDNN's kernels for gradients do, a wide window's on Hopper at least: they read channels last, and copy what has
+/* cuDNN's kernels for gradients, at least on Hopper for windows wider than 1, read channels last and copy tensors of
  * another order. Forward has kernels for both (measured on an H200: ResNets, VGG). */
 static struct estimate_replay_op op_of(const struct model_conv_map *map, const struct estimate_act_sizes *z, bool wide)
 {
@@ -26,7 +26,7 @@ static struct estimate_replay_op op_of(const struct model_conv_map *map, const s
         .from = (uint32_t)map->from,
         .others = {(uint32_t)map->other},
         .bytes = elements * (wide ? 4 : z->compute),
-        /* where each maximum was; a mask */
+        /* indices of the maxima; a mask */
         .extra = map->op == CONV_MAX_POOL  ? 8 * elements
                  : map->op == CONV_DROPOUT ? elements
                                            : 0,

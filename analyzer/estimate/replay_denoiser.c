@@ -1,5 +1,5 @@
-/* The operations of a denoiser in one pass, from the model's list: in which type each runs, what it keeps, the adapters
- * beside it. */
+/* The operations of a denoiser in one pass, from the model's list: the type in which each runs, what it keeps, and its
+ * adapters. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@ struct build {
     struct estimate_replay_list *list;
     const struct model_op *ops;
     double batch;
-    double stored;   /* bytes of a number of the weights, and of what is not computed in another type */
+    double stored;   /* bytes of an element of the weights, and of what is not computed in another type */
     bool amp;        /* autocast: products in 16 bits, norms in float32 */
-    bool trains;     /* weights; else only adapters, if any */
-    uint32_t *at;    /* of each model's operation, the replay's */
-    double *element; /* of each of the replay's: bytes of a number */
+    bool trains;     /* all weights; else only adapters, if any */
+    uint32_t *at;    /* the replay's index of each of the model's operations */
+    double *element; /* bytes of an element, of each operation of the replay */
     size_t element_cap;
     uint32_t block;
 };
@@ -114,7 +114,7 @@ static uint32_t put_product(struct build *b, const struct model_op *o, uint32_t 
 
     out = put_denoiser_node(b,
                             (struct estimate_replay_op){
-                                /* a convolution's backward has its input also where the weight is frozen */
+                                /* a convolution's backward needs its input even if the weight is frozen */
                                 .flags = (b->trains || (needs && o->kind == MODEL_OP_CONV) ? REPLAY_KEEPS_INPUT : 0) |
                                          (o->kind == MODEL_OP_LINEAR ? REPLAY_PRODUCT : 0) |
                                          (needs ? 0 : REPLAY_NO_GRADIENT),
@@ -151,7 +151,7 @@ static uint32_t put_denoiser_norm(struct build *b, const struct model_op *o, uin
         c);
 }
 
-/* Scores of the matrix way: each head's of each pair. With `sliced` of a half of the heads at a time. */
+/* Without a fused kernel, scores of each head and pair; with `sliced`, of half of the heads of one input at a time. */
 static uint32_t put_denoiser_attention(struct build *b, const struct model_op *o)
 {
     const double c = b->amp ? 2 : b->stored, numbers = b->batch * (double)(o->width * o->places);
@@ -244,7 +244,7 @@ static uint32_t put_one_operation(struct build *b, const struct model_op *o)
     }
 }
 
-/* Trainers of diffusion models run everything under accelerate's autocast, also where weights have 16 bits. */
+/* Trainers of diffusion models run everything under accelerate's autocast, even if weights have 16 bits. */
 void estimate_replay_denoiser(const struct plan *p, struct estimate_replay_list *list)
 {
     size_t n;

@@ -1,5 +1,5 @@
-/* The operations of decoders and encoders as Hugging Face's modules run them: layers like GPT's, Llama's and BERT's, of
- * which each tensor is known. Sizes in bytes of one pass. */
+/* The operations of decoders and encoders as Hugging Face's modules run them: layers like GPT's, Llama's and BERT's, in
+ * which every tensor is known. Sizes are in bytes of one pass. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
@@ -11,7 +11,7 @@ struct build {
     struct estimate_act_sizes z;
     struct estimate_act_habits h;
     struct estimate_replay_list *list;
-    double tokens, c, stream; /* bytes of an element of what products read, of the residual stream */
+    double tokens, c, stream; /* bytes per element of what products read, of the residual stream */
     unsigned adapted;         /* the matrices that have a LoRA; 0: all weights are trained */
 };
 
@@ -37,7 +37,7 @@ static uint32_t put_node(struct build *b, struct estimate_replay_op op)
     return estimate_replay_put(b->list, op);
 }
 
-/* The operations from there on are a layer that is checkpointed. */
+/* Marks the operations from `first` on as one checkpointed layer. */
 static void close_checkpoint(struct build *b, size_t first)
 {
     for (size_t i = first; i < b->list->n && b->p->checkpoint == PLAN_CHECKPOINT_FULL; i++)
@@ -49,7 +49,7 @@ static double node_bytes(const struct build *b, uint32_t op)
     return b->list->ops[op - 1].bytes;
 }
 
-/* An operation of one input that keeps nothing, and makes as much as it read. */
+/* An operation with one input that keeps nothing, and whose output is as large as its input. */
 static uint32_t put_map(struct build *b, uint32_t in, unsigned flags, double passing)
 {
     return put_node(
@@ -64,7 +64,7 @@ static uint32_t put_cast(struct build *b, uint32_t in, double element, double wi
     return node_bytes(b, in) == bytes ? in : put_node(b, (struct estimate_replay_op){.from = in, .bytes = bytes});
 }
 
-/* x·rsqrt(mean of x²) in float32, of which backward needs x. `was`: what is multiplied instead, or 0. */
+/* x·rsqrt(mean of x²) in float32; backward needs x. `was`: what is multiplied instead of x, or 0. */
 static uint32_t put_float_norm(struct build *b, uint32_t in, uint32_t was, double width)
 {
     double wide = 4 * b->tokens * width;
@@ -78,7 +78,7 @@ static uint32_t put_float_norm(struct build *b, uint32_t in, uint32_t was, doubl
                                                    .work = 2 * wide});
 }
 
-/* Gemma's: (1 + weight) is multiplied in float32, and the product cast to the type of what it read. */
+/* Gemma's: (1 + weight) is multiplied in float32, and the product is cast to the input's type. */
 static uint32_t put_gemma_norm(struct build *b, uint32_t in, double width)
 {
     double narrow = node_bytes(b, in), wide = 4 * b->tokens * width;
@@ -102,7 +102,7 @@ static uint32_t put_norm_node(struct build *b, uint32_t in, double width)
                                                        .extra = 8 * b->tokens,
                                                        .parameters = {width, width}});
     if (b->h.gemma) return put_gemma_norm(b, in, width);
-    uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x as it was */
+    uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x itself */
     in = put_float_norm(b, in, was, width);
     in = narrow < wide ? put_node(b, (struct estimate_replay_op){.from = in, .bytes = narrow}) : in;
     return put_node(b, (struct estimate_replay_op){.flags = b->adapted ? 0 : REPLAY_KEEPS_INPUT,
@@ -112,7 +112,7 @@ static uint32_t put_norm_node(struct build *b, uint32_t in, double width)
                                                    .parameters = {width}});
 }
 
-/* What the script has until the model returns anew. */
+/* The flag of an output that the script holds until the model returns again. */
 static unsigned held_flag(const struct build *b)
 {
     return b->p->drop_outputs ? 0 : REPLAY_HELD;
@@ -181,7 +181,7 @@ static uint32_t put_part(struct build *b, uint32_t in, double width, bool copied
                   : in;
 }
 
-/* x·cos + rotated x·sin, of which autograd needs none. */
+/* x·cos + rotated x·sin; autograd keeps nothing. */
 static uint32_t put_rotated(struct build *b, uint32_t in)
 {
     bool rotary = b->m->family == MODEL_LLAMA || (b->m->family == MODEL_GPT && !b->m->positions);
@@ -189,7 +189,7 @@ static uint32_t put_rotated(struct build *b, uint32_t in)
     return rotary ? put_map(b, in, 0, 3) : in;
 }
 
-/* `bias`: what is added to the scores in place (T5); 0: they are scaled and masked. */
+/* `bias` is added to the scores in place (T5); 0: the scores are scaled and masked. */
 static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
     double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = node_bytes(b, q);
@@ -259,7 +259,7 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         q = put_rotated(b, q);
         k = put_rotated(b, k);
     }
-    if (cached) { /* the model's answer, which the script has, has the cache */
+    if (cached) { /* the model's output, which the script holds, contains the cache */
         k = put_part(b, k, k_width, true);
         v = put_part(b, v, k_width, true);
         b->list->ops[k - 1].flags |= held_flag(b);
@@ -312,7 +312,7 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
 
 /* --- T5 ----------------------------------------------------------------------------------------- */
 
-/* What the "math" kernel reads: float32, scaled, ordered by head. */
+/* The input of the "math" kernel: float32, scaled, ordered by head. */
 static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
 {
     in = put_cast(b, in, 4, inner);
@@ -343,7 +343,7 @@ static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t
     return put_map(b, put_cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* ordered by token */
 }
 
-/* The same with a contiguous mask, which a fused kernel takes: its gradient has one for each sequence. */
+/* The same with a contiguous mask, which a fused kernel accepts: the mask's gradient has one for each sequence. */
 static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
     uint32_t mask = put_map(b, bias, 0, 0), y = fused_attention(b, q, k, v);
@@ -355,13 +355,13 @@ static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32
                                                    .bytes = node_bytes(b, y)});
 }
 
-/* The variables of a function that returns with operation `op` have these until then. */
+/* The variables of a function that returns after operation `op` hold these outputs until then. */
 static void hold_until(struct build *b, uint32_t op, uint32_t first, uint32_t second, uint32_t third)
 {
     memcpy(b->list->ops[op - 1].lets_go, (uint32_t[]){first, second, third}, 3 * sizeof first);
 }
 
-/* Keys or values, which the decoder caches, and kernels that are not fused copy. */
+/* Keys or values. The decoder caches them, and kernels that are not fused copy them. */
 static uint32_t t5_part(struct build *b, uint32_t in, double inner, bool caches)
 {
     const bool fused = b->p->attention == PLAN_ATTENTION_FLASH, cached = caches && !plan_remakes_layers(b->p);
@@ -370,7 +370,7 @@ static uint32_t t5_part(struct build *b, uint32_t in, double inner, bool caches)
     return fused && !cached ? x : put_map(b, x, REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
 }
 
-/* Attention whose keys and values are of `of`; the decoder caches them. */
+/* Attention whose keys and values are computed from `of`, or from `x` if it is 0; the decoder caches them. */
 static uint32_t t5_attention(struct build *b, uint32_t x, uint32_t of, uint32_t bias, bool caches)
 {
     double width = (double)b->m->hidden, inner = (double)(b->m->heads * b->m->head_dim);
@@ -408,7 +408,7 @@ static uint32_t t5_mlp(struct build *b, uint32_t x)
     return put_add(b, put_dropout(b, y, width), x);
 }
 
-/* The positions' bias and the mask, which all layers of a stack add. */
+/* The position bias and the mask, which all layers of a stack add. */
 static uint32_t t5_bias(struct build *b)
 {
     double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.seq * b->c;
@@ -419,7 +419,7 @@ static uint32_t t5_bias(struct build *b)
     return put_node(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = table, .bytes = bytes});
 }
 
-/* A stack of layers: the encoder's, or with `encoded` the decoder's. */
+/* A stack of layers: the encoder's, or, with `encoded`, the decoder's. */
 static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uint32_t *tokens)
 {
     double width = (double)b->m->hidden;
@@ -452,7 +452,7 @@ static uint32_t put_layer(struct build *b, uint32_t x)
         return put_norm_node(b, put_add(b, put_mlp_nodes(b, x), x), width);
     }
     uint32_t read = put_norm_node(b, x, width), attended = put_attention_nodes(b, read);
-    if (b->m->norms == 1) { /* attention and MLP read the same; the variables have all three until the layer returns */
+    if (b->m->norms == 1) { /* attention and MLP read the same; variables hold all three until the layer returns */
         uint32_t made = put_mlp_nodes(b, read);
         x = put_add(b, put_add(b, attended, made), x);
         memcpy(b->list->ops[x - 1].lets_go, (uint32_t[]){read, attended, made}, 3 * sizeof read);
@@ -480,7 +480,7 @@ static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
                    NO_ADAPTER);
     struct estimate_replay_op *head = &b->list->ops[x - 1];
     head->flags |= held_flag(b);
-    head->sums = 0; /* of so many outputs the gradient of a bias is summed in place */
+    head->sums = 0; /* with so many outputs, a bias's gradient is summed in place */
     if (m->tied) {
         head->parameters[0] = head->stored = 0;
         head->again = embedding;

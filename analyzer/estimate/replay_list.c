@@ -1,4 +1,4 @@
-/* Of which trainings the operations are known, and the list of them. */
+/* Which trainings have known operations, and the list of these operations. */
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/replay.h"
@@ -13,7 +13,8 @@ uint32_t estimate_replay_put(struct estimate_replay_list *list, struct estimate_
     return (uint32_t)list->n;
 }
 
-/* Two in a layer; one that attention and MLP both read (Phi); Gemma's four, unless scores are capped. */
+/* Known norms: two per layer; one that attention and MLP both read (Phi); Gemma's four, unless eager attention caps
+ * scores. */
 static bool norms_are_known(const struct plan *p)
 {
     const struct model_shape *m = &p->model->shape;
@@ -35,7 +36,7 @@ static bool layers_are_known(const struct plan *p)
            p->precision->cast != PRECISION_CAST_FP8 && !p->fused_loss && !p->chunked_loss && !p->fused_layers;
 }
 
-/* LoRA of layers that are not quantised. */
+/* LoRA, of layers that are not quantised. */
 static bool adapters_are_known(const struct plan *p)
 {
     const enum model_family family = p->model->shape.family;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TOO_MUCH 1e24 /* operations, or bytes: nobody waits for so many */
+#define TOO_MUCH 1e24 /* operations or bytes: more are refused */
 
 const char *const estimate_roof_dim_option[ROOF_DIMS_N] = {
 #define DIM(field, option, what) option,
@@ -63,7 +63,7 @@ static size_t roof_matmul(const struct estimate_roof_shape *s, double e, struct 
     return i;
 }
 
-#define FLASH_ROWS 128 /* queries in a block: FlashAttention-2's tiles for head sizes up to 128 */
+#define FLASH_ROWS 128 /* queries per block: FlashAttention-2's tiles for head sizes up to 128 */
 
 static size_t roof_attention(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
@@ -93,7 +93,7 @@ static size_t roof_attention(const struct estimate_roof_shape *s, double e, stru
     return 2;
 }
 
-/* PyTorch's operators one after another, against one kernel. */
+/* PyTorch's operators one after another, and one fused kernel. */
 static size_t roof_rowwise(const struct estimate_roof_shape *s, double e, double flops, double passes, double vectors,
                            const char *work, const char *unfused, struct estimate_roof_way *out)
 {

@@ -1,8 +1,9 @@
-/* The roofline (Williams, Waterman and Patterson 2009): of a kernel that computes F operations and moves B
- * bytes of the device's memory, F/B is its intensity; a GPU of P operations/s and W bytes/s computes it at
- * min(P, F/B · W) at the most. The two meet at the ridge, P/W.
+/* The roofline (Williams, Waterman and Patterson 2009): a kernel that computes F operations and moves B bytes of the
+ * device's memory has the intensity F/B. A GPU of P operations/s and W bytes/s computes it at min(P, F/B · W) at most.
+ * The two meet at the ridge, P/W.
  *
- * An operator can be done in several ways: what it computes is the same, what it moves is not. */
+ * An operator can be implemented in several ways, which differ in the bytes that they move (naive attention also
+ * computes what a causal mask hides). */
 #ifndef GPUSPY_ESTIMATE_ROOFLINE_H
 #define GPUSPY_ESTIMATE_ROOFLINE_H
 
@@ -11,7 +12,7 @@
 #include <stdint.h>
 #include "analyzer/estimate/gpu.h"
 
-/* DIM(field, option, what it is): the numbers of all operators' shapes; 0: not given. */
+/* DIM(field, option, meaning): the numbers of all operators' shapes; 0: not given. */
 /* clang-format off */
 #define ROOF_DIMS(DIM)                                                                              \
     DIM(m, "m", "matmul: rows of A and C")                                                          \
@@ -56,7 +57,7 @@ struct estimate_roof_shape {
 enum { ROOF_WAYS_MAX = 4 };
 
 struct estimate_roof_way {
-    const char *name; /* "naive", "flash"; "" where there is one */
+    const char *name; /* "naive", "flash"; "" if there is only one */
     double flops, bytes;
     char flops_formula[96], bytes_formula[128];
     const char *source; /* of the formula; static */
@@ -64,10 +65,10 @@ struct estimate_roof_way {
 
 struct estimate_roof_op {
     const char *word, *what;
-    bool tensor;           /* on tensor cores; else on the ordinary ones, in float32 */
-    uint32_t needs, takes; /* bits of enum estimate_roof_dim: has to have; can have as well */
-    bool causal;           /* knows --causal */
-    const char *letters;   /* of its formulas, where they are not the options' names; NULL */
+    bool tensor;           /* on tensor cores; else on the ordinary cores, in float32 */
+    uint32_t needs, takes; /* bits of enum estimate_roof_dim: required; optional */
+    bool causal;           /* accepts --causal */
+    const char *letters;   /* letters of its formulas, if they are not the options' names; NULL */
     size_t (*ways)(const struct estimate_roof_shape *s, double e, struct estimate_roof_way out[ROOF_WAYS_MAX]);
 };
 
@@ -76,19 +77,20 @@ extern const size_t estimate_roof_op_count;
 extern const char estimate_roof_op_words[];
 const struct estimate_roof_op *estimate_roof_op_find(const char *word); /* NULL: none */
 
-/* Whether the numbers make sense for that operator; else false, and why in a sentence's rest: "needs --m". */
+/* Whether the numbers make sense for that operator; if not, `why` has the rest of a sentence: "needs --m". */
 bool estimate_roof_check(const struct estimate_roof_op *op, const struct estimate_roof_shape *s, char *why,
                          size_t size);
-/* The ways, how many there are; elements have `element` bytes. The shape must be one that estimate_roof_check took. */
+/* Fills in the ways and returns how many there are; elements have `element` bytes. estimate_roof_check must have
+ * accepted the shape. */
 size_t estimate_roof_ways(const struct estimate_roof_op *op, const struct estimate_roof_shape *s, double element,
                           struct estimate_roof_way out[ROOF_WAYS_MAX]);
 
-/* Where a way stands under a GPU's roof. */
+/* The position of a way under a GPU's roof. */
 struct estimate_roof_point {
-    double intensity, ridge; /* operations a byte */
-    double attainable;       /* operations/s at the most */
+    double intensity, ridge; /* operations per byte */
+    double attainable;       /* operations/s at most */
     double compute_s, memory_s, least_s;
-    bool by_memory; /* what bounds it */
+    bool by_memory; /* memory bounds it, not compute */
 };
 struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
 

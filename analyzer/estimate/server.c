@@ -5,8 +5,7 @@
 
 #define BLOCK 16     /* tokens, vLLM's default */
 #define PROFILED 256 /* sequences in vLLM's profiling pass: max_num_seqs, by default 256 … 1024 (EngineArgs) */
-/* What published logs have as non_torch_memory beyond the context: 1.8 GiB on one GPU, 3.6 GiB with tensor parallelism.
- */
+/* non_torch_memory beyond the context in published logs: 1.8 GiB on one GPU, 3.6 GiB with tensor parallelism. */
 #define OVERHEAD_HIGH (1.5 * 0x1p30)
 #define OVERHEAD_TP_HIGH (3.5 * 0x1p30)
 
@@ -15,8 +14,8 @@ static double floor_of(double n)
     return n > 0 ? floor(n) : 0;
 }
 
-/* Before the cache is there. vLLM captures CUDA graphs after it, beyond its share, and frees what its allocator had
- * cached. */
+/* The peak before the cache exists. Afterwards vLLM captures CUDA graphs, beyond its share, and frees what its
+ * allocator had cached. */
 static struct estimate_interval profiled_peak(const struct plan *p, const struct estimate_result *r)
 {
     struct estimate_interval sum = {0};

@@ -1,21 +1,21 @@
-/* How much of a GPU a server makes its KV cache: vLLM takes a share of the GPU (gpu_memory_utilization), subtracts what
- * a profiling pass needed, and makes blocks of the rest. */
+/* How much of a GPU a server uses for its KV cache: vLLM takes a share of the GPU (gpu_memory_utilization), subtracts
+ * what a profiling pass needed, and divides the rest into blocks. */
 #ifndef GPUSPY_ESTIMATE_SERVER_H
 #define GPUSPY_ESTIMATE_SERVER_H
 
 #include "analyzer/estimate/estimate.h"
 
-/* Of one GPU, bytes; of the fullest pipeline stage. */
+/* Bytes on one GPU of the fullest pipeline stage. */
 struct estimate_server {
-    double share, taken;               /* gpu_memory_utilization, and what it is of the GPU */
+    double share, taken;               /* gpu_memory_utilization, and its bytes */
     struct estimate_interval used;     /* weights, the profiling pass, CUDA's context, NCCL */
-    struct estimate_interval cache;    /* what is left; 0 where nothing is */
+    struct estimate_interval cache;    /* what is left, at least 0 */
     double request;                    /* cache of one request of the longest length (--seq) */
-    struct estimate_interval requests; /* so many of these at once: vLLM's "maximum concurrency" */
+    struct estimate_interval requests; /* how many of these fit at once: vLLM's "maximum concurrency" */
     struct estimate_interval tokens;   /* in whole blocks: vLLM's "GPU KV cache size" */
 };
 
-/* `memory`: of the GPU. False: more than 2^63 bytes somewhere, or the model has no cache. */
+/* `memory`: the GPU's. False: a sum exceeds 2^63 bytes, or the model has no cache. */
 bool estimate_server(const struct plan *p, double memory, struct estimate_server *s);
 
 #endif

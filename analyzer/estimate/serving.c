@@ -20,7 +20,7 @@ static double whole_up(double n)
 
 /* ---------------------------------------------------------------- shares of one GPU */
 
-/* Layers of a pipeline stage: the first ones take the remainder. */
+/* Layers of a pipeline stage: the first stages get the remainder. */
 static uint64_t layers_of(const struct plan *p, uint64_t stage)
 {
     uint64_t layers = p->model->shape.layers;
@@ -40,8 +40,8 @@ static double place_share(const struct plan *p, uint64_t stage, const struct mod
     return t->place == TENSOR_BEFORE ? stage == 0 : last;
 }
 
-/* As vLLM and Megatron-LM divide: vocabulary, heads and the MLP's width; a key head goes to several GPUs where
- * there are more GPUs than heads. Latent attention's down-projections, norms and routers are everywhere. */
+/* Divided as in vLLM and Megatron-LM: vocabulary, heads and the MLP's width; a key head is on several GPUs if there are
+ * more GPUs than heads. Latent attention's down-projections, norms and routers are on every GPU. */
 static double tensor_share(const struct plan *p, const struct model_tensor *t)
 {
     const struct model_shape *s = &p->model->shape;
@@ -64,13 +64,13 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
 
 /* ---------------------------------------------------------------- weights */
 
-/* Bits of what is not quantised. */
+/* Bits of weights that are not quantised. */
 static double plain_bits(const struct plan *p)
 {
     return p->precision && p->precision_given ? 8.0 * p->precision->weights : 16;
 }
 
-/* How the weights are stored where nobody said it. */
+/* Whether weights are stored as in the model's file: the user chose no format, and the file has their size. */
 static bool as_in_file(const struct plan *p)
 {
     return !p->weights && !p->precision_given && p->model->stored_bytes > 0;
@@ -106,13 +106,13 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     return sums;
 }
 
-/* Embeddings and output layer, which keep 16 bits, among a bare number of parameters: 4 % of Llama-2-7B, 13 %
+/* The share of embeddings and output layer, which keep 16 bits, in a bare number of parameters: 4 % of Llama-2-7B, 13 %
  * of Llama-3-8B. */
 #define KEPT_LIKELY 0.04
 #define KEPT_HIGH 0.14
 
-/* What loaders keep beside quantised matrices (workspaces, padding): published peaks of Qwen3 with FP8 and AWQ weights
- * are up to 0.7 % above the sum. */
+/* What loaders keep in addition to quantised matrices (workspaces, padding): published peaks of Qwen3 with FP8 and AWQ
+ * weights are up to 0.7 % above the sum. */
 #define LOADER_HIGH 0.01
 
 static void add_served_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -146,8 +146,8 @@ static void add_served_weights(const struct plan *p, uint64_t stage, struct esti
     }
 }
 
-/* Published FP8 and AWQ checkpoints store the output layer, and the loaders put it beside the embedding that it was
- * tied to: transformers 4.51 on Qwen3 0.6B to 4B. GPTQ's do not. */
+/* Published FP8 and AWQ checkpoints store the output layer, and loaders keep it in addition to the embedding to which
+ * it was tied: transformers 4.51 on Qwen3 0.6B to 4B. GPTQ checkpoints do not store it. */
 static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -192,7 +192,7 @@ static double kv_heads_here(const struct plan *p)
     return whole_up((double)p->model->shape.kv_heads / (double)p->tp);
 }
 
-/* Elements of a token in one layer: keys and values of the heads here, or the one latent vector (MLA). */
+/* Elements per token in one layer: keys and values of the heads on this GPU, or the one latent vector (MLA). */
 static double cache_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
@@ -201,7 +201,7 @@ static double cache_elements(const struct plan *p)
     return 2 * kv_heads_here(p) * (double)s->head_dim;
 }
 
-/* Tokens that one sequence holds; `window` 0: all. A window in blocks may begin within one: one block more. */
+/* Tokens that one sequence holds; `window` 0: all. A window may begin within a block, so it needs one block more. */
 static double tokens_held(const struct plan *p, double tokens, double window)
 {
     double block = (double)p->cache_block;
@@ -213,8 +213,8 @@ static double tokens_held(const struct plan *p, double tokens, double window)
 }
 
 struct cached {
-    double full, windowed; /* layers here */
-    double cross;          /* keys and values of what Whisper's encoder heard, in each of `full` */
+    double full, windowed; /* layers of the stage */
+    double cross;          /* positions of Whisper's encoder, whose keys and values each of `full` keeps */
     double tokens, window_tokens;
     double bytes, whole; /* whole: if layers with a window kept all tokens */
 };
@@ -228,7 +228,7 @@ static struct cached cached_of_stage(const struct plan *p, uint64_t stage, uint6
 
     if (s->family == MODEL_T5) /* the decoder's layers: of its own tokens, and of the encoder's */
         here = 2 * here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
-    if (s->family == MODEL_WHISPER) /* of the decoder's tokens, and of sound, which is always as long */
+    if (s->family == MODEL_WHISPER) /* of the decoder's tokens, and of sound, whose length is fixed */
         here = here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
     here = here * (double)(s->layers - s->linear_layers) / (double)s->layers; /* the others have a state */
     c = (struct cached){.full = here, .cross = s->family == MODEL_WHISPER ? (double)s->sound : 0};
@@ -278,8 +278,8 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
     const double whole = cut ? c.whole : c.bytes;
     struct estimate_interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
-    /* While the encoder hears there is none yet; while a prompt is read that is shorter than the context, a part, but
-     * for blocks, which a server takes at its start. */
+    /* The cache does not exist while the encoder runs. While a prompt is read that is shorter than the context, it has
+     * only a part, except in blocks, which a server allocates at its start. */
     const bool parts = p->prompt && p->prompt < p->seq && !p->cache_block && c.cross <= 0;
     unsigned when = c.cross > 0 || parts ? IN_PHASE(DECODE) : IN_INFERENCE;
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
@@ -311,7 +311,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
                     "the first new token";
     if (p->cache_block || s->kv_rank) return;
-    /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
+    /* transformers' DynamicCache: torch.cat copies a layer's keys for each token */
     tokens = c.full > 0 ? c.tokens : c.window_tokens;
     layer = tokens * (double)p->batch * cache_elements(p) / 2 * cache_bits(p) / 8;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "a layer's keys while the cache grows",
@@ -328,23 +328,23 @@ static double element_size(const struct plan *p)
     return p->weights || !p->precision || !p->precision_given ? 2 : p->precision->cast_copy ? 2 : p->precision->weights;
 }
 
-/* GPT-2's gelu_new is written in Python, and makes three temporaries. */
+/* GPT-2's gelu_new is written in Python and makes three temporaries. */
 static bool gelu_in_pieces(const struct model_shape *s)
 {
     return s->new_gelu || (s->family == MODEL_GPT && s->positions && s->fused_qkv && !s->one_kernel_gelu);
 }
 
-/* Elements a token of what one layer keeps at once: its norm, its attention and its MLP come one after the other.
- * Low is fused kernels, as in vLLM; likely is transformers' way, as tests/torch/serve.py measures it: model and
- * caller still have the embeddings and the layer's input, rotary positions make queries and keys from three
- * temporaries, RMSNorm computes in float32. Keys and values are in the cache and not counted once more. */
+/* Elements per token that one layer keeps at once: its norm, its attention and its MLP run one after the other. Low:
+ * fused kernels, as in vLLM. Likely: transformers, as tests/torch/serve.py measures it: model and caller still hold the
+ * embeddings and the layer's input, rotary positions make queries and keys from three temporaries, RMSNorm computes in
+ * float32. Keys and values are in the cache and are not counted again. */
 static struct estimate_interval token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = cache_elements(p) / 2;
-    double held = p->cache_block ? 2 * h : 4 * h;  /* beside what the MLP makes */
-    double early = p->cache_block ? 2 * h : 3 * h; /* beside what attention and norms make */
+    double held = p->cache_block ? 2 * h : 4 * h;  /* in addition to what the MLP makes */
+    double early = p->cache_block ? 2 * h : 3 * h; /* in addition to what attention and norms make */
     struct estimate_interval attention, mlp, norm = {3 * h, early + 8 * h / size, early + 8 * h / size};
 
     if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
@@ -371,10 +371,9 @@ static struct estimate_interval token_elements(const struct plan *p)
                                       fmax(norm.high, fmax(attention.high, mlp.high))};
 }
 
-/* vLLM reads prompts in pieces: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs.
- * get_batch_defaults). Without blocks the whole batch goes through at once, as model.generate() does; in pieces with
- * its prefill_chunk_size, and published peaks of Qwen3 (allocated, 6144 to 30720 tokens) have no whole prompt in them.
- */
+/* vLLM reads prompts in chunks: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs. get_batch_defaults).
+ * Without blocks the whole batch is computed at once, as in model.generate(); with its prefill_chunk_size it is
+ * computed in chunks, and published peaks of Qwen3 (allocated, 6144 to 30720 tokens) do not contain a whole prompt. */
 static struct estimate_interval prefill_tokens(const struct plan *p, double a_sequence)
 {
     double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
@@ -383,21 +382,20 @@ static struct estimate_interval prefill_tokens(const struct plan *p, double a_se
     return (struct estimate_interval){fmin(all, 2048), fmin(all, 8192), fmin(all, 16384)};
 }
 
-/* Bytes of a score at softmax's peak. */
+/* Bytes per score at softmax's peak. */
 static double score_bytes(const struct plan *p)
 {
     bool float16 = p->precision && strstr(p->precision->name, "fp16");
 
     if (p->model->shape.family == MODEL_GPT ||
-        p->model->shape.family == MODEL_WHISPER) /* softmax of the scores as they are */
+        p->model->shape.family == MODEL_WHISPER) /* softmax of the scores in their own type */
         return 2 * element_size(p);
     return element_size(p) == 4 || float16 ? 8 : 10;
 }
 
-/* Eager attention of `queries` tokens to `keys` tokens of each sequence: a matrix of scores. Softmax is computed in
- * float32: of bfloat16 scores PyTorch makes a float32 copy first (aten's softmax takes float16 as it is), and they
- * stay until its result is cast back. Beside it are the mask, the queries, and keys and values once for each
- * query head. */
+/* Eager attention of `queries` tokens to `keys` tokens of each sequence: a matrix of scores. Softmax runs in float32:
+ * PyTorch first makes a float32 copy of bfloat16 scores (aten's softmax reads float16 itself), and the scores stay
+ * until its result is cast back. In addition: the mask, the queries, and keys and values once for each query head. */
 static struct estimate_interval eager_scores(const struct plan *p, double queries, double keys)
 {
     const struct model_shape *s = &p->model->shape;
@@ -411,7 +409,7 @@ static struct estimate_interval eager_scores(const struct plan *p, double querie
                                       all * (heads * (score + size) + size) + rest};
 }
 
-/* Of a layer and of the logits the larger: when the logits come the layers' are gone. */
+/* The larger of a layer and the logits: the layers' tensors are freed before the logits are made. */
 static void add_pass(const struct plan *p, struct estimate_result *r, unsigned phase, const char *word,
                      struct estimate_interval tokens, struct estimate_interval scores)
 {
@@ -422,7 +420,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                                       fmax(scores.likely, tokens.likely * each.likely * size),
                                       fmax(scores.high, tokens.high * each.high * size)};
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
-    /* of the last tokens: as computed, and float32; the highest with softmax and a sort for top-p */
+    /* of the last tokens: as computed, and in float32; high: with softmax and a sort for top-p */
     struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
                                        rows * vocab * (size + 4 + 4 + 12)};
     struct estimate_line *line;
@@ -455,7 +453,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     }
 }
 
-/* Of what was said before, generate() takes up to half of the positions as a prompt. */
+/* generate() accepts up to half of the positions as a prompt of earlier text. */
 static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -499,8 +497,8 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
 
 /* ---------------------------------------------------------------- Mamba */
 
-/* A layer's state for one sequence: what the convolution still has to see, in the model's type, and the scan's state.
- */
+/* A layer's state for one sequence: bytes of the inputs that the convolution still reads, in the model's type; below,
+ * elements of the scan's state. */
 static double mamba_taps(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
@@ -529,8 +527,8 @@ static void add_mamba_state(const struct plan *p, struct estimate_result *r)
                      (uintmax_t)s->taps, size, (uintmax_t)s->inner, (uintmax_t)s->state);
 }
 
-/* Bytes a token of a layer's pass over the prompt. Without kernels, as measured: Mamba's discretised A, B and inputs
- * for each token and number of state, Mamba-2's matrices of a chunk and its B and C for each head. */
+/* Bytes per token of a layer's pass over the prompt. Without kernels, as measured: Mamba's discretised A, B and inputs
+ * for each token and state dimension, Mamba-2's matrices of a chunk and its B and C for each head. */
 static double mamba_token(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
@@ -540,7 +538,7 @@ static double mamba_token(const struct plan *p)
     if (p->attention == PLAN_ATTENTION_EAGER)
         return heads > 0 ? 4 * 4 * heads * 256 + 2 * 4 * heads * n + (size < 4 ? 34 : 42) * i
                          : 12 * i * n + (size < 4 ? 28 : 36) * i;
-    if (heads > 0) /* what the projection makes, the convolution, what the scan makes, its norm; states of chunks */
+    if (heads > 0) /* results of the projection, the convolution, the scan and its norm; states of chunks */
         return size * (i + 2 * mixed + heads + 2 * i + 3 * (double)s->hidden) + 2 * 4 * i * n / 256;
     return size * (6 * i + 3 * (double)s->hidden);
 }

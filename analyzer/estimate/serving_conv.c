@@ -1,12 +1,12 @@
-/* What a convolutional network keeps at once without gradients: what its largest operation reads and writes, and what
- * waits beside it. */
+/* What a convolutional network keeps at once without gradients: what its largest operation reads and writes, and
+ * tensors that wait for a later operation. */
 #include <stdio.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/serving.h"
 #include "analyzer/model/convnets.h"
 
-/* Dropout does nothing outside of training, and gives back what it was given. */
+/* Whether the output is the input: in place, or dropout, which does nothing outside of training. */
 static bool nothing_new(const struct model_conv_map *map)
 {
     return map->in_place || map->op == CONV_DROPOUT || map->op == CONV_DROP_PATH;
@@ -17,14 +17,14 @@ static bool is_map_norm(const struct model_conv_map *map)
     return map->op == CONV_BATCH_NORM || map->op == CONV_LAYER_NORM;
 }
 
-/* Bytes of one image while operation `i` runs. The caller has the image all the while. */
+/* Bytes of one image while operation `i` runs. The caller holds the image all the time. */
 static double live_map_bytes(const struct model_conv_map *maps, size_t i, double image, double size)
 {
     const struct model_conv_map *map = &maps[i];
     double elements = (double)map->inputs + (double)map->held + (i ? image : 0);
 
     if (!nothing_new(map)) elements += (double)map->elements;
-    /* max_pool2d notes in 8 bytes where each maximum was, whether anybody asks or not */
+    /* max_pool2d always returns the index of each maximum, in 8 bytes */
     return elements * size + (map->op == CONV_MAX_POOL ? 8 * (double)map->elements : 0);
 }
 
@@ -46,7 +46,7 @@ bool estimate_serving_conv(const struct plan *p, double size, struct estimate_re
             most.likely = now;
             at = i;
         }
-        /* high: a convolution's kernel wants channels last, and copies what it reads and writes */
+        /* high: a convolution's kernel needs channels last, and copies what it reads and writes */
         if (maps[i].op == CONV_CONV) copied += size * (double)(maps[i].inputs + maps[i].elements);
         most.high = copied > most.high ? copied : most.high;
     }

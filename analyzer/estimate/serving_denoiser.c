@@ -1,5 +1,5 @@
-/* What a diffusion pipeline needs: text encoders, the denoiser's steps, the VAE, each while the others are on the GPU
- * or not; and in training what is resident beside the denoiser. */
+/* What a diffusion pipeline needs: text encoders, the denoiser's steps and the VAE, each with or without the others on
+ * the GPU; and in training what is on the GPU beside the denoiser. */
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/base/units.h"
@@ -12,7 +12,7 @@
 static const char counted[] = "diffusers 0.38, transformers 4.57: parameters on the meta device";
 static const char measured[] = "diffusers' modules on PyTorch 2.11, torch.cuda.max_memory_allocated()";
 
-/* A model of the pipeline: when it is needed, and bytes of its weights; of its largest layer. */
+/* A model of the pipeline: the phases that need it, and bytes of its weights and of its largest layer. */
 struct component {
     const char *name;
     unsigned when;
@@ -28,7 +28,7 @@ static double text_bytes(const struct plan *p, double params)
 {
     const struct model_tensor t = {.role = TENSOR_MLP, .dims = 2, .rows = 4096, .cols = 4096};
 
-    /* all but the embeddings: 3 % of T5's, 25 % of CLIP's, which nobody quantises */
+    /* all of it, although embeddings are not quantised: 3 % of T5's weights, 25 % of CLIP's */
     return params *
            (p->text_weights ? estimate_quantisation_bits(p->text_weights, p->model, &t, 16) / 8 : element_bytes(p));
 }
@@ -49,7 +49,8 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     return sum;
 }
 
-/* Which of them are on the GPU when. With sequential offload a layer at a time, and none that waits. */
+/* The weights of a model in the phases in which they are on the GPU. With sequential offload only one layer is there,
+ * and no other model. */
 static void add_component(const struct plan *p, const struct component *c, struct estimate_result *r)
 {
     const bool one = p->offload == PLAN_OFFLOAD_MODEL, layer = p->offload == PLAN_OFFLOAD_SEQUENTIAL;
@@ -118,7 +119,7 @@ double estimate_serving_beside_bytes(const struct plan *p)
 
 /* --- images ----------------------------------------------------------------------------------- */
 
-/* Pixels that the VAE decodes at once, all images of them. */
+/* Pixels that the VAE decodes at once; `pixels`: of all images. */
 static double pixels_at_once(const struct plan *p, double *pixels)
 {
     const struct model_pipeline *around = model_pipeline_of(p->model);
@@ -134,8 +135,8 @@ static double pixels_at_once(const struct plan *p, double *pixels)
     return images * fmin(high, tile) * fmin(wide, tile) * at_once;
 }
 
-/* A convolution's workspace on top of the tensors: SDXL's published peak in float32 is 1.3 times them. At most the
- * copies of what the largest reads and makes: 5/3. Of videos none is known. */
+/* A convolution's workspace in addition to the tensors: SDXL's published peak in float32 is 1.3 times the tensors. At
+ * most it is the copies of what the largest reads and makes: 5/3. Of videos none is known. */
 #define DECODE_LOW 0.75
 #define DECODE_LIKELY 1.3
 #define DECODE_HIGH 1.75
@@ -148,7 +149,7 @@ static void add_decoding(const struct plan *p, struct estimate_result *r)
     double pixels, at_once = pixels_at_once(p, &pixels), bytes = at_once * each * size;
     struct estimate_line *line;
 
-    /* the images themselves, once more while they are put together */
+    /* the images themselves, and a second copy while they are put together */
     bytes += at_once < pixels ? 2 * 3 * pixels * size : 0;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(IMAGE), "VAE, decoding",
                         (struct estimate_interval){DECODE_LOW * bytes, likely * bytes, DECODE_HIGH * bytes});

@@ -6,7 +6,7 @@
 
 const char estimate_default_precision[] = "fp32";
 
-/* `counted`: all that is known is a number of parameters. */
+/* `counted`: only a number of parameters is known. */
 static const struct estimate_optimizer *find_optimizer(const char *command, const char *name, bool counted)
 {
     const struct estimate_optimizer *o = counted ? estimate_optimizer(name) : estimate_any_optimizer(name);

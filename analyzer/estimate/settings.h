@@ -12,14 +12,14 @@ struct estimate_settings {
     bool master_weights;
 };
 
-extern const char estimate_default_precision[]; /* "fp32"; another pointer: asked for by name */
+extern const char estimate_default_precision[]; /* "fp32"; another pointer: the user chose it */
 #define ESTIMATE_SETTINGS_DEFAULT                                                 \
     {                                                                             \
         .params = 0, .optimizer = "adam", .precision = estimate_default_precision \
     }
 
-/* Rows for an option table whose settings have a struct estimate_settings called `member`. The
- * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */
+/* Rows for an option table whose settings have a struct estimate_settings called `member`. The optimizer is a text, not
+ * a choice, so that a known one that cannot be computed gets a reason. */
 #define ESTIMATE_MODEL_OPTIONS(type, member, letter)                                                              \
     {"params",                                                                                                    \
      letter,                                                                                                      \
@@ -63,7 +63,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
 #define ESTIMATE_OPTIONS(type, member, letter) \
     ESTIMATE_MODEL_OPTIONS(type, member, letter), ESTIMATE_TRAINING_OPTIONS(type, member)
 
-/* Is a number of parameters given, or a model? */
+/* Whether a number of parameters or a model is given. */
 static inline bool estimate_is_requested(const struct estimate_settings *s)
 {
     return s->params || s->model;

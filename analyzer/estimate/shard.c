@@ -10,7 +10,7 @@ uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage)
     return layers / p->pp + (stage < layers % p->pp);
 }
 
-/* Layers that stages before this one have. */
+/* The number of layers in earlier stages. */
 static uint64_t layers_before(const struct plan *p, uint64_t stage)
 {
     uint64_t left = p->model->shape.layers % p->pp;
@@ -18,15 +18,15 @@ static uint64_t layers_before(const struct plan *p, uint64_t stage)
     return stage * (p->model->shape.layers / p->pp) + (stage < left ? stage : left);
 }
 
-/* Of the tensors in layers, the share that is on the stage. Kind 1 is in the first layers, the last kind in
- * the last ones: DeepSeek's dense layers come before those with experts. */
+/* The stage's share of a tensor that is in layers. Kind 1 is in the first layers, the last kind in the last ones:
+ * DeepSeek's dense layers come before those with experts. */
 static double layer_share(const struct plan *p, uint64_t stage, const struct model_tensor *t)
 {
     uint64_t layers = p->model->shape.layers, from = 0, to = t->layers, first, end;
 
     if (!layers) return 1.0 / (double)p->pp;
     if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV ||
-        p->model->shape.linear_layers || p->model->shape.global_head_dim) /* kinds take turns */
+        p->model->shape.linear_layers || p->model->shape.global_head_dim) /* kinds alternate */
         return (double)estimate_shard_layers(p, stage) / (double)layers;
     if (t->kind > 1) {
         from = layers - t->layers;
@@ -55,7 +55,7 @@ static bool is_tensor_named(const struct model_tensor *t, const char *part)
     return strstr(t->name, part) != NULL;
 }
 
-/* Key and value heads go to several GPUs each where there are fewer of them than GPUs. */
+/* Each key and value head is on several GPUs if there are fewer heads than GPUs. */
 static double key_parts(const struct plan *p)
 {
     double heads = (double)p->model->shape.kv_heads;
@@ -68,14 +68,14 @@ static double attention_rows(const struct plan *p, const struct model_tensor *t)
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, kv = (double)(s->kv_heads * s->head_dim), rows = (double)t->rows;
 
-    if (s->kv_rank) /* latent attention: what leads down to the ranks is everywhere */
+    if (s->kv_rank) /* latent attention: the projections down to the ranks are on every GPU */
         return is_tensor_named(t, "q_a_") || is_tensor_named(t, "kv_a_") ? rows : rows / tp;
     if (is_tensor_named(t, "k_proj") || is_tensor_named(t, "v_proj")) return rows / key_parts(p);
     if (is_tensor_named(t, "qkv") && kv > 0 && rows > 2 * kv) return (rows - 2 * kv) / tp + 2 * kv / key_parts(p);
     return rows / tp;
 }
 
-/* The vocabulary is divided by rows, rounded up; tables of positions and types are everywhere. */
+/* The vocabulary is divided by rows, rounded up; tables of positions and types are on every GPU. */
 static double table_rows(const struct plan *p, const struct model_tensor *t)
 {
     uint64_t vocab = p->model->shape.vocab;
@@ -85,7 +85,7 @@ static double table_rows(const struct plan *p, const struct model_tensor *t)
     return (double)((t->rows + p->tp - 1) / p->tp);
 }
 
-/* Those of matrices that are divided by inputs stay whole, and so do norms'. */
+/* Biases of matrices that are divided by inputs stay whole, and so do norms'. */
 static double bias_rows(const struct plan *p, const struct model_tensor *t)
 {
     static const char *const divided[] = {"q_proj", "qkv", "gate", "up_proj", "fc1", "c_fc", "c_attn"};
@@ -102,7 +102,7 @@ static void divide_shard(const struct plan *p, struct estimate_shard *s)
     double tp = (double)p->tp;
 
     if (p->tp == 1) return;
-    if (t->dims == 0) { /* a bare number: how little is not divided is not known */
+    if (t->dims == 0) { /* a bare number: the small part that is not divided is unknown */
         s->rows = (double)t->rows / tp;
         return;
     }
@@ -165,8 +165,8 @@ struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stag
     return sum;
 }
 
-/* Layers of different kinds have different tensors: the largest is what all have, and the larger of the
- * kinds. */
+/* Layers of different kinds have different tensors: the largest layer has those of all layers and those of the largest
+ * kind. */
 double estimate_shard_layer(const struct plan *p, uint64_t stage)
 {
     enum { KINDS = 8 };
@@ -197,12 +197,12 @@ double estimate_shard_outside(const struct plan *p, uint64_t stage)
     return estimate_shard_sum(p, stage, is_outside_layers).all;
 }
 
-/* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who
- * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
+/* FSDP's SHARD_GRAD_OP divides weights too, but they are whole from a unit's forward until its backward is over. With
+ * master weights they are whole all the time (DeepSpeed, Megatron-LM). */
 bool estimate_shard_gathers_until_backward(const struct plan *p)
 {
     if (p->master_weights || p->adapter != PLAN_ADAPTER_NONE || estimate_shard_group(p, false) <= 1) return false;
-    /* torchtitan parallelize_llama.py: under pipeline parallelism each micro-batch would gather them again */
+    /* torchtitan parallelize_llama.py: otherwise each micro-batch of a pipeline would gather them again */
     return p->sharding == PLAN_SHARDING_ZERO2 || (p->sharding == PLAN_SHARDING_ZERO3 && p->fsdp && p->pp > 1);
 }
 

@@ -5,37 +5,37 @@
 
 #include "analyzer/estimate/estimate.h"
 
-/* What of some tensors of one form is on a GPU. */
+/* The part of some tensors of one form that is on a GPU. */
 struct estimate_shard {
     const struct model_tensor *tensor;
-    double count;      /* how many of them (a share of a layer where layers cannot be divided evenly) */
-    double rows, cols; /* of one, as it is there */
+    double count;      /* how many of them (a fraction if layers cannot be divided evenly) */
+    double rows, cols; /* of one of them, on this GPU */
     bool expert;
 };
 
-/* Layers of a pipeline stage: the first stages take what is left over. */
+/* Layers of a pipeline stage: the first stages get the remainder. */
 uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage);
-/* False: nothing of it is on that stage. */
+/* False: no part of it is on that stage. */
 bool estimate_shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct estimate_shard *s);
-/* GPUs that hold the same: those with other data, and with other parts of the same sequences. Experts are
- * spread over ep of them. At least 1. */
+/* The number of GPUs that hold the same: those with other data, and with other parts of the same sequences. Experts are
+ * divided among ep of them. At least 1. */
 double estimate_shard_group(const struct plan *p, bool expert);
-/* Do matrix multiplications read it? Embeddings only where they are the output layer too. */
+/* Whether matrix multiplications read it. Embeddings only if they are the output layer too. */
 bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t);
 
-/* Do layers' weights come from other GPUs, or from the host's memory, before they are computed with? */
+/* Whether layers' weights come from other GPUs, or from the host's memory, before they are used. */
 bool estimate_shard_gathers(const struct plan *p);
-/* … and stay whole until backward is over? */
+/* Whether they then stay whole until backward is over. */
 bool estimate_shard_gathers_until_backward(const struct plan *p);
 
-/* Sums over a stage; `own` counts a parameter 1/group: the part of a GPU where it is divided. */
+/* Sums over a stage; `own` counts 1/group of each parameter: the part of one GPU if it is divided. */
 struct estimate_shard_sum {
     double all, own;
     double dense, experts;
 };
 struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stage,
                                              bool (*keep)(const struct plan *, const struct model_tensor *));
-/* Of one layer, the largest; and of what is outside of the layers. */
+/* Parameters of the largest layer; parameters outside of the layers. */
 double estimate_shard_layer(const struct plan *p, uint64_t stage);
 double estimate_shard_outside(const struct plan *p, uint64_t stage);
 

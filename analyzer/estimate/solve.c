@@ -1,5 +1,5 @@
-/* Searching for the largest, or the fewest, that fits. What is found was computed, and so was what is one more:
- * no formula is turned around. */
+/* Searches for the largest value, or the fewest GPUs, that fit. The result and the next value are both computed: no
+ * formula is inverted. */
 #include "analyzer/estimate/solve.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ static bool with_layers(struct search *s, uint64_t layers)
     return true;
 }
 
-/* The peak with `value`; infinite where it cannot be computed. */
+/* The peak with `value`; infinite if it cannot be computed. */
 static struct estimate_interval peak_at_value(struct search *s, uint64_t value)
 {
     struct plan p = *s->p;
@@ -100,7 +100,7 @@ static void find_largest(struct search *s, uint64_t limit, bool surely, struct e
     uint64_t fits = 0, not = 1, most = limit / s->step;
     struct estimate_interval peak;
 
-    for (;;) { /* fits·step fits, not·step perhaps */
+    for (;;) { /* fits·step fits, not·step may not */
         peak = peak_at_value(s, not *s->step);
         if (!is_within_memory(peak, memory, surely)) break;
         fits = not ;
@@ -154,7 +154,7 @@ static struct estimate_interval peak_on(const struct plan *p)
     return estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
 }
 
-/* Tries one division; true when both answers are there. */
+/* Tries one division; true when both answers are found. */
 static bool try_gpus(const struct plan *p, struct estimate_solution *s, struct estimate_interval *before)
 {
     struct estimate_interval peak;
@@ -167,7 +167,7 @@ static bool try_gpus(const struct plan *p, struct estimate_solution *s, struct e
     return s->surely.any;
 }
 
-/* Of a server: tp within a machine, then pipeline stages; the fewest GPUs first, and of as many the fewest stages. */
+/* For a server: tp within a machine, then pipeline stages; the fewest GPUs first, and among these the fewest stages. */
 static void fewest_serving(const struct plan *base, struct estimate_solution *s)
 {
     uint64_t node = gpus_of_node(base), stages = base->model->shape.layers ? base->model->shape.layers : 1;
@@ -185,13 +185,13 @@ static void fewest_serving(const struct plan *base, struct estimate_solution *s)
         }
 }
 
-/* Divisions of a training by tp: `n` groups of GPUs with other data, each ep times. */
+/* Divisions of a training by tp, into n·ep copies of the model with different data. */
 struct divisions {
     struct plan p;
-    uint64_t group, step, most; /* GPUs of one copy of the model; n is up to most */
+    uint64_t group, step, most; /* GPUs of one copy of the model; copies per n; the largest n */
 };
 
-/* False where that cannot be. */
+/* False if the plan is impossible. */
 static bool with_groups(struct divisions *d, uint64_t n, struct estimate_interval *peak)
 {
     d->p.gpus = n * d->step * d->group;
@@ -200,8 +200,8 @@ static bool with_groups(struct divisions *d, uint64_t n, struct estimate_interva
     return true;
 }
 
-/* Each GPU's part shrinks with every one that joins, what is gathered grows to two layers and no further: past
- * the first few, more never need more (tests/unit/test_solve.c), so the rest is halved rather than walked. */
+/* Each GPU's part shrinks as GPUs are added, and what is gathered grows to two layers at most: after the first few,
+ * more GPUs never need more memory (tests/unit/test_solve.c), so the rest is bisected instead of walked. */
 static void fewest_groups(struct divisions *d, bool surely, struct estimate_solve_answer *a)
 {
     enum { WALKED = 64 };
@@ -250,7 +250,7 @@ static void find_fewest_gpus(const struct plan *p, struct estimate_solution *s)
                      p->model->shape.layers ? "" : " (without a shape, only --tp is tried)");
         return;
     }
-    if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs divide nothing */
+    if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs would divide nothing */
         struct estimate_interval before = {0, 0, 0};
         sharded.gpus = p->tp * p->pp * p->cp * p->ep;
         if (try_gpus(&sharded, s, &before)) return;
@@ -274,7 +274,7 @@ static void find_fewest_gpus(const struct plan *p, struct estimate_solution *s)
 
 /* ---------------------------------------------------------------- the question */
 
-/* Completes what the question needs; says what it took. */
+/* Adds what the question needs, and notes what it assumed. */
 static bool prepare_solution(const char *command, struct plan *p, struct estimate_solution *s)
 {
     const struct model_shape *shape = &p->model->shape;

@@ -25,10 +25,10 @@ extern const char *const estimate_solve_word[], *const estimate_solve_words_of[]
 
 struct estimate_solve_answer {
     bool any;     /* false: not even the smallest (GPUs: the largest number tried) fits */
-    bool limited; /* it fits at `limit`, the largest that was tried or that the model takes */
+    bool limited; /* it fits at `limit`, the largest value that was tried or that the model accepts */
     uint64_t value;
-    struct estimate_interval peak; /* with it */
-    struct estimate_interval next; /* with one more (GPUs: the next fewer); 0 where there is none */
+    struct estimate_interval peak; /* with `value` */
+    struct estimate_interval next; /* with one more (GPUs: with the next fewer); 0: none */
     char option[96];               /* "--batch 12"; "--gpus 8 --tp 8" */
 };
 
@@ -37,10 +37,10 @@ struct estimate_solution {
     double memory;                               /* plan.memory */
     struct estimate_solve_answer surely, likely; /* by the peak's high end; by its likely value */
     uint64_t limit;
-    char note[224]; /* what was assumed, or why there is no answer; "" : nothing to say */
+    char note[224]; /* what was assumed, or why there is no answer; "": nothing to report */
 };
 
-/* False after one line on stderr where it cannot be asked: no memory, or a model without what is varied. */
+/* False after one line on stderr if there is no memory, or if the model lacks what is varied. */
 bool estimate_solve(const char *command, const struct plan *p, enum estimate_solve_what what,
                     struct estimate_solution *s);
 

@@ -1,8 +1,8 @@
-/* Weights, gradients, optimizer states: what is there whatever the batch.
+/* Weights, gradients, optimizer states: what does not depend on the batch.
  *
- * Each GPU of a pipeline stage holds its part by tensor and expert parallelism (shard.c). What of that is
- * divided again among the GPUs with other data says ZeRO's stage: 1 optimizer states and master weights,
- * 2 gradients too, 3 weights too (Rajbhandari et al. 2020, section 5). */
+ * Each GPU of a pipeline stage holds its part by tensor and expert parallelism (shard.c). ZeRO's stage determines what
+ * of that is divided again among the GPUs with other data: 1 optimizer states and master weights, 2 gradients too, 3
+ * weights too (Rajbhandari et al. 2020, section 5). */
 #include "analyzer/estimate/estimate.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ double estimate_states_element(const struct plan *p)
     return p->master_weights ? 4 : p->precision->weights;
 }
 
-/* "8,030,261,248 parameters · 2 B", "… (dense) + … (experts)", and by how many it is divided. */
+/* "8,030,261,248 parameters · 2 B", "… (dense) + … (experts)", and the number of GPUs that divide them. */
 void estimate_states_explain(struct estimate_line *line, const char *source, const struct plan *p,
                              const struct estimate_shard_sum *n, const char *each, bool divided)
 {
@@ -73,14 +73,14 @@ static void add_weight_lines(const struct plan *p, const struct estimate_shard_s
     estimate_states_explain(line, p->precision->source, p, n, each, divided);
 }
 
-/* Tensor and pipeline parallelism are Megatron-LM's, or its like. With bfloat16 weights it has float32 gradients
- * from the start, which it also steps with; with float16 it converts them for the step, as DeepSpeed does. */
+/* Tensor and pipeline parallelism are assumed to be Megatron-LM's, or similar. With bfloat16 weights it has float32
+ * gradients from the start, and steps with them; with float16 it converts them for the step, as DeepSpeed does. */
 static bool float32_from_the_start(const struct plan *p)
 {
     return p->master_weights && (p->tp > 1 || p->pp > 1) && strcmp(p->precision->name, "fp16") != 0;
 }
 
-/* What float32 takes on top of the gradients' 16 bits, where they are summed up in it. */
+/* What float32 needs in addition to the gradients' 16 bits, if they are summed in float32. */
 static void add_main_gradients(const struct plan *p, const struct estimate_shard_sum *n, bool divided, unsigned phases,
                                struct estimate_result *r)
 {
@@ -102,7 +102,7 @@ static void add_main_gradients(const struct plan *p, const struct estimate_shard
                        : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients in float32";
 }
 
-/* Of FSDP's units that are gathered or reduced, a parameter. */
+/* Bytes per parameter of FSDP's units that are gathered or reduced. */
 static double unit_element(const struct plan *p)
 {
     return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
@@ -124,7 +124,8 @@ void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_s
     line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
 }
 
-/* Each is freed when its parameter has stepped. Activations know the moment; without them the largest is counted. */
+/* With the step in backward, each gradient is freed after its parameter has stepped. The estimate of activations
+ * includes it; without activations the largest one is counted. */
 static void add_fleeting_gradients(const struct plan *p, const struct estimate_optimizer_sum *sum,
                                    struct estimate_result *r)
 {
@@ -147,7 +148,7 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
     struct estimate_line *line;
     char text[64];
 
-    if (p->accumulation > 1 || views) /* they live on between passes */
+    if (p->accumulation > 1 || views) /* they are kept between passes */
         phases |= IN_PHASE(FORWARD);
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, views ? "gradients, views of DDP's buckets" : "gradients",
                         EXACTLY(ceil(part_of(n, divided) * each)));
@@ -161,7 +162,7 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
         line->why = "the buckets exist twice in some steps, once in others";
     }
     if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
-    /* FSDP2 sums them up in the type that it reduces, the first version in the type that it computes in */
+    /* FSDP2 sums them in the type in which it reduces, the first version in the type in which it computes */
     estimate_states_no_sync(p, n, p->flat ? unit_element(p) : p->precision->gradients,
                             away ? 0 : ceil(part_of(n, divided) * each), r);
 }
@@ -194,18 +195,18 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
     }
 }
 
-/* What the step makes and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
+/* What the step allocates and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
 void estimate_states_step(const struct plan *p, const struct estimate_shard_sum *n,
                           const struct estimate_optimizer_sum *sum, double element, struct estimate_result *r)
 {
-    bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p); /* of them is there already */
+    bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p); /* half exists already */
     double gradients = ceil(part_of(n, divided) * 4);
     const char *how;
     char here[UNITS_TEXT], largest[UNITS_TEXT];
     struct estimate_interval bytes = estimate_optimizer_temporaries(p, sum, element, &how);
     struct estimate_line *line;
 
-    if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host's step */
+    if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host runs the step */
     if (p->master_weights) {
         line =
             estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
@@ -247,8 +248,9 @@ void estimate_states_buckets(const struct plan *p, const struct estimate_shard_s
                      units_format_count(all, units_whole(n->all)), each);
 }
 
-/* By how much the loss's backward, where no layer is gathered, needs more than that of the layers after it: of the two
- * moments the larger counts as backward's begin. Under tensor and pipeline parallelism it is not told apart. */
+/* By how much the loss's backward, during which no layer is gathered, needs more than that of the layers after it: the
+ * larger of the two moments counts as the beginning of backward. Under tensor and pipeline parallelism the two are not
+ * distinguished. */
 static double after_loss(const struct plan *p)
 {
     struct estimate_act_pass pass;
@@ -260,13 +262,13 @@ static double after_loss(const struct plan *p)
     return pass.after_loss;
 }
 
-/* Gradients on the way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP
- * reduces a unit's, and with the next one's already made; Megatron-LM reduces in place. */
+/* Gradients on their way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP reduces a
+ * unit's while the next one's are already made; Megatron-LM reduces in place. */
 static void add_reduced(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
                         struct estimate_result *r)
 {
-    bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* the own part too */
-    bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else they are all there anyway */
+    bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* this GPU's own part too */
+    bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else all gradients exist anyway */
     double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = fmax(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * each, begin;
@@ -297,7 +299,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     line->why = "the loss's backward, which comes first, may need more";
 }
 
-/* All of them, from forward on. */
+/* All weights are gathered, from forward on. */
 static void add_gathered_until_backward(const struct plan *p, const struct estimate_shard_sum *n, double each,
                                         struct estimate_result *r)
 {
@@ -320,9 +322,9 @@ static void add_gathered_until_backward(const struct plan *p, const struct estim
     line->why = "DeepSpeed keeps weights whole; FSDP frees a unit's weights after its backward";
 }
 
-/* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, unless it is
- * freed after forward as well. As backward begins two layers are whole, the one that runs and the next; in the end
- * there is no next one. */
+/* Weights that are whole temporarily: the root unit (embedding, last norm, output layer) stays, unless it is freed
+ * after forward as well. When backward begins two layers are whole, the running one and the next; at the end there is
+ * no next one. */
 void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n, double each,
                               struct estimate_result *r)
 {
@@ -360,12 +362,12 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     double unit = estimate_shard_layer(p, stage);
 
     if (estimate_shard_group(p, false) <= 1 && (p->offload == PLAN_OFFLOAD_NONE || p->sharding < PLAN_SHARDING_ZERO2))
-        return; /* nothing comes from elsewhere, or goes there */
+        return; /* nothing is received or sent */
     if (p->sharding == PLAN_SHARDING_DDP) {
         estimate_states_buckets(p, n, p->precision->gradients, r);
         return;
     }
-    if (unit <= 0) { /* only a number is known */
+    if (unit <= 0) { /* only a number of parameters is known */
         if (estimate_shard_gathers(p))
             estimate_note(r, "the size of the largest layer is unknown: add --model to count the weights that sharding "
                              "gathers for it");
@@ -389,7 +391,7 @@ static bool is_tensor_unknown(const struct plan *p, const struct model_tensor *t
     return t->dims == 0;
 }
 
-/* With checkpointing a layer's copies go with its first forward; those of its second are activations.c's. */
+/* With checkpointing a layer's copies are freed with its first forward; activations.c counts those of its second. */
 static bool multiplied_for_backward(const struct plan *p, const struct model_tensor *t)
 {
     return estimate_shard_multiplied(p, t) && (!plan_remakes_layers(p) || t->place != TENSOR_IN_LAYER);
@@ -410,7 +412,7 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
                      "%s weights used in matrix products · %u B", count, p->precision->cast_copy);
     if (hidden.all > 0) line->why = "it is unknown which parameters are used in matrix products";
-    if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps what needs a gradient */
+    if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps only what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
                         (struct estimate_interval){0, 0, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
@@ -438,7 +440,7 @@ static void add_float8(const struct plan *p, uint64_t stage, struct estimate_res
 
 void estimate_states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    if (p->model->shape.family == MODEL_DENOISER) return; /* among its activations */
+    if (p->model->shape.family == MODEL_DENOISER) return; /* counted with its activations */
     if (p->precision->cast == PRECISION_CAST_AUTOCAST) add_autocast(p, stage, r);
     if (p->precision->cast == PRECISION_CAST_FP8) add_float8(p, stage, r);
 }

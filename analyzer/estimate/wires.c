@@ -35,7 +35,7 @@ struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, 
     uint64_t together = gpus_used < l.per_node ? gpus_used : l.per_node;
     if (!gpu) return l;
     l.host = gpu->pcie;
-    if (l.network > gpu->pcie) /* its network card is on the same bus */
+    if (l.network > gpu->pcie) /* the network card is on the same bus */
         l.network = gpu->pcie;
     if (gpu->pcie > 100e9) l.host_name = "NVLink-C2C";
     if (gpu->reach > 2 && (uint64_t)gpu->reach >= together) {
@@ -50,7 +50,7 @@ struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, 
 
 /* ---------------------------------------------------------------- one transfer */
 
-/* How much of S passes a GPU's wires, for n that take part. */
+/* The share of S that passes a GPU's links, in a group of n. */
 static double wire_share(enum estimate_wire_kind kind, double n)
 {
     switch (kind) {
@@ -78,7 +78,7 @@ static void time_over_link(const struct estimate_wire_links *l, bool inside, str
     w->link = inside ? l->node_name : l->network_name;
 }
 
-/* Each GPU sends to the others of its machine and to those of other machines, on both wires at once. */
+/* Each GPU sends to the others of its machine and to those of other machines, over both links at once. */
 static void all_to_all(const struct estimate_wire_links *l, double g, const char *size, struct estimate_wire *w)
 {
     double n = (double)w->n, near_s = g > 1 ? wire_seconds(w->bytes * (g - 1) / n, l->node) : 0;
@@ -118,7 +118,7 @@ static void time_across_links(const struct estimate_wire_links *l, double g, str
 void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, struct estimate_wire *w)
 {
     char size[UNITS_TEXT];
-    uint64_t inside = w->n; /* of one machine */
+    uint64_t inside = w->n; /* members in one machine */
     bool host = w->kind == WIRE_TO_GPU || w->kind == WIRE_TO_HOST;
 
     if (!(w->times > 0)) w->times = 1;
@@ -175,7 +175,7 @@ __attribute__((format(printf, 2, 3))) static void note_wires(struct estimate_wir
     va_end(arguments);
 }
 
-/* Bytes of an element of what goes from layer to layer. */
+/* Bytes per element of the activations that go from layer to layer. */
 static double activation_bytes(const struct plan *p)
 {
     return p->inference || !p->precision                                             ? 2
@@ -188,13 +188,13 @@ static double layers_here(const struct plan *p)
     return ceil((double)p->model->shape.layers / (double)p->pp);
 }
 
-/* Passes through the layers that move activations, in backward's and forward's share of a step. */
+/* Passes through the layers per step, each of which moves activations in forward and in backward. */
 static double count_passes(const struct plan *p)
 {
     return (double)p->accumulation;
 }
 
-/* Of a sequence, or of an image: its patches and the class token. */
+/* The length of a sequence, or of an image: its patches and the class token. */
 static double sequence_length_of(const struct plan *p)
 {
     const struct model_shape *m = &p->model->shape;
@@ -203,13 +203,13 @@ static double sequence_length_of(const struct plan *p)
     return side > 0 ? side * side + 1 : (double)p->seq;
 }
 
-/* Bytes on a GPU, before they are divided among those that hold the same. */
+/* Bytes on a GPU, before they are divided among the GPUs that hold the same. */
 struct moved {
-    double gradients, stepped; /* of what is trained: its weights after the step */
-    double weights;            /* all, as they are gathered for a layer */
+    double gradients, stepped; /* of trained parameters: gradients; weights after the step */
+    double weights;            /* all weights, as they are gathered for a layer */
 };
 
-/* Of parameters that are trained. */
+/* All `params` are trained. */
 static struct moved all_trained(const struct plan *p, double params)
 {
     double gathered = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights; /* MixedPrecision */
@@ -225,7 +225,7 @@ static struct moved few_trained(const struct plan *p)
     return (struct moved){bytes, bytes, m.frozen_bytes + bytes};
 }
 
-/* What n GPUs that hold the same reduce and gather. */
+/* What n GPUs that hold the same parameters reduce and gather. */
 static void data_parallel(struct making *k, const char *what, struct moved m, uint64_t n, uint64_t stride)
 {
     const struct plan *p = k->p;
@@ -253,7 +253,7 @@ static void data_parallel(struct making *k, const char *what, struct moved m, ui
     }
 }
 
-/* `m`: bytes that this GPU steps, and its weights. */
+/* `m`: bytes that this GPU steps, and bytes of its weights. */
 static void add_offloaded(struct making *k, struct moved m)
 {
     const struct plan *p = k->p;
@@ -271,7 +271,7 @@ static void add_offloaded(struct making *k, struct moved m)
                1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
 }
 
-/* `hidden`: bytes of the tokens of one GPU, each of which goes to all experts that it uses; `times` a layer. */
+/* `hidden`: bytes of the tokens of one GPU, each of which goes to all experts that it uses; `times` per layer. */
 static void add_expert_wires(struct making *k, const char *name, double hidden, double times)
 {
     const struct plan *p = k->p;
@@ -285,14 +285,14 @@ static void add_expert_wires(struct making *k, const char *name, double hidden, 
                               : "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
 }
 
-/* What layers hand to each other, of one micro-batch. */
+/* What layers exchange, of each micro-batch. */
 static void between_layers(struct making *k)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     double e = activation_bytes(p), layers = layers_here(p), acc = count_passes(p);
     double tokens = (double)p->batch * sequence_length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
-    /* of chosen operations reduce-scatters and all-to-alls are kept, and attention with what it was sent */
+    /* selective-op keeps results of reduce-scatters and all-to-alls, and attention with what it received */
     double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0, gathered = plan_remakes_layers(p) ? 1 : 0;
     static const char shoeybi[] =
         "Megatron-LM, Shoeybi et al. 2019, section 3: two per layer in forward, two in backward";
@@ -303,7 +303,7 @@ static void between_layers(struct making *k)
     if (!m->hidden || !layers || !(tokens > 0)) return;
     double times = layers * acc * (4 + 2 * again), gathers = layers * acc * (4 + 2 * gathered);
     if (p->sequence_parallel) {
-        /* Only the own part of a column-parallel layer's input is kept: frozen weights do not need the others. */
+        /* Each GPU keeps only its part of a column-parallel layer's input: frozen weights do not need the others. */
         double inputs = p->adapter == PLAN_ADAPTER_NONE ? 2 * layers * acc : 0;
         add_wire(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, gathers + inputs, p->tp, 1, korthi);
         add_wire(k, WIRE_REDUCE_SCATTER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
@@ -326,7 +326,7 @@ static void between_layers(struct making *k)
     }
 }
 
-/* Parameters that a token is multiplied with: of the experts, those that it uses; no look-up tables. */
+/* Parameters that a token is multiplied with: of the experts, those that it uses; without look-up tables. */
 static double active_params(const struct model *m)
 {
     const struct model_shape *s = &m->shape;
@@ -340,8 +340,8 @@ static double active_params(const struct model *m)
     return sum;
 }
 
-/* What the plan's products are computed in on its GPU, and how fast: 0 where the sheet has no figure. bfloat16 on a
- * GPU without it (before Ampere) is computed in float32 on the ordinary cores. */
+/* The format in which the plan's GPU computes its products, and operations/s: 0 if the data sheet has no figure.
+ * bfloat16 on a GPU without it (before Ampere) is computed in float32 on the ordinary cores. */
 static double product_flops(const struct plan *p, enum estimate_gpu_rate *rate)
 {
     const double *tflops = p->gpu->tflops;
@@ -357,9 +357,9 @@ static double product_flops(const struct plan *p, enum estimate_gpu_rate *rate)
     return tflops[*rate] * 1e12;
 }
 
-/* 6 operations for each parameter that a token uses (2 forward, 4 backward: Kaplan et al. 2020), 8 where forward is
- * computed again; attention's own products beside them. Frozen weights have no gradients of their own: 4; what
- * attention multiplies is no weight, and has both of its gradients. */
+/* 6 operations for each parameter that a token uses (2 forward, 4 backward: Kaplan et al. 2020), 8 if forward is
+ * computed again; in addition, attention's own products. Frozen weights have no gradients of their own: 4. Attention
+ * multiplies no weights, so both of its gradients are always computed. */
 static void compute_step_time(struct making *k)
 {
     const struct plan *p = k->p;
@@ -370,7 +370,7 @@ static void compute_step_time(struct making *k)
 
     if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV ||
         m->family == MODEL_WHISPER)
-        return; /* Whisper's two stacks have lengths of their own */
+        return; /* Whisper's two stacks have different lengths */
     double flops_per_s = product_flops(p, &rate);
     if (!(flops_per_s > 0)) return;
     double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;
@@ -379,7 +379,7 @@ static void compute_step_time(struct making *k)
            products_again = !p->inference && active > 0 ? 2 * estimate_act_recomputed(p) / active : 0;
     double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again + products_again;
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
-    /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
+    /* Two products per layer, of which a causal mask leaves half: counted as that many parameters. */
     double scores = m->family == MODEL_MAMBA ? 0
                                              : (causal ? 1 : 2) * (double)(m->layers - m->linear_layers) *
                                                    (double)m->heads * (double)m->head_dim * length;
@@ -403,7 +403,7 @@ static void add_serving_wires(struct making *k)
     double prompt = k->out->sum_s;
     add_wire(k, WIRE_ALL_REDUCE, "activations of one more token", token, 2 * layers, p->tp, 1, source);
     add_expert_wires(k, "one more token to experts and back", token, 2);
-    k->out->sum_s = prompt; /* that is another pass */
+    k->out->sum_s = prompt; /* one more token is another pass */
     if (p->pp > 1)
         add_wire(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
                  p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
@@ -416,7 +416,8 @@ static void add_training_wires(struct making *k)
 {
     const struct plan *p = k->p;
     struct estimate_local_params local = estimate_local_params(p, 0);
-    /* Context parallel GPUs hold the same weights, of other tokens: they reduce gradients with the data parallel. */
+    /* Context-parallel GPUs hold the same weights, for other tokens: they reduce gradients with the data-parallel ones.
+     */
     uint64_t dp = plan_dp(p) * p->cp, inner = p->tp;
     bool adapted = p->adapter != PLAN_ADAPTER_NONE;
     double all = local.dense + local.experts;
