@@ -57,9 +57,8 @@ static __attribute__((noinline, cold)) void find_cap(struct cap *c, uintptr_t en
     size_t n = gs_peek(end, words, sizeof words) / sizeof *words, found = 0, at = 0;
     SET(c->tries, GET(c->tries) + 1);
     if (n < WINDOW + 33) return;
-    for (size_t i = 0; i < WINDOW; i++) {
+    for (size_t i = 0; i < WINDOW; i++)
         if (words[i] == reserved) found++, at = i;
-    }
     if (found != 1) return;
     const uintptr_t total = end + at * sizeof *words;
     const bool optional = is_setting_name((const char *)&words[at + 1]);

@@ -35,11 +35,10 @@ static bool begin_next(void)
 {
     char db[PATH_MAX], error[512];
     uint32_t pid;
-    while (!before.now && before.next < before.path.left_count) {
+    while (!before.now && before.next < before.path.left_count)
         if (gs_run_path_left(&before.path, before.next++, db, sizeof db) &&
             recording_size_of(db, "") + recording_size_of(db, "-wal") <= BYTES_MAX)
             (void)gs_recovery_begin(&before.now, db, NULL, 0, &pid, error, sizeof error);
-    }
     return before.now != NULL;
 }
 

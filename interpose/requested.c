@@ -65,13 +65,12 @@ static bool is_stats(const struct stats *s, int64_t bytes, int64_t allocated, in
 
 static bool is_more(const struct stats *s, const struct more_stats *m)
 {
-    for (int i = 0; i < STAT_TYPES; i++) {
+    for (int i = 0; i < STAT_TYPES; i++)
         if (m->active_bytes[i].allocated != s->allocated_bytes[i].allocated ||
             m->active_bytes[i].current < s->allocated_bytes[i].current ||
             m->requested_bytes[i].current > m->active_bytes[i].current ||
             m->requested_bytes[i].allocated > s->allocated_bytes[i].allocated)
             return false;
-    }
     return does_stat_add_up(m->active_bytes) && does_stat_add_up(m->requested_bytes) &&
            m->requested_bytes[ALL].allocated > 0;
 }

@@ -93,7 +93,7 @@ static bool parse_augmentation(struct gs_bytes *b, const uint8_t *letters, struc
     gs_skip(b, length);
     data.end = b->at;
     e->augmented = true;
-    for (; *letters && !data.bad && !b->bad; letters++) {
+    for (; *letters && !data.bad && !b->bad; letters++)
         if (*letters == 'R')
             e->encoding = (uint8_t)gs_take(&data, 1);
         else if (*letters == 'P')
@@ -104,7 +104,6 @@ static bool parse_augmentation(struct gs_bytes *b, const uint8_t *letters, struc
             e->signal = true;
         else if (*letters != 'B') /* return addresses are signed: all are assumed to be */
             return false;
-    }
     return !data.bad && !b->bad;
 }
 

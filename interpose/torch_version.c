@@ -89,8 +89,7 @@ bool gs_torch_version(const char *module, char *version, size_t size)
     if (path_beside_library(file, sizeof file, module, 1, "version.py") && read_version_py(file, version, size))
         return true;
     if (path_beside_library(file, sizeof file, module, 1, "build-version") &&
-        read_version_file(file, text, sizeof text) && copy_version(text, version, size)) {
+        read_version_file(file, text, sizeof text) && copy_version(text, version, size))
         return true;
-    }
     return find_mapped(version, size);
 }

@@ -534,14 +534,13 @@ static size_t put_string(struct scan *s, size_t i, enum gs_mask_kind kind)
     const char quote = s->in[i];
     const size_t n = is_tripled(s, i) ? 3 : 1;
     size_t to = i + n;
-    for (; to < s->n; to++) {
+    for (; to < s->n; to++)
         if (s->in[to] == '\\' && to + 1 < s->n)
             to++;
         else if (s->in[to] == quote && (n == 1 || is_tripled(s, to)))
             break;
         else if (s->in[to] == '\n' && n == 1)
             break;
-    }
     put_masked(s, s->in + i, n);
     if (to > i + n && !is_open(s, i + n, to, kind)) {
         put_mask(s, i + n, to);

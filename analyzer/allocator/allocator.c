@@ -61,18 +61,14 @@ static uint64_t moment_key(uint64_t address, int64_t alloc_ns)
 static void segment_add(struct allocator_replay *a, const struct run_lifetime *life)
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->segments_n;
-    if (at == a->segments_n) {
-        (void)ARENA_PUSH(a->segments, a->segments_n, a->segments_cap);
-    }
+    if (at == a->segments_n) (void)ARENA_PUSH(a->segments, a->segments_n, a->segments_cap);
     a->segments[at] = (struct allocator_segment){.address = life->address,
                                                  .bytes = life->bytes,
                                                  .alloc_ns = life->alloc_ns,
                                                  .location = life->location,
                                                  .device = life->device};
     *map_at(&a->of_address, life->address) = at;
-    if (a->unseen_n == UNSEEN) {
-        memmove(a->unseen, a->unseen + 1, --a->unseen_n * sizeof *a->unseen);
-    }
+    if (a->unseen_n == UNSEEN) memmove(a->unseen, a->unseen + 1, --a->unseen_n * sizeof *a->unseen);
     a->unseen[a->unseen_n++] = at;
 }
 
@@ -82,9 +78,8 @@ static void segment_gone(struct allocator_replay *a, const struct run_lifetime *
 {
     uint32_t at = map_get(&a->of_address, life->address);
     if (at == MAP_NEW || at >= a->segments_n || a->segments[at].address != life->address ||
-        a->segments[at].alloc_ns != life->alloc_ns) {
+        a->segments[at].alloc_ns != life->alloc_ns)
         return;
-    }
     struct allocator_segment *s = &a->segments[at];
     const int64_t peak = s->device >= 0 && s->device < 128 ? a->peak[s->device].ns : -1;
     const bool at_end = a->end_ns >= s->alloc_ns && life->free_ns > a->end_ns;
@@ -92,11 +87,8 @@ static void segment_gone(struct allocator_replay *a, const struct run_lifetime *
         *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
         *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;
     }
-    for (size_t i = 0; i < a->unseen_n; i++) {
-        if (a->unseen[i] == at) {
-            a->unseen[i] = a->unseen[--a->unseen_n];
-        }
-    }
+    for (size_t i = 0; i < a->unseen_n; i++)
+        if (a->unseen[i] == at) a->unseen[i] = a->unseen[--a->unseen_n];
     s->address = 0;
     s->alloc_ns = -1;
     *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
@@ -145,9 +137,7 @@ static void set_segment_affinity(struct allocator_replay *a, const struct run_li
 /* Has a piece been mapped by then that was not processed? */
 static inline bool mapping_waits(const struct allocator_replay *a, int64_t ns)
 {
-    if (a->mapping_next >= a->mappings_n) {
-        return false;
-    }
+    if (a->mapping_next >= a->mappings_n) return false;
     const struct run_mapping *m = &a->mappings[a->mapping_next];
     return m->process == a->process && m->map_ns <= ns;
 }
@@ -155,11 +145,9 @@ static inline bool mapping_waits(const struct allocator_replay *a, int64_t ns)
 /* Pieces wait for the block for which they were mapped; a large one is mapped in many pieces. */
 static void mapped_until(struct allocator_replay *a, int64_t ns)
 {
-    for (; mapping_waits(a, ns) && a->unseen_mappings_n < UNSEEN; a->mapping_next++) {
-        if (allocator_maps(a->b, a->mappings[a->mapping_next].stack) != RUN_NO) {
+    for (; mapping_waits(a, ns) && a->unseen_mappings_n < UNSEEN; a->mapping_next++)
+        if (allocator_maps(a->b, a->mappings[a->mapping_next].stack) != RUN_NO)
             a->unseen_mappings[a->unseen_mappings_n++] = a->mapping_next;
-        }
-    }
 }
 
 static bool ranges_overlap(uint64_t a, int64_t a_bytes, uint64_t b, int64_t b_bytes)
@@ -179,14 +167,10 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
                 i++;
                 continue;
             }
-            if (!gone) {
-                a->mapping_affinity[at] = affinity_of(a, block);
-            }
+            if (!gone) a->mapping_affinity[at] = affinity_of(a, block);
             a->unseen_mappings[i] = a->unseen_mappings[--a->unseen_mappings_n];
         }
-        if (a->unseen_mappings_n == UNSEEN) {
-            a->unseen_mappings_n = 0; /* no block was ever placed in them */
-        }
+        if (a->unseen_mappings_n == UNSEEN) a->unseen_mappings_n = 0; /* no block was ever placed in them */
     } while (mapping_waits(a, block->alloc_ns));
 }
 
@@ -196,41 +180,26 @@ static void segments_on_alloc(void *self, const struct run_lifetime *life, const
 {
     struct allocator_replay *a = self;
     if (life->layer == GS_LAYER_TENSOR) {
-        if (life->device >= 0 && series->live_bytes > a->peak[life->device].bytes) {
+        if (life->device >= 0 && series->live_bytes > a->peak[life->device].bytes)
             a->peak[life->device] = (struct allocator_peak_now){series->live_bytes, life->alloc_ns};
-        }
-        if (a->unseen_n) {
-            set_segment_affinity(a, life);
-        }
-        if (a->unseen_mappings_n || mapping_waits(a, life->alloc_ns)) {
-            set_mapping_affinity(a, life);
-        }
+        if (a->unseen_n) set_segment_affinity(a, life);
+        if (a->unseen_mappings_n || mapping_waits(a, life->alloc_ns)) set_mapping_affinity(a, life);
         a->blocks_made++;
         return;
     }
-    if (series->layer != RUN_SERIES_DEVICE) {
-        return;
-    }
+    if (series->layer != RUN_SERIES_DEVICE) return;
     const enum run_known own = allocator_owns(a->b, life->location);
-    if (own != RUN_NO && life->space == GS_SPACE_DEVICE) {
-        segment_add(a, life);
-    }
+    if (own != RUN_NO && life->space == GS_SPACE_DEVICE) segment_add(a, life);
     allocator_flushes_alloc(a->flushes, life, own == RUN_YES);
 }
 
 static void segments_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct allocator_replay *a = self;
-    if (series->layer != RUN_SERIES_DEVICE) {
-        return;
-    }
+    if (series->layer != RUN_SERIES_DEVICE) return;
     const enum run_known own = allocator_owns(a->b, life->location);
-    if (own == RUN_YES) {
-        allocator_flushes_free(a->flushes, life);
-    }
-    if (own != RUN_NO && life->space == GS_SPACE_DEVICE) {
-        segment_gone(a, life);
-    }
+    if (own == RUN_YES) allocator_flushes_free(a->flushes, life);
+    if (own != RUN_NO && life->space == GS_SPACE_DEVICE) segment_gone(a, life);
 }
 
 static void segments_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -249,12 +218,8 @@ static void segments_on_process_start(void *self, uint32_t process)
     map_free(&a->of_address);
     a->of_address = (struct map){0};
     a->mapping_next = 0;
-    while (a->mapping_next < a->mappings_n && a->mappings[a->mapping_next].process < process) {
-        a->mapping_next++;
-    }
-    for (size_t i = 0; i < 128; i++) {
-        a->peak[i] = (struct allocator_peak_now){0, -1};
-    }
+    while (a->mapping_next < a->mappings_n && a->mappings[a->mapping_next].process < process) a->mapping_next++;
+    for (size_t i = 0; i < 128; i++) a->peak[i] = (struct allocator_peak_now){0, -1};
     a->last_oom_ns = -1;
     size_t n;
     a->end_ns = run_processes(a->b->run, &n)[process].last_alloc_ns;

@@ -69,25 +69,18 @@ static bool is_flush_native(struct allocator_flushes *f, uint32_t stack)
 static bool is_flush_stack(struct allocator_flushes *f, uint32_t stack, bool python)
 {
     const struct run_frame *frame;
-    for (; (frame = run_stack_frame(f->b->run, stack)) != NULL; stack = run_stack_parent(f->b->run, stack)) {
-        if ((frame->kind == GS_FRAME_PYTHON) == python &&
-            (python ? is_flush_python(frame) : is_flush_native(f, stack))) {
+    for (; (frame = run_stack_frame(f->b->run, stack)) != NULL; stack = run_stack_parent(f->b->run, stack))
+        if ((frame->kind == GS_FRAME_PYTHON) == python && (python ? is_flush_python(frame) : is_flush_native(f, stack)))
             return true;
-        }
-    }
     return false;
 }
 
 /* A stack that was examined without symbols is examined again if they matter. */
 static bool is_flush_by_name(struct allocator_flushes *f, uint32_t stack, bool symbols)
 {
-    if (stack == RUN_NONE) {
-        return false;
-    }
+    if (stack == RUN_NONE) return false;
     uint8_t *named = SITE_REACH(f->named, stack, f->named_cap);
-    if (*named == 2 || *named == 3 || (*named == 1 && !symbols)) {
-        return *named == 2;
-    }
+    if (*named == 2 || *named == 3 || (*named == 1 && !symbols)) return *named == 2;
     /* Python's frames first: the names of native ones must be looked up */
     const bool is_flush = is_flush_stack(f, stack, true) || (symbols && is_flush_stack(f, stack, false));
     *named = is_flush ? 2 : symbols ? 3 : 1;
@@ -96,9 +89,8 @@ static bool is_flush_by_name(struct allocator_flushes *f, uint32_t stack, bool s
 
 static uint32_t python_of(const struct run *run, uint32_t stack)
 {
-    while (stack != RUN_NONE && run_stack_frame(run, stack)->kind != GS_FRAME_PYTHON) {
+    while (stack != RUN_NONE && run_stack_frame(run, stack)->kind != GS_FRAME_PYTHON)
         stack = run_stack_parent(run, stack);
-    }
     return stack;
 }
 
@@ -127,9 +119,7 @@ static void add_flush(struct allocator_flushes *f, size_t at, int64_t ns, int64_
         l->last_ns = ns;
         l->flush.count++;
         l->blocks_made = blocks_made;
-        if (l->times_n < TIMES) {
-            *ARENA_PUSH(l->times, l->times_n, l->times_cap) = ns;
-        }
+        if (l->times_n < TIMES) *ARENA_PUSH(l->times, l->times_n, l->times_cap) = ns;
         f->owed = 0;
     }
     l->flush.segments += segments;
@@ -142,11 +132,8 @@ static void add_flush(struct allocator_flushes *f, size_t at, int64_t ns, int64_
 
 static struct retry *open_on(struct allocator_flushes *f, int device)
 {
-    for (size_t i = f->retries_n; f->open && i-- > 0;) {
-        if (f->retries[i].open && f->retries[i].device == device) {
-            return &f->retries[i];
-        }
-    }
+    for (size_t i = f->retries_n; f->open && i-- > 0;)
+        if (f->retries[i].open && f->retries[i].device == device) return &f->retries[i];
     return NULL;
 }
 
@@ -183,9 +170,8 @@ static void count_collected_segment(struct allocator_flushes *f, const struct ru
     const uint32_t here = python_of(f->b->run, life->stack);
     if (!f->unnamed.segments || f->unnamed.device != life->device || f->unnamed.process != f->a->process ||
         f->unnamed.blocks_made != f->a->blocks_made || here == RUN_NONE ||
-        here != python_of(f->b->run, f->unnamed.stack)) {
+        here != python_of(f->b->run, f->unnamed.stack))
         return;
-    }
     const struct run_torch_settings s = run_torch_settings(f->b->run, f->a->process);
     if (s.gc_threshold != 0) {
         add_flush(f, flush_line_of(f, f->a->process, life->device, f->unnamed.stack, ALLOCATOR_FLUSH_COLLECTION),
@@ -206,12 +192,8 @@ static void note_request_served(struct allocator_flushes *f, const struct run_li
 
 void allocator_flushes_alloc(struct allocator_flushes *f, const struct run_lifetime *life, bool own)
 {
-    if (f->open) {
-        note_request_served(f, life);
-    }
-    if (!own) {
-        return;
-    }
+    if (f->open) note_request_served(f, life);
+    if (!own) return;
     if (f->unnamed.segments) {
         count_collected_segment(f, life);
         f->unnamed.segments = 0;
@@ -244,9 +226,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
     if (!r || r->requested != oom->requested_bytes || r->device != oom->device ||
         oom->time_ns - r->last_ns >= group_ns) {
         f->open -= r && r->open;
-        if (r) {
-            r->open = false;
-        }
+        if (r) r->open = false;
         *at = (uint32_t)f->retries_n;
         r = ARENA_PUSH(f->retries, f->retries_n, f->retries_cap);
         *r = (struct retry){.process = oom->process,
@@ -267,9 +247,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
  * frame. */
 void allocator_flushes_sync(struct allocator_flushes *f, const struct run_sync *sync)
 {
-    if (!f->lines_n || !is_flush_by_name(f, sync->stack, false)) {
-        return;
-    }
+    if (!f->lines_n || !is_flush_by_name(f, sync->stack, false)) return;
     size_t at = flush_line_of(f, sync->process, sync->device, sync->stack, ALLOCATOR_FLUSH_EMPTY_CACHE);
     f->lines[at].blocked_ns = arena_add_capped(f->lines[at].blocked_ns, sync->blocked_ns);
 }
@@ -278,9 +256,7 @@ void allocator_flushes_process(struct allocator_flushes *f, uint32_t process)
 {
     map_free(&f->of_thread);
     f->of_thread = (struct map){0};
-    for (size_t i = 0; i < f->retries_n; i++) {
-        f->retries[i].open = false;
-    }
+    for (size_t i = 0; i < f->retries_n; i++) f->retries[i].open = false;
     f->open = 0;
     f->owing = SIZE_MAX;
     f->owed = 0;
@@ -303,9 +279,7 @@ static double flushes_per_step(const struct allocator_flushes *f, const struct l
 {
     const struct step_list *s = step_list_of(f->b, l->flush.process);
     size_t in = 0;
-    if (!s || s->n <= s->steady) {
-        return NAN;
-    }
+    if (!s || s->n <= s->steady) return NAN;
     for (size_t i = 0; i < l->times_n; i++) {
         size_t at = step_at(s, l->times[i]);
         in += at != SIZE_MAX && at >= s->steady;
@@ -381,9 +355,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
     size_t n = 0;
     for (size_t i = 0; i < f->lines_n; i++) {
         struct line *l = &f->lines[i];
-        if (!l->flush.count) {
-            continue; /* it only waited: there was nothing to free */
-        }
+        if (!l->flush.count) continue; /* it only waited: there was nothing to free */
         judge_flush_line(f, l);
         l->flush.blocked_s = site_seconds(l->blocked_ns);
         l->flush.first_s = site_seconds(l->first_ns);
@@ -403,9 +375,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
 
 void allocator_flushes_end(struct allocator_flushes *f)
 {
-    for (size_t i = 0; i < f->lines_n; i++) {
-        free(f->lines[i].times);
-    }
+    for (size_t i = 0; i < f->lines_n; i++) free(f->lines[i].times);
     free(f->lines);
     free(f->retries);
     free(f->named);

@@ -61,14 +61,10 @@ static bool uses_pool(const struct site_builder *b, uint32_t process, int device
 {
     size_t n;
     const struct run_torch_settings s = run_torch_settings(b->run, process);
-    if (s.backend != RUN_BACKEND_ASYNC) {
-        return false;
-    }
+    if (s.backend != RUN_BACKEND_ASYNC) return false;
     for (size_t i = 0; i < b->report->peaks_n; i++) {
         const struct result_peak *p = &b->report->peaks[i];
-        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR) {
-            return false;
-        }
+        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR) return false;
     }
     run_devices(b->run, &n);
     return n > 0;
@@ -109,9 +105,7 @@ const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_
     list_map_moments(b, w, process);
     SORT(w->moments, w->n, order_moments_by_time);
     w->times = arena_realloc(w->times, w->n + 1, sizeof *w->times);
-    for (size_t i = 0; i < w->n; i++) {
-        w->times[i] = w->moments[i].state.time_ns;
-    }
+    for (size_t i = 0; i < w->n; i++) w->times[i] = w->moments[i].state.time_ns;
     *n = w->n;
     return w->n ? w->times : NULL;
 }
@@ -129,17 +123,13 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
 {
     struct allocator_replay *a = b->allocators;
     struct moment *m = &a->map->moments[moment];
-    if (life->device != m->state.device) {
-        return;
-    }
+    if (life->device != m->state.device) return;
     if (life->layer == GS_LAYER_TENSOR) {
         *ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap) =
             map_block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
         return;
     }
-    if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) {
-        return;
-    }
+    if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) return;
     const enum run_known own = allocator_owns(b, life->location);
     if (life->space == GS_SPACE_POOL) {
         if (own != RUN_NO) {
@@ -162,9 +152,8 @@ static void note_mapped_segments(struct allocator_replay *a, struct moment *m)
     for (size_t i = 0; i < a->mappings_n; i++) {
         const struct run_mapping *x = &a->mappings[i];
         if (x->process != m->state.process || x->device != m->state.device || x->map_ns > m->state.time_ns ||
-            x->unmap_ns <= m->state.time_ns) {
+            x->unmap_ns <= m->state.time_ns)
             continue;
-        }
         const enum run_known own = allocator_maps(a->b, x->stack);
         const struct allocator_affinity affinity = a->mapping_affinity[i];
         if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN)) {
@@ -179,9 +168,7 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
 {
     const struct allocator_replay *a = self;
     struct moment *m = &a->map->moments[moment];
-    if (p->device != m->state.device) {
-        return;
-    }
+    if (p->device != m->state.device) return;
     if (p->known == RUN_UNSURE) {
         m->unsure = true;
     } else {
@@ -209,11 +196,8 @@ static int order_map_blocks(const void *a, const void *b)
 static void draw_moment_once(struct moment *m)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < m->blocks_n; i++) {
-        if (!kept || m->blocks[i].address != m->blocks[kept - 1].address) {
-            m->blocks[kept++] = m->blocks[i];
-        }
-    }
+    for (size_t i = 0; i < m->blocks_n; i++)
+        if (!kept || m->blocks[i].address != m->blocks[kept - 1].address) m->blocks[kept++] = m->blocks[i];
     m->blocks_n = kept;
 }
 
@@ -221,16 +205,13 @@ static struct allocator_pool_share *held_by_pool(struct allocator_pool_share **l
                                                  bool by_stream, const struct allocator_affinity *affinity)
 {
     static const struct allocator_affinity other; /* streams beyond this number are not distinguished */
-    if (by_stream && *n >= STREAMS) {
-        affinity = &other;
-    }
+    if (by_stream && *n >= STREAMS) affinity = &other;
     for (size_t i = 0; i < *n; i++) {
         struct allocator_pool_share *h = &(*list)[i];
         if (by_stream ? h->stream_known == affinity->stream_known &&
                             (!affinity->stream_known || h->stream == affinity->stream)
-                      : h->pool == (enum allocator_pool_kind)affinity->pool) {
+                      : h->pool == (enum allocator_pool_kind)affinity->pool)
             return h;
-        }
     }
     *list = arena_grow(*list, *n, cap, sizeof **list);
     (*list)[*n] = (struct allocator_pool_share){.pool = (enum allocator_pool_kind)affinity->pool,
@@ -285,15 +266,11 @@ static void place_piece(struct moment *m, struct sums *sums, struct piece *p, si
     uint64_t from = *taken_to > p->address ? *taken_to : p->address;
     from = from < end ? from : end;
     p->active = (int64_t)(from - p->address);
-    if (p->active) {
-        hole_ends(s, hole);
-    }
+    if (p->active) hole_ends(s, hole);
     for (; *at < m->blocks_n && m->blocks[*at].address < end; (*at)++) {
         const struct block *b = &m->blocks[*at];
         const uint64_t block_end = b->address + (uint64_t)b->bytes;
-        if (b->address > from) {
-            hole->bytes = arena_add_capped(hole->bytes, (int64_t)(b->address - from));
-        }
+        if (b->address > from) hole->bytes = arena_add_capped(hole->bytes, (int64_t)(b->address - from));
         hole_ends(s, hole);
         count_block(sums, b, p);
         const uint64_t here = b->address > from ? b->address : from;
@@ -316,9 +293,8 @@ static void doubt_streams(struct moment *m)
         for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
             const struct block *b = &m->blocks[at];
             if (b->address >= p->address && b->affinity.stream_known && p->affinity.stream_known &&
-                b->affinity.stream != p->affinity.stream) {
+                b->affinity.stream != p->affinity.stream)
                 p->affinity.stream_known = false;
-            }
         }
     }
 }
@@ -334,9 +310,7 @@ static void place_all(struct moment *m, struct sums *sums)
         const struct piece *last = i ? &m->pieces[i - 1] : NULL;
         const bool goes_on =
             last && last->expandable && p->expandable && last->address + (uint64_t)last->bytes == p->address;
-        if (!goes_on) {
-            hole_ends(s, &hole);
-        }
+        if (!goes_on) hole_ends(s, &hole);
         for (; at < m->blocks_n && m->blocks[at].address < p->address; at++) {
             s->strays++;
             count_block(sums, &m->blocks[at], NULL);
@@ -345,9 +319,7 @@ static void place_all(struct moment *m, struct sums *sums)
         count_piece(sums, p, !goes_on);
         s->segments += !goes_on;
         s->reserved = arena_add_capped(s->reserved, p->bytes);
-        if (p->active && !p->expandable) {
-            s->inactive_split = arena_add_capped(s->inactive_split, p->bytes - p->active);
-        }
+        if (p->active && !p->expandable) s->inactive_split = arena_add_capped(s->inactive_split, p->bytes - p->active);
     }
     hole_ends(s, &hole);
     for (; at < m->blocks_n; at++) {
@@ -391,9 +363,7 @@ static void close_pooled(struct allocator_replay *a, struct moment *m)
         s->allocated = arena_add_capped(s->allocated, m->pooled[i].bytes);
         count_block(&sums, &m->pooled[i], NULL);
     }
-    for (size_t i = 0; i < sums.n[1]; i++) {
-        sums.list[1][i].reserved = sums.list[1][i].active = RUN_UNKNOWN;
-    }
+    for (size_t i = 0; i < sums.n[1]; i++) sums.list[1][i].reserved = sums.list[1][i].active = RUN_UNKNOWN;
     free(sums.list[0]);
     s->blocks = m->pooled_n;
     s->by_stream = sort_pool_shares(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
@@ -426,12 +396,9 @@ static void close_moment(struct allocator_replay *a, struct moment *m)
     s->blocks = m->blocks_n;
     s->active = arena_add_capped(s->allocated, s->pending);
     s->cached = s->reserved > s->active ? s->reserved - s->active : 0;
-    if (m->unsure) {
-        unknown_pending(s);
-    }
-    if (s->strays) { /* segments were not seen, or not known to be PyTorch's */
+    if (m->unsure) unknown_pending(s);
+    if (s->strays) /* segments were not seen, or not known to be PyTorch's */
         s->reserved = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
-    }
     s->by_pool = sort_pool_shares(a->b, sums.list[0], s->by_pool_n = sums.n[0]);
     s->by_stream = sort_pool_shares(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
 }
@@ -440,16 +407,13 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
 {
     struct allocator_replay *a = b->allocators;
     struct allocator_map_work *w = a->map;
-    if (!w->n) {
-        return;
-    }
+    if (!w->n) return;
     allocator_each_pending_at(b->run, process, w->times, w->n, holes_on_pending, a);
     for (size_t i = 0; i < w->n; i++) {
         struct moment *m = &w->moments[i];
         close_moment(a, m);
-        if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM) {
+        if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM)
             *ARENA_PUSH(w->states, w->states_n, w->states_cap) = m->state;
-        }
         free(m->pieces);
         free(m->blocks);
         free(m->pooled);
@@ -467,9 +431,7 @@ static void allocator_map_work_build(struct allocator_replay *a)
 {
     struct allocator_map_work *w = a->map;
     struct result_report *report = a->b->report;
-    if (!w || !w->states_n) {
-        return;
-    }
+    if (!w || !w->states_n) return;
     SORT(w->states, w->states_n, order_pool_shares);
     report->allocator = arena_alloc(a->b->arena, w->states_n * sizeof *report->allocator);
     memcpy(report->allocator, w->states, w->states_n * sizeof *w->states);
@@ -479,9 +441,7 @@ static void allocator_map_work_build(struct allocator_replay *a)
 static void allocator_map_work_free(struct allocator_replay *a)
 {
     struct allocator_map_work *w = a->map;
-    if (!w) {
-        return;
-    }
+    if (!w) return;
     for (size_t i = 0; i < w->n; i++) { /* a pass that failed */
         free(w->moments[i].pieces);
         free(w->moments[i].blocks);
@@ -502,9 +462,7 @@ void allocator_build(struct site_builder *b)
 void allocator_free(struct site_builder *b)
 {
     struct allocator_replay *a = b->allocators;
-    if (!a) {
-        return;
-    }
+    if (!a) return;
     allocator_map_work_free(a);
     allocator_flushes_end(a->flushes);
     free(a->segments);

@@ -38,17 +38,14 @@ static bool walk_segment(struct allocator_heap_map *map, const struct allocator_
     size_t first = *at;
     for (; *at < n && blocks[*at].address < end; (*at)++) {
         const struct allocator_range *block = &blocks[*at];
-        if (block->address >= free_from) { /* overlapping ones: a hostile file, no holes between them */
+        if (block->address >= free_from) /* overlapping ones: a hostile file, no holes between them */
             add_hole(map, (int64_t)(block->address - free_from));
-        }
         uint64_t block_end = block->address + (uint64_t)block->bytes;
         free_from = block_end > free_from ? block_end : free_from;
         map->block_bytes = arena_add_capped(map->block_bytes, block->bytes);
         map->blocks++;
     }
-    if (*at == first) {
-        return false;
-    }
+    if (*at == first) return false;
     int64_t tail = end > free_from ? (int64_t)(end - free_from) : 0;
     add_hole(map, tail);
     map->page_bytes = arena_add_capped(map->page_bytes, tail > PAGE ? PAGE : tail);
@@ -61,9 +58,7 @@ static bool walk_segment(struct allocator_heap_map *map, const struct allocator_
  * decides: the largest segments of its granularity, as many as fit into the total. */
 static void add_empty(struct allocator_heap_map *map, int64_t *empty, size_t n, int64_t reserved)
 {
-    if (reserved == RUN_UNKNOWN) {
-        return;
-    }
+    if (reserved == RUN_UNKNOWN) return;
     SORT(empty, n, sort_int64_down);
     for (size_t i = 0; i < n; i++) {
         if (empty[i] % SEGMENT_GRAIN == 0 && arena_add_capped(map->segment_bytes, empty[i]) <= reserved) {
@@ -83,12 +78,8 @@ struct allocator_heap_map allocator_heap_map(struct allocator_range *segments, s
     SORT(segments, segments_n, order_rows_by_address);
     SORT(blocks, blocks_n, order_rows_by_address);
     for (size_t i = 0; i < segments_n; i++) {
-        for (; at < blocks_n && blocks[at].address < segments[i].address; at++) {
-            map.strays++;
-        }
-        if (!walk_segment(&map, &segments[i], blocks, blocks_n, &at)) {
-            empty[empty_n++] = segments[i].bytes;
-        }
+        for (; at < blocks_n && blocks[at].address < segments[i].address; at++) map.strays++;
+        if (!walk_segment(&map, &segments[i], blocks, blocks_n, &at)) empty[empty_n++] = segments[i].bytes;
     }
     map.strays += blocks_n - at;
     add_empty(&map, empty, empty_n, reserved);

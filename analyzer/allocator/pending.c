@@ -13,18 +13,12 @@ static enum run_known event_belongs_to_free(const struct run *run, uint32_t even
 {
     const struct run_frame *leaf =
         event == RUN_NONE || free_stack == RUN_NONE ? NULL : run_stack_frame(run, free_stack);
-    if (!leaf || leaf->kind != GS_FRAME_NATIVE) {
-        return RUN_UNSURE;
-    }
+    if (!leaf || leaf->kind != GS_FRAME_NATIVE) return RUN_UNSURE;
     const uint32_t caller = run_stack_parent(run, free_stack);
-    if (caller == RUN_NONE) {
-        return RUN_UNSURE;
-    }
+    if (caller == RUN_NONE) return RUN_UNSURE;
     for (int i = 0; i < NEAR && event != RUN_NONE; i++) {
         event = run_stack_parent(run, event);
-        if (event == caller) {
-            return RUN_YES;
-        }
+        if (event == caller) return RUN_YES;
     }
     return RUN_NO;
 }
@@ -58,9 +52,7 @@ void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn ea
                          ? RUN_YES
                          : event_belongs_to_free(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
                                                  run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
-        if (p.known != RUN_NO && p.bytes > 0 && p.bytes <= RUN_BYTES_MAX) {
-            each(self, &p);
-        }
+        if (p.known != RUN_NO && p.bytes > 0 && p.bytes <= RUN_BYTES_MAX) each(self, &p);
     }
     sqlite3_finalize(st);
 }
@@ -75,18 +67,13 @@ struct at {
 static void moments_on_pending(void *self, const struct run_pending *p)
 {
     const struct at *at = self;
-    for (size_t i = 0; i < at->n && at->moments[i] < p->done_ns; i++) {
-        if (at->moments[i] >= p->free_ns) {
-            at->each(at->self, i, p);
-        }
-    }
+    for (size_t i = 0; i < at->n && at->moments[i] < p->done_ns; i++)
+        if (at->moments[i] >= p->free_ns) at->each(at->self, i, p);
 }
 
 void allocator_each_pending_at(struct run *run, uint32_t process, const int64_t *moments, size_t n,
                                run_pending_at_fn each, void *self)
 {
     struct at at = {moments, n, each, self};
-    if (n) {
-        allocator_each_pending(run, process, moments_on_pending, &at);
-    }
+    if (n) allocator_each_pending(run, process, moments_on_pending, &at);
 }

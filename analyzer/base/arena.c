@@ -21,13 +21,9 @@ static _Noreturn void exit_out_of_memory(size_t size)
 void *arena_realloc(void *p, size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes)) {
-        exit_out_of_memory(SIZE_MAX);
-    }
+    if (__builtin_mul_overflow(count, size, &bytes)) exit_out_of_memory(SIZE_MAX);
     void *grown = realloc(p, bytes ? bytes : 1);
-    if (!grown) {
-        exit_out_of_memory(bytes);
-    }
+    if (!grown) exit_out_of_memory(bytes);
     return grown;
 }
 
@@ -38,9 +34,7 @@ void *arena_zeroed(size_t count, size_t size)
 
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size)
 {
-    if (n < *cap) {
-        return p;
-    }
+    if (n < *cap) return p;
     *cap = *cap ? *cap * 2 : 16;
     return arena_realloc(p, *cap, size);
 }
@@ -70,9 +64,7 @@ char *arena_printf(struct arena *arena, const char *format, ...)
     int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
-    if (length >= 0) {
-        vsnprintf(text, (size_t)length + 1, format, again);
-    }
+    if (length >= 0) vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     return text;
 }
@@ -99,17 +91,11 @@ static void map_resize(struct map *map, size_t size)
     size_t old_size = old ? map->mask + 1 : 0;
     map->slots = arena_realloc(NULL, size, sizeof *map->slots);
     map->mask = size - 1;
-    for (size_t i = 0; i < size; i++) {
-        map->slots[i].value = MAP_NEW;
-    }
+    for (size_t i = 0; i < size; i++) map->slots[i].value = MAP_NEW;
     for (size_t i = 0; i < old_size; i++) {
-        if (old[i].value == MAP_NEW) {
-            continue;
-        }
+        if (old[i].value == MAP_NEW) continue;
         size_t at = map_hash(old[i].key) & map->mask;
-        while (map->slots[at].value != MAP_NEW) {
-            at = (at + 1) & map->mask;
-        }
+        while (map->slots[at].value != MAP_NEW) at = (at + 1) & map->mask;
         map->slots[at] = old[i];
     }
     free(old);
@@ -118,14 +104,10 @@ static void map_resize(struct map *map, size_t size)
 /* The caller sets the value of a new key at once; until then the slot counts as empty. */
 uint32_t *map_at(struct map *map, uint64_t key)
 {
-    if (!map->slots || map->n * 2 > map->mask) {
-        map_resize(map, map->slots ? (map->mask + 1) * 2 : 64);
-    }
+    if (!map->slots || map->n * 2 > map->mask) map_resize(map, map->slots ? (map->mask + 1) * 2 : 64);
     size_t at = map_hash(key) & map->mask;
     while (map->slots[at].value != MAP_NEW) {
-        if (map->slots[at].key == key) {
-            return &map->slots[at].value;
-        }
+        if (map->slots[at].key == key) return &map->slots[at].value;
         at = (at + 1) & map->mask;
     }
     map->slots[at].key = key;
@@ -135,14 +117,10 @@ uint32_t *map_at(struct map *map, uint64_t key)
 
 uint32_t map_get(const struct map *map, uint64_t key)
 {
-    if (!map->slots) {
-        return MAP_NEW;
-    }
+    if (!map->slots) return MAP_NEW;
     size_t at = map_hash(key) & map->mask;
     while (map->slots[at].value != MAP_NEW) {
-        if (map->slots[at].key == key) {
-            return map->slots[at].value;
-        }
+        if (map->slots[at].key == key) return map->slots[at].value;
         at = (at + 1) & map->mask;
     }
     return MAP_NEW;

@@ -286,11 +286,10 @@ struct line {
 
 static const struct option_row *option_row_of(const struct command *c, const char *name, size_t length, char letter)
 {
-    for (const struct option_row *r = c->text->options; r->name; r++) {
+    for (const struct option_row *r = c->text->options; r->name; r++)
         if (r->kind != OPTION_HEADING &&
             (letter ? r->letter == letter : strlen(r->name) == length && memcmp(r->name, name, length) == 0))
             return r;
-    }
     return NULL;
 }
 

@@ -16,9 +16,7 @@ static const int deadly[] = {SIGINT, SIGTERM, SIGHUP};
 
 static void on_exit_early(void)
 {
-    if (unfinished) {
-        unlink(unfinished);
-    }
+    if (unfinished) unlink(unfinished);
 }
 
 static void remove_output_on_signal(int number)
@@ -38,9 +36,7 @@ static void watch_output_path(const char *path)
     unfinished = path;
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++) {
         struct sigaction old, ours = {.sa_handler = remove_output_on_signal};
-        if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
-            sigaction(deadly[i], &ours, NULL);
-        }
+        if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) sigaction(deadly[i], &ours, NULL);
     }
 }
 
@@ -68,9 +64,7 @@ static int make_beside(const char *path, char **name)
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
     int fd = mkostemp(temporary, O_CLOEXEC), why = errno;
-    if (fd >= 0) {
-        watch_output_path(temporary);
-    }
+    if (fd >= 0) watch_output_path(temporary);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (fd < 0) {
         free(temporary);
@@ -102,11 +96,10 @@ static ssize_t on_write(void *cookie, const char *bytes, size_t n)
     size_t at = 0;
     while (at < n && !o->why) {
         ssize_t wrote = write(o->fd, bytes + at, n - at);
-        if (wrote >= 0) {
+        if (wrote >= 0)
             at += (size_t)wrote;
-        } else if (errno != EINTR) {
+        else if (errno != EINTR)
             o->why = errno;
-        }
     }
     return at < n ? 0 : (ssize_t)n;
 }
@@ -114,9 +107,7 @@ static ssize_t on_write(void *cookie, const char *bytes, size_t n)
 static int on_close(void *cookie)
 {
     struct output *o = cookie;
-    if (close(o->fd) != 0 && !o->why) {
-        o->why = errno;
-    }
+    if (close(o->fd) != 0 && !o->why) o->why = errno;
     return 0;
 }
 
@@ -130,16 +121,10 @@ bool output_open(struct output *o, const char *who, const char *path)
         return true;
     }
     bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode)) {
-        return report_write_failure(who, path, EISDIR);
-    }
-    if (exists && access(path, W_OK) != 0) {
-        return report_write_failure(who, path, errno);
-    }
+    if (exists && S_ISDIR(st.st_mode)) return report_write_failure(who, path, EISDIR);
+    if (exists && access(path, W_OK) != 0) return report_write_failure(who, path, errno);
     int fd = exists && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
-    if (fd < 0) {
-        return report_write_failure(who, path, errno);
-    }
+    if (fd < 0) return report_write_failure(who, path, errno);
     o->fd = fd;
     o->file = fopencookie(o, "w", (cookie_io_functions_t){.write = on_write, .close = on_close});
     setvbuf(o->file, NULL, _IOFBF, 1 << 18);
@@ -156,28 +141,18 @@ static void forget_output(struct output *o)
 
 void output_drop(struct output *o)
 {
-    if (o->standard) {
-        return;
-    }
+    if (o->standard) return;
     fclose(o->file);
-    if (o->temporary) {
-        unlink(o->temporary);
-    }
+    if (o->temporary) unlink(o->temporary);
     forget_output(o);
 }
 
 bool output_keep(struct output *o, const char *who)
 {
-    if (o->standard) {
-        return true;
-    }
+    if (o->standard) return true;
     fclose(o->file);
-    if (!o->why && o->temporary && rename(o->temporary, o->real ? o->real : o->path) != 0) {
-        o->why = errno;
-    }
-    if (o->why && o->temporary) {
-        unlink(o->temporary);
-    }
+    if (!o->why && o->temporary && rename(o->temporary, o->real ? o->real : o->path) != 0) o->why = errno;
+    if (o->why && o->temporary) unlink(o->temporary);
     forget_output(o);
     return !o->why || report_write_failure(who, o->path, o->why);
 }
@@ -186,9 +161,7 @@ char *output_beside(const char *path)
 {
     char *temporary;
     int fd = make_beside(path, &temporary), why = errno;
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) close(fd);
     errno = why;
     return temporary;
 }

@@ -171,12 +171,11 @@ static const char *skip_braces(const char *p, char **to)
 {
     const char *end = text_behind_operator(p);
 
-    while (p < end) {
+    while (p < end)
         if (*p == '(')
             p = text_behind_operator(p) < end ? text_behind_operator(p) : end;
         else
             *(*to)++ = *p++;
-    }
     return end;
 }
 

@@ -29,9 +29,7 @@ int64_t times_at(const struct times *t, size_t i)
 void times_halve(struct times *t, size_t first)
 {
     uint32_t kept = t->n > first ? (t->n - (uint32_t)first + 1) / 2 : 0, carries = 0;
-    for (uint32_t i = 0; i < kept; i++) {
-        t->low[i] = t->low[2 * i + first];
-    }
+    for (uint32_t i = 0; i < kept; i++) t->low[i] = t->low[2 * i + first];
     for (uint32_t i = 0; i < t->carries_n; i++) { /* the first that is kept, at `from` or after it */
         uint32_t from = t->carries[i].from, to = from > first ? (from - (uint32_t)first + 1) / 2 : 0;
         carries -= carries && t->carries[carries - 1].from == to; /* all carries between the two are gone */

@@ -61,11 +61,10 @@ void caching_set_erase(struct caching_block *blocks, struct caching_set *set, ui
         blocks[first].up = up;
         up = first;
         at = lower ? &blocks[first].right : &blocks[first].left;
-        if (lower) {
+        if (lower)
             low = *at;
-        } else {
+        else
             high = *at;
-        }
     }
     *at = low != CACHING_NONE ? low : high;
     if (*at != CACHING_NONE) blocks[*at].up = up;

@@ -298,11 +298,10 @@ static void unmap_block(struct caching_allocator *a, uint32_t at)
     a->blocks[at].mapped = false;
     merge_blocks(a, at, a->blocks[at].prev);
     merge_blocks(a, at, a->blocks[at].next);
-    if (is_split(&a->blocks[at])) {
+    if (is_split(&a->blocks[at]))
         set_insert(a, at);
-    } else {
+    else
         drop_area(a, at);
-    }
 }
 
 /* [release_blocks] */
@@ -313,11 +312,10 @@ static void release_pool(struct caching_allocator *a, struct pool *pool)
     uint32_t next, at = caching_set_find(a->blocks, &pool->free, (struct caching_key){0}, false);
     for (; at != CACHING_NONE; at = next) {
         next = caching_set_find(a->blocks, &pool->free, caching_key_of(&a->blocks[at]), true);
-        if (a->blocks[at].area != CACHING_NONE) {
+        if (a->blocks[at].area != CACHING_NONE)
             *ARENA_PUSH(maps, maps_n, maps_cap) = at;
-        } else if (!is_split(&a->blocks[at])) {
+        else if (!is_split(&a->blocks[at]))
             release_segment(a, at);
-        }
     }
     for (size_t i = 0; i < maps_n; i++) unmap_block(a, maps[i]);
     free(maps);
@@ -327,16 +325,14 @@ static void release_pool(struct caching_allocator *a, struct pool *pool)
  * [release_cached_blocks] */
 void caching_empty_cache(struct caching_allocator *a)
 {
-    for (size_t i = 0; i < a->pending_n; i++) {
+    for (size_t i = 0; i < a->pending_n; i++)
         if (a->blocks[a->pending[i]].pending) free_block(a, a->pending[i]);
-    }
     a->pending_n = 0;
     (void)caching_pool_of(a, 1);
     release_pool(a, &a->pools[1]); /* large ones first */
     release_pool(a, &a->pools[0]);
-    for (size_t i = 2; i < a->pools_n; i++) {
+    for (size_t i = 2; i < a->pools_n; i++)
         if (a->pools[i].releases) release_pool(a, &a->pools[i]);
-    }
 }
 
 void caching_empty_pool(struct caching_allocator *a, uint32_t pool)
@@ -551,12 +547,10 @@ static uint32_t find_free(struct caching_allocator *a, const struct request *r)
     uint32_t next, at = caching_set_find(a->blocks, &pool->free,
                                          (struct caching_key){.stream = r->stream, .bytes = r->bytes}, false);
     if (at == CACHING_NONE || a->blocks[at].stream != r->stream) return CACHING_NONE;
-    if (a->blocks[at].area != CACHING_NONE && a->rules.expandable) {
+    if (a->blocks[at].area != CACHING_NONE && a->rules.expandable)
         while (a->blocks[at].area != CACHING_NONE && (next = next_free(a, pool, at)) != CACHING_NONE &&
-               size_when_grown(a, &a->blocks[next]) < size_when_grown(a, &a->blocks[at])) {
+               size_when_grown(a, &a->blocks[next]) < size_when_grown(a, &a->blocks[at]))
             at = next;
-        }
-    }
     while (at != CACHING_NONE && a->blocks[at].area != CACHING_NONE && !a->rules.expandable)
         at = next_free(a, pool, at);
     if (at == CACHING_NONE) return at;
@@ -572,9 +566,8 @@ static uint32_t take_segment(struct caching_allocator *a, const struct request *
 {
     const int64_t bytes = segment_bytes(&a->rules, r->bytes);
     uint64_t address = 0;
-    if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved) {
+    if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved)
         return CACHING_NONE;
-    }
     if (a->rules.expandable) return expand_segment(a, r);
     if (!a->driver.take(a->driver.self, bytes, 0, &address)) return CACHING_NONE;
     count_reserved(a, bytes, 1);
@@ -695,9 +688,8 @@ uint32_t caching_place_block(struct caching_allocator *a, uint64_t address, int6
     uint32_t at = a->placed;
     if (at == CACHING_NONE || address < a->blocks[at].address ||
         address - a->blocks[at].address > (uint64_t)a->blocks[at].bytes ||
-        (uint64_t)a->blocks[at].bytes - (address - a->blocks[at].address) < (uint64_t)bytes) {
+        (uint64_t)a->blocks[at].bytes - (address - a->blocks[at].address) < (uint64_t)bytes)
         return CACHING_NO_BLOCK;
-    }
     const int64_t gap = (int64_t)(address - a->blocks[at].address);
     set_erase(a, at);
     if (gap > 0) {
@@ -730,9 +722,8 @@ void caching_place_end(struct caching_allocator *a)
     const uint32_t at = a->placed;
     a->placed = CACHING_NONE;
     if (at == CACHING_NONE || a->pools[a->blocks[at].pool].small || a->blocks[at].prev == CACHING_NONE ||
-        a->blocks[at].bytes > small_request) {
+        a->blocks[at].bytes > small_request)
         return;
-    }
     const uint32_t before = a->blocks[at].prev;
     set_erase(a, at);
     count_allocated(a, a->blocks[at].bytes);

@@ -74,9 +74,7 @@ static void find_end(struct work *w, uint32_t process)
     size_t n;
     const struct run_process *p = &run_processes(w->b->run, &n)[process];
     const struct run_oom *ooms = run_ooms(w->b->run, &n), *last = NULL;
-    for (size_t i = 0; i < n; i++) {
-        last = ooms[i].process == process && ooms[i].fatal ? &ooms[i] : last;
-    }
+    for (size_t i = 0; i < n; i++) last = ooms[i].process == process && ooms[i].fatal ? &ooms[i] : last;
     w->end_ns = p->last_alloc_ns;
     w->died = !p->complete && !p->recording;
     w->failed_doing = 0;
@@ -97,9 +95,8 @@ static void start_category_process(struct work *w, uint32_t process)
     memset(w->torch_device, 0, sizeof w->torch_device);
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->process == process && s->layer == RUN_SERIES_TENSOR && s->device >= 0 && s->device < 128) {
+        if (s->process == process && s->layer == RUN_SERIES_TENSOR && s->device >= 0 && s->device < 128)
             w->torch_device[s->device] = true;
-        }
     }
 }
 
@@ -142,12 +139,8 @@ static void list_places(struct work *w, uint32_t process)
 static void list_ends(struct work *w, uint32_t process)
 {
     struct result_report *r = w->b->report;
-    if (!w->b->options->watch) {
-        return;
-    }
-    if (!r->ends) {
-        r->ends = arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
-    }
+    if (!w->b->options->watch) return;
+    if (!r->ends) r->ends = arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *peak = &r->peaks[i];
         if (peak->process == process && peak->bytes > 0) {
@@ -166,9 +159,7 @@ static void list_category_moments(struct work *w, uint32_t process)
 {
     size_t n;
     const int64_t *moments = allocator_moments(w->b, process, &n);
-    for (size_t i = 0; i < n; i++) {
-        place_add(w, moments[i], NULL)->moment = i;
-    }
+    for (size_t i = 0; i < n; i++) place_add(w, moments[i], NULL)->moment = i;
 }
 
 static int order_category_moments(const void *a, const void *b)
@@ -225,12 +216,9 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
     }
     bool late = life->free_ns > w->end_ns;
     if (late && life->free_ns != RUN_NEVER && life->free_ns > w->backward_ns &&
-        category_is_backward(w->categorizer, free_stack)) {
+        category_is_backward(w->categorizer, free_stack))
         w->backward_ns = life->free_ns;
-    }
-    if (!p->to || s->layer != p->layer || s->device != p->device) {
-        return;
-    }
+    if (!p->to || s->layer != p->layer || s->device != p->device) return;
     bool not_torch = life->device >= 0 && !w->torch_device[life->device];
     struct category_block block = {
         .stack = life->stack,
@@ -266,18 +254,15 @@ enum round { KNOWN, FAILED, KEPT, ROUNDS };
 static enum round categorize_round(struct work *w, struct late *l, const struct category_alike *alike)
 {
     bool failed = w->died && w->failed_doing;
-    if (w->died) {
+    if (w->died)
         l->block.free_stack = RUN_NONE; /* it was freed because the run ended */
-    } else if (l->block.free_stack == RUN_NONE && l->free_ns <= w->backward_ns) {
+    else if (l->block.free_stack == RUN_NONE && l->free_ns <= w->backward_ns)
         l->block.kept = false; /* autograd freed it */
-    }
     l->rule = category_rule(w->categorizer, &l->block);
     if (w->died && !l->block.aged) {
         unsigned rule = category_alike_rule(alike, l->stack, l->bytes, l->alloc_ns);
         l->rule = rule == RUN_NONE ? l->rule : rule;
-        if (rule != RUN_NONE) {
-            return KNOWN;
-        }
+        if (rule != RUN_NONE) return KNOWN;
     }
     if (failed && category_activity(w->categorizer, l->stack) == w->failed_doing) {
         l->block.failed = true;
@@ -312,20 +297,14 @@ static void categorize_again(struct work *w, struct late *l)
 static bool count_late(struct work *w, uint32_t process, char *error, size_t error_size)
 {
     struct category_alike *alike = category_alike_new(w->categorizer, w->python, w->b->report->uses);
-    for (size_t i = 0; w->died && i < w->late_n; i++) {
-        category_alike_request(alike, w->late[i].stack, w->late[i].bytes);
-    }
+    for (size_t i = 0; w->died && i < w->late_n; i++) category_alike_request(alike, w->late[i].stack, w->late[i].bytes);
     bool ok = category_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
     for (enum round round = KNOWN; round < ROUNDS; round++) {
         for (size_t i = 0; i < w->late_n; i++) {
             struct late *l = &w->late[i];
             l->round = round == KNOWN ? categorize_round(w, l, alike) : l->round;
-            if (l->round != round) {
-                continue;
-            }
-            if (round != KNOWN) {
-                categorize_again(w, l);
-            }
+            if (l->round != round) continue;
+            if (round != KNOWN) categorize_again(w, l);
             count_category(&w->places[l->place], l->stack, l->rule, l->bytes);
             count_size(&w->places[l->place], l->stack, category_of_rule(l->rule), l->like);
         }
@@ -346,9 +325,7 @@ static void close_place(struct work *w, struct place *p)
 {
     unsigned rules = category_rule_count();
     int64_t sum = 0;
-    for (unsigned i = 0; i < rules; i++) {
-        sum = arena_add_capped(sum, p->by_rule[i]);
-    }
+    for (unsigned i = 0; i < rules; i++) sum = arena_add_capped(sum, p->by_rule[i]);
     p->bytes = p->bytes == RUN_UNKNOWN ? sum : p->bytes;
     if ((!p->peak || w->b->options->watch) && sum <= p->bytes && p->by_stack_n) {
         p->to->lines = arena_alloc(w->b->arena, p->by_stack_n * sizeof *p->to->lines);
@@ -396,16 +373,12 @@ static bool replay_places(struct work *w, uint32_t process, char *error, size_t 
     place_add(w, w->end_ns, NULL); /* to find the blocks that are freed after it */
     SORT(w->places, w->n, order_category_moments);
     int64_t *moments = arena_realloc(NULL, w->n, sizeof *moments);
-    for (size_t i = 0; i < w->n; i++) {
-        moments[i] = w->places[i].time_ns;
-    }
+    for (size_t i = 0; i < w->n; i++) moments[i] = w->places[i].time_ns;
     bool ok = run_each_live_at(w->b->run, process, moments, w->n, categories_on_live, w, error, error_size);
     ok = ok && count_late(w, process, error, error_size);
     for (size_t i = 0; i < w->n; i++) {
         struct place *p = &w->places[i];
-        if (ok && p->to) {
-            close_place(w, p);
-        }
+        if (ok && p->to) close_place(w, p);
         free(p->by_rule);
         free(p->count_by_rule);
         free(p->by_stack);

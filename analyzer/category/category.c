@@ -109,9 +109,7 @@ static uint64_t class_key(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     uint64_t key = map_hash((uintptr_t)f->file);
-    for (const char *p = f->function; dot && p < dot; p++) {
-        key = map_hash(key ^ (unsigned char)*p);
-    }
+    for (const char *p = f->function; dot && p < dot; p++) key = map_hash(key ^ (unsigned char)*p);
     return key;
 }
 
@@ -122,9 +120,8 @@ static void find_modules(struct category_finder *c)
         const struct run_frame *by = run_stack_frame(c->run, run_stack_parent(c->run, s));
         const char *name = f->kind == GS_FRAME_PYTHON ? last_frame_name(f) : NULL;
         if (name && by && by->kind == GS_FRAME_PYTHON && by->file && strcmp(name, "forward") == 0 &&
-            strstr(by->file, module_file)) {
+            strstr(by->file, module_file))
             *map_at(&c->modules, class_key(f)) = 1;
-        }
     }
 }
 
@@ -147,12 +144,8 @@ void category_finder_free(struct category_finder *c)
 
 static bool frame_row_fits(const struct frame_row *row, const struct run_frame *f)
 {
-    if (row->symbol) {
-        return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
-    }
-    if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) {
-        return false;
-    }
+    if (row->symbol) return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
+    if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) return false;
     const char *name = last_frame_name(f);
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
@@ -188,9 +181,7 @@ static struct facts frame_facts(struct category_finder *c, uint32_t stack)
     if (*at == MAP_NEW) {
         f = site_frame_named(c->run, stack);
         struct facts facts = collect_category_facts(f);
-        if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) {
-            facts.hints |= MODULE;
-        }
+        if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) facts.hints |= MODULE;
         *at = pack_facts(facts);
     }
     return unpack_facts(*at);
@@ -199,13 +190,9 @@ static struct facts frame_facts(struct category_finder *c, uint32_t stack)
 static void reach_all_stacks(struct category_finder *c)
 {
     size_t n = run_stack_count(c->run);
-    if (n <= c->stacks_n) {
-        return;
-    }
+    if (n <= c->stacks_n) return;
     c->stacks = arena_realloc(c->stacks, n, sizeof *c->stacks);
-    while (c->stacks_n < n) {
-        c->stacks[c->stacks_n++] = MAP_NEW;
-    }
+    while (c->stacks_n < n) c->stacks[c->stacks_n++] = MAP_NEW;
 }
 
 static struct facts collect_stack_facts(struct category_finder *c, uint32_t stack)
@@ -228,15 +215,10 @@ static struct facts collect_stack_facts(struct category_finder *c, uint32_t stac
 
 static struct facts stack_facts(struct category_finder *c, uint32_t stack)
 {
-    if (stack >= c->stacks_n) { /* a replay creates some */
+    if (stack >= c->stacks_n) /* a replay creates some */
         reach_all_stacks(c);
-    }
-    if (stack >= c->stacks_n) {
-        return collect_stack_facts(c, stack);
-    }
-    if (c->stacks[stack] == MAP_NEW) {
-        c->stacks[stack] = pack_facts(collect_stack_facts(c, stack));
-    }
+    if (stack >= c->stacks_n) return collect_stack_facts(c, stack);
+    if (c->stacks[stack] == MAP_NEW) c->stacks[stack] = pack_facts(collect_stack_facts(c, stack));
     return unpack_facts(c->stacks[stack]);
 }
 
@@ -250,9 +232,8 @@ unsigned category_rule(struct category_finder *c, const struct category_block *b
         made.doing = made.doing == THREAD ? NOTHING : made.doing;
         fate = fate == WHILE(THREAD) ? WHILE(NOTHING) : fate;
     }
-    if (!tensor && (made.hints & TORCH)) { /* a segment: its allocating call is not its only user */
+    if (!tensor && (made.hints & TORCH)) /* a segment: its allocating call is not its only user */
         return RULES - 1;
-    }
     unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) | (b->fits ? FITS : 0) |
                      (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) | (freed.hints & BUILT ? BUILDING : 0) |
                      (b->use & CATEGORY_USE_UNUSED ? UNUSED : 0) | (b->use & CATEGORY_USE_RECURS ? RECURS : 0) |
@@ -260,9 +241,8 @@ unsigned category_rule(struct category_finder *c, const struct category_block *b
     for (unsigned i = 0; i < RULES; i++) {
         const struct rule *r = &rules[i];
         if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint && (fate & r->fates) &&
-            (tensor || r->category == RESULT_CATEGORY_WORKSPACES || r->category == RESULT_CATEGORY_UNKNOWN)) {
+            (tensor || r->category == RESULT_CATEGORY_WORKSPACES || r->category == RESULT_CATEGORY_UNKNOWN))
             return i;
-        }
     }
     return RULES - 1;
 }
@@ -310,19 +290,14 @@ unsigned category_rule_count(void)
 
 bool category_has_python(const struct run *run)
 {
-    for (uint32_t s = 0; s < run_stack_count(run); s++) {
-        if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
-            return true;
-        }
-    }
+    for (uint32_t s = 0; s < run_stack_count(run); s++)
+        if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) return true;
     return false;
 }
 
 static uint32_t find_rules(struct category_finder *c, bool tensor, uint32_t stack, uint32_t free_stack, unsigned use)
 {
-    if (c->python == UNASKED) {
-        c->python = category_has_python(c->run) ? PYTHON : NO_PYTHON;
-    }
+    if (c->python == UNASKED) c->python = category_has_python(c->run) ? PYTHON : NO_PYTHON;
     struct category_block block = {.stack = stack,
                                    .free_stack = free_stack,
                                    .tensor = tensor,
@@ -342,9 +317,7 @@ unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack
     const uint64_t pair = made << 48 | freed_by << 32 | (uint64_t)use << 2 | (uint64_t)tensor << 1 | 1;
     if (pair != c->last_pair) {
         uint32_t *both = map_at(&c->pairs, pair);
-        if (*both == MAP_NEW) {
-            *both = find_rules(c, tensor, stack, free_stack, use);
-        }
+        if (*both == MAP_NEW) *both = find_rules(c, tensor, stack, free_stack, use);
         c->last_pair = pair;
         c->last_rules = *both;
     }

@@ -65,25 +65,17 @@ void category_alike_request(struct category_alike *a, uint32_t stack, int64_t by
 {
     const uint64_t keys[] = {alike_key(stack, bytes), alike_key(stack, 0)};
     *map_at(&a->stacks, stack) = 1;
-    for (size_t i = 0; i < 2; i++) {
-        (void)MAP_INDEX(&a->index, keys[i], a->list, a->n, a->cap, (struct likes){.n = 0});
-    }
+    for (size_t i = 0; i < 2; i++) (void)MAP_INDEX(&a->index, keys[i], a->list, a->n, a->cap, (struct likes){.n = 0});
 }
 
 static void add_alike(struct category_alike *a, uint64_t key, unsigned rule, size_t life)
 {
     uint32_t at = map_get(&a->index, key);
-    if (at == MAP_NEW) {
-        return;
-    }
+    if (at == MAP_NEW) return;
     struct likes *l = &a->list[at];
     unsigned i = 0;
-    while (i < l->n && l->fates[i].rule != rule) {
-        i++;
-    }
-    if (i == FATES) {
-        return;
-    }
+    while (i < l->n && l->fates[i].rule != rule) i++;
+    if (i == FATES) return;
     struct fate *f = &l->fates[i];
     if (i == l->n) {
         l->n++;
@@ -103,13 +95,9 @@ static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t 
 {
     struct category_alike *a = self;
     *ARENA_PUSH(a->clock, a->clock_n, a->clock_cap) = life->alloc_ns;
-    if (life->free_ns > a->until_ns) {
-        return;
-    }
+    if (life->free_ns > a->until_ns) return;
     *ARENA_PUSH(a->clock, a->clock_n, a->clock_cap) = life->free_ns;
-    if (map_get(&a->stacks, life->stack) == MAP_NEW) {
-        return;
-    }
+    if (map_get(&a->stacks, life->stack) == MAP_NEW) return;
     struct category_block block = {
         .stack = life->stack,
         .free_stack = free_stack,
@@ -128,9 +116,7 @@ bool category_alike_read(struct category_alike *a, struct run *run, uint32_t pro
 {
     a->process = process;
     a->until_ns = until_ns;
-    if (!a->n) {
-        return true;
-    }
+    if (!a->n) return true;
     bool ok = run_each_last(run, process, ROWS, alike_on_last, a, error, error_size);
     SORT(a->clock, a->clock_n, sort_int64_up);
     for (size_t i = 0; i < a->ends_n; i++) {
@@ -152,17 +138,14 @@ unsigned category_alike_rule(const struct category_alike *a, uint32_t stack, int
         const struct fate *most = NULL;
         for (unsigned i = 0; l && i < l->n; i++) {
             const struct fate *f = &l->fates[i];
-            if (f->longest + f->longest / 2 >= age && (!most || f->count > most->count)) {
-                most = f;
-            }
+            if (f->longest + f->longest / 2 >= age && (!most || f->count > most->count)) most = f;
         }
         if (most) {
             return category_of_rule(most->rule) == RESULT_CATEGORY_UNKNOWN ? RUN_NONE
                                                                            : most->rule + category_rule_count() / 2;
         }
-        if (l && l->n) { /* there were some of exactly this size, and it has outlived them */
+        if (l && l->n) /* there were some of exactly this size, and it has outlived them */
             return RUN_NONE;
-        }
     }
     return RUN_NONE;
 }

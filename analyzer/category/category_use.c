@@ -57,13 +57,9 @@ struct category_uses {
 
 static enum category_role role_of(struct category_uses *u, uint32_t stack)
 {
-    if (stack == RUN_NONE) {
-        return CATEGORY_ROLE_OTHER;
-    }
+    if (stack == RUN_NONE) return CATEGORY_ROLE_OTHER;
     uint8_t *role = SITE_REACH(u->roles, stack, u->roles_n);
-    if (!*role) {
-        *role = (uint8_t)(1 + category_role(u->categorizer, stack));
-    }
+    if (!*role) *role = (uint8_t)(1 + category_role(u->categorizer, stack));
     return (enum category_role)(*role - 1);
 }
 
@@ -130,12 +126,9 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
     c->turn_ns = turned ? ns : c->turn_ns;
     c->backward_ns = role != CATEGORY_ROLE_FORWARD && c->backward_ns == RUN_NEVER ? ns : c->backward_ns;
     const bool begins = role != CATEGORY_ROLE_STEP || !c->begins_n; /* clip_grad_norm_ comes before the optimizer */
-    if (begins && (turned || !between) && c->begins_n < BEGINS) {
-        *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
-    }
-    for (size_t i = 0; i < u->waiting_n; i++) { /* a failure counts, too */
+    if (begins && (turned || !between) && c->begins_n < BEGINS) *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
+    for (size_t i = 0; i < u->waiting_n; i++) /* a failure counts, too */
         c->copies[u->waiting[i]].pass_stack = stack;
-    }
     u->waiting_n = 0;
 }
 
@@ -149,9 +142,7 @@ static bool is_segment_lifetime(struct category_uses *u, const struct run_lifeti
 static void uses_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
-    if (is_segment_lifetime(u, life)) {
-        return;
-    }
+    if (is_segment_lifetime(u, life)) return;
     enum category_role role = role_of(u, life->stack);
     switch (role) {
     case CATEGORY_ROLE_COPY: copy_begins(u, life); break;
@@ -194,9 +185,7 @@ static void count_life(struct course *c, const struct run_lifetime *life, int64_
 static void uses_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
-    if (life->layer != GS_LAYER_DEVICE || !u->tensors) {
-        count_life(u->now, life, life->free_ns);
-    }
+    if (life->layer != GS_LAYER_DEVICE || !u->tensors) count_life(u->now, life, life->free_ns);
 }
 
 /* A block that is still live counts only if it has already outlived two steps. */
@@ -204,9 +193,8 @@ static void uses_on_live(void *self, const struct run_lifetime *life)
 {
     struct category_uses *u = self;
     if ((life->layer != GS_LAYER_DEVICE || !u->tensors) &&
-        passes_between(u->now, life->alloc_ns, u->now->end_ns) > u->now->soon) {
+        passes_between(u->now, life->alloc_ns, u->now->end_ns) > u->now->soon)
         count_life(u->now, life, u->now->end_ns);
-    }
 }
 
 /* Are both below the same function, which made one and then ran the other? */
@@ -214,19 +202,14 @@ static bool same_caller(const struct run *run, uint32_t a, uint32_t b)
 {
     uint32_t paths[2][RUN_DEPTH_MAX], n[2] = {0};
     for (int k = 0; k < 2; k++) {
-        for (uint32_t s = k ? b : a; run_stack_frame(run, s) && n[k] < RUN_DEPTH_MAX; s = run_stack_parent(run, s)) {
-            if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
-                paths[k][n[k]++] = s;
-            }
-        }
+        for (uint32_t s = k ? b : a; run_stack_frame(run, s) && n[k] < RUN_DEPTH_MAX; s = run_stack_parent(run, s))
+            if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) paths[k][n[k]++] = s;
     }
     while (n[0] && n[1] && paths[0][n[0] - 1] == paths[1][n[1] - 1]) {
         n[0]--;
         n[1]--;
     }
-    if (!n[0] || !n[1]) {
-        return n[0] + n[1] > 0;
-    }
+    if (!n[0] || !n[1]) return n[0] + n[1] > 0;
     const struct run_frame *x = run_stack_frame(run, paths[0][n[0] - 1]);
     const struct run_frame *y = run_stack_frame(run, paths[1][n[1] - 1]);
     return x->file && y->file && x->function && y->function && strcmp(x->file, y->file) == 0 &&
@@ -236,9 +219,7 @@ static bool same_caller(const struct run *run, uint32_t a, uint32_t b)
 static void judge_use(struct category_uses *u, struct course *c, struct copies *p, uint32_t stack)
 {
     uint64_t soon = 0, late = 0;
-    for (size_t i = 0; i < LIVES; i++) {
-        *(i <= c->soon && i + 1 < LIVES ? &soon : &late) += p->lives[i];
-    }
+    for (size_t i = 0; i < LIVES; i++) *(i <= c->soon && i + 1 < LIVES ? &soon : &late) += p->lives[i];
     p->recurs = p->rounds >= 2 && soon > late;
     bool weights = p->blocks > 1 && p->sized == p->blocks; /* a module's copy, tensor by tensor */
     p->once = p->rounds == 1 && p->blocks <= BATCH && !weights && p->pass_stack != RUN_NONE &&
@@ -258,9 +239,7 @@ static size_t passes_in_two(const struct course *c)
 static size_t passes_in_two_batches(const struct course *c)
 {
     uint32_t most = 1;
-    for (size_t i = 0; i < c->copies_n; i++) {
-        most = c->copies[i].rounds > most ? c->copies[i].rounds : most;
-    }
+    for (size_t i = 0; i < c->copies_n; i++) most = c->copies[i].rounds > most ? c->copies[i].rounds : most;
     size_t soon = most > 1 ? 2 * (c->begins_n / most) + 1 : 0;
     return soon > UNPACED ? soon : UNPACED;
 }
@@ -277,9 +256,7 @@ static void uses_on_process_end(void *self, uint32_t process, int64_t end_ns)
     run_each_live(u->b->run, uses_on_live, u);
     for (uint32_t s = 0; s < u->roles_n; s++) {
         uint32_t at = map_get(&c->paths, s);
-        if (at != MAP_NEW) {
-            judge_use(u, c, &c->copies[at], s);
-        }
+        if (at != MAP_NEW) judge_use(u, c, &c->copies[at], s);
     }
 }
 
@@ -302,9 +279,7 @@ struct category_uses *category_uses_start(struct site_builder *b, struct run_obs
 
 void category_uses_free(struct category_uses *u)
 {
-    if (!u) {
-        return;
-    }
+    if (!u) return;
     for (size_t i = 0; i < u->list_n; i++) {
         struct course *c = u->list[i];
         if (c) {
@@ -315,9 +290,7 @@ void category_uses_free(struct category_uses *u)
             free(c);
         }
     }
-    if (u->categorizer) {
-        category_finder_free(u->categorizer);
-    }
+    if (u->categorizer) category_finder_free(u->categorizer);
     arena_free(&u->arena);
     free(u->list);
     free(u->roles);
@@ -354,12 +327,8 @@ struct category_uses *category_uses_read(struct run *run, char *error, size_t er
 static unsigned was_copied(const struct course *c, const struct copies *p, int64_t alloc_ns, int64_t free_ns)
 {
     size_t passes = passes_between(c, alloc_ns, free_ns), steps = 0;
-    if (c->steps) {
-        steps = step_count_done(c->steps, free_ns) - step_count_done(c->steps, alloc_ns);
-    }
-    if (c->steps ? steps >= (p->recurs ? SAVED : AGE) : passes > c->soon) {
-        return CATEGORY_USE_KEPT;
-    }
+    if (c->steps) steps = step_count_done(c->steps, free_ns) - step_count_done(c->steps, alloc_ns);
+    if (c->steps ? steps >= (p->recurs ? SAVED : AGE) : passes > c->soon) return CATEGORY_USE_KEPT;
     return p->recurs                          ? CATEGORY_USE_RECURS
            : p->once && c->turn_ns < alloc_ns ? CATEGORY_USE_ONCE
            : p->rounds > 1                    ? CATEGORY_USE_KEPT
@@ -370,13 +339,9 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
                           int64_t free_ns)
 {
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
-    if (!c || stack >= u->roles_n || !u->roles[stack]) {
-        return 0;
-    }
+    if (!c || stack >= u->roles_n || !u->roles[stack]) return 0;
     enum category_role role = (enum category_role)(u->roles[stack] - 1);
-    if (role != CATEGORY_ROLE_COPY && role != CATEGORY_ROLE_SETUP && role != CATEGORY_ROLE_OTHER) {
-        return 0;
-    }
+    if (role != CATEGORY_ROLE_COPY && role != CATEGORY_ROLE_SETUP && role != CATEGORY_ROLE_OTHER) return 0;
     const struct copies *p = copies_of(c, stack);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
     unsigned use = p ? was_copied(c, p, alloc_ns, end) : 0;

@@ -59,13 +59,11 @@ static size_t merge_lines(struct check_line *lines, size_t n)
 {
     size_t kept = 0;
     SORT(lines, n, by_words);
-    for (size_t i = 0; i < n; i++) {
-        if (kept && !isnan(lines[i].amount) && by_words(&lines[kept - 1], &lines[i]) == 0) {
+    for (size_t i = 0; i < n; i++)
+        if (kept && !isnan(lines[i].amount) && by_words(&lines[kept - 1], &lines[i]) == 0)
             lines[kept - 1].amount += lines[i].amount;
-        } else {
+        else
             lines[kept++] = lines[i];
-        }
-    }
     return kept;
 }
 
@@ -91,9 +89,7 @@ static double base_value_of(const struct bases *b, enum check_gate_id gate, cons
     bool same = false;
     for (size_t i = 0; i < b->n; i++) {
         const struct base *x = &b->list[i];
-        if (x->gate != gate || !check_is_same_scope(x->scope, scope) || (same && x->device != device)) {
-            continue;
-        }
+        if (x->gate != gate || !check_is_same_scope(x->scope, scope) || (same && x->device != device)) continue;
         if (x->device == device && !same) { /* its own GPU's, if it has one */
             same = true;
             most = x->value;
@@ -107,15 +103,9 @@ static double base_value_of(const struct bases *b, enum check_gate_id gate, cons
 static double limit_value_of(const struct runner *r, const struct check_result *reading, const struct check_limit *l)
 {
     const struct check_gate *g = &check_gates[r->c.gate];
-    if (!isnan(reading->limit)) {
-        return reading->limit;
-    }
-    if (!l || g->unit == UNIT_EVENTS || check_gate_is_flag(g)) {
-        return 0;
-    }
-    if (!l->relative) {
-        return l->value;
-    }
+    if (!isnan(reading->limit)) return reading->limit;
+    if (!l || g->unit == UNIT_EVENTS || check_gate_is_flag(g)) return 0;
+    if (!l->relative) return l->value;
     double base = base_value_of(r->bases, r->c.gate, reading->scope, reading->device);
     return l->of_share ? base * (1 + l->value) : base + l->value;
 }
@@ -135,9 +125,7 @@ static void judge_results(struct runner *r, struct check_result *result)
     enum { SLACK = 1000000000 }; /* of figures that were divided */
     if (isnan(result->value) || isnan(result->limit)) {
         result->status = CHECK_UNKNOWN;
-        if (!isnan(result->value)) {
-            result->why = "the baseline does not contain it";
-        }
+        if (!isnan(result->value)) result->why = "the baseline does not contain it";
     } else {
         double most = result->limit + result->limit / SLACK;
         const char *at_least = result->value > most ? NULL : why_at_least(r, result->gate);
@@ -174,9 +162,8 @@ static void judge_reading(struct checking *c, const struct check_result *reading
         }
         return;
     }
-    if (!l && (!always || (c->gate == GATE_LOST && reading->value == 0))) {
+    if (!l && (!always || (c->gate == GATE_LOST && reading->value == 0)))
         return; /* lost events are mentioned only if there are any */
-    }
     struct check_result *result = ARENA_PUSH(r->out->results, r->out->n, r->out->cap);
     *result = *reading;
     result->gate = c->gate;
@@ -195,12 +182,8 @@ static void judge_reading(struct checking *c, const struct check_result *reading
 static bool is_limited(const struct runner *r, enum check_gate_id gate)
 {
     bool given = check_limits_has(r->wish->limits, gate, r->c.paths);
-    if (gate == GATE_COMPLETE) {
-        return !r->of_baseline && !r->wish->allow_incomplete;
-    }
-    if (gate == GATE_LOST) {
-        return !r->of_baseline && (given || !r->wish->allow_incomplete);
-    }
+    if (gate == GATE_COMPLETE) return !r->of_baseline && !r->wish->allow_incomplete;
+    if (gate == GATE_LOST) return !r->of_baseline && (given || !r->wish->allow_incomplete);
     return given;
 }
 
@@ -252,9 +235,7 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
         r->out->simulated = r->out->simulated || report->simulated;
         report_free(report);
     }
-    if (run) {
-        run_close(run);
-    }
+    if (run) run_close(run);
     r->c.paths = NULL;
     return report != NULL;
 }
@@ -265,9 +246,7 @@ static char **databases_of(const char *const *paths, size_t n, bool alone, size_
 {
     struct run_options o = {.alone = alone};
     struct run *run = run_open(paths, n, &o, error, error_size);
-    if (!run) {
-        return NULL;
-    }
+    if (!run) return NULL;
     const struct run_process *p = run_processes(run, found);
     char **list = arena_realloc(NULL, *found, sizeof *list);
     for (size_t i = 0; i < *found; i++) {
@@ -318,9 +297,8 @@ static int order_results(const void *a, const void *b)
 static void doubt_incomplete_run(struct check *c)
 {
     bool whole = true;
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < c->n; i++)
         whole = whole && (c->results[i].gate > GATE_LOST || c->results[i].status == CHECK_OK);
-    }
     for (size_t i = 0; i < c->n; i++) {
         struct check_result *r = &c->results[i];
         if (!whole && r->gate > GATE_LOST && r->status == CHECK_OK) {
@@ -360,9 +338,7 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
     free(bases.list);
     *nothing = ok && !r.any;
     if (ok) {
-        if (wish->per_device) {
-            check_share(out);
-        }
+        if (wish->per_device) check_share(out);
         SORT(out->results, out->n, order_results);
         doubt_incomplete_run(out);
     }

@@ -22,20 +22,14 @@ static bool plain_number(const char *text, double *out)
         digits += isdigit((unsigned char)text[i]) != 0;
         points += text[i] == '.';
     }
-    if (!digits || points > 1 || digits + points != n || n > 15) {
-        return false;
-    }
+    if (!digits || points > 1 || digits + points != n || n > 15) return false;
     double whole = 0, scale = 1; /* strtod depends on the locale */
     for (const char *p = text; *p; p++) {
-        if (*p == '.') {
-            continue;
-        }
+        if (*p == '.') continue;
         whole = whole * 10 + (*p - '0');
     }
     const char *point = strchr(text, '.');
-    for (size_t i = point ? strlen(point + 1) : 0; i-- > 0;) {
-        scale *= 10;
-    }
+    for (size_t i = point ? strlen(point + 1) : 0; i-- > 0;) scale *= 10;
     *out = whole / scale;
     return true;
 }
@@ -44,13 +38,9 @@ static bool parse_share(const char *text, double *out)
 {
     char number[32];
     size_t n = strlen(text);
-    if (n < 2 || n >= sizeof number || text[n - 1] != '%') {
-        return false;
-    }
+    if (n < 2 || n >= sizeof number || text[n - 1] != '%') return false;
     snprintf(number, sizeof number, "%.*s", (int)(n - 1), text);
-    if (n > 2 && number[n - 2] == ' ') {
-        number[n - 2] = 0;
-    }
+    if (n > 2 && number[n - 2] == ' ') number[n - 2] = 0;
     bool ok = plain_number(number, out);
     *out /= 100;
     return ok;
@@ -69,12 +59,8 @@ static void refuse_limit(char why[LIMIT_WHY], const char *format, ...)
 static bool without_step(const char *text, char *out, size_t size)
 {
     size_t n = strlen(text), step = strlen("/step");
-    if (n >= step && strcmp(text + n - step, "/step") == 0) {
-        n -= step;
-    }
-    if (n >= size) {
-        return false;
-    }
+    if (n >= step && strcmp(text + n - step, "/step") == 0) n -= step;
+    if (n >= size) return false;
     memcpy(out, text, n);
     out[n] = 0;
     return true;
@@ -108,14 +94,11 @@ static bool parse_limit_value(const struct check_gate *g, const char *text, stru
         }
         text = figure;
     }
-    if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_BYTES_STEP) {
+    if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_BYTES_STEP)
         return parse_limit_bytes(text, &out->value, why);
-    }
     if (g->unit == UNIT_SHARE) {
         bool ok = parse_share(text, &out->value) && out->value <= 1;
-        if (!ok) {
-            refuse_limit(why, "is not a percentage; give one such as 5%%");
-        }
+        if (!ok) refuse_limit(why, "is not a percentage; give one such as 5%%");
         return ok;
     }
     bool ok = plain_number(text, &out->value) && (g->unit != UNIT_COUNT || out->value == floor(out->value));
@@ -138,9 +121,7 @@ struct budget_text { /* the parameters as typed */
 static bool is_known_limit_word(const char *key, const char *value, const char *words, char why[LIMIT_WHY])
 {
     char near[32], list[256];
-    if (options_is_word(value, words)) {
-        return true;
-    }
+    if (options_is_word(value, words)) return true;
     if (options_nearest(value, words, near, sizeof near)) {
         refuse_limit(why, "names an unknown %s '%s'; did you mean '%s'?", key, value, near);
     } else {
@@ -160,24 +141,18 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
             snprintf(reason, sizeof reason, "is out of range");
             ok = false;
         }
-        if (!ok) {
-            refuse_limit(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
-        }
+        if (!ok) refuse_limit(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
         return ok;
     }
     if (strcmp(key, "activations") == 0) {
         uint64_t bytes = 0;
         ok = units_parse_bytes(value, &bytes, reason);
         b->activations = (double)bytes;
-        if (!ok) {
-            refuse_limit(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
-        }
+        if (!ok) refuse_limit(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
         return ok;
     }
     ok = parse_share(value, &b->tolerance) && b->tolerance <= 10;
-    if (!ok) {
-        refuse_limit(why, "has tolerance=%s, which is not a percentage; give one such as 10%%", value);
-    }
+    if (!ok) refuse_limit(why, "has tolerance=%s, which is not a percentage; give one such as 10%%", value);
     return ok;
 }
 
@@ -186,11 +161,10 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     char near[32], list[256];
     if (!options_is_word(key, budget_keys)) {
         options_list(budget_keys, list, sizeof list);
-        if (options_nearest(key, budget_keys, near, sizeof near)) {
+        if (options_nearest(key, budget_keys, near, sizeof near))
             refuse_limit(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
-        } else {
+        else
             refuse_limit(why, "has an unknown key '%s'; one of %s", key, list);
-        }
         return false;
     }
     if (strcmp(key, "master-weights") == 0) {
@@ -223,9 +197,7 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
 static char *trim_limit_text(char *text)
 {
     text += strspn(text, " \t");
-    for (size_t n = strlen(text); n && strchr(" \t", text[n - 1]); n--) {
-        text[n - 1] = 0;
-    }
+    for (size_t n = strlen(text); n && strchr(" \t", text[n - 1]); n--) text[n - 1] = 0;
     return text;
 }
 
@@ -244,9 +216,8 @@ static bool budget_floor_of_model(const struct budget_text *b, const struct esti
     if (ok) {
         out->budget.estimate = estimate_floor(&m, o, p, b->s.master_weights);
     } else {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             reason += strncmp(reason, before[i], strlen(before[i])) == 0 ? strlen(before[i]) : 0;
-        }
         refuse_limit(why, "names no model: %s", reason);
         out->unreadable = exit_code == EXIT_INPUT;
     }
@@ -281,9 +252,7 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
         return false;
     }
     out->budget = (struct check_budget_limit){.tolerance = b->tolerance, .activations = b->activations};
-    if (b->s.model) {
-        return budget_floor_of_model(b, o, p, out, why);
-    }
+    if (b->s.model) return budget_floor_of_model(b, o, p, out, why);
     out->budget.estimate = estimate_training(b->s.params, o, p, b->s.master_weights);
     return true;
 }
@@ -302,12 +271,8 @@ static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_
         char *value = part, *key = strsep(&value, "=");
         key = trim_limit_text(key);
         value = value ? trim_limit_text(value) : NULL;
-        if (!*key && !value) {
-            continue;
-        }
-        if (!budget_key(&b, key, value, why)) {
-            return false;
-        }
+        if (!*key && !value) continue;
+        if (!budget_key(&b, key, value, why)) return false;
     }
     return budget_settled(&b, out, why);
 }
@@ -317,9 +282,7 @@ static bool parse_limit_scope(const char **text, struct check_limit *out, char w
 {
     static const char word[] = "scope:";
     const char *name = *text + sizeof word - 1, *equals = strrchr(*text, '=');
-    if (strncmp(*text, word, sizeof word - 1) != 0) {
-        return true;
-    }
+    if (strncmp(*text, word, sizeof word - 1) != 0) return true;
     if (!equals || equals <= name || !equals[1]) {
         refuse_limit(why, "is not a limit of a scope; give one such as scope:load=10GiB");
         return false;
@@ -334,15 +297,9 @@ static bool parse_limit_scope(const char **text, struct check_limit *out, char w
 bool check_limit_parse(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY])
 {
     *out = (struct check_limit){.budget = {.activations = NAN}};
-    if (g->unit == UNIT_PEAK && !parse_limit_scope(&text, out, why)) {
-        return false;
-    }
-    if (out->off) {
-        return true;
-    }
-    if (g->unit == UNIT_BUDGET) {
-        return budget_of(text, out, why);
-    }
+    if (g->unit == UNIT_PEAK && !parse_limit_scope(&text, out, why)) return false;
+    if (out->off) return true;
+    if (g->unit == UNIT_BUDGET) return budget_of(text, out, why);
     out->relative = *text == '+';
     if (out->relative && check_gate_is_flag(g)) {
         refuse_limit(why, "is not a limit");
@@ -393,12 +350,8 @@ static char *unquote_text(char *text)
 {
     size_t n = strlen(text);
     bool quotes = strchr(text, '"') != NULL;
-    if (!quotes) {
-        return text;
-    }
-    if (n < 2 || text[0] != '"' || text[n - 1] != '"' || strchr(text + 1, '"') != text + n - 1) {
-        return NULL;
-    }
+    if (!quotes) return text;
+    if (n < 2 || text[0] != '"' || text[n - 1] != '"' || strchr(text + 1, '"') != text + n - 1) return NULL;
     text[n - 1] = 0;
     return text + 1;
 }
@@ -412,22 +365,17 @@ static char *keep_limit_text(struct arena *arena, const char *text)
 static bool read_limits_section(struct reader *r, char *text)
 {
     size_t n = strlen(text);
-    if (text[n - 1] != ']') {
-        return report_bad_limit(r, "a section ends with ']': [small*.db] or [gpu 1]");
-    }
+    if (text[n - 1] != ']') return report_bad_limit(r, "a section ends with ']': [small*.db] or [gpu 1]");
     text[n - 1] = 0;
     char *inside = unquote_text(trim_limit_text(text + 1));
-    if (!inside || !*inside) {
-        return report_bad_limit(r, "a section names databases or a GPU: [small*.db] or [gpu 1]");
-    }
+    if (!inside || !*inside) return report_bad_limit(r, "a section names databases or a GPU: [small*.db] or [gpu 1]");
     r->glob = NULL;
     r->device = -1;
     if (strncmp(inside, "gpu", 3) == 0 && (inside[3] == ' ' || inside[3] == '\t')) {
         const char *number = inside + 3 + strspn(inside + 3, " \t");
         size_t digits = strspn(number, "0123456789");
-        if (!digits || digits > 2 || number[digits] || atoi(number) > 63) {
+        if (!digits || digits > 2 || number[digits] || atoi(number) > 63)
             return report_bad_limit(r, "'%s' is not a GPU; write [gpu 0] to [gpu 63]", inside);
-        }
         r->device = atoi(number);
         return true;
     }
@@ -437,9 +385,8 @@ static bool read_limits_section(struct reader *r, char *text)
 
 static bool parse_limit_truth(struct reader *r, const char *key, const char *value, bool *out)
 {
-    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
         return report_bad_limit(r, "'%s' is true or false, not '%s'", key, value);
-    }
     *out = value[0] == 't';
     return true;
 }
@@ -448,20 +395,16 @@ static bool parse_limit_truth(struct reader *r, const char *key, const char *val
 static void gate_words(char *out, size_t size)
 {
     size_t at = (size_t)snprintf(out, size, "allow-incomplete");
-    for (size_t i = 0; i < GATES_N && at < size; i++) {
-        if (check_gates[i].option) {
-            at += (size_t)snprintf(out + at, size - at, "|%s", check_gates[i].option);
-        }
-    }
+    for (size_t i = 0; i < GATES_N && at < size; i++)
+        if (check_gates[i].option) at += (size_t)snprintf(out + at, size - at, "|%s", check_gates[i].option);
 }
 
 static bool unknown_key(struct reader *r, const char *key)
 {
     char words[1024], near[32];
     gate_words(words, sizeof words);
-    if (options_nearest(key, words, near, sizeof near)) {
+    if (options_nearest(key, words, near, sizeof near))
         return report_bad_limit(r, "'%s' is unknown; did you mean '%s'?", key, near);
-    }
     return report_bad_limit(r, "'%s' is unknown; 'gpuspy check --help' lists the limits", key);
 }
 
@@ -474,9 +417,7 @@ static bool one_limit(struct reader *r, enum check_gate_id id, const char *value
         e.limit.off = true;
     } else if (check_gate_is_flag(g)) {
         bool on = false;
-        if (!parse_limit_truth(r, g->option, value, &on)) {
-            return false;
-        }
+        if (!parse_limit_truth(r, g->option, value, &on)) return false;
         e.limit.off = !on;
     } else if (!check_limit_parse(g, value, &e.limit, why)) {
         r->l->unreadable = e.limit.unreadable;
@@ -489,25 +430,19 @@ static bool one_limit(struct reader *r, enum check_gate_id id, const char *value
 static bool read_limits_assignment(struct reader *r, char *text)
 {
     char *equals = strchr(text, '=');
-    if (!equals) {
-        return report_bad_limit(r, "'%s' is not a setting; write: max-peak = 10GiB", text);
-    }
+    if (!equals) return report_bad_limit(r, "'%s' is not a setting; write: max-peak = 10GiB", text);
     *equals = 0;
     char *key = trim_limit_text(text), *value = unquote_text(trim_limit_text(equals + 1));
-    if (!value || !*value) {
+    if (!value || !*value)
         return report_bad_limit(r, value ? "'%s' has no value" : "the quotes of '%s' do not match", key);
-    }
     if (strcmp(key, "allow-incomplete") == 0) {
-        if (r->glob || r->device >= 0) {
+        if (r->glob || r->device >= 0)
             return report_bad_limit(r, "'%s' applies to all sections; write it before the first one", key);
-        }
         return parse_limit_truth(r, key, value, &r->l->allow_incomplete);
     }
-    for (size_t i = 0; i < GATES_N; i++) {
-        if (check_gates[i].option && strcmp(check_gates[i].option, key) == 0) {
+    for (size_t i = 0; i < GATES_N; i++)
+        if (check_gates[i].option && strcmp(check_gates[i].option, key) == 0)
             return one_limit(r, (enum check_gate_id)i, value);
-        }
-    }
     return unknown_key(r, key);
 }
 
@@ -515,9 +450,7 @@ static bool read_limits_line(struct reader *r, char *line)
 {
     cut_comment(line);
     char *text = trim_limit_text(line);
-    if (!*text) {
-        return true;
-    }
+    if (!*text) return true;
     return *text == '[' ? read_limits_section(r, text) : read_limits_assignment(r, text);
 }
 
@@ -527,22 +460,17 @@ bool check_limits_read(struct check_limits *l, const char *text, size_t size, co
     enum { MOST = 2000 };
     struct reader r = {l, name, 0, NULL, -1, error, error_size};
     const char *end = text + size;
-    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-        text += 3;
-    }
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3;
     while (text < end) {
         char line[MOST];
         const char *stop = memchr(text, '\n', (size_t)(end - text));
         size_t n = (size_t)((stop ? stop : end) - text);
         r.line++;
-        if (n >= sizeof line || memchr(text, 0, n)) {
+        if (n >= sizeof line || memchr(text, 0, n))
             return report_bad_limit(&r, n >= sizeof line ? "the line is too long" : "this is not a text file");
-        }
         memcpy(line, text, n);
         line[n - (n && text[n - 1] == '\r')] = 0;
-        if (!read_limits_line(&r, line)) {
-            return false;
-        }
+        if (!read_limits_line(&r, line)) return false;
         text = stop ? stop + 1 : end;
     }
     return true;

@@ -9,9 +9,8 @@ void check_limits_add(struct check_limits *l, const struct check_limit_entry *en
 {
     struct check_limit_entry *e = ARENA_PUSH(l->entries, l->n, l->cap);
     *e = *entry;
-    if (entry->limit.scope) {
+    if (entry->limit.scope)
         e->limit.scope = arena_printf(&l->arena, "%.*s", (int)entry->limit.scope_length, entry->limit.scope);
-    }
 }
 
 /* A glob without a slash matches the last part of a path. */
@@ -20,9 +19,8 @@ static bool glob_fits_paths(const char *glob, const char *const *paths)
     for (; *paths; paths++) {
         const char *slash = strrchr(*paths, '/'), *last = slash ? slash + 1 : *paths;
         const char *from = strncmp(*paths, "./", 2) == 0 ? *paths + 2 : *paths;
-        if (fnmatch(glob, strchr(glob, '/') ? from : last, FNM_PERIOD) == 0 || fnmatch(glob, *paths, 0) == 0) {
+        if (fnmatch(glob, strchr(glob, '/') ? from : last, FNM_PERIOD) == 0 || fnmatch(glob, *paths, 0) == 0)
             return true;
-        }
     }
     return false;
 }
@@ -41,9 +39,7 @@ static const struct check_limit *find_limit(const struct check_limits *l, enum c
         if (e->gate == gate && check_is_same_scope(e->limit.scope, scope) &&
             (any || e->device == -1 || e->device == device) && (!e->glob || glob_fits_paths(e->glob, paths))) {
             if (any && e->limit.off) {
-                if (e->device == -1) {
-                    return NULL;
-                }
+                if (e->device == -1) return NULL;
                 continue;
             }
             return e->limit.off ? NULL : &e->limit;
@@ -65,12 +61,9 @@ const char *check_limits_scope(const struct check_limits *l, enum check_gate_id 
         size_t i = (*at)++, before = 0;
         const char *scope = l->entries[i].gate == gate ? l->entries[i].limit.scope : NULL;
         while (scope && before < i &&
-               (l->entries[before].gate != gate || !check_is_same_scope(l->entries[before].limit.scope, scope))) {
+               (l->entries[before].gate != gate || !check_is_same_scope(l->entries[before].limit.scope, scope)))
             before++;
-        }
-        if (scope && before == i && find_limit(l, gate, scope, paths, -1, true)) {
-            return scope;
-        }
+        if (scope && before == i && find_limit(l, gate, scope, paths, -1, true)) return scope;
     }
     return NULL;
 }

@@ -51,11 +51,8 @@ static const char *over_steps(struct checking *c)
 /* Without a fatal OOM, which itself explains why the program ended. */
 static bool has_crashed(struct checking *c, char *failure, size_t size)
 {
-    for (size_t i = 0; i < c->report->ooms_n; i++) {
-        if (c->report->ooms[i].fatal && &c->report->processes[c->report->ooms[i].process] == c->process) {
-            return false;
-        }
-    }
+    for (size_t i = 0; i < c->report->ooms_n; i++)
+        if (c->report->ooms[i].fatal && &c->report->processes[c->report->ooms[i].process] == c->process) return false;
     return run_process_failure(c->process, failure, size) != NULL;
 }
 
@@ -91,9 +88,7 @@ static void measure_oom(struct checking *c)
         emit_unknown_fact(c, RUN_FACT_HISTORY))
         return;
     double fatal = 0;
-    for (size_t i = 0; i < c->report->ooms_n; i++) {
-        fatal += c->report->ooms[i].fatal;
-    }
+    for (size_t i = 0; i < c->report->ooms_n; i++) fatal += c->report->ooms[i].fatal;
     emit_measure(c, -1, fatal, NULL);
 }
 
@@ -114,21 +109,15 @@ static void explain_oom(struct checking *c, struct check_result *r)
 static const struct result_peak *measured_peak_of(const struct result_report *r, enum run_series_layer layer,
                                                   int device)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) {
-            return &r->peaks[i];
-        }
-    }
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) return &r->peaks[i];
     return NULL;
 }
 
 static const struct result_device_memory *measured_memory_of(const struct result_report *r, int device)
 {
-    for (size_t i = 0; i < r->memory_n; i++) {
-        if (r->memory[i].device == device) {
-            return &r->memory[i];
-        }
-    }
+    for (size_t i = 0; i < r->memory_n; i++)
+        if (r->memory[i].device == device) return &r->memory[i];
     return NULL;
 }
 
@@ -137,9 +126,7 @@ static const char *list_peak_parts(struct checking *c, int device)
 {
     const struct result_device_memory *m = measured_memory_of(c->report, device);
     char tensors[UNITS_TEXT], cached[UNITS_TEXT];
-    if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) {
-        return NULL;
-    }
+    if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) return NULL;
     return arena_printf(c->arena, "at that moment %s in tensors, %s cached by PyTorch",
                         units_format_bytes(tensors, (uint64_t)m->tensor_bytes),
                         units_format_bytes(cached, (uint64_t)m->cached_bytes));
@@ -275,41 +262,33 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
 static bool has_rows_of(const struct checking *c, int64_t time_ns)
 {
     bool of_peak = false;
-    for (size_t i = 0; i < c->report->peaks_n; i++) {
-        of_peak = of_peak || c->report->peaks[i].time_ns == time_ns;
-    }
+    for (size_t i = 0; i < c->report->peaks_n; i++) of_peak = of_peak || c->report->peaks[i].time_ns == time_ns;
     return of_peak || time_ns >= run_kept_from(c->run);
 }
 
 static void explain_moment(struct checking *c, struct check_result *r, enum run_series_layer layer, int64_t time_ns)
 {
-    if (!has_rows_of(c, time_ns)) {
-        return;
-    }
+    if (!has_rows_of(c, time_ns)) return;
     struct live_at l = {.c = c, .device = r->device, .layer = layer};
     char error[ROOM];
-    if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error)) {
+    if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error))
         merge_sites(c, r, &l.stacks, 1, "allocations");
-    }
     free_stacks(&l.stacks);
 }
 
 static void explain_tensor_peak(struct checking *c, struct check_result *r)
 {
-    if (r->scope) {
+    if (r->scope)
         explain_moment(c, r, RUN_SERIES_TENSOR, r->moment_ns);
-    } else {
+    else
         sites_of(c, r, measured_peak_of(c->report, RUN_SERIES_TENSOR, r->device));
-    }
 }
 
 static void explain_peak(struct checking *c, struct check_result *r)
 {
     const struct result_peak *p = measured_peak_of(c->report, RUN_SERIES_DEVICE, r->device);
     bool tensors = r->device >= 0 && measured_peak_of(c->report, RUN_SERIES_TENSOR, r->device);
-    if (p) {
-        explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
-    }
+    if (p) explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
 }
 
 /* ---------------------------------------------------------------- growth and leaks */
@@ -322,9 +301,8 @@ static bool on_gpu(enum run_series_layer layer, int device)
 static uint64_t total_allocations(const struct result_report *r)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < r->peaks_n; i++) {
+    for (size_t i = 0; i < r->peaks_n; i++)
         n += on_gpu(r->peaks[i].layer, r->peaks[i].device) ? r->peaks[i].allocations : 0;
-    }
     return n;
 }
 
@@ -332,9 +310,7 @@ static uint64_t total_allocations(const struct result_report *r)
 static const char *too_short(struct checking *c)
 {
     const struct step_list *s = measured_steps_of(c);
-    if (total_allocations(c->report) == 0) {
-        return NULL;
-    }
+    if (total_allocations(c->report) == 0) return NULL;
     if (!s) {
         return arena_printf(c->arena,
                             "no steps were found in the program, so whether memory keeps growing is unknown; let it "
@@ -386,9 +362,7 @@ static void explain_growth(struct checking *c, struct check_result *r)
     size_t cap = 0;
     for (size_t i = 0; i < c->report->growth_n; i++) {
         const struct result_growth *g = &c->report->growth[i];
-        if (!on_gpu(g->layer, g->device) || g->device != r->device) {
-            continue;
-        }
+        if (!on_gpu(g->layer, g->device) || g->device != r->device) continue;
         for (size_t k = 0; k < g->lines_n; k++) {
             const struct result_growth_line *l = &g->lines[k];
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
@@ -400,18 +374,15 @@ static void explain_growth(struct checking *c, struct check_result *r)
     }
     for (size_t i = 0; i < c->report->leaks_n && !r->lines_n && r->device < 0; i++) {
         const struct result_leak *l = &c->report->leaks[i];
-        if (on_gpu(l->layer, l->device)) {
-            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, "never freed");
-        }
+        if (on_gpu(l->layer, l->device)) check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, "never freed");
     }
 }
 
 static double never_freed(const struct result_report *r)
 {
     double sum = 0;
-    for (size_t i = 0; i < r->leaks_n; i++) {
+    for (size_t i = 0; i < r->leaks_n; i++)
         sum += on_gpu(r->leaks[i].layer, r->leaks[i].device) ? (double)r->leaks[i].bytes : 0;
-    }
     return sum;
 }
 
@@ -422,9 +393,7 @@ static void measure_leaks(struct checking *c)
     if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_HISTORY)) return;
     const struct result_report *r = c->report;
     bool grows = false;
-    for (size_t i = 0; i < r->growth_n; i++) {
-        grows = grows || on_gpu(r->growth[i].layer, r->growth[i].device);
-    }
+    for (size_t i = 0; i < r->growth_n; i++) grows = grows || on_gpu(r->growth[i].layer, r->growth[i].device);
     if (!c->process->python_version && !grows && r->leaks_at_end) {
         double bytes = never_freed(r);
         emit_measure(c, -1, bytes, bytes > 0 ? "never freed, although the program ended normally" : NULL);
@@ -450,9 +419,8 @@ static void explain_leak(struct checking *c, struct check_result *r)
     size_t cap = 0;
     for (size_t i = 0; i < c->report->leaks_n; i++) {
         const struct result_leak *l = &c->report->leaks[i];
-        if (on_gpu(l->layer, l->device)) {
+        if (on_gpu(l->layer, l->device))
             check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, format_count_of(c, l->count, "allocations"));
-        }
     }
 }
 
@@ -493,9 +461,7 @@ static void measure_syncs(struct checking *c)
 {
     if (emit_unknown_fact(c, RUN_FACT_WAITS)) return;
     struct rate r = {0};
-    for (size_t i = 0; i < c->report->syncs_n; i++) {
-        add_rate(&r, &c->report->syncs[i].pace);
-    }
+    for (size_t i = 0; i < c->report->syncs_n; i++) add_rate(&r, &c->report->syncs[i].pace);
     emit_rate(c, &r);
 }
 
@@ -507,9 +473,7 @@ static void measure_blocked(struct checking *c)
         emit_measure(c, -1, NAN, "times on a simulated GPU have no meaning");
         return;
     }
-    for (size_t i = 0; i < c->report->syncs_n; i++) {
-        sum += c->report->syncs[i].pace.steady_share;
-    }
+    for (size_t i = 0; i < c->report->syncs_n; i++) sum += c->report->syncs[i].pace.steady_share;
     bool whole = !measured_steps_of(c);
     emit_measure(c, -1, whole ? c->report->sync_share : sum,
                  whole ? "of the whole run: no steps were found" : over_steps(c));
@@ -522,9 +486,8 @@ static void explain_syncs(struct checking *c, struct check_result *r)
     for (size_t i = 0; i < c->report->syncs_n; i++) {
         const struct result_sync_site *s = &c->report->syncs[i];
         double amount = !share ? s->pace.calls_per_step : !measured_steps_of(c) ? s->share : s->pace.steady_share;
-        if (amount > 0 && (share || !is_pace_rare(&s->pace))) {
+        if (amount > 0 && (share || !is_pace_rare(&s->pace)))
             check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
-        }
     }
 }
 
@@ -539,11 +502,8 @@ static void measure_copies(struct checking *c)
 {
     struct rate r = {0};
     if (emit_unknown_fact(c, RUN_FACT_COPIES)) return;
-    for (size_t i = 0; i < c->report->transfers_n; i++) {
-        if (with_host(&c->report->transfers[i])) {
-            add_rate(&r, &c->report->transfers[i].pace);
-        }
-    }
+    for (size_t i = 0; i < c->report->transfers_n; i++)
+        if (with_host(&c->report->transfers[i])) add_rate(&r, &c->report->transfers[i].pace);
     emit_rate(c, &r);
 }
 
@@ -553,9 +513,8 @@ static void explain_copies(struct checking *c, struct check_result *r)
     size_t cap = 0;
     for (size_t i = 0; i < c->report->transfers_n; i++) {
         const struct result_transfer *t = &c->report->transfers[i];
-        if (with_host(t) && t->pace.calls_per_step > 0 && !is_pace_rare(&t->pace)) {
+        if (with_host(t) && t->pace.calls_per_step > 0 && !is_pace_rare(&t->pace))
             check_line_add(c, r, &cap, &t->site, t->pace.calls_per_step, words[t->direction]);
-        }
     }
 }
 
@@ -572,14 +531,10 @@ struct copied {
 static void measure_on_copy(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct copied *k = self;
-    if (!copy || copy->direction != GS_DIR_H2D || copy->bytes <= 0) {
-        return;
-    }
+    if (!copy || copy->direction != GS_DIR_H2D || copy->bytes <= 0) return;
     k->any = true;
     size_t step = k->steps ? step_at(k->steps, copy->start_ns) : SIZE_MAX;
-    if (step == SIZE_MAX || step < k->steps->steady || step >= k->end) {
-        return;
-    }
+    if (step == SIZE_MAX || step < k->steps->steady || step >= k->end) return;
     add_stack(&k->stacks, copy->stack, copy->bytes);
     k->bytes = arena_add_capped(k->bytes, copy->bytes);
 }
@@ -601,22 +556,19 @@ static void measure_h2d(struct checking *c)
 {
     struct copied k;
     if (emit_unknown_fact(c, RUN_FACT_COPIES)) return;
-    if (!collect_copies(c, &k)) {
+    if (!collect_copies(c, &k))
         emit_measure(c, -1, NAN, "the copies could not be read");
-    } else if (!k.steps) {
+    else if (!k.steps)
         emit_measure(c, -1, k.any ? (double)NAN : 0.0, k.any ? no_steps(c) : NULL);
-    } else {
+    else
         emit_measure(c, -1, (double)k.bytes / usual_steps(&k), over_steps(c));
-    }
     free_stacks(&k.stacks);
 }
 
 static void explain_h2d(struct checking *c, struct check_result *r)
 {
     struct copied k;
-    if (collect_copies(c, &k)) {
-        merge_sites(c, r, &k.stacks, usual_steps(&k), "copies");
-    }
+    if (collect_copies(c, &k)) merge_sites(c, r, &k.stacks, usual_steps(&k), "copies");
     free_stacks(&k.stacks);
 }
 
@@ -656,11 +608,10 @@ static void measure_on_heap(void *self, size_t moment, const struct run_lifetime
     struct heap *h = self;
     const struct run_series *s = run_series(h->c->run, life->series);
     const struct allocator_range range = {life->address, life->bytes};
-    if (s->device == h->device && s->layer == RUN_SERIES_DEVICE) {
+    if (s->device == h->device && s->layer == RUN_SERIES_DEVICE)
         *ARENA_PUSH(h->segments, h->segments_n, h->segments_cap) = range;
-    } else if (s->device == h->device && s->layer == RUN_SERIES_TENSOR) {
+    else if (s->device == h->device && s->layer == RUN_SERIES_TENSOR)
         *ARENA_PUSH(h->blocks, h->blocks_n, h->blocks_cap) = range;
-    }
 }
 
 /* At the device's peak: bytes that are free in segments that contain a block, and can therefore neither be freed nor
@@ -691,9 +642,8 @@ static void measure_fragmentation(struct checking *c)
     for (size_t i = 0; i < r->fragmentation_n; i++) {
         const struct result_fragmentation *f = &r->fragmentation[i];
         bool pytorch = f->device >= 0 && measured_peak_of(r, RUN_SERIES_TENSOR, f->device);
-        if (!pytorch) { /* the cache of other allocators is not recorded */
+        if (!pytorch) /* the cache of other allocators is not recorded */
             continue;
-        }
         int64_t lost = f->reserved_bytes > 0 ? in_holes(c, f) : -1;
         char bytes[UNITS_TEXT], reserved[UNITS_TEXT];
         any = true;
@@ -714,9 +664,7 @@ static void one_budget(struct checking *c, const char *what, double value, doubl
 {
     const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, NULL, c->paths, -1);
     char text[GATE_VALUE];
-    if (!l) {
-        return;
-    }
+    if (!l) return;
     double limit = estimate * (1 + l->budget.tolerance);
     const char *estimate_text =
         arena_printf(c->arena, "%s estimated", check_gate_value(&check_gates[GATE_BUDGET], estimate, text));
@@ -735,9 +683,7 @@ static void measure_budget(struct checking *c)
     double most = 0, estimate = 0;
     bool tensors = b->present && b->measured_layer == RUN_SERIES_TENSOR && b->measured_bytes != RUN_UNKNOWN;
     if (l && emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
-    if (!l || (!tensors && total_allocations(c->report) == 0)) {
-        return; /* a helper without GPU memory */
-    }
+    if (!l || (!tensors && total_allocations(c->report) == 0)) return; /* a helper without GPU memory */
     if (!tensors || !b->rows_n) {
         emit_measure(c, -1, NAN,
                      !tensors ? "PyTorch reported no tensors" : "the categories of the tensors are unknown");
@@ -753,9 +699,8 @@ static void measure_budget(struct checking *c)
         }
     }
     one_budget(c, "all three together", most, estimate, NULL);
-    if (!isnan(l->budget.activations)) {
+    if (!isnan(l->budget.activations))
         one_budget(c, "peak of tensors", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
-    }
 }
 
 static void explain_budget(struct checking *c, struct check_result *r)
@@ -771,9 +716,7 @@ static void explain_budget(struct checking *c, struct check_result *r)
         const char *word = result_category_text(s->category);
         bool one = r->what && strcmp(word, r->what) == 0, all = r->what && strncmp(r->what, "tensors", 7) == 0;
         bool three = r->what && strncmp(r->what, "all", 3) == 0 && s->category < RESULT_CATEGORY_ACTIVATIONS;
-        if (one || all || three) {
-            check_line_add(c, r, &cap, &s->stack.site, (double)s->bytes, one ? NULL : word);
-        }
+        if (one || all || three) check_line_add(c, r, &cap, &s->stack.site, (double)s->bytes, one ? NULL : word);
     }
 }
 

@@ -10,11 +10,8 @@ enum { NAMES = 6 }; /* of a recording's ranges, in an error */
 
 static struct check_scope *scope_entry_of(struct check_scopes *s, const char *name)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        if (strcmp(s->list[i].name, name) == 0) {
-            return &s->list[i];
-        }
-    }
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->list[i].name, name) == 0) return &s->list[i];
     struct check_scope *new = ARENA_PUSH(s->list, s->n, s->cap);
     *new = (struct check_scope){.name = name};
     return new;
@@ -42,9 +39,7 @@ static bool is_marked(const struct checking *c, const char *name)
     const struct run_mark_total *all = run_marks(c->run, &n);
     for (size_t i = 0; i < n; i++) {
         bool range = all[i].kind == GS_MARK_PUSH || all[i].kind == GS_MARK_START;
-        if (range && all[i].name && strcmp(all[i].name, name) == 0) {
-            return true;
-        }
+        if (range && all[i].name && strcmp(all[i].name, name) == 0) return true;
     }
     return false;
 }
@@ -54,11 +49,8 @@ static bool lacks_scopes(const struct checking *c)
 {
     size_t n;
     const struct run_process *p = run_processes(c->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (p[i].kept_from_ns && !p[i].scopes_are_known) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (p[i].kept_from_ns && !p[i].scopes_are_known) return true;
     return false;
 }
 
@@ -80,9 +72,7 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     size_t read = 0, others = 0, empty = 0, incomplete = 0;
     for (size_t i = 0; i < c->report->scopes_n; i++) {
         const struct result_scope *s = &c->report->scopes[i];
-        if (strcmp(s->name, name) != 0) {
-            continue;
-        }
+        if (strcmp(s->name, name) != 0) continue;
         if (s->incomplete) {
             incomplete++;
         } else if (s->device < 0) {
@@ -97,9 +87,7 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     incomplete += !read && !others && !empty && lacks_scopes(c);
     const bool marked = read || others || empty || incomplete || is_marked(c, name);
     entry->occurred = entry->occurred || marked;
-    if (!marked || (read && !incomplete)) {
-        return;
-    }
+    if (!marked || (read && !incomplete)) return;
     if (incomplete) {
         char from[UNITS_TEXT];
         emit_scope(c, name, NULL, NAN,
@@ -124,9 +112,7 @@ static void list_recorded(struct checking *c)
     for (size_t i = 0; i < c->report->scopes_n; i++) {
         size_t before = 0;
         const char *name = c->report->scopes[i].name;
-        while (before < i && c->report->scopes[before].name != name) {
-            before++;
-        }
+        while (before < i && c->report->scopes[before].name != name) before++;
         left += before == i && n == NAMES;
         if (before == i && n < NAMES) {
             text = arena_printf(c->arena, "%s%s'%.64s'", text ? text : "", text ? ", " : "", name);
@@ -140,12 +126,8 @@ void check_measure_scopes(struct checking *c, enum run_series_layer layer)
 {
     size_t at = 0;
     const char *name = check_limits_scope(c->limits, c->gate, c->paths, &at);
-    if (name && !c->scopes->recorded) {
-        list_recorded(c);
-    }
-    for (; name; name = check_limits_scope(c->limits, c->gate, c->paths, &at)) {
-        measure_scope(c, name, layer);
-    }
+    if (name && !c->scopes->recorded) list_recorded(c);
+    for (; name; name = check_limits_scope(c->limits, c->gate, c->paths, &at)) measure_scope(c, name, layer);
 }
 
 bool check_scopes_occurred(const struct check_scopes *s, const char *source, char *error, size_t error_size)

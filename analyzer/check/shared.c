@@ -34,9 +34,8 @@ static void add_shared_result(struct check *c, struct check_result *a, const str
         a->lines = arena_alloc(&c->arena, c->processes * sizeof own);
         a->lines[a->lines_n++] = own;
     }
-    if (a->lines_n < c->processes) {
+    if (a->lines_n < c->processes)
         a->lines[a->lines_n++] = (struct check_line){.place = process_text(c, b), .amount = b->value};
-    }
     a->lines_total = a->lines_n;
     a->shared++;
     a->status = a->status == CHECK_FAILED || b->status == CHECK_FAILED ? CHECK_FAILED
@@ -64,9 +63,8 @@ void check_share(struct check *c)
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
         size_t at = kept;
-        for (size_t k = 0; k < kept && at == kept && do_shares_add_up(r); k++) {
+        for (size_t k = 0; k < kept && at == kept && do_shares_add_up(r); k++)
             at = do_shares_add_up(&c->results[k]) && one_gpu(&c->results[k], r) ? k : at;
-        }
         if (at < kept) {
             struct check_result copy = *r;
             add_shared_result(c, &c->results[at], &copy);
@@ -75,7 +73,5 @@ void check_share(struct check *c)
         }
     }
     c->n = kept;
-    for (size_t i = 0; i < c->n; i++) {
-        judge_shared_result(c, &c->results[i]);
-    }
+    for (size_t i = 0; i < c->n; i++) judge_shared_result(c, &c->results[i]);
 }

@@ -13,18 +13,17 @@ char *check_gate_value(const struct check_gate *g, double value, char out[GATE_V
 {
     char text[UNITS_TEXT];
     double whole = round(value * 100) / 100;
-    if (isnan(value)) {
+    if (isnan(value))
         snprintf(out, GATE_VALUE, "?");
-    } else if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
+    else if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET)
         snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, round_bytes(value)));
-    } else if (g->unit == UNIT_BYTES_STEP) {
+    else if (g->unit == UNIT_BYTES_STEP)
         snprintf(out, GATE_VALUE, "%s per step", units_format_bytes(text, round_bytes(value)));
-    } else if (g->unit == UNIT_NUMBER_STEP) {
+    else if (g->unit == UNIT_NUMBER_STEP)
         snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f per step" : "%.2f per step", whole);
-    } else if (g->unit == UNIT_SHARE) {
+    else if (g->unit == UNIT_SHARE)
         snprintf(out, GATE_VALUE, "%s", units_format_share(text, value));
-    } else {
+    else
         snprintf(out, GATE_VALUE, "%s", units_format_count(text, (uint64_t)value));
-    }
     return out;
 }

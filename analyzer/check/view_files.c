@@ -16,13 +16,9 @@
 /* Text from a database may be invalid UTF-8. */
 static json_t *check_text_json(const char *s)
 {
-    if (!s) {
-        return json_null();
-    }
+    if (!s) return json_null();
     json_t *whole = json_string(s);
-    if (whole) {
-        return whole;
-    }
+    if (whole) return whole;
     size_t size = strlen(s) + 1;
     char *clean = malloc(size);
     json_t *made = clean ? json_string(terminal_clean(clean, size, s, true)) : NULL;
@@ -92,9 +88,7 @@ static void print_xml_text(FILE *out, const char *s)
 {
     size_t size = strlen(s) + 1;
     char *clean = malloc(size);
-    if (!clean) {
-        return;
-    }
+    if (!clean) return;
     for (const char *p = terminal_clean(clean, size, s, true); *p; p++) {
         const char *as = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
         bool half = !as && (unsigned char)p[0] == 0xef && (unsigned char)p[1] == 0xbf && (unsigned char)p[2] >= 0xbe;
@@ -144,9 +138,7 @@ static void test_case(struct check *c, const struct check_result *r, FILE *out)
             fprintf(out, ":%d: ", l->line);
             print_xml_text(out, l->function ? l->function : "");
         }
-        if (!isnan(l->amount)) {
-            fprintf(out, ": %s", check_gate_value(&check_gates[r->gate], l->amount, amount));
-        }
+        if (!isnan(l->amount)) fprintf(out, ": %s", check_gate_value(&check_gates[r->gate], l->amount, amount));
         if (l->note) {
             fputs(": ", out);
             print_xml_text(out, l->note);
@@ -161,23 +153,15 @@ bool check_view_junit(struct check *c, FILE *out)
     char when[32] = "1970-01-01T00:00:00", host[256] = "localhost";
     time_t now = time(NULL);
     struct tm t;
-    for (size_t i = 0; i < c->n; i++) {
-        failures += c->results[i].status != CHECK_OK;
-    }
-    if (localtime_r(&now, &t)) {
-        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &t);
-    }
-    if (gethostname(host, sizeof host - 1) != 0 || !*host) {
-        snprintf(host, sizeof host, "localhost");
-    }
+    for (size_t i = 0; i < c->n; i++) failures += c->results[i].status != CHECK_OK;
+    if (localtime_r(&now, &t)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &t);
+    if (gethostname(host, sizeof host - 1) != 0 || !*host) snprintf(host, sizeof host, "localhost");
     fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"gpuspy check ");
     print_xml_text(out, c->source);
     fprintf(out, "\" package=\"gpuspy\" id=\"0\" timestamp=\"%s\" hostname=\"", when);
     print_xml_text(out, host);
     fprintf(out, "\" tests=\"%zu\" failures=\"%zu\" errors=\"0\" time=\"0\">\n    <properties/>\n", c->n, failures);
-    for (size_t i = 0; i < c->n; i++) {
-        test_case(c, &c->results[i], out);
-    }
+    for (size_t i = 0; i < c->n; i++) test_case(c, &c->results[i], out);
     fputs("    <system-out/>\n    <system-err/>\n  </testsuite>\n</testsuites>\n", out);
     return !ferror(out);
 }
@@ -187,15 +171,13 @@ bool check_view_junit(struct check *c, FILE *out)
 /* A workflow command ends with its line; in a property ',' and ':' would also end the value. */
 static void print_annotation_text(FILE *out, const char *s, bool property)
 {
-    for (; *s; s++) {
-        if (*s == '%' || *s == '\r' || *s == '\n' || (property && (*s == ':' || *s == ','))) {
+    for (; *s; s++)
+        if (*s == '%' || *s == '\r' || *s == '\n' || (property && (*s == ':' || *s == ',')))
             fprintf(out, "%%%02X", (unsigned)(unsigned char)*s);
-        } else if ((unsigned char)*s < 0x20 || *s == 0x7f) {
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f)
             fputc('?', out);
-        } else {
+        else
             fputc(*s, out);
-        }
-    }
 }
 
 /* Relative to the checkout, as GitHub shows lines of a change; NULL: it is elsewhere. */
@@ -203,20 +185,14 @@ static const char *in_checkout(const char *file, const char *cwd, char *out, siz
 {
     const char *root = getenv("GITHUB_WORKSPACE");
     char here[PATH_MAX], whole[2 * PATH_MAX];
-    if (!root || !*root) {
-        root = getcwd(here, sizeof here);
-    }
+    if (!root || !*root) root = getcwd(here, sizeof here);
     if (*file != '/') {
         snprintf(whole, sizeof whole, "%s/%s", cwd && *cwd ? cwd : ".", strncmp(file, "./", 2) == 0 ? file + 2 : file);
         file = cwd && *cwd ? whole : file;
     }
     size_t n = root ? strlen(root) : 0;
-    while (n > 1 && root[n - 1] == '/') {
-        n--;
-    }
-    if (*file == '/' && (!n || strncmp(file, root, n) != 0 || file[n] != '/')) {
-        return NULL;
-    }
+    while (n > 1 && root[n - 1] == '/') n--;
+    if (*file == '/' && (!n || strncmp(file, root, n) != 0 || file[n] != '/')) return NULL;
     text_put(out, size, "%s", *file == '/' ? file + n + 1 : file);
     return out;
 }
@@ -257,14 +233,8 @@ void check_view_github(struct check *c, FILE *out)
     enum { LINES = 3 };
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
-        if (r->status == CHECK_OK) {
-            continue;
-        }
-        if (!r->lines_n) {
-            print_annotation(c, r, NULL, out);
-        }
-        for (size_t k = 0; k < r->lines_n && k < LINES; k++) {
-            print_annotation(c, r, &r->lines[k], out);
-        }
+        if (r->status == CHECK_OK) continue;
+        if (!r->lines_n) print_annotation(c, r, NULL, out);
+        for (size_t k = 0; k < r->lines_n && k < LINES; k++) print_annotation(c, r, &r->lines[k], out);
     }
 }

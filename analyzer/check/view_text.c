@@ -24,9 +24,7 @@ char *check_who_text(const struct check_result *r, char *out, size_t size)
     } else if (r->several) {
         snprintf(process, sizeof process, "process %u", r->pid);
     }
-    if (r->device >= 0) {
-        snprintf(gpu, sizeof gpu, "GPU %d", r->device);
-    }
+    if (r->device >= 0) snprintf(gpu, sizeof gpu, "GPU %d", r->device);
     snprintf(out, size, "%s%s%s", gpu, *gpu && *process ? " of " : "", process);
     return out;
 }
@@ -51,12 +49,9 @@ static char *flag_sentence(struct check *c, const struct check_result *r, const 
         return arena_printf(&c->arena, "%s",
                             r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing");
     }
-    if (r->gate == GATE_OOM) {
+    if (r->gate == GATE_OOM)
         return arena_printf(&c->arena, "out of memory%s%s: %s", on, who, "an allocation failed for good");
-    }
-    if (r->why) {
-        return arena_printf(&c->arena, "%s of GPU memory%s%s: %s", value, on, who, r->why);
-    }
+    if (r->why) return arena_printf(&c->arena, "%s of GPU memory%s%s: %s", value, on, who, r->why);
     return arena_printf(&c->arena, "GPU memory%s%s grew by %s over the run", on, who, value);
 }
 
@@ -72,14 +67,10 @@ char *check_sentence(struct check *c, const struct check_result *r)
                                : arena_printf(&c->arena, "cannot be judged%s%s: %s (so far: %s %s)", on, who, r->why,
                                               what, check_gate_value(g, r->value, value));
     }
-    if (!has_limit(g)) {
-        return flag_sentence(c, r, on, who);
-    }
+    if (!has_limit(g)) return flag_sentence(c, r, on, who);
     check_gate_value(g, r->value, value);
     check_gate_value(g, r->limit, limit);
-    if (r->status == CHECK_OK) {
-        return arena_printf(&c->arena, "%s%s%s: %s, %s allowed", what, on, who, value, limit);
-    }
+    if (r->status == CHECK_OK) return arena_printf(&c->arena, "%s%s%s: %s, %s allowed", what, on, who, value, limit);
     return arena_printf(&c->arena, "%s%s%s: %s, %s over the limit of %s%s%s%s", what, on, who, value,
                         check_gate_value(g, r->value - r->limit, over), limit, r->why ? " (" : "", r->why ? r->why : "",
                         r->why ? ")" : "");
@@ -96,9 +87,7 @@ static void print_wrapped_text(FILE *out, const struct terminal *t, int hang, co
 {
     char *clean = malloc(strlen(text) * 4 + 1);
     int at = hang;
-    if (!clean) {
-        return;
-    }
+    if (!clean) return;
     terminal_clean(clean, strlen(text) * 4 + 1, text, t->utf8);
     for (char *p = clean + strspn(clean, " "); *p;) {
         size_t n = text_word_length(p);
@@ -125,9 +114,7 @@ static void print_check_line(const struct check_result *r, const struct check_li
                              FILE *out)
 {
     char amount[GATE_VALUE] = "", place[CLEAN], note[CLEAN], line[2 * CLEAN];
-    if (!isnan(l->amount)) {
-        check_gate_value(&check_gates[r->gate], l->amount, amount);
-    }
+    if (!isnan(l->amount)) check_gate_value(&check_gates[r->gate], l->amount, amount);
     terminal_clean(place, sizeof place, l->place, t->utf8);
     terminal_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
     if (isnan(l->amount)) { /* the note is the content */
@@ -140,18 +127,14 @@ static void print_check_line(const struct check_result *r, const struct check_li
     }
     text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
     int room = t->width - INDENT - AMOUNT - 2;
-    if (terminal_columns(line) > room) {
-        terminal_clean(line, sizeof line, l->brief, t->utf8);
-    }
+    if (terminal_columns(line) > room) terminal_clean(line, sizeof line, l->brief, t->utf8);
     fprintf(out, "%*s%*s  %s\n", INDENT, "", AMOUNT, amount, line);
 }
 
 static void print_lines(const struct check_result *r, const struct terminal *t, FILE *out, bool all)
 {
     size_t most = all ? r->lines_n : LINES, shown = r->lines_n < most ? r->lines_n : most;
-    for (size_t i = 0; i < shown; i++) {
-        print_check_line(r, &r->lines[i], t, out);
-    }
+    for (size_t i = 0; i < shown; i++) print_check_line(r, &r->lines[i], t, out);
     if (r->lines_total > shown) {
         fprintf(out, "%*s%sand %zu more%s\n", INDENT + AMOUNT + 2, "", terminal_style(t, TERMINAL_DIM),
                 r->lines_total - shown, terminal_style(t, TERMINAL_PLAIN));
@@ -162,9 +145,8 @@ static void print_lines(const struct check_result *r, const struct terminal *t, 
 static bool is_result_shown(const struct check *c, size_t i)
 {
     const struct check_result *r = &c->results[i];
-    if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate || c->results[i - 1].scope != r->scope) {
+    if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate || c->results[i - 1].scope != r->scope)
         return true;
-    }
     return check_gates[r->gate].unit == UNIT_BUDGET; /* each states something else */
 }
 
@@ -185,9 +167,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
     size_t failed = 0, unknown = 0, n = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
-        if (!is_result_shown(c, i)) {
-            continue;
-        }
+        if (!is_result_shown(c, i)) continue;
         n++;
         failed += r->status == CHECK_FAILED;
         unknown += r->status == CHECK_UNKNOWN;
@@ -214,15 +194,13 @@ static void print_markdown_cell(FILE *out, const char *text)
 {
     char clean[CLEAN];
     terminal_clean(clean, sizeof clean, text, true);
-    for (const char *p = clean; *p; p++) {
-        if (strchr("&<>", *p)) {
+    for (const char *p = clean; *p; p++)
+        if (strchr("&<>", *p))
             fputs(*p == '&' ? "&amp;" : *p == '<' ? "&lt;" : "&gt;", out);
-        } else if (strchr("|\\`*_[]#~", *p)) {
+        else if (strchr("|\\`*_[]#~", *p))
             fprintf(out, "\\%c", *p);
-        } else {
+        else
             fputc(*p, out);
-        }
-    }
 }
 
 void check_view_summary(struct check *c, FILE *out)
@@ -232,16 +210,12 @@ void check_view_summary(struct check *c, FILE *out)
     fputs("\n\n| | check | |\n|---|---|---|\n", out);
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
-        if (!is_result_shown(c, i)) {
-            continue;
-        }
+        if (!is_result_shown(c, i)) continue;
         fprintf(out, "| %s | %s | ", r->status == CHECK_OK ? ":white_check_mark:" : ":x:", check_gate_name(r->gate));
         print_markdown_cell(out, check_sentence(c, r));
         for (size_t k = 0; k < r->lines_n && k < LINES; k++) {
             char amount[GATE_VALUE] = "";
-            if (!isnan(r->lines[k].amount)) {
-                check_gate_value(&check_gates[r->gate], r->lines[k].amount, amount);
-            }
+            if (!isnan(r->lines[k].amount)) check_gate_value(&check_gates[r->gate], r->lines[k].amount, amount);
             fputs("<br>", out);
             print_markdown_cell(out, r->lines[k].place);
             fprintf(out, "%s%s", *amount ? ": " : "", amount);

@@ -102,9 +102,7 @@ static bool parse_least(const char *text, struct diff_request *wish)
         wish->least_share = share / 100;
         return true;
     }
-    if (wish->what == PROFILE_WAITS && parse_time(text, &wish->least)) {
-        return true;
-    }
+    if (wish->what == PROFILE_WAITS && parse_time(text, &wish->least)) return true;
     if (wish->what != PROFILE_WAITS && units_parse_bytes(text, &bytes, why) && bytes <= INT64_MAX) {
         wish->least = (int64_t)bytes;
         return true;
@@ -124,14 +122,10 @@ static bool wish_of(const struct settings *s, struct diff_request *wish)
                                   .top = s->top    ? (size_t)s->top
                                          : s->json ? TOP_JSON
                                                    : TOP_TEXT};
-    for (int by = 0; by < DIFF_BYS_N; by++) {
-        if (s->by && strcmp(diff_by_word((enum diff_by)by), s->by) == 0) {
-            wish->by = (enum diff_by)by;
-        }
-    }
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+    for (int by = 0; by < DIFF_BYS_N; by++)
+        if (s->by && strcmp(diff_by_word((enum diff_by)by), s->by) == 0) wish->by = (enum diff_by)by;
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         wish->layer = s->layer && strcmp(s->layer, layers[i].word) == 0 ? layers[i].layer : wish->layer;
-    }
     bool memory = wish->what != PROFILE_WAITS && wish->what != PROFILE_COPIES;
     if (wish->by == DIFF_OWNER && (wish->what != PROFILE_PEAK || (s->layer && wish->layer != RUN_SERIES_DEVICE))) {
         complain("diff: --by owner works for CUDA allocations at the peak only; leave out --what and --layer");
@@ -149,9 +143,7 @@ static bool open_side(struct diff_side *side, const char *path, const struct run
     char error[1024] = "";
     *side = (struct diff_side){.run = run_open(&path, 1, options_, error, sizeof error)};
     side->report = side->run ? report_build(side->run, options_, error, sizeof error) : NULL;
-    if (!side->report) {
-        complain("diff: %s", error);
-    }
+    if (!side->report) complain("diff: %s", error);
     return side->report != NULL;
 }
 
@@ -182,22 +174,16 @@ static bool chosen_exists(const struct settings *s, const struct diff_side *side
     for (int i = 0; i < 2; i++) {
         size_t n;
         const struct run_process *p = run_processes(side[i].run, &n);
-        for (size_t j = 0; j < n; j++) {
-            rank = rank || p[j].rank == s->rank;
-        }
+        for (size_t j = 0; j < n; j++) rank = rank || p[j].rank == s->rank;
         const struct run_device *d = run_devices(side[i].run, &n);
-        for (size_t j = 0; j < n; j++) {
-            device = device || d[j].device == s->device;
-        }
-        for (size_t j = 0; j < side[i].report->peaks_n; j++) {
+        for (size_t j = 0; j < n; j++) device = device || d[j].device == s->device;
+        for (size_t j = 0; j < side[i].report->peaks_n; j++)
             device = device || side[i].report->peaks[j].device == s->device;
-        }
     }
-    if (!rank) {
+    if (!rank)
         complain("diff: neither recording has a rank %d", s->rank);
-    } else if (!device) {
+    else if (!device)
         complain("diff: neither recording has a GPU %d", s->device);
-    }
     return rank && device;
 }
 
@@ -212,22 +198,17 @@ static int compare_runs(const struct settings *s, const struct diff_request *wis
         char error[1024] = "";
         bool exists = chosen_exists(s, side);
         struct diff *d = exists ? diff_build(side, wish, error, sizeof error) : NULL;
-        if (!exists) {
+        if (!exists)
             code = EXIT_NO;
-        } else if (d) {
+        else if (d)
             code = print_diff(s, d, side, (const char *const *)paths);
-        } else {
+        else
             complain("diff: %s", error);
-        }
         diff_free(d);
     }
     for (int i = 0; i < 2; i++) {
-        if (side[i].report) {
-            report_free(side[i].report);
-        }
-        if (side[i].run) {
-            run_close(side[i].run);
-        }
+        if (side[i].report) report_free(side[i].report);
+        if (side[i].run) run_close(side[i].run);
     }
     return code;
 }
@@ -238,25 +219,17 @@ int command_diff(const struct command *self, int argc, char **argv)
     struct diff_request wish;
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0) {
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    }
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands != 2) {
         complain("diff: %s: gpuspy diff before.db after.db",
                  operands < 2 ? "give two recordings" : "give two recordings, not more");
         return EXIT_USAGE;
     }
-    if (!wish_of(&s, &wish)) {
-        return EXIT_USAGE;
-    }
-    if (!input_check_paths("diff", argv, 2)) {
-        return EXIT_INPUT;
-    }
+    if (!wish_of(&s, &wish)) return EXIT_USAGE;
+    if (!input_check_paths("diff", argv, 2)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     int code = compare_runs(&s, &wish, argv, symbols);
-    if (symbols) {
-        symbolizer_complain(symbols, false);
-    }
+    if (symbols) symbolizer_complain(symbols, false);
     symbolizer_free(symbols);
     return code;
 }

@@ -198,9 +198,8 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
             .argc = argc,
             .argv = argv,
             .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};
-        if (estimate_answer_build("estimate", &plan, &wish, &a)) {
+        if (estimate_answer_build("estimate", &plan, &wish, &a))
             exit_code = !print_estimate(s, &a, recipe) ? EXIT_INPUT : estimate_answer_fits(&a) ? EXIT_YES : EXIT_NO;
-        }
         estimate_answer_free(&a);
     }
     model_free(&model);

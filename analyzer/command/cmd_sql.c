@@ -93,20 +93,14 @@ static int run_query(struct sql_session *s, const struct sql_printer *p, const c
         const char *tail = text;
         s->refused = NULL;
         int rc = sqlite3_prepare_v2(s->db, text, -1, &st, &tail);
-        if (rc == SQLITE_OK && st) {
-            rc = sql_print(p, st);
-        }
+        if (rc == SQLITE_OK && st) rc = sql_print(p, st);
         bool ok = rc == SQLITE_OK || rc == SQLITE_DONE || (rc == SQLITE_ROW && ferror(p->out));
         char message[512];
         snprintf(message, sizeof message, "%s", sqlite3_errmsg(s->db));
         sqlite3_finalize(st);
         fflush(p->out);
-        if (!ok) {
-            return print_error(s, message);
-        }
-        if (tail == text) {
-            break;
-        }
+        if (!ok) return print_error(s, message);
+        if (tail == text) break;
         text = tail;
     }
     return EXIT_YES;
@@ -136,9 +130,7 @@ static char *read_sql_line(const struct editor *e, const char *prompt)
 {
     char *line = NULL;
     size_t size = 0;
-    if (e->read && e->remember) {
-        return e->read(prompt);
-    }
+    if (e->read && e->remember) return e->read(prompt);
     fputs(prompt, stdout);
     fflush(stdout);
     if (getline(&line, &size, stdin) < 0) {
@@ -166,9 +158,7 @@ static void print_columns(struct sql_session *s, const struct sql_printer *p, co
 static bool dot_command(struct sql_session *s, struct sql_printer *p, char *line)
 {
     char *word = strtok(line, " \t\r\n"), *next = strtok(NULL, " \t\r\n");
-    if (strcmp(word, ".quit") == 0 || strcmp(word, ".exit") == 0 || strcmp(word, ".q") == 0) {
-        return false;
-    }
+    if (strcmp(word, ".quit") == 0 || strcmp(word, ".exit") == 0 || strcmp(word, ".q") == 0) return false;
     if (strcmp(word, ".tables") == 0) {
         run_query(s, p,
                   "SELECT name, type FROM (SELECT name, 'view' AS type FROM sqlite_temp_master WHERE type = 'view' "
@@ -204,17 +194,13 @@ static int run_prompt(struct sql_session *s, struct sql_printer *p)
         if (n == 0 && (line[0] == '.' || is_blank_text(line))) {
             bool on = is_blank_text(line) || dot_command(s, p, line);
             free(line);
-            if (!on) {
-                break;
-            }
+            if (!on) break;
             continue;
         }
         size_t length = strlen(line);
         text = arena_realloc(text, n + length + 2, 1);
         n += (size_t)sprintf(text + n, "%s%s", line, length && line[length - 1] == '\n' ? "" : "\n");
-        if (editor.remember) {
-            editor.remember(line);
-        }
+        if (editor.remember) editor.remember(line);
         free(line);
         if (sqlite3_complete(text)) {
             run_query(s, p, text);
@@ -259,11 +245,10 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
     SORT(names, names_n, sort_texts);
     for (size_t i = 0; i < names_n; i++) {
         if (top_peek(names[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
-            if (n < room) {
+            if (n < room)
                 out[n++] = strdup(names[i]);
-            } else {
+            else
                 *more = true;
-            }
         }
         free(names[i]);
     }

@@ -86,9 +86,8 @@ static void add_once(struct top_model *m, const char *path)
     for (size_t i = 0; i < m->sources_n; i++) {
         const char *have = m->sources[i].db.path;
         if (strcmp(have, path) == 0 ||
-            (stat(have, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)) {
+            (stat(have, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino))
             return;
-        }
     }
     /* Completes the recording of a dead process from its spool first, as the report does. */
     uint32_t pid;
@@ -100,11 +99,8 @@ static void add_once(struct top_model *m, const char *path)
 /* Adds the other recorded processes of the run. */
 static void add_run(struct top_model *m, const struct top_found *found, size_t n, const char *run_id)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(found[i].run_id, run_id) == 0) {
-            add_once(m, found[i].database);
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(found[i].run_id, run_id) == 0) add_once(m, found[i].database);
 }
 
 static void print_found(const struct top_found *found, size_t n)
@@ -122,9 +118,7 @@ static int find_only(struct top_model *m)
     size_t n;
     struct top_found *found = top_find_all(&n);
     bool one = n > 0;
-    for (size_t i = 1; i < n; i++) {
-        one = one && strcmp(found[i].run_id, found[0].run_id) == 0;
-    }
+    for (size_t i = 1; i < n; i++) one = one && strcmp(found[i].run_id, found[0].run_id) == 0;
     if (one) {
         add_run(m, found, n, found[0].run_id);
     } else if (n) {
@@ -141,11 +135,8 @@ static int find_pid(struct top_model *m, uint32_t pid)
     char proc[32];
     struct stat st;
     struct top_found *found = top_find_all(&n);
-    for (size_t i = 0; i < n; i++) {
-        if (top_descends(found[i].pid, pid)) {
-            add_once(m, found[i].database);
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (top_descends(found[i].pid, pid)) add_once(m, found[i].database);
     if (m->sources_n == 0) {
         snprintf(proc, sizeof proc, "/proc/%u", pid);
         bool exists = stat(proc, &st) == 0;
@@ -181,18 +172,14 @@ static struct names list_top_folder(const char *folder)
             *ARENA_PUSH(names.list, names.n, names.cap) = strdup(path);
         }
     }
-    if (dir) {
-        closedir(dir);
-    }
+    if (dir) closedir(dir);
     SORT(names.list, names.n, sort_texts);
     return names;
 }
 
 static void free_names(struct names *names)
 {
-    for (size_t i = 0; i < names->n; i++) {
-        free(names->list[i]);
-    }
+    for (size_t i = 0; i < names->n; i++) free(names->list[i]);
     free(names->list);
 }
 
@@ -205,11 +192,9 @@ static void add_siblings(struct top_model *m, const char *path)
     names.list = input_siblings(path, &names.n);
     if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
         SORT(names.list, names.n, sort_texts);
-        for (size_t i = 0; i < names.n; i++) {
-            if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
+        for (size_t i = 0; i < names.n; i++)
+            if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0)
                 add_once(m, names.list[i]);
-            }
-        }
     }
     free_names(&names);
 }
@@ -223,12 +208,8 @@ static int add_top_folder(struct top_model *m, const char *folder)
     for (int going = 1; going >= 0 && m->sources_n == 0; going--) {
         for (size_t i = 0; i < names.n; i++) {
             bool recording;
-            if (!top_peek(names.list[i], run_id, sizeof run_id, &recording) || recording < going) {
-                continue;
-            }
-            if (m->sources_n == 0) {
-                snprintf(first, sizeof first, "%s", run_id);
-            }
+            if (!top_peek(names.list[i], run_id, sizeof run_id, &recording) || recording < going) continue;
+            if (m->sources_n == 0) snprintf(first, sizeof first, "%s", run_id);
             several = several || strcmp(first, run_id) != 0;
             add_once(m, names.list[i]);
         }
@@ -247,12 +228,8 @@ static int add_operand(struct top_model *m, const char *word)
 {
     struct stat st;
     const bool digits = *word && word[strspn(word, "0123456789")] == 0;
-    if (stat(word, &st) != 0 && digits && strlen(word) <= 9) {
-        return find_pid(m, (uint32_t)strtoul(word, NULL, 10));
-    }
-    if (stat(word, &st) == 0 && S_ISDIR(st.st_mode)) {
-        return add_top_folder(m, word);
-    }
+    if (stat(word, &st) != 0 && digits && strlen(word) <= 9) return find_pid(m, (uint32_t)strtoul(word, NULL, 10));
+    if (stat(word, &st) == 0 && S_ISDIR(st.st_mode)) return add_top_folder(m, word);
     add_once(m, word);
     add_siblings(m, word);
     return EXIT_YES;
@@ -283,9 +260,7 @@ static int print_unreadable(const struct top_view *v)
         return EXIT_NO;
     }
     const struct top_source *s = &m->sources[0];
-    if (s->loaded || s->state == TOP_WAITING) {
-        return EXIT_YES;
-    }
+    if (s->loaded || s->state == TOP_WAITING) return EXIT_YES;
     if (s->state == TOP_DELETED) {
         complain("top: cannot read '%s': the file does not exist; record a run with: gpuspy run -- COMMAND",
                  s->db.path);
@@ -297,11 +272,10 @@ static int print_unreadable(const struct top_view *v)
 
 static void print_top(struct top_view *v, const struct settings *s)
 {
-    if (s->json) {
+    if (s->json)
         top_view_json(v, s->top ? (size_t)s->top : ROWS_JSON, stdout);
-    } else {
+    else
         top_view_print(v, stdout);
-    }
     fflush(stdout);
 }
 
@@ -324,14 +298,10 @@ static int print_reads(struct top_view *v, const struct settings *s)
             wait_until(next);
             going = top_model_update(m, draw_budget_ns(v->interval_s));
             top_users_update(&v->users, 0);
-            if (!s->json) {
-                putchar('\n');
-            }
+            if (!s->json) putchar('\n');
         } else {
             going = m->sources_n && (m->sources[0].state == TOP_RECORDING || m->sources[0].state == TOP_WAITING);
-            for (size_t i = 1; i < m->sources_n; i++) {
-                going = going || m->sources[i].state == TOP_RECORDING;
-            }
+            for (size_t i = 1; i < m->sources_n; i++) going = going || m->sources[i].state == TOP_RECORDING;
         }
         print_top(v, s);
         left -= left > 0;
@@ -362,9 +332,8 @@ static void next_process(struct top_view *v, int step)
             stops[n++].device = s->devices[d].device;
         }
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         at = stops[i].source == v->choice.source && stops[i].device == v->choice.device ? i : at;
-    }
     at = (at + n + (size_t)(n > 1 ? step + (int)n : 0)) % n;
     v->choice.source = stops[at].source;
     v->choice.device = stops[at].device;
@@ -377,9 +346,7 @@ static void type_key(struct top_view *v, int key)
         v->typing = false;
         v->choice.filter[key == KEY_ESCAPE ? 0 : n] = 0;
     } else if (key == KEY_BACK && n) {
-        while (n > 1 && ((unsigned char)v->choice.filter[n - 1] & 0xc0) == 0x80) {
-            n--;
-        }
+        while (n > 1 && ((unsigned char)v->choice.filter[n - 1] & 0xc0) == 0x80) n--;
         v->choice.filter[n - 1] = 0;
     } else if (key >= 32 && key < 256 && key != KEY_BACK && n + 1 < sizeof v->choice.filter) {
         v->choice.filter[n] = (char)key;
@@ -408,9 +375,7 @@ static void next_layer(struct top_view *v)
 {
     static const int layers[] = {TOP_LAYER_AUTO, TOP_DEVICE, TOP_PINNED, TOP_HOST};
     size_t i = 0;
-    while (i < 3 && layers[i] != v->choice.layer) {
-        i++;
-    }
+    while (i < 3 && layers[i] != v->choice.layer) i++;
     v->choice.layer = layers[(i + 1) % 4];
 }
 
@@ -435,9 +400,7 @@ static bool press_in_list(struct top_view *v, int key)
 {
     switch (key) {
     case 'a':
-        if (v->chosen < v->users.n) {
-            attach_chosen(v);
-        }
+        if (v->chosen < v->users.n) attach_chosen(v);
         break;
     case KEY_UP:
     case 'k': v->chosen -= v->chosen > 0; break;
@@ -452,20 +415,14 @@ static bool press_in_list(struct top_view *v, int key)
 /* False: quit. */
 static bool press_key(struct top_view *v, int key)
 {
-    if (key == KEY_QUIT) {
-        return false;
-    }
-    if (key != KEY_NONE && key != KEY_RESIZE) {
-        v->notice[0] = 0;
-    }
+    if (key == KEY_QUIT) return false;
+    if (key != KEY_NONE && key != KEY_RESIZE) v->notice[0] = 0;
     if (v->typing) {
         type_key(v, key);
         v->scroll = 0;
         return true;
     }
-    if (v->lists_users && press_in_list(v, key)) {
-        return true;
-    }
+    if (v->lists_users && press_in_list(v, key)) return true;
     switch (key) {
     case 'q':
     case 3: return false;
@@ -535,16 +492,10 @@ static int watch_top(struct top_view *v, const struct settings *s)
         for (int64_t wait; on && (wait = next - top_now_ns()) > 0;) {
             int key = top_screen_key((int)(wait / 1000000) + 1);
             on = press_key(v, key);
-            if (on && key != KEY_NONE) {
-                draw_top(v);
-            }
+            if (on && key != KEY_NONE) draw_top(v);
         }
-        if (on && left-- == 0) {
-            break;
-        }
-        if (on && !v->paused) {
-            top_model_update(m, draw_budget_ns(v->interval_s));
-        }
+        if (on && left-- == 0) break;
+        if (on && !v->paused) top_model_update(m, draw_budget_ns(v->interval_s));
     }
     top_screen_close();
     return EXIT_YES;
@@ -568,9 +519,7 @@ static int word_of_list(const char *word, const char *words)
     int at = 0;
     for (; word && *words; words += strcspn(words, "|"), words += *words == '|', at++) {
         size_t n = strcspn(words, "|");
-        if (strlen(word) == n && memcmp(words, word, n) == 0) {
-            return at;
-        }
+        if (strlen(word) == n && memcmp(words, word, n) == 0) return at;
     }
     return 0;
 }
@@ -582,9 +531,7 @@ static int run_top(struct top_view *v, const struct settings *s)
     top_model_update(v->tables->model, 0);
     top_users_update(&v->users, USERS_MS);
     const int code = screen && v->users.n ? EXIT_YES : print_unreadable(v);
-    if (code == EXIT_YES && screen && top_screen_open()) {
-        return watch_top(v, s);
-    }
+    if (code == EXIT_YES && screen && top_screen_open()) return watch_top(v, s);
     const int printed = code == EXIT_YES || (code == EXIT_NO && v->users.n) ? print_reads(v, s) : EXIT_YES;
     return printed > code ? printed : code;
 }

@@ -88,9 +88,8 @@ static char *join_list(const struct option_list *list)
     for (size_t i = 0; i < list->n; i++) length += (size_t)list->item[i].length + 1;
     char *out = arena_realloc(NULL, length, 1), *at = out;
     *out = 0;
-    for (size_t i = 0; i < list->n; i++) {
+    for (size_t i = 0; i < list->n; i++)
         at += sprintf(at, "%s%.*s", i ? "," : "", list->item[i].length, list->item[i].text);
-    }
     return out;
 }
 
@@ -147,9 +146,8 @@ static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
         if (g->total_bytes && (below < 0 || (int64_t)g->total_bytes < below)) list[n++] = g;
     }
     SORT(list, n, by_size);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (!kept || list[i]->total_bytes >> 30 != list[kept - 1]->total_bytes >> 30) list[kept++] = list[i];
-    }
     return kept;
 }
 
@@ -159,9 +157,8 @@ static int order_outcomes(const void *x, const void *y)
     if (!a->error != !b->error) return a->error ? 1 : -1;
     if (a->outcome.fits != b->outcome.fits) return a->outcome.fits ? -1 : 1;
     /* the one that fails later comes first */
-    if (!a->outcome.fits && a->outcome.oom.time_ns != b->outcome.oom.time_ns) {
+    if (!a->outcome.fits && a->outcome.oom.time_ns != b->outcome.oom.time_ns)
         return a->outcome.oom.time_ns > b->outcome.oom.time_ns ? -1 : 1;
-    }
     const int64_t p = a->outcome.peak_reserved_bytes, q = b->outcome.peak_reserved_bytes;
     return SORT_UP(p, q);
 }
@@ -180,20 +177,17 @@ static bool search_settings(struct whatif *w, struct question *q, char *error, s
     const struct whatif_outcome *recorded = &whatif_proof(w)->recorded; /* a run that failed needs a larger GPU */
     const size_t settings = sizeof searched / sizeof *searched,
                  gpus_n = list_gpus(gpus, recorded->fits ? recorded->capacity_bytes : RUN_UNKNOWN);
-    for (size_t i = 0; i < settings; i++) {
+    for (size_t i = 0; i < settings; i++)
         q->list[q->n++] = (struct whatif_scenario){.name = searched[i], .conf = searched[i]};
-    }
-    for (size_t i = 0; i < gpus_n; i++) {
+    for (size_t i = 0; i < gpus_n; i++)
         q->list[q->n++] = (struct whatif_scenario){.name = gpus[i]->key, .limit = (int64_t)gpus[i]->total_bytes};
-    }
     if (!whatif_run(w, q->list, q->n, error, error_size)) return false;
     SORT(q->list, settings, order_outcomes);
     size_t smallest = settings; /* keeps the smallest GPU that is large enough, and the next smaller one */
     while (smallest < q->n && !q->list[smallest].outcome.fits) smallest++;
     size_t kept = settings;
-    for (size_t i = smallest > settings ? smallest - 1 : smallest; i < q->n && i <= smallest; i++) {
+    for (size_t i = smallest > settings ? smallest - 1 : smallest; i < q->n && i <= smallest; i++)
         q->list[kept++] = q->list[i];
-    }
     q->n = kept;
     return true;
 }
@@ -221,9 +215,8 @@ static bool wants_one(const struct settings *s)
 
 static bool one_fails(const struct question *q)
 {
-    for (size_t i = 0; i < q->n; i++) {
+    for (size_t i = 0; i < q->n; i++)
         if (!q->list[i].error && !q->list[i].outcome.fits) return true;
-    }
     return false;
 }
 

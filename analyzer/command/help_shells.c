@@ -19,14 +19,13 @@ static void brief_help(const char *help, char *out, size_t size)
 /* Writes text for single quotes, with a backslash before each character of `special`. */
 static void put_shell_quoted(FILE *f, const char *text, const char *special, const char *quote)
 {
-    for (; *text; text++) {
+    for (; *text; text++)
         if (*text == '\'')
             fputs(quote, f);
         else if (strchr(special, *text))
             fprintf(f, "\\%c", *text);
         else
             fputc(*text, f);
-    }
 }
 
 /* ---------------------------------------------------------------- zsh */

@@ -57,14 +57,9 @@ static int64_t diff_rank_of(const struct work *w, int side, uint32_t process)
 /* The process of the second side that corresponds to `process` of the first; RUN_NONE none. */
 static uint32_t partner_of(const struct work *w, uint32_t process)
 {
-    if (!w->o->diff.by_rank) {
-        return process < w->side[DIFF_AFTER].report->processes_n ? process : RUN_NONE;
-    }
-    for (uint32_t i = 0; i < w->side[DIFF_AFTER].report->processes_n; i++) {
-        if (diff_rank_of(w, DIFF_AFTER, i) == diff_rank_of(w, DIFF_BEFORE, process)) {
-            return i;
-        }
-    }
+    if (!w->o->diff.by_rank) return process < w->side[DIFF_AFTER].report->processes_n ? process : RUN_NONE;
+    for (uint32_t i = 0; i < w->side[DIFF_AFTER].report->processes_n; i++)
+        if (diff_rank_of(w, DIFF_AFTER, i) == diff_rank_of(w, DIFF_BEFORE, process)) return i;
     return RUN_NONE;
 }
 
@@ -78,9 +73,7 @@ static bool is_side_ranked(const struct work *w, int side)
         int64_t rank = diff_rank_of(w, side, i);
         uint32_t *at = rank >= 0 ? map_at(&seen, (uint64_t)rank) : NULL;
         ok = at && *at == MAP_NEW;
-        if (at) {
-            *at = 1;
-        }
+        if (at) *at = 1;
     }
     map_free(&seen);
     return ok;
@@ -129,14 +122,10 @@ static void add_units(struct work *w, int side)
     for (size_t i = 0; i < w->profile[side]->n; i++) {
         const struct profile_entry *e = &w->profile[side]->entries[i];
         uint64_t key = unit_key(side, e->process, e->device);
-        if (!is_entry_chosen(w, side, e) || map_get(&w->unit_of, key) != MAP_NEW) {
-            continue;
-        }
+        if (!is_entry_chosen(w, side, e) || map_get(&w->unit_of, key) != MAP_NEW) continue;
         uint32_t unit = unit_new(w, side, e->process, e->device);
         *map_at(&w->unit_of, key) = unit;
-        if (side != DIFF_BEFORE) {
-            continue;
-        }
+        if (side != DIFF_BEFORE) continue;
         if (last_process != e->process) {
             last_process = e->process;
             last_other = partner_of(w, e->process);
@@ -159,9 +148,7 @@ static void add_units(struct work *w, int side)
 
 static uint64_t combine_text_key(uint64_t key, const char *text)
 {
-    for (const char *p = text ? text : ""; *p; p++) {
-        key = (key ^ (unsigned char)*p) * 0x100000001b3u;
-    }
+    for (const char *p = text ? text : ""; *p; p++) key = (key ^ (unsigned char)*p) * 0x100000001b3u;
     return map_hash(key);
 }
 
@@ -195,18 +182,12 @@ static uint64_t key_of_function(const struct work *w, int side, uint32_t site)
 static uint64_t diff_place_key(const struct work *w, int side, const struct diff_place *p)
 {
     uint32_t site = p->number;
-    if (site == RUN_NONE || site == DIFF_EXIT) {
-        return site;
-    }
-    if (site >= w->matched[side]) {
+    if (site == RUN_NONE || site == DIFF_EXIT) return site;
+    if (site >= w->matched[side])
         return combine_text_key(combine_text_key((uint64_t)p->site.line, p->site.file), p->site.function);
-    }
-    if (w->wish->by == DIFF_FILE) {
+    if (w->wish->by == DIFF_FILE)
         return map_hash(side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site]);
-    }
-    if (w->wish->by == DIFF_FUNCTION) {
-        return key_of_function(w, side, site);
-    }
+    if (w->wish->by == DIFF_FUNCTION) return key_of_function(w, side, site);
     uint32_t other = side == DIFF_AFTER ? w->match->of_b[site] : DIFF_MATCH_ALONE;
     uint64_t line = side == DIFF_BEFORE ? site : other != DIFF_MATCH_ALONE ? other : w->matched[DIFF_BEFORE] + site;
     return combine_text_key(map_hash(line + 7), p->site.operation);
@@ -214,9 +195,7 @@ static uint64_t diff_place_key(const struct work *w, int side, const struct diff
 
 static enum diff_match_how how_of(const struct work *w, int side, const struct diff_place *p)
 {
-    if (p->number >= w->matched[side]) {
-        return DIFF_MATCH_SAME;
-    }
+    if (p->number >= w->matched[side]) return DIFF_MATCH_SAME;
     return side == DIFF_BEFORE ? w->match->how_a[p->number] : w->match->how_b[p->number];
 }
 
@@ -249,9 +228,7 @@ static void add_entry(struct work *w, int side, const struct profile_entry *e)
     } else {
         const struct diff_place *p = diff_place_of(&w->sites[side], e->stack);
         row = row_at(w, diff_place_key(w, side, p));
-        if (!w->rows[row].present[side]) {
-            w->rows[row].site[side] = p->site;
-        }
+        if (!w->rows[row].present[side]) w->rows[row].site[side] = p->site;
         w->rows[row].how = how_of(w, side, p);
     }
     w->rows[row].present[side] = true;
@@ -266,11 +243,9 @@ static void add_entry(struct work *w, int side, const struct profile_entry *e)
 static void sum_up_places(struct work *w)
 {
     for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
-        for (size_t i = 0; i < w->profile[side]->n; i++) {
-            if (is_entry_chosen(w, side, &w->profile[side]->entries[i])) {
+        for (size_t i = 0; i < w->profile[side]->n; i++)
+            if (is_entry_chosen(w, side, &w->profile[side]->entries[i]))
                 add_entry(w, side, &w->profile[side]->entries[i]);
-            }
-        }
     }
 }
 
@@ -284,9 +259,7 @@ static void add_owner(struct work *w, int side, const struct result_peak *p, con
     w->rows[row].name = by->owner;
     w->rows[row].present[side] = true;
     w->rows[row].how = DIFF_MATCH_SAME;
-    if (!w->rows[row].site[side].known) {
-        w->rows[row].site[side] = by->site;
-    }
+    if (!w->rows[row].site[side].known) w->rows[row].site[side] = by->site;
     add_to(&w->rows[row].sum, side, by->bytes, by->count);
     add_to(&w->o->diff.total, side, by->bytes, by->count);
     add_to(&w->o->diff.units[unit].sum, side, by->bytes, by->count);
@@ -301,12 +274,9 @@ static void sum_owners(struct work *w)
             const struct result_peak *p = &r->peaks[i];
             bool meant = p->layer == RUN_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
                          (w->wish->rank < 0 || diff_rank_of(w, side, p->process) == w->wish->rank);
-            if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW) {
+            if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW)
                 *map_at(&w->unit_of, unit_key(side, p->process, p->device)) = unit_new(w, side, p->process, p->device);
-            }
-            for (size_t k = 0; meant && k < p->by_owner_n; k++) {
-                add_owner(w, side, p, &p->by_owner[k]);
-            }
+            for (size_t k = 0; meant && k < p->by_owner_n; k++) add_owner(w, side, p, &p->by_owner[k]);
         }
     }
 }
@@ -352,9 +322,7 @@ static void characterise_rows(struct work *w)
         bool line = w->wish->by == DIFF_LINE, file = w->wish->by == DIFF_FILE;
         r->inferred = r->how != DIFF_MATCH_NONE && a->known && b->known && !a->exit &&
                       ((line && a->line != b->line) || (!file && sort_compare_texts(a->function, b->function) != 0));
-        if (w->wish->by == DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) {
-            continue;
-        }
+        if (w->wish->by == DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) continue;
         for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
             int64_t *by = w->by_category[i][c], change = absolute_value(by[1] - by[0]),
                     both = arena_add_capped(by[0], by[1]);
@@ -365,16 +333,13 @@ static void characterise_rows(struct work *w)
             }
         }
     }
-    for (size_t i = 0; i < w->cells_n; i++) {
+    for (size_t i = 0; i < w->cells_n; i++)
         w->rows[w->cells[i].row].units += w->cells[i].weight[0] != w->cells[i].weight[1];
-    }
 }
 
 static void add_sum(struct diff_sum *to, const struct diff_sum *s)
 {
-    for (int side = 0; side < 2; side++) {
-        add_to(to, side, s->weight[side], s->count[side]);
-    }
+    for (int side = 0; side < 2; side++) add_to(to, side, s->weight[side], s->count[side]);
     to->rows += s->rows;
 }
 
@@ -383,12 +348,8 @@ static int64_t diff_threshold(const struct work *w)
 {
     const struct diff_sum *t = &w->o->diff.total;
     int64_t all = 0, larger = t->weight[0] > t->weight[1] ? t->weight[0] : t->weight[1];
-    for (size_t i = 0; i < w->rows_n; i++) {
-        all = arena_add_capped(all, absolute_value(diff_change(&w->rows[i].sum)));
-    }
-    if (w->wish->least_share > 0) {
-        return (int64_t)(w->wish->least_share * (double)larger);
-    }
+    for (size_t i = 0; i < w->rows_n; i++) all = arena_add_capped(all, absolute_value(diff_change(&w->rows[i].sum)));
+    if (w->wish->least_share > 0) return (int64_t)(w->wish->least_share * (double)larger);
     bool few = w->wish->by == DIFF_CATEGORY || w->wish->by == DIFF_OWNER;
     return w->wish->least != RUN_UNKNOWN ? w->wish->least : few ? 0 : all / 100;
 }
@@ -433,16 +394,11 @@ static void list_categories(struct work *w)
             }
         }
     }
-    if (!any) {
-        return;
-    }
+    if (!any) return;
     SORT(rows, RESULT_CATEGORIES_N, by_change);
     d->categories = arena_alloc(&w->o->arena, sizeof rows);
-    for (size_t i = 0; i < RESULT_CATEGORIES_N; i++) {
-        if (rows[i].sum.rows) {
-            d->categories[d->categories_n++] = rows[i];
-        }
-    }
+    for (size_t i = 0; i < RESULT_CATEGORIES_N; i++)
+        if (rows[i].sum.rows) d->categories[d->categories_n++] = rows[i];
 }
 
 /* --- both profiles ---------------------------------------------------------------------------------
@@ -455,11 +411,8 @@ static bool bytes_of_memory(enum profile_what what)
 
 static bool profile_has_tensors(const struct profile *p)
 {
-    for (size_t i = 0; i < p->n; i++) {
-        if (p->entries[i].layer == RUN_SERIES_TENSOR) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < p->n; i++)
+        if (p->entries[i].layer == RUN_SERIES_TENSOR) return true;
     return false;
 }
 
@@ -475,9 +428,7 @@ static bool build_profiles(struct work *w, int layer, char *error, size_t error_
                                        .report = w->side[side].report};
         profile_free(w->profile[side]);
         w->profile[side] = profile_build(w->side[side].run, &wish, error, error_size);
-        if (!w->profile[side]) {
-            return false;
-        }
+        if (!w->profile[side]) return false;
     }
     return true;
 }
@@ -485,14 +436,11 @@ static bool build_profiles(struct work *w, int layer, char *error, size_t error_
 /* Tensors are compared with tensors: if one side reported none, both are compared by CUDA allocations. */
 static bool build_comparable(struct work *w, char *error, size_t error_size)
 {
-    if (!build_profiles(w, w->wish->layer, error, error_size)) {
-        return false;
-    }
+    if (!build_profiles(w, w->wish->layer, error, error_size)) return false;
     bool tensors[2] = {profile_has_tensors(w->profile[0]), profile_has_tensors(w->profile[1])};
     if (w->wish->layer != PROFILE_USUAL || !bytes_of_memory(w->wish->what) || tensors[0] == tensors[1] ||
-        !w->profile[0]->n || !w->profile[1]->n) {
+        !w->profile[0]->n || !w->profile[1]->n)
         return true;
-    }
     diff_add_note(w->o, "the %s recording has no PyTorch tensors, so CUDA allocations are compared",
                   tensors[0] ? "second" : "first");
     return build_profiles(w, RUN_SERIES_DEVICE, error, error_size);
@@ -524,15 +472,9 @@ static int by_process(const void *x, const void *y, void *self)
     for (int side = 0; side < 2; side++) {
         int64_t p = a->process[side] != RUN_NONE ? diff_rank_of(self, side, a->process[side]) : INT64_MAX;
         int64_t q = b->process[side] != RUN_NONE ? diff_rank_of(self, side, b->process[side]) : INT64_MAX;
-        if (p != q) {
-            return p < q ? -1 : 1;
-        }
-        if (a->process[side] != b->process[side]) {
-            return a->process[side] < b->process[side] ? -1 : 1;
-        }
-        if (a->device[side] != b->device[side]) {
-            return a->device[side] < b->device[side] ? -1 : 1;
-        }
+        if (p != q) return p < q ? -1 : 1;
+        if (a->process[side] != b->process[side]) return a->process[side] < b->process[side] ? -1 : 1;
+        if (a->device[side] != b->device[side]) return a->device[side] < b->device[side] ? -1 : 1;
     }
     return 0;
 }
@@ -541,18 +483,12 @@ static void list_matched_files(struct work *w)
 {
     struct diff *d = &w->o->diff;
     d->files = arena_alloc(&w->o->arena, w->match->files_n * sizeof *d->files);
-    for (size_t i = 0; i < w->match->files_n; i++) {
-        if (w->match->files[i].path != DIFF_MATCH_PATH_SAME) {
-            d->files[d->files_n++] = w->match->files[i];
-        }
-    }
+    for (size_t i = 0; i < w->match->files_n; i++)
+        if (w->match->files[i].path != DIFF_MATCH_PATH_SAME) d->files[d->files_n++] = w->match->files[i];
     bool any = false;
-    for (size_t i = 0; i < w->sites[0].n && !any; i++) {
-        any = w->match->of_a[i] != DIFF_MATCH_ALONE;
-    }
-    if (!any && w->sites[0].n && w->sites[1].n) {
+    for (size_t i = 0; i < w->sites[0].n && !any; i++) any = w->match->of_a[i] != DIFF_MATCH_ALONE;
+    if (!any && w->sites[0].n && w->sites[1].n)
         diff_add_note(w->o, "the two recordings have no line in common: each line is listed separately");
-    }
 }
 
 static void compare_sides(struct work *w)
@@ -575,9 +511,7 @@ static void compare_sides(struct work *w)
         list_categories(w);
     }
     list_rows(w);
-    if (d->units_n) {
-        qsort_r(d->units, d->units_n, sizeof *d->units, by_process, w);
-    }
+    if (d->units_n) qsort_r(d->units, d->units_n, sizeof *d->units, by_process, w);
     list_matched_files(w);
     name_layer(w);
 }

@@ -25,9 +25,8 @@ static double figure_most_of(const struct asked *q, enum run_series_layer layer,
     double most = NAN;
     for (size_t i = 0; i < q->report->peaks_n; i++) {
         const struct result_peak *p = &q->report->peaks[i];
-        if (p->layer == layer && is_figure_meant(q, p->process, p->device)) {
+        if (p->layer == layer && is_figure_meant(q, p->process, p->device))
             most = fmax(most, (double)(at_end ? p->end_bytes : p->bytes)); /* NAN gives way */
-        }
     }
     return most;
 }
@@ -65,11 +64,8 @@ static double figure_duration(const struct asked *q)
 
 static const struct step_list *figure_steps_of(const struct asked *q)
 {
-    for (size_t i = 0; i < q->report->steps_n; i++) {
-        if (is_figure_meant(q, q->report->steps[i]->process, q->wish->device)) {
-            return q->report->steps[i];
-        }
-    }
+    for (size_t i = 0; i < q->report->steps_n; i++)
+        if (is_figure_meant(q, q->report->steps[i]->process, q->wish->device)) return q->report->steps[i];
     return NULL;
 }
 
@@ -93,18 +89,14 @@ static double add_pace(double sum, const struct result_pace *p)
 static double waits_per_step(const struct asked *q)
 {
     double sum = q->report->steps_n ? 0 : NAN;
-    for (size_t i = 0; i < q->report->syncs_n; i++) {
-        sum = add_pace(sum, &q->report->syncs[i].pace);
-    }
+    for (size_t i = 0; i < q->report->syncs_n; i++) sum = add_pace(sum, &q->report->syncs[i].pace);
     return figure_part(q) ? NAN : sum;
 }
 
 static double copies_per_step(const struct asked *q)
 {
     double sum = q->report->steps_n ? 0 : NAN;
-    for (size_t i = 0; i < q->report->transfers_n; i++) {
-        sum = add_pace(sum, &q->report->transfers[i].pace);
-    }
+    for (size_t i = 0; i < q->report->transfers_n; i++) sum = add_pace(sum, &q->report->transfers[i].pace);
     return figure_part(q) ? NAN : sum;
 }
 
@@ -116,9 +108,7 @@ static double figure_waited(const struct asked *q)
 static double figure_copied(const struct asked *q)
 {
     double sum = 0;
-    for (size_t i = 0; i < q->report->transfers_n; i++) {
-        sum += (double)q->report->transfers[i].bytes;
-    }
+    for (size_t i = 0; i < q->report->transfers_n; i++) sum += (double)q->report->transfers[i].bytes;
     return figure_part(q) ? NAN : sum;
 }
 
@@ -127,9 +117,8 @@ static double growth_per_step(const struct asked *q)
     double sum = q->report->steps_n ? 0 : NAN;
     for (size_t i = 0; i < q->report->growth_n; i++) {
         const struct result_growth *g = &q->report->growth[i];
-        if (is_figure_meant(q, g->process, g->device) && g->by_steps) {
+        if (is_figure_meant(q, g->process, g->device) && g->by_steps)
             sum = (isfinite(sum) ? sum : 0) + g->bytes_per_step;
-        }
     }
     return sum;
 }
@@ -147,18 +136,16 @@ static double figure_growth(const struct asked *q)
 static double figure_retries(const struct asked *q)
 {
     double n = 0;
-    for (size_t i = 0; i < q->report->retries_n; i++) {
+    for (size_t i = 0; i < q->report->retries_n; i++)
         n += is_figure_meant(q, q->report->retries[i].process, q->report->retries[i].device);
-    }
     return n;
 }
 
 static double figure_failures(const struct asked *q)
 {
     double n = q->report->no_memory || q->report->no_history ? NAN : 0;
-    for (size_t i = 0; i < q->report->ooms_n; i++) {
+    for (size_t i = 0; i < q->report->ooms_n; i++)
         n += is_figure_meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
-    }
     return n;
 }
 
@@ -198,9 +185,7 @@ static const char *figure_cause(const struct asked *q)
     const struct result_oom_verdict *found = NULL;
     for (size_t i = 0; i < q->report->ooms_n; i++) {
         const struct result_oom_verdict *v = &q->report->ooms[i];
-        if (is_figure_meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) {
-            found = v;
-        }
+        if (is_figure_meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) found = v;
     }
     return found ? result_cause_word(found->cause) : NULL;
 }
@@ -222,17 +207,12 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
             f.text[k] = strcmp(f.key, "oom") == 0 ? figure_cause(&q[k]) : NULL;
         }
         bool known = isfinite(f.value[0]) || isfinite(f.value[1]);
-        if (known && (rows[i].always || largest > 0) && !(rows[i].times && simulated)) {
-            d->figures[d->figures_n++] = f;
-        }
+        if (known && (rows[i].always || largest > 0) && !(rows[i].times && simulated)) d->figures[d->figures_n++] = f;
     }
-    if (simulated && (d->wish.what == PROFILE_WAITS)) {
+    if (simulated && (d->wish.what == PROFILE_WAITS))
         diff_add_note(o, "a GPU is simulated: the duration of waits has no meaning, only their number");
-    }
     for (int k = 0; k < 2; k++) {
         const struct result_report *r = side[k].report;
-        for (size_t i = 0; i < r->notes_n; i++) {
-            diff_add_note(o, "%s", r->notes[i]);
-        }
+        for (size_t i = 0; i < r->notes_n; i++) diff_add_note(o, "%s", r->notes[i]);
     }
 }

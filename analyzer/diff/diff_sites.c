@@ -11,9 +11,7 @@
 static uint64_t hash_site_text(const char *text)
 {
     uint64_t key = 0x9e3779b97f4a7c15u;
-    for (const char *p = text ? text : ""; *p; p++) {
-        key = (key ^ (unsigned char)*p) * 0x100000001b3u;
-    }
+    for (const char *p = text ? text : ""; *p; p++) key = (key ^ (unsigned char)*p) * 0x100000001b3u;
     return map_hash(key);
 }
 
@@ -102,12 +100,8 @@ static void add_site_entries(struct through *t, const struct profile *p)
     for (size_t i = 0; i < p->n; i++) {
         const struct profile_entry *e = &p->entries[i];
         uint32_t python = e->stack != RUN_NONE ? run_stack_python(run, e->stack) : RUN_NONE;
-        if (e->stack != RUN_NONE && python == RUN_NONE) {
-            add_native(t, e);
-        }
-        if (python == RUN_NONE) {
-            continue;
-        }
+        if (e->stack != RUN_NONE && python == RUN_NONE) add_native(t, e);
+        if (python == RUN_NONE) continue;
         t->weight[python] = arena_add_capped(t->weight[python], e->weight);
         t->count[python] += e->count;
         t->touched[python] = true;
@@ -126,9 +120,7 @@ static void add_callers(struct through *t)
 {
     struct run *run = t->s->run;
     for (uint32_t stack = (uint32_t)run_stack_count(run); stack-- > 0;) {
-        if (!t->touched[stack]) {
-            continue;
-        }
+        if (!t->touched[stack]) continue;
         const struct run_frame *f = run_stack_frame(run, stack);
         uint32_t parent = run_stack_parent(run, stack);
         if (f->kind == GS_FRAME_PYTHON) {
@@ -136,16 +128,13 @@ static void add_callers(struct through *t)
             t->s->sites[at].weight = arena_add_capped(t->s->sites[at].weight, t->weight[stack]);
             t->s->sites[at].count += t->count[stack];
         }
-        if (parent == RUN_NONE) {
-            continue;
-        }
+        if (parent == RUN_NONE) continue;
         t->weight[parent] = arena_add_capped(t->weight[parent], t->weight[stack]);
         t->count[parent] += t->count[stack];
         t->touched[parent] = true;
         const struct run_frame *by = run_stack_frame(run, parent);
-        if (f->kind == GS_FRAME_PYTHON && by->kind == GS_FRAME_PYTHON) {
+        if (f->kind == GS_FRAME_PYTHON && by->kind == GS_FRAME_PYTHON)
             add_call(t, site_slot(t->s, by->file, by->function, by->line), hash_site_text(f->function));
-        }
     }
 }
 
@@ -169,9 +158,7 @@ static void mark_program(struct through *t)
             f = run_stack_frame(run, at);
         }
     }
-    for (size_t i = 0; i < t->s->n && file; i++) {
-        t->s->sites[i].program = strcmp(t->s->sites[i].file, file) == 0;
-    }
+    for (size_t i = 0; i < t->s->n && file; i++) t->s->sites[i].program = strcmp(t->s->sites[i].file, file) == 0;
 }
 
 static int order_entries_by_site(const void *p, const void *q)
@@ -186,9 +173,7 @@ static void give_calls(struct through *t)
     size_t n = 0;
     SORT(t->calls, t->calls_n, order_entries_by_site);
     for (size_t i = 0; i < t->calls_n; i++) {
-        if (i && order_entries_by_site(&t->calls[i - 1], &t->calls[i]) == 0) {
-            continue;
-        }
+        if (i && order_entries_by_site(&t->calls[i - 1], &t->calls[i]) == 0) continue;
         struct diff_match_site *site = &t->s->sites[t->calls[i].site];
         site->calls = site->calls_n ? site->calls : &names[n];
         site->calls_n++;
@@ -233,18 +218,13 @@ void diff_sites_free(struct diff_sites *s)
 void diff_sites_agree(struct diff_sites *a, struct diff_sites *b, const struct diff_match *m)
 {
     for (size_t i = 0; i < a->n; i++) {
-        if (m->of_a[i] == DIFF_MATCH_ALONE) {
-            continue;
-        }
+        if (m->of_a[i] == DIFF_MATCH_ALONE) continue;
         const struct diff_match_site *s = &a->sites[i], *t = &b->sites[m->of_a[i]];
-        if (!*s->function || !*t->function || !*s->file || !*t->file) {
-            continue;
-        }
-        if (site_is_helper(&a->helpers, s->function, s->file)) {
+        if (!*s->function || !*t->function || !*s->file || !*t->file) continue;
+        if (site_is_helper(&a->helpers, s->function, s->file))
             site_add_helper(&b->helpers, t->function, t->file);
-        } else if (site_is_helper(&b->helpers, t->function, t->file)) {
+        else if (site_is_helper(&b->helpers, t->function, t->file))
             site_add_helper(&a->helpers, s->function, s->file);
-        }
     }
 }
 
@@ -255,9 +235,7 @@ const struct diff_place *diff_place_of(struct diff_sites *s, uint32_t stack)
         *at = (uint32_t)s->places_n;
         struct diff_place *p = ARENA_PUSH(s->places, s->places_n, s->places_cap);
         *p = (struct diff_place){.number = RUN_NONE};
-        if (stack != RUN_NONE) {
-            p->site = site_of(s->run, stack, &s->helpers);
-        }
+        if (stack != RUN_NONE) p->site = site_of(s->run, stack, &s->helpers);
         if (p->site.exit) {
             p->number = DIFF_EXIT;
         } else if (p->site.known) {

@@ -13,11 +13,10 @@ static const char *amount_text(struct diff_owner *o, int64_t weight)
 {
     char text[UNITS_TEXT];
     uint64_t size = (uint64_t)(weight < 0 ? -weight : weight);
-    if (strcmp(o->diff.unit, "ns") == 0) {
+    if (strcmp(o->diff.unit, "ns") == 0)
         units_format_seconds(text, (double)size / 1e9);
-    } else {
+    else
         units_format_bytes(text, size);
-    }
     return arena_printf(&o->arena, "%s", text);
 }
 
@@ -36,9 +35,8 @@ static const char *subject_text(struct diff_owner *o, bool once)
     struct diff *d = &o->diff;
     if (d->wish.what == PROFILE_PEAK && once) return "Live memory";
     const char *of = d->layer && d->wish.what == PROFILE_PEAK ? arena_printf(&o->arena, " of %s", d->layer) : "";
-    if (d->units_n > 1 && d->wish.what == PROFILE_PEAK) {
+    if (d->units_n > 1 && d->wish.what == PROFILE_PEAK)
         return arena_printf(&o->arena, "The sum of %zu peaks%s", d->units_n, of);
-    }
     return arena_printf(&o->arena, "%s%s", subjects[d->wish.what], of);
 }
 
@@ -71,11 +69,8 @@ static const char *diff_row_text(struct diff_owner *o, const struct diff_row *r)
 /* The largest row that grew, or that shrank. */
 static const struct diff_row *widest_change(const struct diff *d, bool grown)
 {
-    for (size_t i = 0; i < d->rows_n; i++) {
-        if ((diff_change(&d->rows[i].sum) > 0) == grown) {
-            return &d->rows[i];
-        }
-    }
+    for (size_t i = 0; i < d->rows_n; i++)
+        if ((diff_change(&d->rows[i].sum) > 0) == grown) return &d->rows[i];
     return NULL;
 }
 
@@ -88,9 +83,7 @@ static const char *with_change(struct diff_owner *o, const struct diff_row *r)
 static const char *diff_share_text(struct diff_owner *o, int64_t before, int64_t change)
 {
     char text[UNITS_TEXT];
-    if (before <= 0) {
-        return "";
-    }
+    if (before <= 0) return "";
     units_format_share(text, fabs((double)change / (double)before));
     return arena_printf(&o->arena, " (%s%s)", change < 0 ? "-" : "+", text);
 }
@@ -104,9 +97,7 @@ static const char *same_text(struct diff_owner *o, const char *of)
     int64_t change = diff_change(&d->total);
     const char *by =
         change ? arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount_text(o, change)) : "";
-    if (!up && !down) {
-        return arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
-    }
+    if (!up && !down) return arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
     if (up && down) {
         return arena_printf(&o->arena, "%s is the same in total%s, %s; what changed: %s and %s", of, by, after,
                             with_change(o, up), with_change(o, down));
@@ -119,9 +110,8 @@ static const char *same_text(struct diff_owner *o, const char *of)
 static const char *unknown_reason(const struct diff *d, const struct diff_side side[2])
 {
     const bool memory = d->wish.what != PROFILE_WAITS && d->wish.what != PROFILE_COPIES;
-    for (int k = 0; memory && k < 2; k++) {
+    for (int k = 0; memory && k < 2; k++)
         if (!d->total.count[k] && side[k].report->no_memory) return side[k].report->no_memory;
-    }
     return NULL;
 }
 
@@ -133,9 +123,8 @@ static const char *diff_verdict(struct diff_owner *o, const struct diff_side sid
     const char *of = subject_text(o, side[0].report->no_history && side[1].report->no_history);
     int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
-    if (!d->total.count[DIFF_BEFORE] && !d->total.count[DIFF_AFTER]) {
+    if (!d->total.count[DIFF_BEFORE] && !d->total.count[DIFF_AFTER])
         return d->wish.what == PROFILE_OOM ? "Neither run ran out of memory" : "Neither run has any";
-    }
     if (!d->total.count[DIFF_BEFORE] || !d->total.count[DIFF_AFTER]) {
         int has = d->total.count[DIFF_AFTER] > 0;
         return arena_printf(&o->arena, "Only the %s run %s: %s, largest %s", has ? "second" : "first",
@@ -143,9 +132,7 @@ static const char *diff_verdict(struct diff_owner *o, const struct diff_side sid
                             amount_text(o, d->total.weight[has]),
                             d->rows_n ? diff_row_text(o, &d->rows[0]) : "unknown");
     }
-    if ((double)(change < 0 ? -change : change) <= steady * (double)larger) {
-        return same_text(o, of);
-    }
+    if ((double)(change < 0 ? -change : change) <= steady * (double)larger) return same_text(o, of);
     const struct diff_row *most = widest_change(d, change > 0);
     return arena_printf(&o->arena, "%s %s by %s%s, from %s to %s%s%s", of, change > 0 ? "grew" : "shrank",
                         amount_text(o, change), diff_share_text(o, before, change), amount_text(o, before),
@@ -169,11 +156,8 @@ static void note_per_step(struct diff_owner *o)
 
 static const struct result_oom_verdict *fatal_failure(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->ooms_n; i++) {
-        if (r->ooms[i].fatal) {
-            return &r->ooms[i];
-        }
-    }
+    for (size_t i = 0; i < r->ooms_n; i++)
+        if (r->ooms[i].fatal) return &r->ooms[i];
     return NULL;
 }
 

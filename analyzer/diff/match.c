@@ -46,9 +46,7 @@ static double site_likeness(const struct diff_match_site *a, const struct diff_m
 {
     double calls = diff_match_calls(a, b), count = size_ratio((double)a->count, (double)b->count),
            size = size_ratio(mean_bytes(a), mean_bytes(b));
-    if (calls <= 0 || (a->line != b->line && count < least_ratio && size < least_ratio)) {
-        return -1;
-    }
+    if (calls <= 0 || (a->line != b->line && count < least_ratio && size < least_ratio)) return -1;
     bool equal = a->count == b->count && a->weight == b->weight && a->weight > 0;
     return worth_calls * calls + worth_ratio * (count + size) + (equal ? worth_equal : 0) +
            (a->line == b->line ? worth_line : 0);
@@ -92,9 +90,8 @@ static void fill_row(struct cell *cells, const struct diff_match_site *const *a,
             cell->worth += by_moved > by_any ? by_moved : by_any;
         }
         uint32_t here = ends->column[j];
-        if (here != DIFF_MATCH_ALONE && (best == DIFF_MATCH_ALONE || cells[here].worth > cells[best].worth)) {
+        if (here != DIFF_MATCH_ALONE && (best == DIFF_MATCH_ALONE || cells[here].worth > cells[best].worth))
             best = here;
-        }
     }
 }
 
@@ -103,16 +100,10 @@ static void add_alignment_row(const struct cell *cells, const struct diff_match_
 {
     for (size_t j = 0; j < columns; j++) {
         uint32_t at = (uint32_t)(row * columns + j);
-        if (cells[at].worth < 0) {
-            continue;
-        }
+        if (cells[at].worth < 0) continue;
         uint32_t *moved = map_at(&ends->by_offset, (uint64_t)(b[j]->line - (int64_t)a[row]->line));
-        if (*moved == MAP_NEW || cells[at].worth > cells[*moved].worth) {
-            *moved = at;
-        }
-        if (ends->column[j] == DIFF_MATCH_ALONE || cells[at].worth > cells[ends->column[j]].worth) {
-            ends->column[j] = at;
-        }
+        if (*moved == MAP_NEW || cells[at].worth > cells[*moved].worth) *moved = at;
+        if (ends->column[j] == DIFF_MATCH_ALONE || cells[at].worth > cells[ends->column[j]].worth) ends->column[j] = at;
     }
 }
 
@@ -134,9 +125,7 @@ static void align_sites(const struct diff_match_site *const *a, size_t rows, con
         best = here != DIFF_MATCH_ALONE && (best == DIFF_MATCH_ALONE || cells[here].worth > cells[best].worth) ? here
                                                                                                                : best;
     }
-    for (; best != DIFF_MATCH_ALONE; best = cells[best].back) {
-        partner[best / columns] = (uint32_t)(best % columns);
-    }
+    for (; best != DIFF_MATCH_ALONE; best = cells[best].back) partner[best / columns] = (uint32_t)(best % columns);
     free(ends.column);
     map_free(&ends.by_offset);
     free(cells);
@@ -144,18 +133,10 @@ static void align_sites(const struct diff_match_site *const *a, size_t rows, con
 
 static int site_order(const struct diff_match_site *a, const struct diff_match_site *b)
 {
-    if (a->line != b->line) {
-        return a->line < b->line ? -1 : 1;
-    }
-    if (a->weight != b->weight) {
-        return a->weight < b->weight ? -1 : 1;
-    }
-    if (a->count != b->count) {
-        return a->count < b->count ? -1 : 1;
-    }
-    if (a->calls_n != b->calls_n) {
-        return a->calls_n < b->calls_n ? -1 : 1;
-    }
+    if (a->line != b->line) return a->line < b->line ? -1 : 1;
+    if (a->weight != b->weight) return a->weight < b->weight ? -1 : 1;
+    if (a->count != b->count) return a->count < b->count ? -1 : 1;
+    if (a->calls_n != b->calls_n) return a->calls_n < b->calls_n ? -1 : 1;
     return a->calls_n ? memcmp(a->calls, b->calls, a->calls_n * sizeof *a->calls) : 0;
 }
 
@@ -163,14 +144,10 @@ static int site_order(const struct diff_match_site *a, const struct diff_match_s
 static bool are_orders_turned(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b,
                               size_t bn)
 {
-    if (an != bn) {
-        return an > bn;
-    }
+    if (an != bn) return an > bn;
     for (size_t i = 0; i < an; i++) {
         int order = site_order(a[i], b[i]);
-        if (order) {
-            return order > 0;
-        }
+        if (order) return order > 0;
     }
     return false;
 }
@@ -194,11 +171,9 @@ static size_t list_unpaired_sites(const struct diff_match_site *sites, const uin
 static bool same_shape(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b,
                        size_t bn)
 {
-    for (size_t i = 0; an == bn && i < an; i++) {
-        if ((int64_t)b[i]->line - a[i]->line != (int64_t)b[0]->line - a[0]->line || diff_match_calls(a[i], b[i]) < 1) {
+    for (size_t i = 0; an == bn && i < an; i++)
+        if ((int64_t)b[i]->line - a[i]->line != (int64_t)b[0]->line - a[0]->line || diff_match_calls(a[i], b[i]) < 1)
             return false;
-        }
-    }
     return an == bn && an > 1;
 }
 
@@ -208,18 +183,14 @@ static void align_groups(struct matcher *x, const struct group *f, const struct 
     uint32_t *na = arena_realloc(NULL, f->n, sizeof *na), *nb = arena_realloc(NULL, g->n, sizeof *nb);
     size_t an = list_unpaired_sites(x->a, x->m->of_a, f, a, na), bn = list_unpaired_sites(x->b, x->m->of_b, g, b, nb);
     if (same_shape(a, an, b, bn)) {
-        for (size_t i = 0; i < an; i++) {
-            pair_sites(x, na[i], nb[i], function);
-        }
+        for (size_t i = 0; i < an; i++) pair_sites(x, na[i], nb[i], function);
     } else if (an && bn && an * bn <= CELLS) {
         bool turn = are_orders_turned(a, an, b, bn);
         uint32_t *partner = arena_realloc(NULL, turn ? bn : an, sizeof *partner);
         align_sites(turn ? b : a, turn ? bn : an, turn ? a : b, turn ? an : bn, partner);
-        for (size_t i = 0; i < (turn ? bn : an); i++) {
-            if (partner[i] != DIFF_MATCH_ALONE) {
+        for (size_t i = 0; i < (turn ? bn : an); i++)
+            if (partner[i] != DIFF_MATCH_ALONE)
                 pair_sites(x, turn ? na[partner[i]] : na[i], turn ? nb[i] : nb[partner[i]], function);
-            }
-        }
         free(partner);
     }
     free(a);
@@ -237,9 +208,7 @@ static bool moved_beside(const struct diff_match_site *own, const uint32_t *of, 
             i = step < 0 ? i - 1 : i + 1;
             uint32_t site = f->sites[i], other = of[site];
             if (other != DIFF_MATCH_ALONE) {
-                if (own[site].line != others[other].line) {
-                    return true;
-                }
+                if (own[site].line != others[other].line) return true;
                 break;
             }
         }
@@ -254,9 +223,8 @@ static void pair_in_place(struct matcher *x, const struct group *f, const struct
         uint32_t s = f->sites[i], t = g->sites[j];
         int line = x->a[s].line, other = x->b[t].line;
         if (line == other && x->m->of_a[s] == DIFF_MATCH_ALONE && x->m->of_b[t] == DIFF_MATCH_ALONE &&
-            !moved_beside(x->a, x->m->of_a, f, i, x->b) && !moved_beside(x->b, x->m->of_b, g, j, x->a)) {
+            !moved_beside(x->a, x->m->of_a, f, i, x->b) && !moved_beside(x->b, x->m->of_b, g, j, x->a))
             pair_sites(x, s, t, false);
-        }
         i += line <= other;
         j += other <= line;
     }
@@ -273,21 +241,16 @@ static void pair_identical(struct matcher *x, const struct group *f, const struc
     for (size_t i = 0; i < f->n && f->n <= GROUP && g->n <= GROUP; i++) {
         uint32_t s = f->sites[i], t = DIFF_MATCH_ALONE;
         size_t here = 0, present = 0;
-        if (x->m->of_a[s] != DIFF_MATCH_ALONE) {
-            continue;
-        }
+        if (x->m->of_a[s] != DIFF_MATCH_ALONE) continue;
         for (size_t j = 0; j < g->n; j++) {
             if (x->m->of_b[g->sites[j]] == DIFF_MATCH_ALONE && are_sites_identical(&x->a[s], &x->b[g->sites[j]])) {
                 t = g->sites[j];
                 present++;
             }
         }
-        for (size_t k = 0; k < f->n && present == 1; k++) {
+        for (size_t k = 0; k < f->n && present == 1; k++)
             here += x->m->of_a[f->sites[k]] == DIFF_MATCH_ALONE && are_sites_identical(&x->a[f->sites[k]], &x->b[t]);
-        }
-        if (here == 1) {
-            pair_sites(x, s, t, false);
-        }
+        if (here == 1) pair_sites(x, s, t, false);
     }
 }
 
@@ -322,12 +285,8 @@ static struct groups groups_of(const struct diff_match_site *sites, const uint32
 {
     struct groups g = {.order = arena_realloc(NULL, n, sizeof *g.order)};
     struct sorted s = {sites, file};
-    for (size_t i = 0; i < n; i++) {
-        g.order[i] = (uint32_t)i;
-    }
-    if (n) {
-        qsort_r(g.order, n, sizeof *g.order, order_sites_by_function, &s);
-    }
+    for (size_t i = 0; i < n; i++) g.order[i] = (uint32_t)i;
+    if (n) qsort_r(g.order, n, sizeof *g.order, order_sites_by_function, &s);
     for (size_t i = 0; i < n; i++) {
         uint32_t at = g.order[i];
         struct group *last = g.n ? &g.list[g.n - 1] : NULL;
@@ -342,11 +301,8 @@ static struct groups groups_of(const struct diff_match_site *sites, const uint32
 
 static bool is_group_untouched(const uint32_t *of, const struct group *g)
 {
-    for (size_t i = 0; i < g->n; i++) {
-        if (of[g->sites[i]] != DIFF_MATCH_ALONE) {
-            return false;
-        }
-    }
+    for (size_t i = 0; i < g->n; i++)
+        if (of[g->sites[i]] != DIFF_MATCH_ALONE) return false;
     return true;
 }
 
@@ -370,9 +326,7 @@ static double likest_of_group(const struct diff_match_site *a, const struct grou
 
 static double functions_alike(const struct matcher *x, const struct group *f, const struct group *g)
 {
-    if (f->n * g->n > GROUP) {
-        return 0;
-    }
+    if (f->n * g->n > GROUP) return 0;
     double present = likest_of_group(x->a, f, x->b, g), back = likest_of_group(x->b, g, x->a, f);
     return (present + back) / (double)(f->n + g->n);
 }
@@ -402,9 +356,8 @@ static void take_renamings(struct matcher *x, const struct groups *f, const stru
                       is_group_untouched(x->m->of_a, &f->list[list[k].a]) &&
                       is_group_untouched(x->m->of_b, &g->list[list[k].b]);
         }
-        if (!rivals && is_group_untouched(x->m->of_a, s) && is_group_untouched(x->m->of_b, t)) {
+        if (!rivals && is_group_untouched(x->m->of_a, s) && is_group_untouched(x->m->of_b, t))
             align_groups(x, s, t, true);
-        }
     }
 }
 
@@ -426,16 +379,13 @@ static void pair_renamed_functions(struct matcher *x, const struct groups *f, co
     size_t n = 0, cap = 0;
     for (uint32_t i = 0; i < f->n; i++) {
         const struct group *s = &f->list[i];
-        if (!is_group_untouched(x->m->of_a, s) || strcmp(s->function, "<module>") == 0) {
-            continue;
-        }
+        if (!is_group_untouched(x->m->of_a, s) || strcmp(s->function, "<module>") == 0) continue;
         for (uint32_t j = 0; j < g->n && n < RENAMINGS; j++) {
             const struct group *t = &g->list[j];
             if (may_be(x, s, t, same_name) && is_group_untouched(x->m->of_b, t)) {
                 double alike = functions_alike(x, s, t);
-                if (alike >= (same_name ? renamed_calls / 2 : renamed_calls)) {
+                if (alike >= (same_name ? renamed_calls / 2 : renamed_calls))
                     *ARENA_PUSH(list, n, cap) = (struct renaming){i, j, alike};
-                }
             }
         }
     }
@@ -474,12 +424,8 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
     memset(m->how_b, 0, bn);
     struct matcher x = {.a = a, .b = b, .m = m};
     diff_match_paths(m, a, an, b, bn);
-    for (size_t i = 0; i < an; i++) {
-        *map_at(&x.files_a, m->file_a[i]) = 1;
-    }
-    for (size_t j = 0; j < bn; j++) {
-        *map_at(&x.files_b, m->file_b[j]) = 1;
-    }
+    for (size_t i = 0; i < an; i++) *map_at(&x.files_a, m->file_a[i]) = 1;
+    for (size_t j = 0; j < bn; j++) *map_at(&x.files_b, m->file_b[j]) = 1;
     struct groups f = groups_of(a, m->file_a, an), g = groups_of(b, m->file_b, bn);
     pair_functions(&x, &f, &g);
     pair_renamed_functions(&x, &f, &g, true);

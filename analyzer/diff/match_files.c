@@ -31,9 +31,7 @@ const char *diff_match_library(const char *file)
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         const char *at = strstr(file, folders[i]);
-        if (at) {
-            return at + strlen(folders[i]);
-        }
+        if (at) return at + strlen(folders[i]);
     }
     for (const char *p = file; (p = strstr(p, "/lib")) != NULL; p++) { /* /lib/python3.11/random.py */
         const char *q = p + 4;
@@ -71,12 +69,8 @@ static void side_fill(struct side *s, const struct diff_match_site *sites, size_
     *s = (struct side){.sites = sites, .n = n};
     s->order = arena_realloc(NULL, n, sizeof *s->order);
     s->functions = arena_realloc(NULL, n, sizeof *s->functions);
-    for (size_t i = 0; i < n; i++) {
-        s->order[i] = (uint32_t)i;
-    }
-    if (n) {
-        qsort_r(s->order, n, sizeof *s->order, by_file, (void *)(uintptr_t)sites);
-    }
+    for (size_t i = 0; i < n; i++) s->order[i] = (uint32_t)i;
+    if (n) qsort_r(s->order, n, sizeof *s->order, by_file, (void *)(uintptr_t)sites);
     size_t functions = 0;
     for (size_t i = 0; i < n; i++) {
         const struct diff_match_site *site = &sites[s->order[i]];
@@ -125,9 +119,7 @@ static size_t count_shared_functions(const struct file *a, const struct file *b,
 static size_t named_functions(const struct file *f)
 {
     size_t n = 0;
-    for (size_t i = 0; i < f->functions_n; i++) {
-        n += is_function_named(f->functions[i]);
-    }
+    for (size_t i = 0; i < f->functions_n; i++) n += is_function_named(f->functions[i]);
     return n;
 }
 
@@ -161,11 +153,9 @@ static void pair_alike(struct side *a, struct side *b, const struct candidate *l
             *y = *y == MAP_NEW ? 1 : 2;
         }
     }
-    for (size_t i = 0; i < n; i++) {
-        if (map_get(&rivals_a, list[i].a) == 1 && map_get(&rivals_b, list[i].b) == 1) {
+    for (size_t i = 0; i < n; i++)
+        if (map_get(&rivals_a, list[i].a) == 1 && map_get(&rivals_b, list[i].b) == 1)
             pair_files(a, b, list[i].a, list[i].b);
-        }
-    }
     map_free(&rivals_a);
     map_free(&rivals_b);
 }
@@ -175,9 +165,7 @@ enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a forged file 
 /* The common end of two paths; for a library's files all of the part that identifies them, or nothing. */
 static unsigned are_files_alike(const struct file *a, const struct file *b)
 {
-    if (!a->library != !b->library) {
-        return 0;
-    }
+    if (!a->library != !b->library) return 0;
     return !a->library ? diff_match_end(a->path, b->path) : strcmp(a->library, b->library) == 0 ? LIBRARY : 0;
 }
 
@@ -185,9 +173,7 @@ static void pair_best(struct side *a, struct side *b, struct candidate *list, si
 {
     SORT(list, n, best_first);
     for (size_t from = 0, to; from < n; from = to) {
-        for (to = from + 1; to < n && best_first(&list[from], &list[to]) == 0;) {
-            to++;
-        }
+        for (to = from + 1; to < n && best_first(&list[from], &list[to]) == 0;) to++;
         pair_alike(a, b, &list[from], to - from);
     }
 }
@@ -198,14 +184,11 @@ static void pair_by_end(struct side *a, struct side *b)
     size_t n = 0, cap = 0;
     for (uint32_t i = 0; i < a->files_n; i++) {
         for (uint32_t j = 0; j < b->files_n && a->files[i].partner == DIFF_MATCH_ALONE; j++) {
-            if (b->files[j].partner != DIFF_MATCH_ALONE) {
-                continue;
-            }
+            if (b->files[j].partner != DIFF_MATCH_ALONE) continue;
             unsigned end = are_files_alike(&a->files[i], &b->files[j]);
             size_t functions = end ? count_shared_functions(&a->files[i], &b->files[j], false) : 0;
-            if ((functions || end == LIBRARY) && n < CANDIDATES) {
+            if ((functions || end == LIBRARY) && n < CANDIDATES)
                 *ARENA_PUSH(list, n, cap) = (struct candidate){i, j, end, functions};
-            }
         }
     }
     pair_best(a, b, list, n);
@@ -216,9 +199,7 @@ static void pair_by_name(struct side *a, struct side *b)
 {
     for (size_t i = 0, j = 0; i < a->files_n && j < b->files_n;) { /* both are in order */
         int order = strcmp(a->files[i].path, b->files[j].path);
-        if (order == 0) {
-            pair_files(a, b, (uint32_t)i, (uint32_t)j);
-        }
+        if (order == 0) pair_files(a, b, (uint32_t)i, (uint32_t)j);
         i += order <= 0;
         j += order >= 0;
     }
@@ -250,9 +231,8 @@ static void pair_renamed_files(struct side *a, struct side *b)
             size_t in_f = named_functions(f), in_g = named_functions(g), most = in_f > in_g ? in_f : in_g;
             size_t both =
                 g->partner == DIFF_MATCH_ALONE && !f->library && !g->library ? count_shared_functions(f, g, true) : 0;
-            if (both && 2 * both >= most && n < CANDIDATES) {
+            if (both && 2 * both >= most && n < CANDIDATES)
                 *ARENA_PUSH(list, n, cap) = (struct candidate){i, j, 0, both};
-            }
         }
     }
     pair_best(a, b, list, n);
@@ -273,14 +253,12 @@ static void pair_programs(struct side *a, struct side *b)
         y = b->files[j].program ? j : y;
         ys += b->files[j].program;
     }
-    if (xs != 1 || ys != 1 || a->files[x].partner != DIFF_MATCH_ALONE || b->files[y].partner != DIFF_MATCH_ALONE) {
+    if (xs != 1 || ys != 1 || a->files[x].partner != DIFF_MATCH_ALONE || b->files[y].partner != DIFF_MATCH_ALONE)
         return;
-    }
     const struct file *f = &a->files[x], *g = &b->files[y];
     size_t in_f = named_functions(f), in_g = named_functions(g), least = in_f < in_g ? in_f : in_g;
-    if (least ? 2 * count_shared_functions(f, g, true) >= least : in_f == in_g && module_calls(a, f, b, g) > 0) {
+    if (least ? 2 * count_shared_functions(f, g, true) >= least : in_f == in_g && module_calls(a, f, b, g) > 0)
         pair_files(a, b, x, y);
-    }
 }
 
 static enum diff_match_path match_path_of(const char *a, const char *b)
@@ -305,9 +283,7 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
     pair_renamed_files(&x, &y);
     for (uint32_t i = 0; i < x.files_n; i++) {
         const struct file *f = &x.files[i];
-        for (size_t k = 0; k < f->n; k++) {
-            match->file_a[x.order[f->from + k]] = i;
-        }
+        for (size_t k = 0; k < f->n; k++) match->file_a[x.order[f->from + k]] = i;
         if (f->partner != DIFF_MATCH_ALONE) {
             const char *other = y.files[f->partner].path;
             *ARENA_PUSH(match->files, match->files_n, cap) =
@@ -316,9 +292,8 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
     }
     for (uint32_t j = 0; j < y.files_n; j++) {
         const struct file *f = &y.files[j];
-        for (size_t k = 0; k < f->n; k++) {
+        for (size_t k = 0; k < f->n; k++)
             match->file_b[y.order[f->from + k]] = f->partner != DIFF_MATCH_ALONE ? f->partner : (uint32_t)x.files_n + j;
-        }
     }
     side_free(&x);
     side_free(&y);

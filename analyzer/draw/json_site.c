@@ -23,18 +23,14 @@ json_t *draw_json_trace(struct run *run, const struct result_trace *t)
     for (uint32_t s = t->number; s != RUN_NONE; s = run_stack_parent(run, s)) {
         size_t n;
         const struct run_frame *places = run_frame_places(run, s, &n);
-        for (size_t i = 0; i < n; i++) {
-            json_array_append_new(frames, draw_json_frame(&places[i]));
-        }
+        for (size_t i = 0; i < n; i++) json_array_append_new(frames, draw_json_frame(&places[i]));
     }
     return frames;
 }
 
 json_t *draw_json_site(const struct result_site *s)
 {
-    if (!s->known) {
-        return json_null();
-    }
+    if (!s->known) return json_null();
     json_t *o = json_object();
     set_text(o, "file", s->file);
     set_json(o, "line", s->line ? json_integer(s->line) : NULL);

@@ -37,13 +37,11 @@ static inline void set_bool(json_t *o, const char *key, bool value)
 }
 
 /* [value of i = 0, of 1, … n - 1] */
-#define LIST_OF(n, i, value)                     \
-    ({                                           \
-        json_t *list_ = json_array();            \
-        for (size_t i = 0; i < (n); i++) {       \
-            json_array_append_new(list_, value); \
-        }                                        \
-        list_;                                   \
+#define LIST_OF(n, i, value)                                                  \
+    ({                                                                        \
+        json_t *list_ = json_array();                                         \
+        for (size_t i = 0; i < (n); i++) json_array_append_new(list_, value); \
+        list_;                                                                \
     })
 /* [make(&list[0]), …] */
 #define LIST(list, n, make) LIST_OF(n, i_, make(&(list)[i_]))

@@ -23,14 +23,11 @@ static void place_processes(struct export_chrome *c)
     int64_t first = RUN_NEVER;
     c->offset_ns = arena_realloc(NULL, n, sizeof *c->offset_ns);
     c->pid = arena_realloc(NULL, n, sizeof *c->pid);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         first = p[i].start_real_ns != RUN_UNKNOWN && p[i].start_real_ns < first ? p[i].start_real_ns : first;
-    }
     for (size_t i = 0; i < n; i++) {
         bool twice = false;
-        for (size_t j = 0; j < i; j++) {
-            twice = twice || p[j].pid == p[i].pid;
-        }
+        for (size_t j = 0; j < i; j++) twice = twice || p[j].pid == p[i].pid;
         c->pid[i] = twice ? 1000000000 + (int64_t)i : p[i].pid;
         c->offset_ns[i] = p[i].start_real_ns == RUN_UNKNOWN ? 0 : arena_add_capped(p[i].start_real_ns, -first);
     }
@@ -48,9 +45,7 @@ static void write_metadata(struct export_chrome *c, uint32_t process, const char
 static const char *without_folder(const char *command)
 {
     const char *at = command;
-    for (const char *p = command; *p && *p != ' '; p++) {
-        at = *p == '/' ? p + 1 : at;
-    }
+    for (const char *p = command; *p && *p != ' '; p++) at = *p == '/' ? p + 1 : at;
     return at;
 }
 
@@ -60,9 +55,7 @@ static void name_processes(struct export_chrome *c)
     const struct run_process *p = run_processes(c->e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
         char name[512], rank[32] = "", command[128], host[128];
-        if (p[i].rank != RUN_UNKNOWN) {
-            snprintf(rank, sizeof rank, "rank %lld: ", (long long)p[i].rank);
-        }
+        if (p[i].rank != RUN_UNKNOWN) snprintf(rank, sizeof rank, "rank %lld: ", (long long)p[i].rank);
         terminal_clean(command, sizeof command, without_folder(p[i].command ? p[i].command : ""), true);
         terminal_clean(host, sizeof host, p[i].host ? p[i].host : "", true);
         snprintf(name, sizeof name, "%s%s on %s", rank, *command ? command : "a process",
@@ -95,9 +88,7 @@ static void name_threads(struct export_chrome *c)
 
 static void put_chrome_int(struct export_chrome *c, const char *key, int64_t value)
 {
-    if (value != RUN_UNKNOWN) {
-        fprintf(c->out, ",\"%s\":%lld", key, (long long)value);
-    }
+    if (value != RUN_UNKNOWN) fprintf(c->out, ",\"%s\":%lld", key, (long long)value);
 }
 
 static void write_chrome_ooms(struct export_chrome *c)
@@ -116,9 +107,7 @@ static void write_chrome_ooms(struct export_chrome *c)
         put_chrome_int(c, "requested_bytes", o[i].requested_bytes);
         put_chrome_int(c, "free_bytes", o[i].free_bytes);
         put_chrome_int(c, "total_bytes", o[i].total_bytes);
-        if (at.known) {
-            export_chrome_text(c, "site", site_text(&at, site, sizeof site));
-        }
+        if (at.known) export_chrome_text(c, "site", site_text(&at, site, sizeof site));
         fputs("}}", c->out);
     }
 }
@@ -134,9 +123,7 @@ static void write_retries(struct export_chrome *c, const struct result_report *r
                 (long long)c->pid[t->process], t->device);
         put_chrome_int(c, "requested_bytes", t->requested_bytes);
         put_chrome_int(c, "freed_bytes", t->freed_bytes);
-        if (t->stack.site.known) {
-            export_chrome_text(c, "site", site_text(&t->stack.site, site, sizeof site));
-        }
+        if (t->stack.site.known) export_chrome_text(c, "site", site_text(&t->stack.site, site, sizeof site));
         fputs("}}", c->out);
     }
 }
@@ -151,9 +138,7 @@ static void write_flushes(struct export_chrome *c, const struct result_report *r
             fprintf(c->out,
                     ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache freed (%s)\",\"args\":{\"device\":%d",
                     (long long)c->pid[f->process], allocator_flush_word(f->kind), f->device);
-            if (f->site.known) {
-                export_chrome_text(c, "site", site_text(&f->site, site, sizeof site));
-            }
+            if (f->site.known) export_chrome_text(c, "site", site_text(&f->site, site, sizeof site));
             fputs("}}", c->out);
         }
     }
@@ -165,9 +150,7 @@ static void write_steps(struct export_chrome *c, const struct result_report *r)
     for (size_t i = 0; i < r->steps_n; i++) {
         const struct step_list *s = r->steps[i];
         char name[512];
-        if (s->n > STEPS_MOST) {
-            continue;
-        }
+        if (s->n > STEPS_MOST) continue;
         export_chrome_event(c, 'M', s->process, RUN_UNKNOWN);
         fprintf(c->out, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", STEPS_TRACK);
         snprintf(name, sizeof name, "steps: %.400s", s->by);
@@ -189,9 +172,7 @@ static bool write_report(struct export_chrome *c, char *error, size_t error_size
 {
     struct run_options options = {.top = 10000};
     struct result_report *r = report_build(c->e->run, &options, error, error_size);
-    if (!r) {
-        return false;
-    }
+    if (!r) return false;
     write_retries(c, r);
     write_flushes(c, r);
     write_steps(c, r);

@@ -37,9 +37,7 @@ static unsigned choose_length(const struct lengths *l, uint64_t most, uint64_t *
     unsigned least = CLASSES;
     *in = *out = 0;
     *out_ns = 0;
-    while (least > 0 && *in + l->n[least - 1] <= most) {
-        *in += l->n[--least];
-    }
+    while (least > 0 && *in + l->n[least - 1] <= most) *in += l->n[--least];
     for (unsigned i = 0; i < least; i++) {
         *out += l->n[i];
         *out_ns = arena_add_capped(*out_ns, l->ns[i]);
@@ -82,21 +80,15 @@ static void write_slice(struct calls *s, uint32_t process, uint32_t thread, int6
 static void end_args(struct calls *s, uint32_t stack)
 {
     const char *site = site_name(s->c, stack);
-    if (site) {
-        export_chrome_text(s->c, "site", site);
-    }
+    if (site) export_chrome_text(s->c, "site", site);
     fputs("}}", s->c->out);
 }
 
 /* The first pass counts, the second one writes. */
 static bool is_chrome_call_chosen(struct calls *s, int device, int64_t ns)
 {
-    if (!export_includes_device(s->c->e, device)) {
-        return false;
-    }
-    if (!s->writing) {
-        count_length(&s->lengths, ns);
-    }
+    if (!export_includes_device(s->c->e, device)) return false;
+    if (!s->writing) count_length(&s->lengths, ns);
     return s->writing && class_of(ns) >= s->least;
 }
 
@@ -166,11 +158,10 @@ static void slices_on_mark(void *self, const struct run_mark *m)
     struct calls *s = self;
     int64_t end = run_processes(s->c->e->run, &n)[s->process].end_ns;
     end = m->end_ns != RUN_NEVER ? m->end_ns : end > m->start_ns ? end : m->start_ns;
-    if (!s->writing) {
+    if (!s->writing)
         count_length(&s->lengths, end - m->start_ns);
-    } else if (class_of(end - m->start_ns) >= s->least) {
+    else if (class_of(end - m->start_ns) >= s->least)
         write_mark(s, m, end);
-    }
 }
 
 static bool each_mark(struct calls *s, bool writing, char *error, size_t error_size)
@@ -179,9 +170,8 @@ static bool each_mark(struct calls *s, bool writing, char *error, size_t error_s
     bool ok = true;
     s->writing = writing;
     run_processes(s->c->e->run, &n);
-    for (s->process = 0; ok && s->process < n; s->process++) {
+    for (s->process = 0; ok && s->process < n; s->process++)
         ok = run_each_mark(s->c->e->run, s->process, slices_on_mark, s, error, error_size);
-    }
     return ok;
 }
 
@@ -189,18 +179,12 @@ bool export_chrome_calls(struct export_chrome *c, char *error, size_t error_size
 {
     struct calls s = {.c = c};
     int64_t ignored;
-    if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) {
-        return false;
-    }
+    if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) return false;
     s.least = choose_length(&s.lengths, SLICES_MOST, &c->slices, &c->slices_left, &c->slices_left_ns);
     s.writing = true;
-    if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) {
-        return false;
-    }
+    if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) return false;
     memset(&s.lengths, 0, sizeof s.lengths);
-    if (!each_mark(&s, false, error, error_size)) {
-        return false;
-    }
+    if (!each_mark(&s, false, error, error_size)) return false;
     s.least = choose_length(&s.lengths, MARKS_MOST, &c->marks, &c->marks_left, &ignored);
     return each_mark(&s, true, error, error_size);
 }

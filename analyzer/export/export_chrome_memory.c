@@ -46,11 +46,10 @@ static const char *const series_names[RUN_SERIES_LAYERS] = {
 static void begin_counter(struct memory *m, uint32_t process, int64_t time_ns, int device)
 {
     export_chrome_event(m->c, 'C', process, time_ns);
-    if (device >= 0) {
+    if (device >= 0)
         fprintf(m->c->out, ",\"name\":\"GPU %d ", device);
-    } else {
+    else
         fputs(",\"name\":\"", m->c->out);
-    }
 }
 
 static void write_point(struct memory *m, const struct run_series *s, const struct line *l, const struct point *p)
@@ -59,9 +58,7 @@ static void write_point(struct memory *m, const struct run_series *s, const stru
     const char *comma = "";
     begin_counter(m, s->process, p->time_ns, s->device);
     fprintf(out, "%s\",\"args\":{\"bytes\":%lld}}", series_names[s->layer], (long long)p->total);
-    if (s->layer != RUN_SERIES_TENSOR) {
-        return;
-    }
+    if (s->layer != RUN_SERIES_TENSOR) return;
     begin_counter(m, s->process, p->time_ns, s->device);
     fprintf(out, "%s:\",\"args\":{", series_names[s->layer]);
     for (int i = 0; i < RESULT_CATEGORIES_N; i++) {
@@ -89,9 +86,7 @@ static void change_counter(struct memory *m, const struct run_lifetime *life, co
 {
     struct line *l = SITE_REACH(m->lines, life->series, m->lines_cap);
     enum result_category category = RESULT_CATEGORY_UNKNOWN;
-    if (m->c->e->device >= 0 && s->device >= 0 && s->device != m->c->e->device) {
-        return;
-    }
+    if (m->c->e->device >= 0 && s->device >= 0 && s->device != m->c->e->device) return;
     if (s->layer == RUN_SERIES_TENSOR) {
         category = category_of_rule(category_rule_of(
             m->categorizer, true, life->stack, run_free_stack(m->c->e->run, life), life->free_ns > m->last_alloc_ns,
@@ -105,9 +100,7 @@ static void change_counter(struct memory *m, const struct run_lifetime *life, co
         write_point(m, s, l, &l->now);
         return;
     }
-    if (!l->parts) {
-        l->parts = arena_zeroed(m->c->buckets, sizeof *l->parts);
-    }
+    if (!l->parts) l->parts = arena_zeroed(m->c->buckets, sizeof *l->parts);
     keep_counter_line(m, l);
 }
 
@@ -144,11 +137,9 @@ static void write_parts(struct memory *m, uint32_t series)
         const struct part *p = &l->parts[i];
         struct point three[3] = {p->high, p->low, p->last};
         SORT(three, 3, order_counter_lines);
-        for (size_t k = 0; p->used && k < 3; k++) {
-            if (k == 0 || three[k].time_ns != three[k - 1].time_ns || three[k].total != three[k - 1].total) {
+        for (size_t k = 0; p->used && k < 3; k++)
+            if (k == 0 || three[k].time_ns != three[k - 1].time_ns || three[k].total != three[k - 1].total)
                 write_point(m, s, l, &three[k]);
-            }
-        }
     }
 }
 
@@ -184,9 +175,8 @@ static void write_reserved(struct memory *m)
     size_t stride = n / ((size_t)SAMPLES_MOST * 4) + 1;
     for (size_t i = 0; i < n;) {
         size_t high = i, end = i + stride;
-        for (; i < n && i < end && r[i].process == r[high].process && r[i].device == r[high].device; i++) {
+        for (; i < n && i < end && r[i].process == r[high].process && r[i].device == r[high].device; i++)
             high = r[i].bytes >= r[high].bytes ? i : high;
-        }
         write_counter_value(m, r[high].process, r[high].device, r[high].time_ns, "reserved by PyTorch", "bytes",
                             r[high].bytes);
     }
@@ -201,9 +191,8 @@ static void write_counter_samples(struct memory *m)
             write_counter_value(m, d[i].process, d[i].device, d[i].time_ns, "in use (NVML)", "bytes",
                                 d[i].total_bytes - d[i].free_bytes);
         }
-        if (d[i].utilisation >= 0) {
+        if (d[i].utilisation >= 0)
             write_counter_value(m, d[i].process, d[i].device, d[i].time_ns, "busy (NVML)", "percent", d[i].utilisation);
-        }
     }
 }
 
@@ -220,9 +209,7 @@ bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_siz
                                     .alloc = counters_on_alloc,
                                     .free = counters_on_free,
                                     .process_end = counters_on_process_end};
-    for (size_t i = 0; i < n; i++) {
-        rows += p[i].allocations;
-    }
+    for (size_t i = 0; i < n; i++) rows += p[i].allocations;
     m.each = rows * 2 <= POINTS_ALL;
     c->bucketed = !m.each;
     c->buckets = POINTS_MOST / 9 / (n ? n : 1); /* three points per part, and about three series */
@@ -230,9 +217,7 @@ bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_siz
     bool ok = m.uses && run_replay(c->e->run, &observer, 1, error, error_size);
     write_reserved(&m);
     write_counter_samples(&m);
-    for (size_t i = 0; i < m.lines_cap; i++) {
-        free(m.lines[i].parts);
-    }
+    for (size_t i = 0; i < m.lines_cap; i++) free(m.lines[i].parts);
     free(m.lines);
     category_finder_free(m.categorizer);
     category_uses_free(m.uses);

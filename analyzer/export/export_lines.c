@@ -14,9 +14,7 @@ struct export_line *export_lines_at(struct export_lines *l, uint32_t process, ui
     uint32_t *head = map_at(&l->index, hash);
     for (uint32_t i = *head; i != MAP_NEW; i = l->list[i].next) {
         struct export_line *x = &l->list[i];
-        if (x->process == process && x->stack == stack && x->device == device && x->kind == kind) {
-            return x;
-        }
+        if (x->process == process && x->stack == stack && x->device == device && x->kind == kind) return x;
     }
     *ARENA_PUSH(l->list, l->n, l->cap) =
         (struct export_line){.process = process, .stack = stack, .device = device, .kind = kind, .next = *head};
@@ -76,13 +74,11 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
         *at = (uint32_t)i;
     }
     SORT(l->list, l->n, same_place);
-    for (size_t i = 0; i < l->n; i++) {
-        if (kept && same_place(&l->list[kept - 1], &l->list[i]) == 0) {
+    for (size_t i = 0; i < l->n; i++)
+        if (kept && same_place(&l->list[kept - 1], &l->list[i]) == 0)
             merge_export_lines(l, &l->list[kept - 1], &l->list[i]);
-        } else {
+        else
             l->list[kept++] = l->list[i];
-        }
-    }
     l->n = kept;
     SORT(l->list, l->n, compare_lines);
     map_free(&known);
@@ -172,9 +168,7 @@ static void lines_on_wait(void *self, const struct question_wait *w)
         l->values[0] = arena_add_capped(l->values[0], w->blocked_ns);
         l->values[1] += (int64_t)w->count;
         /* without a start it is a sum of several waits */
-        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) {
-            l->values[2] = w->blocked_ns;
-        }
+        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) l->values[2] = w->blocked_ns;
     }
 }
 
@@ -236,9 +230,7 @@ static void put_place_cells(struct export_tables *x, const struct result_site *s
 
 static void put_line_values(struct export_tables *x, const struct export_line *l, const unsigned *which, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++) {
-        export_table_int(&x->t, l->values[which[i]]);
-    }
+    for (unsigned i = 0; i < n; i++) export_table_int(&x->t, l->values[which[i]]);
 }
 
 void export_table_of_sites(struct export_tables *x)
@@ -289,9 +281,7 @@ bool export_table_keys(struct export_tables *x, uint32_t process)
 {
     size_t n;
     const struct run_process *p = &run_processes(x->e->run, &n)[process];
-    if (x->process != RUN_NONE && x->process != process) {
-        return false;
-    }
+    if (x->process != RUN_NONE && x->process != process) return false;
     export_table_text(&x->t, p->run_id);
     export_table_text(&x->t, p->host);
     export_table_int(&x->t, p->pid);

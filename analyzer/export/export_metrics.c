@@ -33,14 +33,10 @@ struct family {
 static void put_metric_label(struct metrics *m, const char *key, const char *value)
 {
     char clean[512];
-    if (!value || !*value) {
-        return; /* to Prometheus an empty label is a missing label */
-    }
+    if (!value || !*value) return; /* to Prometheus an empty label is a missing label */
     fprintf(m->out, ",%s=\"", key);
     for (const char *p = terminal_clean(clean, sizeof clean, value, true); *p; p++) {
-        if (*p == '"' || *p == '\\') {
-            putc('\\', m->out);
-        }
+        if (*p == '"' || *p == '\\') putc('\\', m->out);
         putc(*p, m->out);
     }
     putc('"', m->out);
@@ -48,9 +44,7 @@ static void put_metric_label(struct metrics *m, const char *key, const char *val
 
 static void put_int_label(struct metrics *m, const char *key, int64_t value)
 {
-    if (value != RUN_UNKNOWN && value >= 0) {
-        fprintf(m->out, ",%s=\"%lld\"", key, (long long)value);
-    }
+    if (value != RUN_UNKNOWN && value >= 0) fprintf(m->out, ",%s=\"%lld\"", key, (long long)value);
 }
 
 /* The caller adds labels, then calls end_metric() or end_real_metric(). */
@@ -60,9 +54,7 @@ static void begin_metric(struct metrics *m, uint32_t process)
     char clean[128];
     const struct run_process *p = &run_processes(m->x.e->run, &n)[process];
     terminal_clean(clean, sizeof clean, p->run_id, true);
-    for (char *c = clean; *c; c++) {
-        *c = *c == '"' || *c == '\\' ? '?' : *c;
-    }
+    for (char *c = clean; *c; c++) *c = *c == '"' || *c == '\\' ? '?' : *c;
     fprintf(m->out, "%s{run_id=\"%s\",pid=\"%u\"", m->family->name, clean, p->pid);
     put_int_label(m, "rank", p->rank);
 }
@@ -197,9 +189,7 @@ static void put_counted(struct metrics *m, struct export_lines *l, const char *l
     for (size_t i = 0; i < l->n; i++) {
         begin_metric(m, l->list[i].process);
         put_int_label(m, "device", l->list[i].device);
-        if (label_of_kind) {
-            put_metric_label(m, label_of_kind, l->list[i].kind ? "true" : "false");
-        }
+        if (label_of_kind) put_metric_label(m, label_of_kind, l->list[i].kind ? "true" : "false");
         end_metric(m, l->list[i].values[0]);
     }
     export_lines_free(l);
@@ -210,9 +200,8 @@ static void put_ooms(struct metrics *m)
     struct export_lines l = {0};
     for (size_t i = 0; i < m->x.report->ooms_n; i++) {
         const struct result_oom_verdict *o = &m->x.report->ooms[i];
-        if (export_includes_device(m->x.e, o->device)) {
+        if (export_includes_device(m->x.e, o->device))
             export_lines_at(&l, o->process, RUN_NONE, o->device, o->fatal)->values[0]++;
-        }
     }
     put_counted(m, &l, "fatal");
 }
@@ -222,9 +211,8 @@ static void put_retries(struct metrics *m)
     struct export_lines l = {0};
     for (size_t i = 0; i < m->x.report->retries_n; i++) {
         const struct result_retry *r = &m->x.report->retries[i];
-        if (export_includes_device(m->x.e, r->device)) {
+        if (export_includes_device(m->x.e, r->device))
             export_lines_at(&l, r->process, RUN_NONE, r->device, 0)->values[0]++;
-        }
     }
     put_counted(m, &l, NULL);
 }
@@ -322,9 +310,7 @@ static void add_up_lines(const struct export_lines *from, struct export_lines *t
     for (size_t i = 0; i < from->n; i++) {
         const struct export_line *f = &from->list[i];
         struct export_line *l = export_lines_at(to, f->process, RUN_NONE, f->device, f->kind);
-        for (unsigned v = 0; v < EXPORT_LINE_VALUES; v++) {
-            l->values[v] = arena_add_capped(l->values[v], f->values[v]);
-        }
+        for (unsigned v = 0; v < EXPORT_LINE_VALUES; v++) l->values[v] = arena_add_capped(l->values[v], f->values[v]);
     }
 }
 
@@ -341,9 +327,7 @@ bool export_metrics(struct export_run *e, char *error, size_t error_size)
             const struct family *f = &families[i];
             m.family = f;
             fprintf(e->out, "# TYPE %s gauge\n", f->name);
-            if (f->unit) {
-                fprintf(e->out, "# UNIT %s %s\n", f->name, f->unit);
-            }
+            if (f->unit) fprintf(e->out, "# UNIT %s %s\n", f->name, f->unit);
             fprintf(e->out, "# HELP %s %s\n", f->name, f->help);
             f->write(&m);
         }

@@ -81,15 +81,10 @@ struct pprof {
 static uint64_t put_pprof_text(struct pprof *p, const char *s)
 {
     uint64_t hash = 1469598103934665603u;
-    for (const unsigned char *c = (const unsigned char *)s; *c; c++) {
-        hash = (hash ^ *c) * 1099511628211u;
-    }
+    for (const unsigned char *c = (const unsigned char *)s; *c; c++) hash = (hash ^ *c) * 1099511628211u;
     uint32_t *head = map_at(&p->texts, hash);
-    for (uint32_t i = *head; i != MAP_NEW; i = p->text_next[i]) {
-        if (strcmp(p->text[i], s) == 0) {
-            return i;
-        }
-    }
+    for (uint32_t i = *head; i != MAP_NEW; i = p->text_next[i])
+        if (strcmp(p->text[i], s) == 0) return i;
     size_t cap = p->text_cap;
     p->text_next = arena_grow(p->text_next, p->text_n, &cap, sizeof *p->text_next);
     p->text_next[p->text_n] = *head;
@@ -101,13 +96,9 @@ static uint64_t put_pprof_text(struct pprof *p, const char *s)
 
 static uint32_t pprof_module_of(struct pprof *p, const struct run_frame *f)
 {
-    if (f->kind != GS_FRAME_NATIVE || !f->module) {
-        return RUN_NONE;
-    }
+    if (f->kind != GS_FRAME_NATIVE || !f->module) return RUN_NONE;
     size_t i = 0;
-    while (i < p->modules_n && (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) {
-        i++;
-    }
+    while (i < p->modules_n && (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) i++;
     if (i == p->modules_n) {
         *ARENA_PUSH(p->modules, p->modules_n, p->modules_cap) =
             (struct symbol_module){.path = f->module, .build_id = f->build_id, .named = true, .filed = true};
@@ -143,12 +134,8 @@ static struct path pprof_path_of(struct pprof *p, uint32_t stack)
         struct path path = {.first = p->steps_n,
                             .n = profile_frames(p->e->run, stack, p->e->native, frames, RUN_DEPTH_MAX)};
         *at = (uint32_t)p->paths_n;
-        if (!path.n) {
-            frames[path.n++] = &unknown;
-        }
-        for (size_t i = path.n; i-- > 0;) {
-            *ARENA_PUSH(p->steps, p->steps_n, p->steps_cap) = put_location(p, frames[i]);
-        }
+        if (!path.n) frames[path.n++] = &unknown;
+        for (size_t i = path.n; i-- > 0;) *ARENA_PUSH(p->steps, p->steps_n, p->steps_cap) = put_location(p, frames[i]);
         *ARENA_PUSH(p->paths, p->paths_n, p->paths_cap) = path;
         return path;
     }
@@ -291,9 +278,8 @@ static void write_times(struct pprof *p, const struct profile *profile)
     for (size_t i = 0; i < n; i++) {
         int64_t at = profile->moments[i] == RUN_UNKNOWN ? 0 : profile->moments[i];
         if (all[i].start_real_ns != RUN_UNKNOWN &&
-            (first == RUN_UNKNOWN || arena_add_capped(all[i].start_real_ns, at) < first)) {
+            (first == RUN_UNKNOWN || arena_add_capped(all[i].start_real_ns, at) < first))
             first = arena_add_capped(all[i].start_real_ns, at);
-        }
     }
     export_protobuf_int(&p->out, P_TIME, first > 0 ? (uint64_t)first : 0);
     export_protobuf_int(&p->out, P_DURATION, (uint64_t)run_duration(p->e->run));
@@ -311,9 +297,7 @@ static bool compress_to(FILE *out, const struct export_protobuf *p)
     z_stream z = {.next_in = p->bytes};
     size_t left = p->n;
     int rc = Z_OK;
-    if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-        return false;
-    }
+    if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP, 8, Z_DEFAULT_STRATEGY) != Z_OK) return false;
     while (rc == Z_OK) {
         if (!z.avail_in) {
             z.avail_in = left < UINT32_MAX / 2 ? (uInt)left : UINT32_MAX / 2;
@@ -372,22 +356,16 @@ static bool write_profile(struct pprof *p, const struct profile *profile, enum p
     const struct types *types = pprof_types_of(what);
     bool memory = types == &memory_types || types == &allocated_types;
     put_pprof_text(p, ""); /* text number 0 must be "" */
-    for (size_t i = 0; i < types->n; i++) {
-        write_type(p, types->of[i][0], types->of[i][1]);
-    }
+    for (size_t i = 0; i < types->n; i++) write_type(p, types->of[i][0], types->of[i][1]);
     merge_pprof_samples(p);
-    for (size_t i = 0; i < p->samples_n; i++) {
-        write_pprof_sample(p, &p->samples[i], types->n, memory);
-    }
+    for (size_t i = 0; i < p->samples_n; i++) write_pprof_sample(p, &p->samples[i], types->n, memory);
     write_modules(p);
     write_locations(p);
     write_times(p, profile);
     write_comment(p, "gpuspy " GPUSPY_VERSION);
     write_comment(p, profile->title);
     export_protobuf_int(&p->out, P_DEFAULT, put_pprof_text(p, types->of[types->shown][0]));
-    for (size_t i = 0; i < p->text_n; i++) {
-        export_protobuf_bytes(&p->out, P_TEXT, p->text[i], strlen(p->text[i]));
-    }
+    for (size_t i = 0; i < p->text_n; i++) export_protobuf_bytes(&p->out, P_TEXT, p->text[i], strlen(p->text[i]));
     return compress_to(p->e->out, &p->out);
 }
 
@@ -403,16 +381,12 @@ bool export_pprof(struct export_run *e, char *error, size_t error_size)
     }
     if (ok) {
         add_pprof_profile(&p, live, 0);
-        if (all) {
-            add_pprof_profile(&p, all, 2);
-        }
+        if (all) add_pprof_profile(&p, all, 2);
         ok = write_profile(&p, live, what);
         e->nothing = live->n == 0;
         snprintf(e->note, sizeof e->note, e->nothing ? "nothing was %s" : "%s; such as: go tool pprof -http=: FILE",
                  live->title);
-        if (!ok) {
-            snprintf(error, error_size, "cannot compress the profile");
-        }
+        if (!ok) snprintf(error, error_size, "cannot compress the profile");
     }
     profile_free(live);
     profile_free(all);

@@ -77,17 +77,14 @@ static void write_snapshot_frames(struct snapshot *s, uint32_t stack)
     export_pickle_list(&s->p);
     *memo = export_pickle_memo(&s->p);
     bool native = s->e->native || run_stack_python(run, stack) == RUN_NONE;
-    if (!native) {
-        write_operation(s, stack);
-    }
+    if (!native) write_operation(s, stack);
     for (uint32_t i = stack; i != RUN_NONE; i = run_stack_parent(run, i)) {
         bool python = run_stack_frame(run, i)->kind == GS_FRAME_PYTHON;
         if (python ? s->e->python : native) {
             size_t n;
             const struct run_frame *f = run_frame_places(s->e->run, i, &n);
-            for (size_t k = 0; k < n; k++) { /* inlined frames */
+            for (size_t k = 0; k < n; k++) /* inlined frames */
                 write_snapshot_frame(s, &f[k]);
-            }
         }
     }
     export_pickle_end(&s->p);
@@ -132,16 +129,13 @@ static void write_snapshot_event(void *self, const struct export_trace_event *ev
 {
     struct snapshot *s = self;
     export_progress_show(s->e);
-    if (s->seen++ < s->skip) {
-        return;
-    }
+    if (s->seen++ < s->skip) return;
     export_pickle_dict(&s->p);
     put_snapshot_word(s, "action", export_trace_word(event->action));
-    if (event->action == EXPORT_TRACE_OOM) {
+    if (event->action == EXPORT_TRACE_OOM)
         put_snapshot_int(s, "device_free", event->device_free == RUN_UNKNOWN ? 0 : event->device_free);
-    } else {
+    else
         put_snapshot_address(s, "addr", event->address);
-    }
     const bool block = event->action == EXPORT_TRACE_ALLOC || event->action == EXPORT_TRACE_FREE_REQUESTED ||
                        event->action == EXPORT_TRACE_FREE_COMPLETED;
     put_snapshot_int(s, "size", block ? event->requested : event->bytes);
@@ -167,9 +161,7 @@ static void count_event(void *self, const struct export_trace_event *event)
 static void write_snapshot_end(struct snapshot *s, const struct export_trace_state *state)
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < state->segments_n; i++) {
-        bytes = arena_add_capped(bytes, state->segments[i].block_bytes);
-    }
+    for (size_t i = 0; i < state->segments_n; i++) bytes = arena_add_capped(bytes, state->segments[i].block_bytes);
     export_pickle_dict(&s->p);
     put_snapshot_word(s, "action", export_trace_word(EXPORT_TRACE_SNAPSHOT));
     put_snapshot_int(s, "addr", 0);
@@ -177,9 +169,7 @@ static void write_snapshot_end(struct snapshot *s, const struct export_trace_sta
     put_snapshot_int(s, "stream", 0);
     put_snapshot_int(s, "time_us", arena_add_capped(s->start_us, s->e->moment_ns / 1000));
     write_snapshot_frames(s, RUN_NONE);
-    if (s->e->categories) {
-        write_category(s, RESULT_CATEGORY_UNKNOWN);
-    }
+    if (s->e->categories) write_category(s, RESULT_CATEGORY_UNKNOWN);
     export_pickle_end(&s->p);
 }
 
@@ -197,17 +187,13 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
     s->seen = s->skip = 0;
     /* a row makes at most four events (if it is its own segment): only if that may be too many, count them first */
     if (d->rows > e->last / 4) {
-        if (!export_trace_device(e->run, &wish, NULL, error, error_size)) {
-            return false;
-        }
+        if (!export_trace_device(e->run, &wish, NULL, error, error_size)) return false;
         s->skip = s->seen > e->last ? s->seen - e->last : 0;
         e->left_out += s->skip;
         s->seen = 0;
     }
     wish.each = write_snapshot_event;
-    if (!export_trace_device(e->run, &wish, &s->states[device], error, error_size)) {
-        return false;
-    }
+    if (!export_trace_device(e->run, &wish, &s->states[device], error, error_size)) return false;
     write_snapshot_end(s, &s->states[device]);
     return true;
 }
@@ -222,9 +208,8 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes, const st
     put_snapshot_int(s, "requested_size", b ? b->requested : bytes);
     put_snapshot_word(s, "state", !b ? "inactive" : b->pending ? "active_pending_free" : "active_allocated");
     write_snapshot_frames(s, b ? b->stack : RUN_NONE);
-    if (b && s->e->categories) {
+    if (b && s->e->categories)
         write_category(s, snapshot_category(s, b->stack, b->free_stack, b->kept, b->alloc_ns, b->free_ns));
-    }
     export_pickle_end(&s->p);
 }
 
@@ -237,15 +222,11 @@ static void write_blocks(struct snapshot *s, const struct export_trace_segment *
     export_pickle_list(&s->p);
     for (size_t i = 0; i < g->n; i++) {
         const struct export_trace_block *b = &blocks[g->first + i];
-        if (b->address > from) {
-            write_block(s, from, (int64_t)(b->address - from), NULL);
-        }
+        if (b->address > from) write_block(s, from, (int64_t)(b->address - from), NULL);
         write_block(s, b->address, b->bytes, b);
         from = b->address + (uint64_t)b->bytes;
     }
-    if (from < end) {
-        write_block(s, from, (int64_t)(end - from), NULL);
-    }
+    if (from < end) write_block(s, from, (int64_t)(end - from), NULL);
     export_pickle_end(&s->p);
 }
 
@@ -280,33 +261,26 @@ static void write_settings(struct snapshot *s)
     struct run_torch_settings t = run_torch_settings(s->e->run, s->e->process);
     export_pickle_key(&s->p, "allocator_settings");
     export_pickle_dict(&s->p);
-    if (t.known) {
-        put_snapshot_word(s, "PYTORCH_CUDA_ALLOC_CONF", t.text);
-    }
+    if (t.known) put_snapshot_word(s, "PYTORCH_CUDA_ALLOC_CONF", t.text);
     if (t.expandable != RUN_UNSURE) {
         export_pickle_key(&s->p, "expandable_segments");
         export_pickle_bool(&s->p, t.expandable == RUN_YES);
     }
-    if (t.max_split_bytes != RUN_UNKNOWN) {
+    if (t.max_split_bytes != RUN_UNKNOWN)
         put_snapshot_int(s, "max_split_size", t.max_split_bytes ? t.max_split_bytes : -1);
-    }
     export_pickle_end(&s->p);
 }
 
 static bool write_snapshot(struct snapshot *s, char *error, size_t error_size)
 {
     int devices = 0;
-    for (int d = 0; d < EXPORT_DEVICES; d++) {
-        devices = s->e->devices[d].used ? d + 1 : devices;
-    }
+    for (int d = 0; d < EXPORT_DEVICES; d++) devices = s->e->devices[d].used ? d + 1 : devices;
     export_pickle_dict(&s->p);
     export_pickle_key(&s->p, "device_traces");
     export_pickle_list(&s->p);
     for (int d = 0; d < devices; d++) {
         export_pickle_list(&s->p);
-        if (s->e->devices[d].used && !write_trace(s, d, error, error_size)) {
-            return false;
-        }
+        if (s->e->devices[d].used && !write_trace(s, d, error, error_size)) return false;
         export_pickle_end(&s->p);
     }
     export_pickle_end(&s->p);
@@ -314,9 +288,8 @@ static bool write_snapshot(struct snapshot *s, char *error, size_t error_size)
     export_pickle_list(&s->p);
     for (int d = 0; d < devices; d++) {
         s->tensors = s->e->devices[d].tensors;
-        for (size_t i = 0; i < s->states[d].segments_n; i++) {
+        for (size_t i = 0; i < s->states[d].segments_n; i++)
             write_snapshot_segment(s, d, &s->states[d].segments[i], s->states[d].blocks);
-        }
     }
     export_pickle_end(&s->p);
     write_settings(s);
@@ -339,9 +312,7 @@ bool export_snapshot(struct export *e, char *error, size_t error_size)
     export_pickle_start(&s->p, e->out);
     bool ok = (s->uses || !e->categories) && write_snapshot(s, error, error_size);
     export_pickle_finish(&s->p);
-    for (int d = 0; d < EXPORT_DEVICES; d++) {
-        export_trace_state_free(&s->states[d]);
-    }
+    for (int d = 0; d < EXPORT_DEVICES; d++) export_trace_state_free(&s->states[d]);
     category_finder_free(s->categorizer);
     category_uses_free(s->uses);
     map_free(&s->stacks);

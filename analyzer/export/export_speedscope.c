@@ -47,13 +47,12 @@ static void add_speedscope_profile(struct scope *s, const struct profile *p, con
     }
     struct scope_profile *out = ARENA_PUSH(s->profiles, s->n, s->cap);
     *out = (struct scope_profile){.tree = t, .unit = strcmp(p->unit, "ns") == 0 ? "nanoseconds" : p->unit};
-    if (!process) {
+    if (!process)
         snprintf(out->name, sizeof out->name, "%s%s", p->title, n > 1 ? ", all processes" : "");
-    } else if (all[*process].rank != RUN_UNKNOWN) {
+    else if (all[*process].rank != RUN_UNKNOWN)
         snprintf(out->name, sizeof out->name, "%s, rank %lld", p->title, (long long)all[*process].rank);
-    } else {
+    else
         snprintf(out->name, sizeof out->name, "%s, process %u", p->title, all[*process].pid);
-    }
 }
 
 /* In order of rank, processes without one last. */
@@ -64,28 +63,20 @@ static void add_each(struct scope *s, const struct profile *p)
     uint32_t order[PROCESSES_MOST];
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = i;
-        for (; at > 0 && (uint64_t)all[order[at - 1]].rank > (uint64_t)all[i].rank; at--) {
-            order[at] = order[at - 1];
-        }
+        for (; at > 0 && (uint64_t)all[order[at - 1]].rank > (uint64_t)all[i].rank; at--) order[at] = order[at - 1];
         order[at] = i;
     }
-    for (size_t i = 0; i < n; i++) {
-        add_speedscope_profile(s, p, &order[i]);
-    }
+    for (size_t i = 0; i < n; i++) add_speedscope_profile(s, p, &order[i]);
 }
 
 static bool ask_speedscope(struct scope *s, enum profile_what what, char *error, size_t error_size)
 {
     size_t n;
     struct profile *p = export_profile(s->e, what, false, error, error_size);
-    if (!p) {
-        return false;
-    }
+    if (!p) return false;
     run_processes(s->e->run, &n);
     add_speedscope_profile(s, p, NULL);
-    if (n > 1 && n <= PROCESSES_MOST) {
-        add_each(s, p);
-    }
+    if (n > 1 && n <= PROCESSES_MOST) add_each(s, p);
     profile_free(p);
     return true;
 }
@@ -98,14 +89,10 @@ static void write_speedscope_samples(struct scope *s, const struct profile_call_
     const char *comma = "";
     fputs("\"samples\":[", out);
     for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
-        if (n->depth) {
-            path[n->depth - 1] = speedscope_frame_index(s, n->frame);
-        }
+        if (n->depth) path[n->depth - 1] = speedscope_frame_index(s, n->frame);
         if (n->self > 0) {
             fprintf(out, "%s[", comma);
-            for (uint32_t i = 0; i < n->depth; i++) {
-                fprintf(out, i ? ",%u" : "%u", path[i]);
-            }
+            for (uint32_t i = 0; i < n->depth; i++) fprintf(out, i ? ",%u" : "%u", path[i]);
             fputs("]", out);
             comma = ",\n";
         }
@@ -152,9 +139,7 @@ static void write_frames(struct scope *s)
             fputs(",\"file\":", out);
             json_out_text(out, file);
         }
-        if (f->line) {
-            fprintf(out, ",\"line\":%d", f->line);
-        }
+        if (f->line) fprintf(out, ",\"line\":%d", f->line);
         fputs("}", out);
     }
     fputs("]}}\n", out);
@@ -177,12 +162,9 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
                                               PROFILE_ALLOCATED, PROFILE_WAITS, PROFILE_COPIES};
     struct scope s = {.e = e};
     bool ok = true;
-    if (e->what != PROFILE_KINDS_N) {
-        ok = ask_speedscope(&s, e->what, error, error_size);
-    }
-    for (size_t i = 0; ok && e->what == PROFILE_KINDS_N && i < sizeof usual / sizeof *usual; i++) {
+    if (e->what != PROFILE_KINDS_N) ok = ask_speedscope(&s, e->what, error, error_size);
+    for (size_t i = 0; ok && e->what == PROFILE_KINDS_N && i < sizeof usual / sizeof *usual; i++)
         ok = ask_speedscope(&s, usual[i], error, error_size);
-    }
     if (ok && s.n) {
         write_speedscope(&s);
         snprintf(e->note, sizeof e->note, "%zu profiles, to be dropped on speedscope.app", s.n);
@@ -190,9 +172,7 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
         snprintf(e->note, sizeof e->note, "this recording has nothing of that kind");
         e->nothing = true;
     }
-    for (size_t i = 0; i < s.n; i++) {
-        profile_call_tree_free(s.profiles[i].tree);
-    }
+    for (size_t i = 0; i < s.n; i++) profile_call_tree_free(s.profiles[i].tree);
     map_free(&s.index);
     free(s.frames);
     free(s.profiles);

@@ -15,19 +15,16 @@ void export_table_begin(struct export_table *t, FILE *out, bool json, const char
         t->column[t->columns_n++] = (struct export_table_column){p, (int)n};
         p += n;
     }
-    if (!json) {
-        fprintf(out, "%s\r\n", columns);
-    }
+    if (!json) fprintf(out, "%s\r\n", columns);
 }
 
 static void begin_cell(struct export_table *t)
 {
     const struct export_table_column *c = &t->column[t->at];
-    if (t->json) {
+    if (t->json)
         fprintf(t->out, "%s\"%.*s\":", t->at ? "," : "{", c->length, c->name);
-    } else if (t->at) {
+    else if (t->at)
         putc(',', t->out);
-    }
 }
 
 static void end_cell(struct export_table *t)
@@ -42,11 +39,10 @@ static void end_cell(struct export_table *t)
 void export_table_int(struct export_table *t, int64_t value)
 {
     begin_cell(t);
-    if (value != RUN_UNKNOWN) {
+    if (value != RUN_UNKNOWN)
         fprintf(t->out, "%lld", (long long)value);
-    } else if (t->json) {
+    else if (t->json)
         fputs("null", t->out);
-    }
     end_cell(t);
 }
 
@@ -73,9 +69,7 @@ static void put_quoted(FILE *out, const char *text)
     } else {
         fputs(formula ? "\"'" : "\"", out);
         for (const char *p = clean; *p; p++) {
-            if (*p == '"') {
-                putc('"', out);
-            }
+            if (*p == '"') putc('"', out);
             putc(*p, out);
         }
         putc('"', out);
@@ -86,10 +80,9 @@ static void put_quoted(FILE *out, const char *text)
 void export_table_text(struct export_table *t, const char *value)
 {
     begin_cell(t);
-    if (t->json) {
+    if (t->json)
         json_out_text(t->out, value);
-    } else if (value) {
+    else if (value)
         put_quoted(t->out, value);
-    }
     end_cell(t);
 }

@@ -86,9 +86,7 @@ void export_table_of_peaks(struct export_tables *x)
 static uint64_t count_of_category(const struct result_by_category *c, enum result_category category)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < c->shares_n; i++) {
-        n += c->shares[i].category == category ? c->shares[i].count : 0;
-    }
+    for (size_t i = 0; i < c->shares_n; i++) n += c->shares[i].category == category ? c->shares[i].count : 0;
     return n;
 }
 
@@ -197,10 +195,8 @@ static void table_on_mark(void *self, const struct run_mark *m)
     struct marks *s = self;
     uint64_t hash = map_hash((uintptr_t)m->name) ^ map_hash((uintptr_t)m->domain + m->kind + 1);
     uint32_t *head = map_at(&s->index, hash), i = *head;
-    while (i != MAP_NEW &&
-           (s->list[i].name != m->name || s->list[i].domain != m->domain || s->list[i].kind != m->kind)) {
+    while (i != MAP_NEW && (s->list[i].name != m->name || s->list[i].domain != m->domain || s->list[i].kind != m->kind))
         i = s->list[i].next;
-    }
     if (i == MAP_NEW) {
         i = (uint32_t)s->n;
         *ARENA_PUSH(s->list, s->n, s->cap) =
@@ -246,11 +242,8 @@ void export_table_of_marks(struct export_tables *x)
 static bool is_table_chosen(const struct export_run *e, const char *word)
 {
     size_t n = strlen(word);
-    for (const char *p = e->tables; p && *p; p += strcspn(p, ","), p += *p == ',') {
-        if (strncmp(p, word, n) == 0 && (!p[n] || p[n] == ',')) {
-            return true;
-        }
-    }
+    for (const char *p = e->tables; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strncmp(p, word, n) == 0 && (!p[n] || p[n] == ',')) return true;
     return !e->tables;
 }
 
@@ -263,12 +256,8 @@ const char *export_unknown_table(const char *words)
 {
     for (const char *p = words; p && *p; p += strcspn(p, ","), p += *p == ',') {
         size_t i = 0, n = strcspn(p, ",");
-        while (i < TABLES && (strncmp(tables[i].word, p, n) != 0 || tables[i].word[n])) {
-            i++;
-        }
-        if (i == TABLES) {
-            return p;
-        }
+        while (i < TABLES && (strncmp(tables[i].word, p, n) != 0 || tables[i].word[n])) i++;
+        if (i == TABLES) return p;
     }
     return NULL;
 }
@@ -335,9 +324,7 @@ static bool write_tables(struct export_tables *x, bool json, char *error, size_t
     bool ok = true;
     x->process = RUN_NONE;
     for (size_t i = 0; ok && i < TABLES; i++) {
-        if (!is_table_chosen(x->e, tables[i].word)) {
-            continue;
-        }
+        if (!is_table_chosen(x->e, tables[i].word)) continue;
         if (!x->e->folder) {
             export_table_begin(&x->t, x->e->out, json, tables[i].columns);
             tables[i].fill(x);

@@ -78,11 +78,10 @@ static void emit_trace_event(struct tracer *t, const struct export_trace_event *
         return;
     }
     emit_held(t);
-    if (e->action == EXPORT_TRACE_SEGMENT_MAP || e->action == EXPORT_TRACE_SEGMENT_UNMAP) {
+    if (e->action == EXPORT_TRACE_SEGMENT_MAP || e->action == EXPORT_TRACE_SEGMENT_UNMAP)
         *held = *e;
-    } else {
+    else
         t->wish->each(t->wish->self, e);
-    }
 }
 
 static void emit_piece(struct tracer *t, const struct piece *p, enum export_trace_action action)
@@ -155,9 +154,7 @@ static void piece_add(struct tracer *t, struct piece piece)
 static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_t time_ns, uint32_t stack)
 {
     size_t n = pieces_up_to(t, address);
-    if (!n || t->pieces[n - 1].address != address || t->pieces[n - 1].mapped != mapped) {
-        return;
-    }
+    if (!n || t->pieces[n - 1].address != address || t->pieces[n - 1].mapped != mapped) return;
     struct piece p = t->pieces[n - 1];
     memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
     t->pieces_n--;
@@ -192,9 +189,8 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
         for (; at < t->pieces_n && p->mapped; at++) {
             struct piece *next = &t->pieces[at];
             if (next->written || !next->mapped || next->address >= end ||
-                next->address != whole.address + (uint64_t)whole.bytes) {
+                next->address != whole.address + (uint64_t)whole.bytes)
                 break;
-            }
             piece_take(next, b);
             whole.bytes += next->bytes;
         }
@@ -215,13 +211,10 @@ static void list_changes(struct tracer *t)
     size_t n;
     const struct run_mapping *m = run_mappings(t->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (m[i].process != t->wish->process || m[i].device != t->wish->device) {
-            continue;
-        }
+        if (m[i].process != t->wish->process || m[i].device != t->wish->device) continue;
         *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].map_ns, (uint32_t)i, true};
-        if (m[i].unmap_ns != RUN_NEVER) {
+        if (m[i].unmap_ns != RUN_NEVER)
             *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
-        }
     }
     SORT(t->changes, t->changes_n, order_changes);
 }
@@ -255,9 +248,8 @@ static int pending_order(const void *a, const void *b)
 static void trace_on_pending(void *self, const struct run_pending *p)
 {
     struct tracer *t = self;
-    if (p->device == t->wish->device && p->known == RUN_YES && p->done_ns > p->free_ns) {
+    if (p->device == t->wish->device && p->known == RUN_YES && p->done_ns > p->free_ns)
         *ARENA_PUSH(t->pendings, t->pendings_n, t->pendings_cap) = (struct pending){p->address, p->free_ns, p->done_ns};
-    }
 }
 
 static void list_pendings(struct tracer *t)
@@ -267,11 +259,10 @@ static void list_pendings(struct tracer *t)
     SORT(t->pendings, t->pendings_n, pending_order);
     for (size_t i = 0; i < t->pendings_n; i++) { /* the free completes with the last of its events */
         struct pending *last = kept ? &t->pendings[kept - 1] : NULL;
-        if (last && pending_order(last, &t->pendings[i]) == 0) {
+        if (last && pending_order(last, &t->pendings[i]) == 0)
             last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns : last->done_ns;
-        } else {
+        else
             t->pendings[kept++] = t->pendings[i];
-        }
     }
     t->pendings_n = kept;
 }
@@ -296,9 +287,7 @@ static void complete_trace(struct tracer *t)
 {
     size_t at = 0;
     int64_t done = t->next_done_ns;
-    while (at < t->waiting_n && t->waiting[at].done_ns != done) {
-        at++;
-    }
+    while (at < t->waiting_n && t->waiting[at].done_ns != done) at++;
     if (at < t->waiting_n) {
         const struct export_trace_block b = t->waiting[at].block;
         t->waiting[at] = t->waiting[--t->waiting_n];
@@ -306,9 +295,8 @@ static void complete_trace(struct tracer *t)
         if (!piece_of(t, b.address)) emit_free(t, &b, done, b.stack, EXPORT_TRACE_SEGMENT_FREE);
     }
     t->next_done_ns = RUN_NEVER;
-    for (size_t i = 0; i < t->waiting_n; i++) {
+    for (size_t i = 0; i < t->waiting_n; i++)
         t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns : t->next_done_ns;
-    }
 }
 
 /* --- merging in order of time ------------------------------------------------------------------- */
@@ -399,18 +387,14 @@ static void keep_state(struct tracer *t);
  * state at that moment. */
 static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
 {
-    if (!t->here || t->done) {
-        return false;
-    }
+    if (!t->here || t->done) return false;
     if (time_ns > t->wish->until_ns) {
         catch_up(t, t->wish->until_ns);
         keep_state(t);
         t->done = true;
         return false;
     }
-    if (device != t->wish->device) {
-        return false;
-    }
+    if (device != t->wish->device) return false;
     catch_up(t, time_ns);
     return true;
 }
@@ -418,9 +402,7 @@ static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
 static void trace_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct tracer *t = self;
-    if (!is_trace_event_chosen(t, life->device, life->alloc_ns) || !life->bytes) {
-        return;
-    }
+    if (!is_trace_event_chosen(t, life->device, life->alloc_ns) || !life->bytes) return;
     struct export_trace_block b = trace_block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
         block_alloc(t, &b, life->alloc_ns);
@@ -438,17 +420,14 @@ static void trace_on_alloc(void *self, const struct run_lifetime *life, const st
 static void trace_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct tracer *t = self;
-    if (!is_trace_event_chosen(t, life->device, life->free_ns) || !life->bytes) {
-        return;
-    }
+    if (!is_trace_event_chosen(t, life->device, life->free_ns) || !life->bytes) return;
     struct export_trace_block b = trace_block_of(t, life);
-    if (life->layer == GS_LAYER_TENSOR) {
+    if (life->layer == GS_LAYER_TENSOR)
         tensor_free(t, &b, life->free_ns);
-    } else if (is_device_lifetime(life) && !t->wish->tensors) {
+    else if (is_device_lifetime(life) && !t->wish->tensors)
         block_free(t, &b, life->free_ns, true);
-    } else if (is_device_lifetime(life)) {
+    else if (is_device_lifetime(life))
         piece_remove(t, life->address, false, life->free_ns, b.free_stack);
-    }
 }
 
 static void trace_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -502,14 +481,11 @@ static void gather_lifetime(void *self, const struct run_lifetime *life)
     struct tracer *t = self;
     bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device != t->wish->device || life->alloc_ns > t->wish->until_ns || life->free_ns <= t->wish->until_ns ||
-        !life->bytes || (t->wish->tensors ? !tensor : !is_device_lifetime(life))) {
+        !life->bytes || (t->wish->tensors ? !tensor : !is_device_lifetime(life)))
         return;
-    }
     struct export_trace_block b = trace_block_of(t, life);
     *ARENA_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
-    if (!tensor || !piece_of(t, b.address)) {
-        add_whole(t, &b);
-    }
+    if (!tensor || !piece_of(t, b.address)) add_whole(t, &b);
 }
 
 static void gather_trace_mappings(struct tracer *t)
@@ -533,9 +509,7 @@ static void gather_pieces(struct tracer *t)
     for (size_t i = 0; i < t->pieces_n; i++) {
         const struct piece *p = &t->pieces[i];
         struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
-        if (!p->written) {
-            continue;
-        }
+        if (!p->written) continue;
         if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
             last->address + (uint64_t)last->bytes == p->address) {
             last->bytes = arena_add_capped(last->bytes, p->bytes);
@@ -574,9 +548,7 @@ static void share_out_trace_blocks(struct export_trace_state *s)
         g->first = kept;
         for (; at < s->blocks_n && s->blocks[at].address < end; at++) {
             struct export_trace_block b = s->blocks[at];
-            if (b.address < from || (uint64_t)b.bytes > end - b.address) {
-                continue;
-            }
+            if (b.address < from || (uint64_t)b.bytes > end - b.address) continue;
             from = b.address + (uint64_t)b.bytes;
             *(b.pending ? &g->pending_bytes : &g->block_bytes) += b.bytes;
             g->requested_bytes += b.requested;
@@ -592,19 +564,13 @@ static void keep_state(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
     emit_held(t);
-    if (!s) {
-        return;
-    }
+    if (!s) return;
     gather_pieces(t);
     run_each_live(t->run, gather_lifetime, t);
-    if (!t->wish->tensors) {
-        gather_trace_mappings(t);
-    }
+    if (!t->wish->tensors) gather_trace_mappings(t);
     for (size_t i = 0; i < t->waiting_n; i++) {
         *ARENA_PUSH(s->blocks, s->blocks_n, t->blocks_cap) = t->waiting[i].block;
-        if (!piece_of(t, t->waiting[i].block.address)) {
-            add_whole(t, &t->waiting[i].block);
-        }
+        if (!piece_of(t, t->waiting[i].block.address)) add_whole(t, &t->waiting[i].block);
     }
     SORT(s->segments, s->segments_n, order_trace_segments);
     SORT(s->blocks, s->blocks_n, order_trace_blocks);
@@ -630,9 +596,7 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
                                     .free = trace_on_free,
                                     .oom = trace_on_oom,
                                     .process_end = trace_on_process_end};
-    if (state) {
-        *state = (struct export_trace_state){0};
-    }
+    if (state) *state = (struct export_trace_state){0};
     t.imported = run_why_unknown(run, RUN_FACT_WAITS) && !run_why_unknown(run, RUN_FACT_TENSORS);
     t.next_done_ns = RUN_NEVER;
     list_changes(&t);
@@ -642,8 +606,6 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
     free(t.changes);
     free(t.pendings);
     free(t.waiting);
-    if (!ok && state) {
-        export_trace_state_free(state);
-    }
+    if (!ok && state) export_trace_state_free(state);
     return ok;
 }

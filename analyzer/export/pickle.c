@@ -37,25 +37,19 @@ static void put_pickle_byte(struct export_pickle *p, int byte)
 
 static void put_uint(struct export_pickle *p, uint64_t value, int bytes)
 {
-    for (; bytes > 0; bytes--, value >>= 8) {
-        put_pickle_byte(p, (int)(value & 0xff));
-    }
+    for (; bytes > 0; bytes--, value >>= 8) put_pickle_byte(p, (int)(value & 0xff));
 }
 
 /* Call it before a value is written: in a list it is an item. */
 static void begin_item(struct export_pickle *p)
 {
-    if (!p->depth || !p->open[p->depth - 1].list) {
-        return;
-    }
+    if (!p->depth || !p->open[p->depth - 1].list) return;
     unsigned *n = &p->open[p->depth - 1].in_batch;
     if (*n == BATCH) {
         put_pickle_byte(p, APPENDS);
         *n = 0;
     }
-    if (!(*n)++) {
-        put_pickle_byte(p, MARK);
-    }
+    if (!(*n)++) put_pickle_byte(p, MARK);
 }
 
 void export_pickle_start(struct export_pickle *p, FILE *out)
@@ -95,9 +89,7 @@ void export_pickle_dict(struct export_pickle *p)
 void export_pickle_end(struct export_pickle *p)
 {
     p->depth--;
-    if (p->open[p->depth].in_batch) {
-        put_pickle_byte(p, p->open[p->depth].list ? APPENDS : SETITEMS);
-    }
+    if (p->open[p->depth].in_batch) put_pickle_byte(p, p->open[p->depth].list ? APPENDS : SETITEMS);
 }
 
 void export_pickle_pair(struct export_pickle *p)
@@ -118,9 +110,7 @@ static void put_long(struct export_pickle *p, uint64_t value, bool negative)
     put_pickle_byte(p, LONG1);
     put_pickle_byte(p, bytes + ninth);
     put_uint(p, value, bytes);
-    if (ninth) {
-        put_pickle_byte(p, 0);
-    }
+    if (ninth) put_pickle_byte(p, 0);
 }
 
 void export_pickle_int(struct export_pickle *p, int64_t value)
@@ -162,11 +152,10 @@ static void put_pickle_text(struct export_pickle *p, const char *text, size_t by
     put_uint(p, bytes, bytes < 256 ? 1 : 4);
     for (size_t i = 0; i < bytes;) {
         size_t n = gs_utf8_decode(text + i, bytes - i, NULL);
-        if (n) {
+        if (n)
             fwrite_unlocked(text + i, 1, n, p->out);
-        } else {
+        else
             put_pickle_byte(p, '?');
-        }
         i += n ? n : 1;
     }
 }
@@ -175,9 +164,7 @@ static uint64_t hash_pickle_text(const char *text, size_t *bytes)
 {
     uint64_t h = 0xcbf29ce484222325u;
     const char *s = text;
-    for (; *s; s++) {
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    }
+    for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
     *bytes = (size_t)(s - text);
     return map_hash(h);
 }
@@ -221,11 +208,10 @@ static void write_pickle_text(struct export_pickle *p, const char *text, struct 
 static void text_value(struct export_pickle *p, const char *text)
 {
     struct export_pickle_text *near = &p->near[((uintptr_t)text ^ (uintptr_t)text >> 8) % PICKLE_NEAR];
-    if (near->text == text) {
+    if (near->text == text)
         put_again(p, near->memo);
-    } else {
+    else
         write_pickle_text(p, text, near);
-    }
 }
 
 void export_pickle_text(struct export_pickle *p, const char *text)
@@ -236,8 +222,6 @@ void export_pickle_text(struct export_pickle *p, const char *text)
 
 void export_pickle_key(struct export_pickle *p, const char *key)
 {
-    if (!p->open[p->depth - 1].in_batch++) {
-        put_pickle_byte(p, MARK);
-    }
+    if (!p->open[p->depth - 1].in_batch++) put_pickle_byte(p, MARK);
     text_value(p, key);
 }

@@ -57,9 +57,7 @@ void export_protobuf_message(struct export_protobuf *p, unsigned field, struct e
 void export_protobuf_packed(struct export_protobuf *p, unsigned field, const uint64_t *values, size_t n)
 {
     struct export_protobuf list = {0};
-    for (size_t i = 0; i < n; i++) {
-        put_protobuf_varint(&list, values[i]);
-    }
+    for (size_t i = 0; i < n; i++) put_protobuf_varint(&list, values[i]);
     export_protobuf_bytes(p, field, list.bytes, list.n);
     export_protobuf_free(&list);
 }

@@ -26,11 +26,8 @@ static bool in_range(int device)
 
 static bool report_has_tensors(const struct result_report *report, int device)
 {
-    for (size_t i = 0; i < report->growth_n; i++) {
-        if (report->growth[i].device == device && report->growth[i].layer == RUN_SERIES_TENSOR) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < report->growth_n; i++)
+        if (report->growth[i].device == device && report->growth[i].layer == RUN_SERIES_TENSOR) return true;
     return false;
 }
 
@@ -46,15 +43,12 @@ static void take_analysis(const struct result_report *report, struct fleet_analy
         const struct result_growth *g = &report->growth[i];
         const enum run_series_layer layer =
             report_has_tensors(report, g->device) ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
-        if (in_range(g->device) && g->by_steps && g->layer == layer) {
-            a->device[g->device].growth += g->bytes_per_step;
-        }
+        if (in_range(g->device) && g->by_steps && g->layer == layer) a->device[g->device].growth += g->bytes_per_step;
     }
     for (size_t i = 0; i < report->peaks_n; i++) {
         const struct result_peak *p = &report->peaks[i];
-        for (int c = 0; c < RESULT_CATEGORIES_N && in_range(p->device) && p->layer == RUN_SERIES_TENSOR; c++) {
+        for (int c = 0; c < RESULT_CATEGORIES_N && in_range(p->device) && p->layer == RUN_SERIES_TENSOR; c++)
             a->device[p->device].by_category[c] = p->by_category.bytes[c];
-        }
     }
 }
 
@@ -65,9 +59,7 @@ static void run_analysis(const char *database, struct fleet_analysis *a)
         .top = 1 << 16, .alone = true, .questions = REPORT_ASK(STEPS) | REPORT_ASK(GROWTH) | REPORT_ASK(CATEGORIES)};
     struct run *run = run_open(&database, 1, &options, error, sizeof error);
     struct result_report *report = run ? report_build(run, &options, error, sizeof error) : NULL;
-    if (report) {
-        take_analysis(report, a);
-    }
+    if (report) take_analysis(report, a);
 }
 
 /* The child keeps neither the parent's sockets nor its signal handlers. */
@@ -81,9 +73,7 @@ static void be_analyst(const char *database, int out)
     setrlimit(RLIMIT_CPU, &cpu);
     setrlimit(RLIMIT_AS, &memory);
     setpriority(PRIO_PROCESS, 0, NICE);
-    for (int fd = 0; fd <= 2; fd++) {
-        dup2(null, fd);
-    }
+    for (int fd = 0; fd <= 2; fd++) dup2(null, fd);
     run_analysis(database, &a);
     _exit(write(out, &a, sizeof a) == (ssize_t)sizeof a ? 0 : 1);
 }
@@ -96,9 +86,8 @@ static struct fleet_recording *recording_due(const struct fleet *f, int64_t now)
     for (size_t i = 0; i < f->n; i++) {
         struct fleet_recording *r = f->list[i];
         if (!r->ended_ns && r->model->sources[0].loaded && r->analysed_ns <= now &&
-            (!first || r->analysed_ns < first->analysed_ns)) {
+            (!first || r->analysed_ns < first->analysed_ns))
             first = r;
-        }
     }
     return first;
 }
@@ -112,13 +101,9 @@ static void start_analysis(struct fleet *f, struct fleet_recording *r, int64_t n
 {
     int ends[2];
     r->analysed_ns = now + pause_ns(r);
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-        return;
-    }
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
     const pid_t pid = fork();
-    if (pid == 0) {
-        be_analyst(r->database, ends[1]);
-    }
+    if (pid == 0) be_analyst(r->database, ends[1]);
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
@@ -151,26 +136,21 @@ void fleet_analyse(struct fleet *f)
     const int64_t now = fleet_clock_ns();
     if (f->analysis.pid) {
         const pid_t ended = waitpid(f->analysis.pid, NULL, WNOHANG);
-        if (ended == f->analysis.pid || (ended < 0 && errno == ECHILD)) {
+        if (ended == f->analysis.pid || (ended < 0 && errno == ECHILD))
             finish_analysis(f, now);
-        } else if (now - f->analysis.began_ns > WALL_S * SECOND) {
+        else if (now - f->analysis.began_ns > WALL_S * SECOND)
             kill(f->analysis.pid, SIGKILL);
-        }
         return;
     }
     struct fleet_recording *r = recording_due(f, now);
-    if (r) {
-        start_analysis(f, r, now);
-    }
+    if (r) start_analysis(f, r, now);
 }
 
 void fleet_analyse_all(struct fleet *f)
 {
     do {
         fleet_analyse(f);
-        if (f->analysis.pid) {
-            poll(NULL, 0, 10);
-        }
+        if (f->analysis.pid) poll(NULL, 0, 10);
     } while (f->analysis.pid || recording_due(f, fleet_clock_ns()));
 }
 

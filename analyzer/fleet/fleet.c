@@ -25,9 +25,7 @@ static void free_recording(struct fleet_recording *r)
 
 void fleet_free(struct fleet *f)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        free_recording(f->list[i]);
-    }
+    for (size_t i = 0; i < f->n; i++) free_recording(f->list[i]);
     f->n = 0;
 }
 
@@ -39,11 +37,8 @@ static void drop_recording(struct fleet *f, size_t i)
 
 static struct fleet_recording *find_known(const struct fleet *f, const struct top_found *found)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        if (f->list[i]->pid == found->pid && strcmp(f->list[i]->database, found->database) == 0) {
-            return f->list[i];
-        }
-    }
+    for (size_t i = 0; i < f->n; i++)
+        if (f->list[i]->pid == found->pid && strcmp(f->list[i]->database, found->database) == 0) return f->list[i];
     return NULL;
 }
 
@@ -62,24 +57,16 @@ static void add_found_recording(struct fleet *f, const struct top_found *found)
 /* A process that executed another program has a new recording. Drops the old one, whose labels would be the same. */
 static void drop_ended_of(struct fleet *f, uint32_t pid)
 {
-    for (size_t i = f->n; i-- > 0;) {
-        if (f->list[i]->pid == pid) {
-            drop_recording(f, i);
-        }
-    }
+    for (size_t i = f->n; i-- > 0;)
+        if (f->list[i]->pid == pid) drop_recording(f, i);
 }
 
 static void drop_longest_ended(struct fleet *f)
 {
     size_t oldest = f->n;
-    for (size_t i = 0; i < f->n; i++) {
-        if (f->list[i]->ended_ns && (oldest == f->n || f->list[i]->ended_ns < f->list[oldest]->ended_ns)) {
-            oldest = i;
-        }
-    }
-    if (oldest < f->n) {
-        drop_recording(f, oldest);
-    }
+    for (size_t i = 0; i < f->n; i++)
+        if (f->list[i]->ended_ns && (oldest == f->n || f->list[i]->ended_ns < f->list[oldest]->ended_ns)) oldest = i;
+    if (oldest < f->n) drop_recording(f, oldest);
 }
 
 static void find_recordings(struct fleet *f, int64_t now)
@@ -89,18 +76,13 @@ static void find_recordings(struct fleet *f, int64_t now)
     f->found_ns = now;
     f->left_out = 0;
     for (size_t i = 0; i < n; i++) {
-        if (find_known(f, &found[i])) {
-            continue;
-        }
+        if (find_known(f, &found[i])) continue;
         drop_ended_of(f, found[i].pid);
-        if (f->n == FLEET_RECORDINGS) {
-            drop_longest_ended(f);
-        }
-        if (f->n < FLEET_RECORDINGS) {
+        if (f->n == FLEET_RECORDINGS) drop_longest_ended(f);
+        if (f->n < FLEET_RECORDINGS)
             add_found_recording(f, &found[i]);
-        } else {
+        else
             f->left_out++;
-        }
     }
     top_found_free(found, n);
 }
@@ -110,24 +92,16 @@ static void update_recordings(struct fleet *f, int64_t now)
 {
     for (size_t i = f->n; i-- > 0;) {
         struct fleet_recording *r = f->list[i];
-        if (!r->ended_ns && !top_model_update(r->model, BUDGET_MS * 1000000ll)) {
-            r->ended_ns = now;
-        }
-        if (r->ended_ns && now - r->ended_ns > LINGER_S * SECOND) {
-            drop_recording(f, i);
-        }
+        if (!r->ended_ns && !top_model_update(r->model, BUDGET_MS * 1000000ll)) r->ended_ns = now;
+        if (r->ended_ns && now - r->ended_ns > LINGER_S * SECOND) drop_recording(f, i);
     }
 }
 
 void fleet_refresh(struct fleet *f)
 {
     const int64_t now = fleet_clock_ns();
-    if (f->refreshed_ns && now - f->refreshed_ns < SECOND) {
-        return;
-    }
-    if (!f->found_ns || now - f->found_ns > FIND_S * SECOND) {
-        find_recordings(f, now);
-    }
+    if (f->refreshed_ns && now - f->refreshed_ns < SECOND) return;
+    if (!f->found_ns || now - f->found_ns > FIND_S * SECOND) find_recordings(f, now);
     update_recordings(f, now);
     f->refreshed_ns = now;
     f->refresh_s = (double)(fleet_clock_ns() - now) / 1e9;

@@ -17,9 +17,7 @@ static struct environment read_environment_file(const char *path)
     struct environment e = {.text = arena_realloc(NULL, ENVIRONMENT_MAX + 1, 1)};
     FILE *f = fopen(path, "re");
     e.size = f ? fread(e.text, 1, ENVIRONMENT_MAX, f) : 0;
-    if (f) {
-        fclose(f);
-    }
+    if (f) fclose(f);
     e.text[e.size] = 0;
     return e;
 }
@@ -27,20 +25,15 @@ static struct environment read_environment_file(const char *path)
 static const char *environment_value_of(const struct environment *e, const char *name)
 {
     const size_t length = strlen(name);
-    for (const char *at = e->text; at < e->text + e->size; at += strlen(at) + 1) {
-        if (strncmp(at, name, length) == 0 && at[length] == '=' && at[length + 1]) {
-            return at + length + 1;
-        }
-    }
+    for (const char *at = e->text; at < e->text + e->size; at += strlen(at) + 1)
+        if (strncmp(at, name, length) == 0 && at[length] == '=' && at[length + 1]) return at + length + 1;
     return NULL;
 }
 
 static void take_first(const struct environment *e, const char *const *names, char *out, size_t size)
 {
     const char *value = NULL;
-    for (; *names && !value; names++) {
-        value = environment_value_of(e, *names);
-    }
+    for (; *names && !value; names++) value = environment_value_of(e, *names);
     terminal_clean(out, size, value, true);
 }
 
@@ -68,23 +61,16 @@ void fleet_labels_read(uint32_t pid, struct fleet_labels *out)
     take_first(&e, pods, out->pod, sizeof out->pod);
     take_first(&e, spaces, out->name_space, sizeof out->name_space);
     take_first(&e, visible, out->visible, sizeof out->visible);
-    if (in_kubernetes && !*out->pod) {
-        take_first(&e, hosts, out->pod, sizeof out->pod);
-    }
-    if (in_kubernetes && !*out->name_space) {
-        read_namespace(pid, out->name_space, sizeof out->name_space);
-    }
+    if (in_kubernetes && !*out->pod) take_first(&e, hosts, out->pod, sizeof out->pod);
+    if (in_kubernetes && !*out->name_space) read_namespace(pid, out->name_space, sizeof out->name_space);
     free(e.text);
 }
 
 /* Whether the entry occurred before in the list: each device needs a label of its own. */
 static bool is_repeated(const char *list, const char *entry, size_t length)
 {
-    for (const char *at = list; at < entry; at += strcspn(at, ","), at += *at == ',') {
-        if (strcspn(at, ",") == length && memcmp(at, entry, length) == 0) {
-            return true;
-        }
-    }
+    for (const char *at = list; at < entry; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && memcmp(at, entry, length) == 0) return true;
     return false;
 }
 
@@ -96,9 +82,8 @@ void fleet_gpu(const struct fleet_labels *labels, int device, char *out, size_t 
         entry = entry ? entry + 1 : NULL;
     }
     const size_t length = entry ? strcspn(entry, ",") : 0;
-    if (length > 0 && length < size && !is_repeated(labels->visible, entry, length)) {
+    if (length > 0 && length < size && !is_repeated(labels->visible, entry, length))
         snprintf(out, size, "%.*s", (int)length, entry);
-    } else {
+    else
         snprintf(out, size, *labels->visible ? "#%d" : "%d", device);
-    }
 }

@@ -45,9 +45,7 @@ static void put_metric_head(struct writer *w)
     const char *name_suffix = w->openmetrics ? "" : counter_suffix(w);
     const char *type = types[f->type == INFO && !w->openmetrics ? GAUGE : f->type];
     fprintf(w->out, "# TYPE %s%s %s\n", f->name, name_suffix, type);
-    if (f->unit && w->openmetrics) {
-        fprintf(w->out, "# UNIT %s %s\n", f->name, f->unit);
-    }
+    if (f->unit && w->openmetrics) fprintf(w->out, "# UNIT %s %s\n", f->name, f->unit);
     fprintf(w->out, "# HELP %s%s %s\n", f->name, name_suffix, f->help);
     w->has_head = true;
 }
@@ -56,15 +54,11 @@ static void put_metric_head(struct writer *w)
 static void put_fleet_label(struct writer *w, const char *key, const char *value)
 {
     char clean[1024];
-    if (!value || !*value) {
-        return; /* to Prometheus an empty label is a missing label */
-    }
+    if (!value || !*value) return; /* to Prometheus an empty label is a missing label */
     fprintf(w->out, "%c%s=\"", w->has_label ? ',' : '{', key);
     w->has_label = true;
     for (const char *p = terminal_clean(clean, sizeof clean, value, true); *p; p++) {
-        if (*p == '"' || *p == '\\') {
-            putc('\\', w->out);
-        }
+        if (*p == '"' || *p == '\\') putc('\\', w->out);
         putc(*p, w->out);
     }
     putc('"', w->out);
@@ -89,18 +83,14 @@ static void label_gpu(struct writer *w, int device)
 /* Begins a sample; the caller adds labels and ends the line with the value. */
 static void begin_sample(struct writer *w)
 {
-    if (!w->has_head) {
-        put_metric_head(w);
-    }
+    if (!w->has_head) put_metric_head(w);
     fprintf(w->out, "%s%s", w->family->name, counter_suffix(w));
     w->has_label = false;
     if (w->r) {
         const struct top_source *s = &w->r->model->sources[0];
         put_fleet_label(w, "run_id", s->run_id);
         label_number(w, "pid", w->r->pid);
-        if (s->rank != RUN_UNKNOWN) {
-            label_number(w, "rank", s->rank);
-        }
+        if (s->rank != RUN_UNKNOWN) label_number(w, "rank", s->rank);
         put_fleet_label(w, "job_id", w->r->labels.job_id);
         put_fleet_label(w, "pod", w->r->labels.pod);
         put_fleet_label(w, "namespace", w->r->labels.name_space);
@@ -300,22 +290,17 @@ static struct line *fleet_line_at(struct line *lines, size_t *n, size_t most, co
     char file[512], function[256], caller[576] = "", name[512];
     terminal_clean(file, sizeof file, site->file ? site->file : site->known ? "" : "unknown", true);
     terminal_clean(function, sizeof function, site->function, true);
-    if (!site->function && site->known && site->offset) {
+    if (!site->function && site->known && site->offset)
         snprintf(function, sizeof function, "+0x%llx", (unsigned long long)site->offset);
-    }
     if (site->caller && site->caller->file) {
         snprintf(caller, sizeof caller, "%s:%d", terminal_clean(name, sizeof name, site->caller->file, true),
                  site->caller->line);
     }
-    for (size_t i = 0; i < *n; i++) {
+    for (size_t i = 0; i < *n; i++)
         if (lines[i].line == site->line && strcmp(lines[i].file, file) == 0 &&
-            strcmp(lines[i].function, function) == 0 && strcmp(lines[i].caller, caller) == 0) {
+            strcmp(lines[i].function, function) == 0 && strcmp(lines[i].caller, caller) == 0)
             return &lines[i];
-        }
-    }
-    if (*n == most) {
-        return NULL;
-    }
+    if (*n == most) return NULL;
     struct line *l = &lines[(*n)++];
     *l = (struct line){.line = site->line};
     memcpy(l->file, file, sizeof file);
@@ -333,16 +318,12 @@ static void write_lines(struct writer *w)
     top_tables_fill(t, &choice);
     for (size_t i = 0; i < t->n && t->rows[i].bytes > 0; i++) {
         struct line *l = fleet_line_at(list, &n, w->fleet->lines, &t->rows[i].site);
-        if (l) {
-            l->bytes = arena_add_capped(l->bytes, t->rows[i].bytes);
-        }
+        if (l) l->bytes = arena_add_capped(l->bytes, t->rows[i].bytes);
     }
     for (size_t i = 0; i < n; i++) {
         begin_sample(w);
         put_fleet_label(w, "file", list[i].file);
-        if (list[i].line > 0) {
-            label_number(w, "line", list[i].line);
-        }
+        if (list[i].line > 0) label_number(w, "line", list[i].line);
         put_fleet_label(w, "function", list[i].function);
         put_fleet_label(w, "caller", list[i].caller);
         end_int(w, list[i].bytes);
@@ -413,9 +394,7 @@ static void write_copied(struct writer *w)
 static void write_recordings(struct writer *w)
 {
     int64_t n = 0;
-    for (size_t i = 0; i < w->fleet->n; i++) {
-        n += !w->fleet->list[i]->ended_ns;
-    }
+    for (size_t i = 0; i < w->fleet->n; i++) n += !w->fleet->list[i]->ended_ns;
     begin_sample(w);
     end_int(w, n);
 }
@@ -495,7 +474,5 @@ void fleet_write(const struct fleet *f, bool openmetrics, FILE *out)
             }
         }
     }
-    if (openmetrics) {
-        fputs("# EOF\n", out);
-    }
+    if (openmetrics) fputs("# EOF\n", out);
 }

@@ -23,9 +23,7 @@ static bool piece_starts_with(struct piece p, const char *word)
 static bool next_request_line(struct piece *rest, struct piece *line)
 {
     const char *end = memchr(rest->at, '\n', rest->n);
-    if (!end) {
-        return false;
-    }
+    if (!end) return false;
     *line = (struct piece){rest->at, (size_t)(end - rest->at)};
     rest->n -= line->n + 1;
     rest->at = end + 1;
@@ -44,11 +42,8 @@ static bool next_word(struct piece *line, struct piece *word)
 
 static bool is_piece_printable(struct piece p)
 {
-    for (size_t i = 0; i < p.n; i++) {
-        if ((unsigned char)p.at[i] < ' ' && p.at[i] != '\t') {
-            return false;
-        }
-    }
+    for (size_t i = 0; i < p.n; i++)
+        if ((unsigned char)p.at[i] < ' ' && p.at[i] != '\t') return false;
     return true;
 }
 
@@ -73,20 +68,13 @@ static enum fleet_answer read_first(struct piece line, struct fleet_request *out
 {
     struct piece method, target, version;
     if (!is_piece_printable(line) || !next_word(&line, &method) || !next_word(&line, &target) ||
-        !next_word(&line, &version) || line.n > 0) {
+        !next_word(&line, &version) || line.n > 0)
         return FLEET_BAD;
-    }
-    if (!piece_starts_with(version, "HTTP/")) {
-        return FLEET_BAD;
-    }
+    if (!piece_starts_with(version, "HTTP/")) return FLEET_BAD;
     *needs_host = is_piece(version, "HTTP/1.1");
-    if (!*needs_host && !is_piece(version, "HTTP/1.0")) {
-        return FLEET_NO_VERSION;
-    }
+    if (!*needs_host && !is_piece(version, "HTTP/1.0")) return FLEET_NO_VERSION;
     out->head_only = is_piece(method, "HEAD");
-    if (!out->head_only && !is_piece(method, "GET")) {
-        return FLEET_NO_METHOD;
-    }
+    if (!out->head_only && !is_piece(method, "GET")) return FLEET_NO_METHOD;
     const struct piece path = target_path(target);
     out->is_index = is_piece(path, "/");
     return out->is_index || is_piece(path, "/metrics") ? FLEET_METRICS
@@ -104,9 +92,8 @@ static enum fleet_answer read_request_head(struct piece rest, struct fleet_reque
     while (next_request_line(&rest, &line) && line.n > 0) {
         const char *colon = memchr(line.at, ':', line.n);
         if (!colon || colon == line.at || line.at[0] == ' ' || line.at[0] == '\t' || colon[-1] == ' ' ||
-            !is_piece_printable(line)) {
+            !is_piece_printable(line))
             return FLEET_BAD;
-        }
         hosts += piece_starts_with(line, "host:");
         out->openmetrics = out->openmetrics ||
                            (piece_starts_with(line, "accept:") && piece_contains(line, "application/openmetrics-text"));
@@ -118,10 +105,7 @@ enum fleet_answer fleet_request_read(const char *text, size_t n, struct fleet_re
 {
     struct piece rest = {text, n}, line;
     *out = (struct fleet_request){.head_only = false};
-    for (bool first = true; next_request_line(&rest, &line); first = false) {
-        if (line.n == 0) {
-            return first ? FLEET_BAD : read_request_head((struct piece){text, n}, out);
-        }
-    }
+    for (bool first = true; next_request_line(&rest, &line); first = false)
+        if (line.n == 0) return first ? FLEET_BAD : read_request_head((struct piece){text, n}, out);
     return n >= FLEET_HEAD_MAX ? FLEET_TOO_LONG : FLEET_MORE;
 }

@@ -27,15 +27,12 @@ static bool split_address(const char *text, char *host, size_t size, const char 
     const char *colon = strrchr(text, ':'), *end = colon;
     const char *start = text;
     if (!colon || colon == text || !colon[1] || colon[1 + strspn(colon + 1, "0123456789")] || strlen(colon + 1) > 5 ||
-        atoi(colon + 1) > 65535) {
+        atoi(colon + 1) > 65535)
         return false;
-    }
     if (*text == '[') {
         start++;
         end--;
-        if (*end != ']') {
-            return false;
-        }
+        if (*end != ']') return false;
     } else if (memchr(text, ':', (size_t)(colon - text))) {
         return false;
     }
@@ -72,17 +69,12 @@ int fleet_listen(const char *text, char *address, size_t size, char *why, size_t
         return -1;
     }
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && a->ai_family == AF_INET6) { /* [::] must not include all IPv4 addresses */
+    if (fd >= 0 && a->ai_family == AF_INET6) /* [::] must not include all IPv4 addresses */
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
-    }
-    if (fd >= 0) {
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    }
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (fd < 0 || bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
         snprintf(why, why_size, "cannot listen on '%.100s': %s", text, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
-        }
+        if (fd >= 0) close(fd);
         fd = -1;
     } else {
         name_address(fd, address, size);
@@ -128,9 +120,7 @@ static char *render_metrics(struct fleet *f, bool openmetrics, size_t *n)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
-    if (!out) {
-        return NULL;
-    }
+    if (!out) return NULL;
     fleet_refresh(f);
     fleet_write(f, openmetrics, out);
     fclose(out);
@@ -157,9 +147,7 @@ static void answer_client(struct server *s, struct client *c, enum fleet_answer 
             : metrics   ? "text/plain; version=0.0.4"
                         : "text/plain",
             n, status == FLEET_NO_METHOD ? "Allow: GET, HEAD\r\n" : "");
-        if (!request->head_only) {
-            fwrite(body, 1, n, out);
-        }
+        if (!request->head_only) fwrite(body, 1, n, out);
         fclose(out);
     }
     free(text);
@@ -172,23 +160,17 @@ static bool read_request(struct server *s, struct client *c)
 {
     struct fleet_request request;
     const ssize_t n = recv(c->fd, c->head + c->head_n, sizeof c->head - c->head_n, 0);
-    if (n <= 0) {
-        return n < 0 && (errno == EAGAIN || errno == EINTR);
-    }
+    if (n <= 0) return n < 0 && (errno == EAGAIN || errno == EINTR);
     c->head_n += (size_t)n;
     const enum fleet_answer status = fleet_request_read(c->head, c->head_n, &request);
-    if (status != FLEET_MORE) {
-        answer_client(s, c, status, &request);
-    }
+    if (status != FLEET_MORE) answer_client(s, c, status, &request);
     return true;
 }
 
 static bool write_answer(struct client *c)
 {
     const ssize_t n = send(c->fd, c->answer + c->sent, c->answer_n - c->sent, MSG_NOSIGNAL);
-    if (n < 0) {
-        return errno == EAGAIN || errno == EINTR;
-    }
+    if (n < 0) return errno == EAGAIN || errno == EINTR;
     c->sent += (size_t)n;
     if (c->sent ==
         c->answer_n) { /* closing a socket that has unread input would reset the connection and truncate the answer */
@@ -226,9 +208,7 @@ static void forget_client(struct server *s, size_t i)
 static void accept_client(struct server *s)
 {
     const int fd = accept4(s->service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        return;
-    }
+    if (fd < 0) return;
     struct client *c = arena_realloc(NULL, 1, sizeof *c);
     *c = (struct client){.fd = fd, .until_ns = fleet_clock_ns() + READ_S * SECOND};
     s->clients[s->n++] = c;
@@ -294,22 +274,14 @@ static void poll_once(struct server *s)
 {
     struct pollfd p[CLIENTS + 1];
     const size_t n = s->n;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         p[i] = (struct pollfd){.fd = s->clients[i]->fd, .events = s->clients[i]->phase == WRITING ? POLLOUT : POLLIN};
-    }
     p[n] = (struct pollfd){.fd = n < CLIENTS ? s->service->listener : -1, .events = POLLIN};
-    if (poll(p, n + 1, (int)serving_wait_ms(s)) < 0) {
-        return;
-    }
+    if (poll(p, n + 1, (int)serving_wait_ms(s)) < 0) return;
     const int64_t now = fleet_clock_ns();
-    for (size_t i = n; i-- > 0;) {
-        if ((p[i].revents && !attend_client(s, s->clients[i])) || now > s->clients[i]->until_ns) {
-            forget_client(s, i);
-        }
-    }
-    if (p[n].revents & POLLIN) {
-        accept_client(s);
-    }
+    for (size_t i = n; i-- > 0;)
+        if ((p[i].revents && !attend_client(s, s->clients[i])) || now > s->clients[i]->until_ns) forget_client(s, i);
+    if (p[n].revents & POLLIN) accept_client(s);
 }
 
 int fleet_serve(struct fleet *f, const struct fleet_service *service)
@@ -325,11 +297,7 @@ int fleet_serve(struct fleet *f, const struct fleet_service *service)
             s.file_ns += (int64_t)(service->interval_s * 1e9);
         }
     }
-    while (s.n) {
-        forget_client(&s, 0);
-    }
-    if (service->textfile) {
-        remove_file(service->textfile);
-    }
+    while (s.n) forget_client(&s, 0);
+    if (service->textfile) remove_file(service->textfile);
     return ok ? EXIT_YES : EXIT_INPUT;
 }

@@ -54,11 +54,10 @@ static size_t read_hint_head(const char *path, unsigned char head[HEAD + 1], boo
     gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;
     const int n = file ? gzread(file, head, HEAD) : 0;
     *broken = file && n <= 0 && !gzdirect(file);
-    if (file) {
+    if (file)
         gzclose(file);
-    } else if (fd >= 0) {
+    else if (fd >= 0)
         close(fd);
-    }
     head[n > 0 ? n : 0] = 0;
     return n > 0 ? (size_t)n : 0;
 }

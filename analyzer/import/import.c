@@ -34,11 +34,10 @@ enum import_format import_format_of(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: does not wait for a FIFO's writer */
     gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;
     int n = file ? gzread(file, head, sizeof head) : 0;
-    if (file) {
+    if (file)
         gzclose(file);
-    } else if (fd >= 0) {
+    else if (fd >= 0)
         close(fd);
-    }
     for (size_t i = 0; n > 0 && i < sizeof formats / sizeof *formats; i++) {
         if (!formats[i].fits(head, (size_t)n)) continue;
         if (!formats[i].confirm || formats[i].confirm(path)) return formats[i].format;
@@ -49,9 +48,8 @@ enum import_format import_format_of(const char *path)
 bool import_file(const char *path, enum import_format format, const char *to,
                  void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size)
 {
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (formats[i].format == format) return formats[i].import(path, to, progress, self, error, error_size);
-    }
     return false;
 }
 

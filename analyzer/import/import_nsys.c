@@ -136,9 +136,8 @@ static size_t frames_inside(const struct import_frame *frames, size_t n, const c
 {
     size_t inside = 0;
     while (inside < n && is_inside(&frames[inside])) inside++;
-    for (size_t i = 0; api && i + 1 < n; i++) {
+    for (size_t i = 0; api && i + 1 < n; i++)
         if (frames[i].function && strcmp(frames[i].function, api) == 0) return i + 1;
-    }
     return inside < n ? inside : 0;
 }
 
@@ -329,11 +328,10 @@ static void read_nsys_copy(struct reading *r, sqlite3_stmt *st, enum import_stag
     uint64_t blocked = blocked_in(r, st);
     e.async = is_async(api_name(r, sqlite3_column_int64(st, E_API)));
     e.host_memory = (uint8_t)(word >> 3);
-    if (kind == IMPORT_STAGED_COPY) {
+    if (kind == IMPORT_STAGED_COPY)
         import_feed_copy(r->feed, &e, word & 7, blocked);
-    } else {
+    else
         import_feed_fill(r->feed, &e, blocked);
-    }
 }
 
 /* A wait within another wait of its thread is part of that. */

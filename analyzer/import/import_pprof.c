@@ -272,9 +272,8 @@ static struct sample read_pprof_sample(struct profile *p, struct import_message 
             if (values == p->count_at) s.count = (int64_t)value;
             if (values++ == p->bytes_at) s.bytes = (int64_t)value;
         }
-        while (stacks && field.number == 1 && n < FRAMES && import_protobuf_integer(&field, &value)) {
+        while (stacks && field.number == 1 && n < FRAMES && import_protobuf_integer(&field, &value))
             n = add_frames(p, value, frames, n);
-        }
     }
     if (!stacks || s.bytes <= 0) return s;
     if (s.executable) {
@@ -300,9 +299,8 @@ static void each_sample(struct profile *p, bool stacks, void (*take)(struct prof
 static bool is_other(const char *device)
 {
     static const char *const gpus[] = {"gpu", "cuda", "rocm", "StreamExecutorGpu"};
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
         if (strncasecmp(device, gpus[i], strlen(gpus[i])) == 0) return false;
-    }
     return true;
 }
 

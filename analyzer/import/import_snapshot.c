@@ -92,11 +92,10 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
     for (; left > 0; left -= page, h.address += (uint64_t)page) {
         struct import_snapshot_piece *old = find_piece(&s->held, h.address, h.device);
         h.bytes = left < page ? left : page;
-        if (begin) {
+        if (begin)
             hold_piece(&s->held, &h);
-        } else if (old) {
+        else if (old)
             old->bytes = 0;
-        }
     }
 }
 
@@ -110,11 +109,10 @@ static void hold_end(struct importer *s)
 {
     for (size_t i = 0; i < s->from.segments.n; i++) {
         const struct import_snapshot_piece *p = &s->from.segments.list[i];
-        if (p->mapped) {
+        if (p->mapped)
             hold_pages(s, *p, true);
-        } else {
+        else
             hold_piece(&s->held, p);
-        }
         if (p->pool >= IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
     for (size_t i = 0; i < s->from.blocks.n; i++) {
@@ -132,13 +130,12 @@ static uint16_t event_pool_of(const struct importer *s, const struct import_snap
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         const struct import_snapshot_piece *p = &s->private.list[middle];
-        if (e->address < p->address) {
+        if (e->address < p->address)
             high = middle;
-        } else if (e->address - p->address < (uint64_t)p->bytes) {
+        else if (e->address - p->address < (uint64_t)p->bytes)
             return p->pool;
-        } else {
+        else
             low = middle + 1;
-        }
     }
     return IMPORT_POOL_UNKNOWN;
 }
@@ -302,9 +299,8 @@ static const struct import_snapshot_piece **sort_pieces(const struct set *set, s
 {
     const struct import_snapshot_piece **list = arena_realloc(NULL, set->pieces.n, sizeof *list);
     *n = 0;
-    for (size_t i = 0; i < set->pieces.n; i++) {
+    for (size_t i = 0; i < set->pieces.n; i++)
         if (set->pieces.list[i].bytes) list[(*n)++] = &set->pieces.list[i];
-    }
     SORT(list, *n, by_place);
     return list;
 }

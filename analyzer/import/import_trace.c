@@ -85,9 +85,8 @@ static void claim_block(struct writing *w, struct import_trace_record *r)
     struct import_trace *t = w->t;
     const uint32_t correlation = r->a;
     r->a = r->kind == IMPORT_TRACE_FILL ? 0 : take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_COPY));
-    if (r->kind != IMPORT_TRACE_COPY) {
+    if (r->kind != IMPORT_TRACE_COPY)
         r->a = join_stacks(t, r->a, take_chain(t, &w->chains, chain_key(correlation, IMPORT_TRACE_FILL)));
-    }
     if (r->a && r->bytes >= 0 && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = r->bytes;
 }
 
@@ -210,11 +209,10 @@ static void write_gpu(struct writing *w, struct import_event *e, uint32_t first,
         e->stream = g->stream;
         e->bytes = g->bytes;
         e->host_memory = (uint8_t)(g->memory + 1);
-        if (g->kind == IMPORT_TRACE_COPY) {
+        if (g->kind == IMPORT_TRACE_COPY)
             import_feed_copy(w->feed, e, g->direction, blocked_ns);
-        } else {
+        else
             import_feed_fill(w->feed, e, blocked_ns);
-        }
     }
 }
 
@@ -351,11 +349,10 @@ static void note_levels(struct writing *w)
         if (!l->kept) continue; /* otherwise the store compares the totals */
         const char *freed = "were allocated before the recording and not freed in it: gpuspy counts them as one block";
         units_format_bytes(bytes, (uint64_t)l->kept);
-        if (l->device < 0) {
+        if (l->device < 0)
             REMARK(w, "%s of CPU tensors %s", bytes, freed);
-        } else {
+        else
             REMARK(w, "GPU %d: %s of tensors %s", l->device, bytes, freed);
-        }
         if (!l->mismatches) continue; /* the store compares those of one process, too */
         REMARK(w, "after %s, PyTorch's total differs from the sum of the events before: some are missing",
                units_format_plural(bytes, l->mismatches, "event", NULL));
@@ -385,9 +382,8 @@ static void note_limits(struct writing *w)
         REMARK(w, "left out %s that copied or filled memory: the trace has no size",
                units_format_plural(count, w->sizeless, "call", NULL));
     }
-    if (t->malformed) {
+    if (t->malformed)
         REMARK(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
-    }
     if (t->undirected) {
         REMARK(w, "left out %s: their names have no direction",
                units_format_plural(count, t->undirected, "copy", "copies"));

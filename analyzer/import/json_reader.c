@@ -171,13 +171,12 @@ static uint32_t read_escape(struct import_json *j, uint32_t half)
     j->at++;
     if (c == 'u') {
         uint32_t code = read_hex(j);
-        if (half && code >= 0xdc00 && code < 0xe000) {
+        if (half && code >= 0xdc00 && code < 0xe000)
             put_code(j, 0x10000 + ((half - 0xd800) << 10) + (code - 0xdc00));
-        } else if (code >= 0xd800 && code < 0xdc00) {
+        else if (code >= 0xd800 && code < 0xdc00)
             return code;
-        } else {
+        else
             put_code(j, code);
-        }
     } else if (known) {
         put_json_bytes(j, &to[known - from], 1);
     } else {
@@ -204,11 +203,10 @@ static bool read_string(struct import_json *j)
         if (p == end) continue;
         j->at++;
         if (*p == '"') break;
-        if (*p) {
+        if (*p)
             half = read_escape(j, half);
-        } else {
+        else
             put_code(j, 0);
-        }
     }
     j->text[j->length] = 0;
     return true;
@@ -225,9 +223,7 @@ static bool is_json_word(int c)
 static enum import_json_token read_json_word(struct import_json *j)
 {
     int c = peek_json(j);
-    if (!is_json_word(c)) {
-        return fail_json(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
-    }
+    if (!is_json_word(c)) return fail_json(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
     j->length = 0;
     for (; is_json_word(c); c = peek_json(j)) {
         put_json_bytes(j, &j->buffer[j->at], 1);
@@ -272,9 +268,8 @@ static int skip_space(struct import_json *j)
 {
     static const unsigned char mark[] = {0xef, 0xbb, 0xbf}; /* the byte order mark of UTF-8 */
     for (;;) {
-        if (!j->before && !j->at && j->end >= sizeof mark && memcmp(j->buffer, mark, sizeof mark) == 0) {
+        if (!j->before && !j->at && j->end >= sizeof mark && memcmp(j->buffer, mark, sizeof mark) == 0)
             j->at = sizeof mark;
-        }
         while (j->at < j->end && strchr(" \t\r\n", j->buffer[j->at]) && j->buffer[j->at]) j->at++;
         if (j->at < j->end) return j->buffer[j->at];
         if (!fill_json(j)) return -1;

@@ -48,9 +48,8 @@ static enum import_role import_call_role(const char *name)
         {"cuCtxSynchronize", GS_SYNC_CONTEXT},     {"cuCtxSynchronize_v2", GS_SYNC_CONTEXT},
         {"cudaEventSynchronize", GS_SYNC_EVENT},   {"cuEventSynchronize", GS_SYNC_EVENT},
     };
-    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
         if (strcmp(name, waits[i].name) == 0) return (enum import_role)(IMPORT_ROLE_WAIT + waits[i].kind);
-    }
     if (strstr(name, "LaunchKernel") || strstr(name, "LaunchCooperative")) return IMPORT_ROLE_LAUNCH;
     if (strstr(name, "GraphLaunch")) return IMPORT_ROLE_GRAPH;
     if (name_begins_with(name, "cudaFree") || name_begins_with(name, "cuMemFree") || strstr(name, "HostUnregister") ||

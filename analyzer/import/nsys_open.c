@@ -158,9 +158,8 @@ static char *uri_of(const char *path)
     struct stat st;
     snprintf(log, size, "%s-wal", path);
     at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
-    for (const char *p = path; *p; p++) {
+    for (const char *p = path; *p; p++)
         at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
-    }
     sprintf(at, stat(log, &st) == 0 && st.st_size > 0 ? "?mode=ro" : "?mode=ro&immutable=1");
     free(log);
     return uri;
@@ -230,21 +229,18 @@ bool import_nsys_open(struct import_nsys *s, const char *path, const char *to, c
     s->budget = OPS_FIRST + s->size * OPS_PER_BYTE / OPS_EACH;
     snprintf(settings, sizeof settings,
              "PRAGMA main.cache_size = -%d; PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF", CACHE_KIB);
-    if (sqlite3_open_v2("", &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI, NULL) != SQLITE_OK) {
+    if (sqlite3_open_v2("", &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI, NULL) != SQLITE_OK)
         return import_nsys_bad(s, error, error_size);
-    }
-    if (sqlite3_exec(s->db, settings, NULL, NULL, NULL) != SQLITE_OK || !import_calls_register(s->db)) {
+    if (sqlite3_exec(s->db, settings, NULL, NULL, NULL) != SQLITE_OK || !import_calls_register(s->db))
         return import_nsys_bad(s, error, error_size);
-    }
     restrict_database(s->db);
     sqlite3_progress_handler(s->db, OPS_EACH, on_ops, s);
     if (!attach_nsys(s->db, file)) return import_nsys_bad(s, error, error_size);
     s->page = page_size(s->db);
     if (s->unpacked) unlink(s->unpacked); /* SQLite has the file open: it disappears however this process ends */
     if (has_tables(s->db)) return true;
-    if ((sqlite3_errcode(s->db) & 0xff) > SQLITE_OK && (sqlite3_errcode(s->db) & 0xff) < SQLITE_ROW) {
+    if ((sqlite3_errcode(s->db) & 0xff) > SQLITE_OK && (sqlite3_errcode(s->db) & 0xff) < SQLITE_ROW)
         return import_nsys_bad(s, error, error_size);
-    }
     snprintf(error, error_size,
              "it is a SQLite database, but neither a recording of gpuspy nor an export of Nsight "
              "Systems");

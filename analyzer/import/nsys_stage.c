@@ -212,9 +212,8 @@ static bool stage_processes(struct staging *g)
     sqlite3_stmt *st = NULL;
     bool ok =
         note_processes(g, RUNTIME, arena_printf(&g->arena, "(%s>>24)", number_column(g, RUNTIME, "globalTid", "NULL")));
-    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) {
+    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++)
         ok = note_processes(g, tables[i], process_column_of(g, tables[i]));
-    }
     if (!ok) return false;
     ok = sqlite3_prepare_v2(g->s->db, "INSERT INTO process(id, first, last) VALUES(?1, ?2, ?3)", -1, &st, NULL) ==
          SQLITE_OK;

@@ -42,27 +42,24 @@ static enum field field_of(const char *key)
     static const char *const words[] = {
 #define WORD(symbol, word) word,
         FIELDS(WORD)};
-    for (size_t i = 0; i < FIELD_OTHER; i++) {
+    for (size_t i = 0; i < FIELD_OTHER; i++)
         if (strcmp(key, words[i]) == 0) return (enum field)i;
-    }
     return FIELD_OTHER;
 }
 
 static bool has_keys(const struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n)
 {
     if (n != shape->n) return false;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (pairs[2 * i].type != IMPORT_TEXT || pairs[2 * i].text != shape->keys[i]) return false;
-    }
     return true;
 }
 
 static const struct import_snapshot_shape *dict_shape_of(struct import_snapshot_shapes *known,
                                                          const struct import_value *pairs, size_t n)
 {
-    for (size_t i = 0; i < SHAPES; i++) {
+    for (size_t i = 0; i < SHAPES; i++)
         if (has_keys(&known->list[i], pairs, n)) return &known->list[i];
-    }
     struct import_snapshot_shape *shape = &known->list[known->next++ % SHAPES];
     shape->is_event = false;
     shape->n = n;
@@ -78,9 +75,8 @@ static const struct import_snapshot_shape *dict_shape_of(struct import_snapshot_
 static enum import_action action_of(const char *word)
 {
     static const char *const words[] = {IMPORT_ACTIONS(WORD)};
-    for (size_t i = 0; word && i < IMPORT_OTHER; i++) {
+    for (size_t i = 0; word && i < IMPORT_OTHER; i++)
         if (strcmp(word, words[i]) == 0) return (enum import_action)i;
-    }
     return IMPORT_OTHER;
 }
 
@@ -257,9 +253,8 @@ static void settle_skipped(struct import_snapshot *s)
         seen[e->device] = true;
     }
     const bool completions_only = !n[IMPORT_FREE] && later_n;
-    for (size_t i = 0; completions_only && i < s->events_n; i++) {
+    for (size_t i = 0; completions_only && i < s->events_n; i++)
         if (s->events[i].action == IMPORT_COMPLETED) s->events[i].action = IMPORT_FREE;
-    }
     /* A segment is allocated for an allocation, which must follow. */
     if (!n[IMPORT_ALLOC] && (n[IMPORT_TAKE] || has_address_twice(s, IMPORT_FREE))) s->skipped = "allocations";
     if (!n[IMPORT_FREE] && !n[IMPORT_COMPLETED] && has_address_twice(s, IMPORT_ALLOC)) s->skipped = "frees";
@@ -382,9 +377,7 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
 static bool are_segments(const struct import_value *list)
 {
     bool all = list && list->type == IMPORT_LIST;
-    for (size_t i = 0; all && i < import_count(list); i++) {
-        all = import_member(import_item(list, i), "total_size");
-    }
+    for (size_t i = 0; all && i < import_count(list); i++) all = import_member(import_item(list, i), "total_size");
     return all;
 }
 

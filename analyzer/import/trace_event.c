@@ -19,9 +19,8 @@ static int64_t import_microseconds(const char *text)
     if (strspn(digits, "0123456789.") != strlen(digits)) return llround(about * 1e3);
     /* exact digits, which a double would round */
     for (; isdigit((unsigned char)*digits); digits++) ns = ns * 10 + (*digits - '0');
-    for (digits += *digits == '.'; places < 3; places++) {
+    for (digits += *digits == '.'; places < 3; places++)
         ns = ns * 10 + (isdigit((unsigned char)*digits) ? *digits++ - '0' : 0);
-    }
     return *text == '-' ? -ns : ns;
 }
 
@@ -57,9 +56,8 @@ static enum import_category trace_category_of(const char *text)
         {"Memset", IMPORT_CATEGORY_GPU_FILL},
         {"kernel", IMPORT_CATEGORY_KERNEL},
     };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcasecmp(text, known[i].text) == 0) return known[i].category;
-    }
     return IMPORT_CATEGORY_OTHER;
 }
 
@@ -88,9 +86,8 @@ static int64_t *integer_of(struct import_event_args *args, const char *key)
         {"Python parent id", &args->python_parent},
         {"size", &args->size},
     };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (*key == *known[i].key && strcmp(key, known[i].key) == 0) return known[i].value;
-    }
     return strncmp(key, "Total Allocated", 15) == 0  ? &args->allocated
            : strncmp(key, "Total Reserved", 14) == 0 ? &args->reserved
                                                      : NULL;
@@ -120,21 +117,20 @@ static bool read_args(struct import_json *j, struct import_trace_event *e)
 
 static void set_member(struct import_trace_event *e, const char *key, const char *text)
 {
-    if (strcmp(key, "name") == 0) {
+    if (strcmp(key, "name") == 0)
         copy_event_text(e->name, sizeof e->name, text);
-    } else if (strcmp(key, "ph") == 0) {
+    else if (strcmp(key, "ph") == 0)
         e->phase = text[0] == 'I' ? 'i' : text[0];
-    } else if (strcmp(key, "cat") == 0) {
+    else if (strcmp(key, "cat") == 0)
         e->category = trace_category_of(text);
-    } else if (strcmp(key, "ts") == 0) {
+    else if (strcmp(key, "ts") == 0)
         e->at_ns = import_microseconds(text);
-    } else if (strcmp(key, "dur") == 0) {
+    else if (strcmp(key, "dur") == 0)
         e->duration_ns = import_microseconds(text);
-    } else if (strcmp(key, "pid") == 0) {
+    else if (strcmp(key, "pid") == 0)
         copy_event_text(e->pid, sizeof e->pid, text);
-    } else if (strcmp(key, "tid") == 0) {
+    else if (strcmp(key, "tid") == 0)
         copy_event_text(e->tid, sizeof e->tid, text);
-    }
 }
 
 bool import_trace_event_read(struct import_json *j, struct import_trace_event *e)

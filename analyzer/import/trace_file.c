@@ -213,11 +213,10 @@ static void keep_event(struct reading *r)
     if (e->category == IMPORT_CATEGORY_NONE && strcmp(e->pid, "CPU functions") == 0) e->category = IMPORT_CATEGORY_OP;
     switch (e->category) {
     case IMPORT_CATEGORY_OP:
-        if (step) {
+        if (step)
             keep_range(r);
-        } else {
+        else
             keep_trace_record(t, e, IMPORT_TRACE_OP)->a = import_name_of(&t->names, e->stack);
-        }
         break;
     case IMPORT_CATEGORY_PYTHON: keep_python(t, e); break;
     case IMPORT_CATEGORY_RANGE: keep_range(r); break;
@@ -311,9 +310,8 @@ static bool read_trace_device(struct reading *r)
 static bool read_devices(struct reading *r, enum import_json_token token)
 {
     if (token != IMPORT_JSON_LIST) return import_json_skip(r->j, token);
-    while ((token = import_json_next(r->j)) != IMPORT_JSON_LIST_END) {
+    while ((token = import_json_next(r->j)) != IMPORT_JSON_LIST_END)
         if (token == IMPORT_JSON_OBJECT ? !read_trace_device(r) : !import_json_skip(r->j, token)) return false;
-    }
     return true;
 }
 
@@ -352,9 +350,8 @@ static bool read_trace_file(struct reading *r)
     enum import_json_token token = import_json_next(r->j);
     if (token == IMPORT_JSON_LIST) return read_trace_events(r);
     if (token != IMPORT_JSON_OBJECT) return false;
-    while ((token = import_json_next(r->j)) == IMPORT_JSON_KEY) {
+    while ((token = import_json_next(r->j)) == IMPORT_JSON_KEY)
         if (!read_member(r)) return false;
-    }
     return token == IMPORT_JSON_OBJECT_END;
 }
 
@@ -366,11 +363,10 @@ struct import_trace *import_trace_read(const char *path, const char *to, void (*
     r.t = arena_realloc(NULL, 1, sizeof *r.t);
     *r.t = (struct import_trace){.rank = -1, .records = import_records_new(to, IMPORT_RECORDS_HELD)};
     import_name_of(&r.t->names, "");
-    if (read_trace_file(&r)) {
+    if (read_trace_file(&r))
         r.t->has_more = import_json_more(r.j);
-    } else {
+    else
         snprintf(r.t->cut, sizeof r.t->cut, "%s", import_json_problem(r.j));
-    }
     import_json_close(r.j);
     if (import_records_count(r.t->records) || r.t->gpu_n) return r.t;
     if (r.t->cut[0]) {

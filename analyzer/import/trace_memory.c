@@ -115,11 +115,10 @@ void import_trace_finding_add(struct import_finding *f, uint32_t process, struct
         level->mismatches++;
         level->now = m->allocated;
     }
-    if (m->placed) {
+    if (m->placed)
         follow_level(f, level, m);
-    } else {
+    else
         place_record(f, level, m);
-    }
 }
 
 void import_trace_finding_end(struct import_finding *f)

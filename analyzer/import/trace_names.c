@@ -78,9 +78,8 @@ const char *import_name_text(const struct import_names *names, uint32_t name)
 
 static const char *file_folder_of(const char *file)
 {
-    for (size_t i = 0; i < sizeof stripped / sizeof *stripped; i++) {
+    for (size_t i = 0; i < sizeof stripped / sizeof *stripped; i++)
         if (strncmp(file, stripped[i].part, strlen(stripped[i].part)) == 0) return stripped[i].folder;
-    }
     return "";
 }
 

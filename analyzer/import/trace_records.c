@@ -73,11 +73,10 @@ static int open_records_file(struct import_records *s)
     int fd = -1;
     errno = ENAMETOOLONG;
     if (n > 0 && (size_t)n < sizeof path) fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
+    if (fd < 0)
         s->error = errno;
-    } else {
+    else
         unlink(path);
-    }
     return fd;
 }
 

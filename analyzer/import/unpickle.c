@@ -187,9 +187,8 @@ static uint64_t identity_of(const struct import_value *v)
 
 static bool are_equal(const struct import_value *a, const struct import_value *b, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (a[i].type != b[i].type || identity_of(&a[i]) != identity_of(&b[i])) return false;
-    }
     return true;
 }
 
@@ -217,9 +216,8 @@ static struct import_value *shared_items(struct reader *r, const struct import_v
 {
     uint64_t hash = n << 8 | type;
     if (!can_be_shared(items, n, type)) return own_items(r, items, n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         hash = hash * 0x9e3779b97f4a7c15u + (identity_of(&items[i]) ^ (uint64_t)items[i].type << 60);
-    }
     uint32_t *at = map_at(&r->items_index, hash);
     if (*at != MAP_NEW) {
         const struct import_list *other = &r->shared[*at];

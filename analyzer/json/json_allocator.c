@@ -10,11 +10,10 @@ static const char *known_json_word(enum run_known known)
 static json_t *share_json(const struct allocator_pool_share *h, bool stream)
 {
     json_t *o = json_object();
-    if (stream) {
+    if (stream)
         set_json(o, "stream", h->stream_known ? json_integer((json_int_t)h->stream) : NULL);
-    } else {
+    else
         set_text(o, "pool", allocator_pool_word(h->pool));
-    }
     set_bytes(o, "reserved_bytes", h->reserved);
     set_bytes(o, "allocated_bytes", h->allocated);
     set_bytes(o, "active_bytes", h->active);

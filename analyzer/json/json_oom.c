@@ -13,19 +13,12 @@ static json_t *held_line_json(const struct result_held_part *part, const struct 
 {
     json_t *o = json_object();
     const char *key = text_keys[part->what];
-    if (key) {
-        set_text(o, key, line->text);
-    }
-    if (line->pid) {
-        set_count(o, "pid", line->pid);
-    }
-    if (part->what == RESULT_HELD_TENSORS || part->what == RESULT_HELD_POOLS || part->what == RESULT_HELD_DIRECT) {
+    if (key) set_text(o, key, line->text);
+    if (line->pid) set_count(o, "pid", line->pid);
+    if (part->what == RESULT_HELD_TENSORS || part->what == RESULT_HELD_POOLS || part->what == RESULT_HELD_DIRECT)
         set_json(o, "site", draw_json_site(&line->site));
-    }
     set_bytes(o, "bytes", line->bytes);
-    if (line->count) {
-        set_count(o, "count", line->count);
-    }
+    if (line->count) set_count(o, "count", line->count);
     return o;
 }
 

@@ -9,11 +9,8 @@ json_t *json_spaces(const int64_t bytes[8])
     static const char *const words[8] = {GS_SPACES(WORD)};
 #undef WORD
     json_t *o = json_object();
-    for (size_t i = 0; i < 8; i++) {
-        if (bytes[i]) {
-            set_bytes(o, words[i] ? words[i] : "unknown", bytes[i]);
-        }
-    }
+    for (size_t i = 0; i < 8; i++)
+        if (bytes[i]) set_bytes(o, words[i] ? words[i] : "unknown", bytes[i]);
     return o;
 }
 
@@ -103,9 +100,7 @@ json_t *json_rank_spread(const struct result_report *r)
     json_t *all = json_object();
     for (size_t i = 0; i < RESULT_RANK_FIGURES_N; i++) {
         const struct result_rank_spread *s = &r->rank_spread[i];
-        if (!r->ranks_n || !isfinite(s->most)) {
-            continue;
-        }
+        if (!r->ranks_n || !isfinite(s->most)) continue;
         json_t *o = json_object();
         set_real(o, "min", s->least);
         set_real(o, "median", s->median);

@@ -56,14 +56,10 @@ static json_t *category_share_json(const struct result_category_share *s)
 static void set_categories(json_t *o, const struct result_by_category *c, int64_t bytes)
 {
     json_t *categories = json_object();
-    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
-        if (c->bytes[i]) {
-            set_bytes(categories, result_category_word((enum result_category)i), c->bytes[i]);
-        }
-    }
-    if (!c->shares_n && bytes != RUN_UNKNOWN) {
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
+        if (c->bytes[i]) set_bytes(categories, result_category_word((enum result_category)i), c->bytes[i]);
+    if (!c->shares_n && bytes != RUN_UNKNOWN)
         set_bytes(categories, result_category_word(RESULT_CATEGORY_UNKNOWN), bytes);
-    }
     set_json(o, "by_category", categories);
     set_json(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
 }
@@ -164,18 +160,14 @@ static json_t *memory_json(const struct result_device_memory *m)
 /* Writes whole numbers, such as bytes, without a fraction. */
 static json_t *report_real_or_null(double value)
 {
-    if (!isfinite(value)) {
-        return json_null();
-    }
+    if (!isfinite(value)) return json_null();
     return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value) : json_real(value);
 }
 
 static json_t *blame_json(const struct result_oom_verdict *v)
 {
     json_t *o = draw_json_site(&v->blame);
-    if (json_is_object(o)) {
-        set_text(o, "role", v->blame_role);
-    }
+    if (json_is_object(o)) set_text(o, "role", v->blame_role);
     return o;
 }
 
@@ -525,18 +517,14 @@ static json_t *budget_json(const struct result_budget *b)
         set_json(difference, "bytes", report_real_or_null(b->difference_bytes));
         set_real(difference, "share", b->difference_share);
     }
-    if (b->planned) {
-        set_planned(estimate, measured, b);
-    }
+    if (b->planned) set_planned(estimate, measured, b);
     set_json(o, "levels", budget_levels_json(b));
     set_json(o, "categories", budget_rows_json(b));
     set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : RUN_UNKNOWN);
     set_json(o, "estimate", estimate);
     set_json(o, "measured", measured);
     set_json(o, "difference", difference);
-    if (b->rank) {
-        set_where(o, b->process, b->device);
-    }
+    if (b->rank) set_where(o, b->process, b->device);
     return o;
 }
 
@@ -599,9 +587,7 @@ int json_report_some(const struct result_report *report, bool (*is_chosen)(uint6
     void *next;
     json_object_foreach_safe(o, next, key, value)
     {
-        if (is_chosen && strcmp(key, "schema") != 0 && !is_chosen(only, key)) {
-            json_object_del(o, key);
-        }
+        if (is_chosen && strcmp(key, "schema") != 0 && !is_chosen(only, key)) json_object_del(o, key);
     }
     int rc = json_dumpf(o, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);

@@ -34,12 +34,11 @@ static void run_in_child(const struct launch_child *c, int out, int err, int sta
     setpgid(0, 0);
     int in = open("/dev/null", O_RDONLY);
     if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(NO_SUCH);
-    for (int i = 0; i < c->variables; i++) {
+    for (int i = 0; i < c->variables; i++)
         if (c->value[i])
             setenv(c->name[i], c->value[i], 1);
         else
             unsetenv(c->name[i]);
-    }
     if (c->folder && chdir(c->folder) != 0) _exit(NO_SUCH);
     if (c->work) _exit(c->work(c->data));
     execvp(c->argv[0], (char *const *)(uintptr_t)c->argv);

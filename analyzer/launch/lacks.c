@@ -67,12 +67,11 @@ size_t launch_lacks_list(struct launch_lack **list)
                                       row->refused != 0};
     }
     SORT(l, n, order_lacks_by_name);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (kept && order_lacks_by_name(&l[kept - 1], &l[i]) == 0)
             l[kept - 1].calls += l[i].calls;
         else
             l[kept++] = l[i];
-    }
     SORT(l, kept, by_calls);
     return kept;
 }

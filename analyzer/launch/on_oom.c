@@ -112,7 +112,7 @@ static bool expand_command(struct text *t, const char *command, const char *path
     char host[256] = "", number[32];
     gethostname(host, sizeof host - 1);
     snprintf(number, sizeof number, "%lld", (long long)pid);
-    for (const char *c = command; *c; c++) {
+    for (const char *c = command; *c; c++)
         if (c[0] == '{' && c[1] == '}')
             add_quoted_word(t, path), c++;
         else if (c[0] == '%' && c[1] == 'p')
@@ -123,7 +123,6 @@ static bool expand_command(struct text *t, const char *command, const char *path
             add_command_text(t, "%", 1), c++;
         else
             add_command_text(t, c, 1);
-    }
     return t->used < COMMAND_MAX - 1;
 }
 

@@ -219,9 +219,7 @@ bool model_scan_is_done(struct model_scan *s)
 bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n)
 {
     if (s->problem) return false;
-    if (model_scan_take(s, '}')) {
-        return false;
-    }
+    if (model_scan_take(s, '}')) return false;
     if (!*first && !model_scan_expect(s, ',')) return false;
     *first = false;
     return model_scan_string(s, key, n) && model_scan_expect(s, ':');

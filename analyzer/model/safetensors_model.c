@@ -67,13 +67,12 @@ static bool read_index(struct index *x, char *bytes, size_t n)
     bool first = true;
 
     x->scan = (struct model_scan){bytes, bytes + n, model_scan_utf8(bytes, n) ? NULL : "is not UTF-8"};
-    if (!x->scan.problem && model_scan_expect(&x->scan, '{'))
-        while (model_scan_key(&x->scan, &first, &key, &length)) {
-            if (length == 10 && memcmp(key, "weight_map", 10) == 0)
-                read_map(x);
-            else
-                model_scan_skip(&x->scan);
-        }
+    const bool is_object = !x->scan.problem && model_scan_expect(&x->scan, '{');
+    while (is_object && model_scan_key(&x->scan, &first, &key, &length))
+        if (length == 10 && memcmp(key, "weight_map", 10) == 0)
+            read_map(x);
+        else
+            model_scan_skip(&x->scan);
     if (!x->scan.problem) model_scan_is_done(&x->scan);
     if (!x->scan.problem && !x->shards_n)
         x->scan.problem = "has no weight_map: it is not an index of safetensors files";

@@ -102,11 +102,9 @@ static bool reports_same_failure(const struct run *run, const struct run_oom *te
 static bool is_reported_next(const struct oom_failures *o, size_t index)
 {
     const struct run_oom *row = &o->rows[index];
-    for (size_t i = index + 1; i < o->rows_n; i++) {
-        if (o->rows[i].process == row->process && o->rows[i].thread == row->thread) {
+    for (size_t i = index + 1; i < o->rows_n; i++)
+        if (o->rows[i].process == row->process && o->rows[i].thread == row->thread)
             return o->rows[i].layer == GS_LAYER_TENSOR && reports_same_failure(o->b->run, &o->rows[i], row);
-        }
-    }
     return false;
 }
 
@@ -142,9 +140,7 @@ static void make_groups(struct oom_failures *o)
     struct map open = {0}; /* process, thread → group */
     for (size_t i = 0; i < o->rows_n; i++) {
         const struct run_oom *row = &o->rows[i];
-        if (o->b->options->by_device && row->device >= 0 && row->device != o->b->options->device) {
-            continue;
-        }
+        if (o->b->options->by_device && row->device >= 0 && row->device != o->b->options->device) continue;
         uint32_t *at = map_at(&open, (uint64_t)row->process << 32 | row->thread);
         if (*at == MAP_NEW || !belongs_to_group(o, &o->groups[*at], i)) {
             *at = (uint32_t)o->groups_n;
@@ -178,9 +174,7 @@ static uint32_t find_series(const struct run *run, uint32_t process, int device,
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->process == process && s->device == device && s->layer == layer) {
-            return (uint32_t)i;
-        }
+        if (s->process == process && s->device == device && s->layer == layer) return (uint32_t)i;
     }
     return RUN_NONE;
 }
@@ -230,15 +224,13 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     span->least = older && (!span->most || older < span->least) ? older : span->least;
     span->most = older > span->most ? older : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_SHARED;
-    if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE)) {
+    if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE))
         return;
-    }
     struct allocator_range range = {life->address, life->bytes};
     if (device) {
         take_range(r, life);
-        if (life->space != GS_SPACE_VMM) { /* its address is a handle */
+        if (life->space != GS_SPACE_VMM) /* its address is a handle */
             *ARENA_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
-        }
         if (life->bytes > r->largest) {
             r->largest = life->bytes;
             r->largest_stack = life->stack;
@@ -267,18 +259,15 @@ static void gather_mapped_ranges(const struct run *run, const struct run_oom *oo
                 (struct allocator_range){m[i].address, m[i].bytes};
         }
     }
-    if (r->segments_n - first < 2) {
-        return;
-    }
+    if (r->segments_n - first < 2) return;
     qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, order_ranges_by_address);
     size_t last = first;
     for (size_t i = first + 1; i < r->segments_n; i++) {
         struct allocator_range *to = &r->segments[last];
-        if (to->address + (uint64_t)to->bytes == r->segments[i].address) {
+        if (to->address + (uint64_t)to->bytes == r->segments[i].address)
             to->bytes = arena_add_capped(to->bytes, r->segments[i].bytes);
-        } else {
+        else
             r->segments[++last] = r->segments[i];
-        }
     }
     r->segments_n = last + 1;
 }
@@ -291,9 +280,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     gather_mapped_ranges(o->b->run, oom, &r);
     c->largest = r.largest;
     c->largest_stack = r.largest_stack;
-    if (r.blocks_n) {
-        c->map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
-    }
+    if (r.blocks_n) c->map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     for (size_t i = 0; i < c->live_n; i++) {
         struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
@@ -307,9 +294,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     }
     c->taken_n = r.taken_n;
     c->taken = arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
-    if (r.taken_n) {
-        memcpy(c->taken, r.taken, r.taken_n * sizeof *c->taken);
-    }
+    if (r.taken_n) memcpy(c->taken, r.taken, r.taken_n * sizeof *c->taken);
     free(r.segments);
     free(r.blocks);
     free(r.taken);
@@ -343,14 +328,12 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
         const bool same_pass = oom_convolution_went_on(o->b->run, &latest->after, oom);
         c->window.previous = same_pass ? latest->window.previous : &latest->window;
     }
-    if (c->window.previous && c->window.previous->to_ns > c->window.from_ns) {
+    if (c->window.previous && c->window.previous->to_ns > c->window.from_ns)
         c->window.from_ns = c->window.previous->to_ns;
-    }
     c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
     c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);
-    for (size_t i = 0; i < c->live_n; i++) {
+    for (size_t i = 0; i < c->live_n; i++)
         c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, c->live[i].location, o->passes.freed_cap) > 0;
-    }
 }
 
 /* How often the lines occur: only if it will be needed, after a failure. */
@@ -364,9 +347,7 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
     }
     struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
     oom_history_add(SITE_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
-    if (o->latest) {
-        oom_after_add_alloc(&o->latest->after, life, *at - 1);
-    }
+    if (o->latest) oom_after_add_alloc(&o->latest->after, life, *at - 1);
     oom_trials_add_alloc(&o->trials, o->b->run, life, oom_passes_add_alloc(&o->passes, o->b->run, life));
     c->times += o->last_line != *at; /* allocations of a line without another line in between count once */
     o->last_line = *at;
@@ -387,9 +368,8 @@ static void find_inputs(struct oom_failures *o)
 {
     for (size_t i = 0; i < run_location_count(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
-        if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters) {
+        if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters)
             line->enters = oom_enters_device(o->b->run, run_location(o->b->run, (uint32_t)i)->stack);
-        }
     }
 }
 
@@ -405,15 +385,13 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
             line->in_pass = oom_is_in_pass(o->b->run, (uint32_t)i);
             line->lazy = line->in_pass && oom_is_lazy(o->b->run, (uint32_t)i);
         }
-        if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->entered_ns) {
+        if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->entered_ns)
             c->entered_ns = line->last_ns;
-        }
         bool again = line->times >= (line->enters ? AGAIN : LAYERS);
-        if (!line->in_pass && again && line->last_ns > c->turned_ns) {
+        if (!line->in_pass && again && line->last_ns > c->turned_ns)
             c->turned_ns = line->last_ns;
-        } else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->once_ns) {
+        else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->once_ns)
             c->once_ns = line->last_ns;
-        }
     }
     for (size_t i = 0; i < c->live_n; i++) {
         const struct oom_history *history = SITE_REACH(o->history, c->live[i].location, o->history_cap);
@@ -431,14 +409,11 @@ static bool has_group_failed(const struct group *g)
  * more. */
 static void begin_after(struct oom_failures *o, struct capture *c)
 {
-    if (!has_group_failed(&o->groups[c->group])) {
-        return;
-    }
+    if (!has_group_failed(&o->groups[c->group])) return;
     oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
     if (o->latest && o->latest->after.failed != RUN_NONE && o->latest->after.failed == c->after.failed &&
-        o->latest->after.thread == c->after.thread) {
+        o->latest->after.thread == c->after.thread)
         o->latest->after.granted = true;
-    }
     o->latest = c;
 }
 
@@ -446,9 +421,7 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct oom_failures *o = self;
     const struct run *run = o->b->run;
-    if (o->group_of[index] == RUN_NONE) {
-        return;
-    }
+    if (o->group_of[index] == RUN_NONE) return;
     struct capture *c = &o->captures[o->group_of[index]];
     uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
     uint32_t tensor = find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
@@ -476,9 +449,7 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
 static void failures_on_reserved(void *self, const struct run_reserved *reserved)
 {
     struct oom_failures *o = self;
-    if (reserved->device >= 0 && reserved->device < 128) {
-        o->reserved[reserved->device] = reserved->bytes;
-    }
+    if (reserved->device >= 0 && reserved->device < 128) o->reserved[reserved->device] = reserved->bytes;
 }
 
 static void failures_on_process_start(void *self, uint32_t process)
@@ -487,12 +458,9 @@ static void failures_on_process_start(void *self, uint32_t process)
     oom_passes_start(&o->passes);
     oom_trials_start(&o->trials);
     o->latest = NULL;
-    for (size_t i = 0; i < 128; i++) {
-        o->reserved[i] = RUN_UNKNOWN;
-    }
-    if (o->come_cap) { /* in another process lines are counted anew */
+    for (size_t i = 0; i < 128; i++) o->reserved[i] = RUN_UNKNOWN;
+    if (o->come_cap) /* in another process lines are counted anew */
         memset(o->come, 0, o->come_cap * sizeof *o->come);
-    }
 }
 
 struct oom_failures *oom_start(struct site_builder *b, struct run_observer *observer)
@@ -521,17 +489,14 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
     size_t n;
     for (size_t i = 0; i < b->report->memory_n; i++) {
         const struct result_device_memory *m = &b->report->memory[i];
-        if (m->process == process && m->device == device) {
-            return m->outside_first_bytes;
-        }
+        if (m->process == process && m->device == device) return m->outside_first_bytes;
     }
     const struct run_device *devices = run_devices(b->run, &n);
     for (size_t i = 0; i < n; i++) {
         const struct run_device *d = &devices[i];
         if (d->process == process && d->device == device && d->total_bytes != RUN_UNKNOWN &&
-            d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes) {
+            d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes)
             return d->total_bytes - d->free_bytes;
-        }
     }
     return RUN_UNKNOWN;
 }
@@ -574,9 +539,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
         f.taken = c->taken;
         f.taken_n = c->taken_n;
         f.tensor_reserved = f.tensor_reserved == RUN_UNKNOWN ? c->reserved : f.tensor_reserved;
-        if (f.tensor_allocated == RUN_UNKNOWN && c->layer == RUN_SERIES_TENSOR) {
-            f.tensor_allocated = c->live_bytes;
-        }
+        if (f.tensor_allocated == RUN_UNKNOWN && c->layer == RUN_SERIES_TENSOR) f.tensor_allocated = c->live_bytes;
         f.turned_ns = c->turned_ns;
         f.once_ns = c->once_ns;
         f.entered_ns = c->entered_ns;
@@ -590,9 +553,8 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
         oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = run_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != RUN_UNKNOWN && f.free != RUN_UNKNOWN &&
-            f.total - f.free >= arena_add_capped(f.device_live, f.graphs)) {
+            f.total - f.free >= arena_add_capped(f.device_live, f.graphs))
             f.outside = f.total - f.free - f.device_live - f.graphs;
-        }
     }
     return f;
 }
@@ -602,9 +564,8 @@ static void measure_holes(struct result_report *report, const struct oom_facts *
     for (size_t i = 0; i < report->fragmentation_n; i++) {
         struct result_fragmentation *g = &report->fragmentation[i];
         if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
-            g->segments) { /* the last fatal one comes first and stays */
+            g->segments) /* the last fatal one comes first and stays */
             continue;
-        }
         g->time_s = site_seconds(f->row->time_ns);
         g->reserved_bytes = f->tensor_reserved != RUN_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
         g->active_bytes = f->map.block_bytes;
@@ -667,9 +628,7 @@ static bool is_retry(const struct group *g)
 static void list_retries(struct oom_failures *o)
 {
     struct result_report *report = o->b->report;
-    for (size_t i = 0; i < o->groups_n; i++) {
-        report->retries_total += is_retry(&o->groups[i]);
-    }
+    for (size_t i = 0; i < o->groups_n; i++) report->retries_total += is_retry(&o->groups[i]);
     size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top, n = 0;
     struct result_retry_line *lines = arena_realloc(NULL, report->retries_total + 1, sizeof *lines);
     report->retries = arena_alloc(o->b->arena, room * sizeof *report->retries);
@@ -736,12 +695,9 @@ static bool handled_later(const struct oom_failures *o, size_t group)
     const struct run_oom *row = &o->rows[o->groups[group].last];
     for (size_t i = group + 1; i < o->groups_n; i++) {
         const struct run_oom *next = &o->rows[o->groups[i].last];
-        if (next->process != row->process) {
-            break;
-        }
-        if (next->thread == row->thread && o->groups[i].outcome != RESULT_OUTCOME_RETRIED) {
+        if (next->process != row->process) break;
+        if (next->thread == row->thread && o->groups[i].outcome != RESULT_OUTCOME_RETRIED)
             return o->groups[i].outcome == RESULT_OUTCOME_HANDLED;
-        }
     }
     return false;
 }
@@ -765,17 +721,12 @@ static void find_handled(struct oom_failures *o)
     for (size_t i = o->groups_n; i-- > 0;) {
         struct group *g = &o->groups[i];
         if (has_group_failed(g)) {
-            if (handled_later(o, i)) {
-                g->outcome = RESULT_OUTCOME_HANDLED;
-            }
+            if (handled_later(o, i)) g->outcome = RESULT_OUTCOME_HANDLED;
             g->handled = g->outcome == RESULT_OUTCOME_HANDLED;
             g->fatal = !g->handled;
         }
-        for (size_t row = g->first; row <= g->last && g->handled; row++) {
-            if (o->rows[row].thread == o->rows[g->last].thread) {
-                run_note_survived(o->b->run, row);
-            }
-        }
+        for (size_t row = g->first; row <= g->last && g->handled; row++)
+            if (o->rows[row].thread == o->rows[g->last].thread) run_note_survived(o->b->run, row);
     }
 }
 
@@ -784,9 +735,7 @@ void oom_finish(struct oom_failures *o)
     find_handled(o);
     list_ooms(o);
     list_retries(o);
-    for (size_t i = 0; i < o->captures_n; i++) {
-        free(o->captures[i].live);
-    }
+    for (size_t i = 0; i < o->captures_n; i++) free(o->captures[i].live);
     oom_passes_release(&o->passes);
     oom_trials_release(&o->trials);
     free(o->groups);

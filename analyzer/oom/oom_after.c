@@ -44,12 +44,9 @@ void oom_after_begin(const struct run *run, const struct run_oom *row, struct oo
 void oom_after_add_alloc(struct oom_after *a, const struct run_lifetime *life, uint32_t line)
 {
     if (life->layer > GS_LAYER_TENSOR ||
-        (life->thread != a->thread && (a->own_thread || life->thread != a->main_thread))) {
+        (life->thread != a->thread && (a->own_thread || life->thread != a->main_thread)))
         return;
-    }
-    if (!a->times++) {
-        a->first_stack = life->stack;
-    }
+    if (!a->times++) a->first_stack = life->stack;
     a->again += life->location < a->known_paths;
     a->granted = a->granted || line == a->failed;
 }
@@ -63,9 +60,7 @@ static bool allocated_on(const struct oom_after *a, bool complete)
 /* `served`: as the recorder noted. */
 static enum result_oom_outcome without_status(const struct oom_after *a, bool served, bool complete)
 {
-    if (served || (a->steps == RUN_UNKNOWN && allocated_on(a, complete))) {
-        return RESULT_OUTCOME_HANDLED;
-    }
+    if (served || (a->steps == RUN_UNKNOWN && allocated_on(a, complete))) return RESULT_OUTCOME_HANDLED;
     return a->again || (a->times && !complete) ? RESULT_OUTCOME_UNKNOWN : RESULT_OUTCOME_ENDED;
 }
 
@@ -78,9 +73,7 @@ static bool in_pool(const struct run *run, const struct run_oom *row)
 
 static enum result_oom_outcome at_an_error(const struct oom_after *a, bool served, bool pool)
 {
-    if ((a->granted && !pool) || a->again >= AGAIN) {
-        return RESULT_OUTCOME_HANDLED;
-    }
+    if ((a->granted && !pool) || a->again >= AGAIN) return RESULT_OUTCOME_HANDLED;
     return !a->times || pool || (!served && !a->again) ? RESULT_OUTCOME_ENDED : RESULT_OUTCOME_UNKNOWN;
 }
 
@@ -98,15 +91,10 @@ enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct
     const struct run_process *p = &run_processes(b->run, &n)[row->process];
     const struct step_list *steps = step_list_of(b, row->process);
     a->exit_status = p->exit_status;
-    if (steps && steps->source != STEP_SOURCE_PERIOD) {
+    if (steps && steps->source != STEP_SOURCE_PERIOD)
         a->steps = (int64_t)(steps->n - step_count_done(steps, row->time_ns));
-    }
-    if (a->steps != RUN_UNKNOWN && a->steps >= STEPS) {
-        return RESULT_OUTCOME_HANDLED;
-    }
-    if (p->exit_status < 0) {
-        return without_status(a, served, p->complete);
-    }
+    if (a->steps != RUN_UNKNOWN && a->steps >= STEPS) return RESULT_OUTCOME_HANDLED;
+    if (p->exit_status < 0) return without_status(a, served, p->complete);
     return p->exit_status ? at_an_error(a, served, in_pool(b->run, row)) : at_success(a, row, served);
 }
 
@@ -114,9 +102,7 @@ bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, c
 {
     const uint32_t then = run_stack_python(run, a->times ? a->first_stack : next->stack);
     bool same = false;
-    for (uint32_t at = a->failed; at != RUN_NONE && !same; at = run_stack_parent(run, at)) {
-        same = at == then;
-    }
+    for (uint32_t at = a->failed; at != RUN_NONE && !same; at = run_stack_parent(run, at)) same = at == then;
     return same && run_stack_is_in(run, a->failed, "/torch/nn/modules/conv.py", NULL);
 }
 
@@ -142,9 +128,7 @@ static bool rows_are_missing(const struct oom_words *w)
 
 static const char *what_followed(struct oom_words *w, const struct oom_after *a)
 {
-    if (!a->times) {
-        return "nothing was allocated after it";
-    }
+    if (!a->times) return "nothing was allocated after it";
     const char *first = a->first_stack != RUN_NONE ? oom_place_text(w, a->first_stack) : NULL;
     return TEXT(w, "%s%llu allocation%s followed%s%s, %s", rows_are_missing(w) ? "at least " : "",
                 (unsigned long long)a->times, a->times == 1 ? "" : "s", first ? ", the first at " : "",

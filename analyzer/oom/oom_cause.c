@@ -26,9 +26,7 @@ static bool is_pinned(const facts *f)
  * size. */
 static bool is_oversized(const facts *f)
 {
-    if (!run_is_known(f->total)) {
-        return false;
-    }
+    if (!run_is_known(f->total)) return false;
     int64_t room = f->total - oom_context_bytes(f);
     return f->requested > room || (f->examined && (double)f->requested >= oversized_share * (double)room &&
                                    f->requested / 2 >= f->device_live);
@@ -68,16 +66,11 @@ static bool only_loads(const facts *f)
  * growth is new. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) || only_loads(f)) {
-        return false;
-    }
-    if (f->live - f->before_growth < f->growing / 2) {
+    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) || only_loads(f)) return false;
+    if (f->live - f->before_growth < f->growing / 2)
         return false; /* as much was freed as was allocated: a replacement */
-    }
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
-    if (f->growing < missing) {
-        return false; /* the request would fail without it, too */
-    }
+    if (f->growing < missing) return false; /* the request would fail without it, too */
     return (double)f->growing >= leak_share * (double)f->live ||
            (run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));
@@ -96,12 +89,9 @@ static bool is_other_process(const facts *f)
 static bool is_cache_fragmentation(const facts *f)
 {
     int64_t room = run_is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
-    if (f->layer != RUN_SERIES_TENSOR || holes <= 0 || (run_is_known(f->total) && holes < f->total / CRUMBS)) {
+    if (f->layer != RUN_SERIES_TENSOR || holes <= 0 || (run_is_known(f->total) && holes < f->total / CRUMBS))
         return false;
-    }
-    if (f->pending && f->growing >= f->live / 2) {
-        return false; /* more passes would fill the holes, too */
-    }
+    if (f->pending && f->growing >= f->live / 2) return false; /* more passes would fill the holes, too */
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
     bool outgrown = run_is_known(f->earlier) && f->live - f->earlier > holes; /* the holes would be filled, too */
@@ -121,10 +111,8 @@ static bool is_preallocation(const facts *f)
  * not count. */
 static bool is_outside_allocator(const facts *f)
 {
-    if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) ||
-        f->attached) {
+    if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) || f->attached)
         return false;
-    }
     bool tensors = f->layer == RUN_SERIES_TENSOR;
     int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
     int64_t beside = arena_add_capped(oom_other_bytes(f), oom_context_bytes(f));
@@ -172,16 +160,13 @@ enum { EVIDENCE_MAX = 40 };
 
 static void add_evidence(struct oom_words *w, const char *key, const char *what, double value)
 {
-    if (w->v->evidence_n < EVIDENCE_MAX) {
+    if (w->v->evidence_n < EVIDENCE_MAX)
         w->v->evidence[w->v->evidence_n++] = (struct result_evidence){.key = key, .what = what, .value = value};
-    }
 }
 
 static void evidence_bytes(struct oom_words *w, const char *key, const char *what, int64_t value)
 {
-    if (run_is_known(value)) {
-        add_evidence(w, key, what, (double)value);
-    }
+    if (run_is_known(value)) add_evidence(w, key, what, (double)value);
 }
 
 static void evidence_text(struct oom_words *w, const char *key, const char *what, const char *text)
@@ -195,12 +180,8 @@ static void evidence_text(struct oom_words *w, const char *key, const char *what
 static void collect_nvml(struct oom_words *w, const struct run_device_sample *nvml)
 {
     evidence_bytes(w, "other_bytes", "held by other processes (NVML)", nvml->other_bytes);
-    if (nvml->other_pid) {
-        add_evidence(w, "other_pid", "the largest of them", nvml->other_pid);
-    }
-    if (nvml->other_name) {
-        evidence_text(w, "other_name", "which is", nvml->other_name);
-    }
+    if (nvml->other_pid) add_evidence(w, "other_pid", "the largest of them", nvml->other_pid);
+    if (nvml->other_name) evidence_text(w, "other_name", "which is", nvml->other_name);
     evidence_bytes(w, "own_bytes", "held by this process (NVML)", nvml->own_bytes);
     add_evidence(w, "said_s", "time of NVML's figures", site_seconds(nvml->time_ns));
 }
@@ -208,14 +189,10 @@ static void collect_nvml(struct oom_words *w, const struct run_device_sample *nv
 static void collect_after(struct oom_words *w, const struct oom_after *a)
 {
     w->v->outcome_why = oom_after_text(w);
-    if (a->exit_status >= 0) {
-        add_evidence(w, "exit_status", "the exit status of the program", a->exit_status);
-    }
+    if (a->exit_status >= 0) add_evidence(w, "exit_status", "the exit status of the program", a->exit_status);
     add_evidence(w, "allocations_after", "allocations that followed", (double)a->times);
     add_evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
-    if (run_is_known(a->steps)) {
-        add_evidence(w, "steps_after", "steps that ended later", (double)a->steps);
-    }
+    if (run_is_known(a->steps)) add_evidence(w, "steps_after", "steps that ended later", (double)a->steps);
 }
 
 static void collect_growing(struct oom_words *w, const facts *f)
@@ -225,9 +202,8 @@ static void collect_growing(struct oom_words *w, const facts *f)
     add_evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
     add_evidence(w, "growing_sites", "growing lines", f->growing_sites);
     evidence_text(w, "growing_site", "foremost", oom_place_text(w, f->growing_stack));
-    if (f->graph == OOM_GRAPH_INFERRED) {
+    if (f->graph == OOM_GRAPH_INFERRED)
         evidence_text(w, "graph_site", "what is kept with its graph", site_text_with_caller(w->b, &f->growth->newest));
-    }
     evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
     add_evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
     add_evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
@@ -250,9 +226,8 @@ static void collect_evidence(struct oom_words *w)
         add_evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
         evidence_bytes(w, "earlier_trials_bytes", "allocated in them and still live", f->trials.bytes);
     }
-    if (w->b->report->processes[w->v->process].collector_off) {
+    if (w->b->report->processes[w->v->process].collector_off)
         add_evidence(w, "python_gc", "whether Python's garbage collector was on", 0);
-    }
     add_evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
         evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
@@ -262,31 +237,22 @@ static void collect_evidence(struct oom_words *w)
                    f->device_requested > f->requested ? f->device_requested : f->requested);
     evidence_bytes(w, "context_bytes", "estimated size of a context on this GPU", oom_context_bytes(f));
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
-    if (f->graphs) {
-        evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
-    }
-    if (f->nvml) {
-        collect_nvml(w, f->nvml);
-    }
+    if (f->graphs) evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
+    if (f->nvml) collect_nvml(w, f->nvml);
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
     evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen", f->outside_first);
     evidence_bytes(w, "tensor_allocated_bytes", "in PyTorch's tensors", f->tensor_allocated);
     evidence_bytes(w, "tensor_reserved_bytes", "reserved by PyTorch", f->tensor_reserved);
-    if (f->map.segments) {
+    if (f->map.segments)
         evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments", f->map.largest_free_bytes);
-    }
     const struct result_by_owner *direct = oom_direct_owner(w->v);
     if (direct && f->layer == RUN_SERIES_TENSOR) {
         evidence_bytes(w, "direct_bytes", "largest owner outside PyTorch's allocator", direct->bytes);
         evidence_text(w, "direct_owner", "by", direct->owner);
         evidence_text(w, "direct_site", "at", site_text_with_caller(w->b, &direct->site));
     }
-    if (f->examined && f->outcome != RESULT_OUTCOME_RETRIED) {
-        collect_after(w, &f->after);
-    }
-    if (f->largest > 0) {
-        evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);
-    }
+    if (f->examined && f->outcome != RESULT_OUTCOME_RETRIED) collect_after(w, &f->after);
+    if (f->largest > 0) evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);
 }
 
 /* --- the line ------------------------------------------------------------------------------------

@@ -17,9 +17,7 @@ int64_t oom_context_bytes(const struct oom_facts *f)
 
 int64_t oom_other_bytes(const struct oom_facts *f)
 {
-    if (f->nvml && run_is_known(f->nvml->other_bytes)) {
-        return f->nvml->other_bytes;
-    }
+    if (f->nvml && run_is_known(f->nvml->other_bytes)) return f->nvml->other_bytes;
     if (f->attached) return 0; /* or its own, from before */
     return run_is_known(f->outside) && f->outside > oom_context_bytes(f) ? f->outside - oom_context_bytes(f) : 0;
 }
@@ -34,11 +32,8 @@ int64_t oom_cached_bytes(const struct oom_facts *f)
 
 const struct result_by_owner *oom_direct_owner(const struct result_oom_verdict *v)
 {
-    for (size_t i = 0; i < v->by_owner_n; i++) {
-        if (v->by_owner[i].kind != RESULT_OWNER_TORCH && v->by_owner[i].bytes > 0) {
-            return &v->by_owner[i];
-        }
-    }
+    for (size_t i = 0; i < v->by_owner_n; i++)
+        if (v->by_owner[i].kind != RESULT_OWNER_TORCH && v->by_owner[i].bytes > 0) return &v->by_owner[i];
     return NULL;
 }
 
@@ -50,9 +45,7 @@ bool oom_keeps_graph(const struct oom_facts *f)
 int64_t oom_segment_bytes(int64_t bytes, bool grows)
 {
     int64_t grain = grows || bytes < 10 * MIB ? 20 * MIB : 2 * MIB;
-    if (bytes <= MIB) {
-        grain = 2 * MIB;
-    }
+    if (bytes <= MIB) grain = 2 * MIB;
     return bytes > INT64_MAX - grain ? bytes : (bytes + grain - 1) / grain * grain;
 }
 
@@ -80,12 +73,8 @@ static const char *basis_text(struct site_builder *b, const struct result_measur
 
 void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struct result_measure m)
 {
-    if (!v->measures) {
-        v->measures = arena_alloc(b->arena, CANDIDATES * sizeof *v->measures);
-    }
-    if (v->measures_n == CANDIDATES) {
-        return;
-    }
+    if (!v->measures) v->measures = arena_alloc(b->arena, CANDIDATES * sizeof *v->measures);
+    if (v->measures_n == CANDIDATES) return;
     if (run_is_known(m.frees_bytes)) {
         bool most = m.enough == OOM_MEASURE_AT_MOST || m.enough == OOM_MEASURE_MOST_BUT_NOT;
         bool covers = m.frees_bytes >= oom_needed_bytes(v->facts);

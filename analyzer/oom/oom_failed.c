@@ -18,9 +18,7 @@ struct windows {
 static void take_failed_lifetime(void *self, const struct run_lifetime *life)
 {
     struct windows *w = self;
-    if (life->layer != GS_LAYER_TENSOR || life->device != w->device || life->stack == RUN_NONE) {
-        return;
-    }
+    if (life->layer != GS_LAYER_TENSOR || life->device != w->device || life->stack == RUN_NONE) return;
     for (const struct oom_window *at = w->list; at; at = at->previous) {
         if (life->alloc_ns > at->from_ns && life->alloc_ns <= at->to_ns && oom_is_in_pass(w->run, life->stack)) {
             w->failed.bytes = arena_add_capped(w->failed.bytes, life->bytes);
@@ -43,9 +41,7 @@ struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_w
                         .list = list,
                         .device = device,
                         .failed = {.first_ns = RUN_NEVER, .from_ns = RUN_NEVER, .stack = RUN_NONE}};
-    if (list) {
-        run_each_live(run, take_failed_lifetime, &w);
-    }
+    if (list) run_each_live(run, take_failed_lifetime, &w);
     return w.failed;
 }
 

@@ -63,11 +63,8 @@ static bool function_has(const struct run *run, uint32_t stack, const char *cons
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        for (size_t i = 0; frame->kind == GS_FRAME_PYTHON && frame->function && i < n; i++) {
-            if (strstr(frame->function, parts[i])) {
-                return true;
-            }
-        }
+        for (size_t i = 0; frame->kind == GS_FRAME_PYTHON && frame->function && i < n; i++)
+            if (strstr(frame->function, parts[i])) return true;
     }
     return false;
 }
@@ -76,9 +73,8 @@ static bool function_has(const struct run *run, uint32_t stack, const char *cons
 static bool is_script(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame, *outermost = NULL;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
         outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library_file(frame->file) ? frame : outermost;
-    }
     const char *end = outermost && outermost->file ? strrchr(outermost->file, '.') : NULL;
     return end && strcmp(end, ".py") == 0 && !strstr(outermost->file, "ipykernel") && outermost->function &&
            strcmp(outermost->function, "<module>") == 0;
@@ -114,9 +110,8 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
         uint32_t stack = run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
         if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
-            (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack)) {
+            (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
             return true;
-        }
     }
     return false;
 }
@@ -128,9 +123,7 @@ static uint32_t model_call(const struct run *run, uint32_t stack)
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         const char *name = frame->kind == GS_FRAME_PYTHON ? frame->function : NULL;
-        if (name && strstr(name, "_engine_run_backward")) {
-            return RUN_NONE;
-        }
+        if (name && strstr(name, "_engine_run_backward")) return RUN_NONE;
         call = name && strstr(name, "_call_impl") ? stack : call;
     }
     return call;
@@ -145,12 +138,10 @@ static bool inner_kept(const struct site_builder *b, const struct oom_passes *p,
     static const double of_graph = 0.25;
     uint32_t call = model_call(b->run, f->growing_stack);
     int64_t kept = 0, made = 0;
-    for (size_t i = 0; call != RUN_NONE && i < n; i++) {
+    for (size_t i = 0; call != RUN_NONE && i < n; i++)
         kept += model_call(b->run, run_location(b->run, live[i].location)->stack) == call ? live[i].bytes : 0;
-    }
-    for (size_t i = 0; call != RUN_NONE && i < run_location_count(b->run) && i < p->made_cap; i++) {
+    for (size_t i = 0; call != RUN_NONE && i < run_location_count(b->run) && i < p->made_cap; i++)
         made += p->made[i] && model_call(b->run, run_location(b->run, (uint32_t)i)->stack) == call ? p->made[i] : 0;
-    }
     return (double)kept >= of_graph * (double)made;
 }
 
@@ -160,14 +151,11 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     f->graph = OOM_GRAPH_NONE;
     f->pending = false;
     if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4 ||
-        site_is_without_gradients(b, f->growing_stack)) {
+        site_is_without_gradients(b, f->growing_stack))
         return;
-    }
     bool freed = f->growing_freed >= f->growing_in_pass / 2,
          input = input_kept(b, live, n, f) && inner_kept(b, p, live, n, f);
-    if (!f->growth->graph && !freed && !input) {
-        return;
-    }
+    if (!f->growth->graph && !freed && !input) return;
     bool since = f->backward_ns == RUN_UNKNOWN || f->backward_ns < f->growing_first_ns;
     bool evaluates = is_evaluation(b, f->growing_stack) || (f->backward_ns != RUN_UNKNOWN && !freed);
     f->graph = freed || input ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;

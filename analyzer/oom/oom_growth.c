@@ -18,11 +18,8 @@ static bool is_forward(const struct run_frame *frame)
 bool oom_is_in_pass(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
-    for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s)) {
-        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) {
-            return true;
-        }
-    }
+    for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
+        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) return true;
     return run_stack_is_in(run, stack, NULL, "_call_impl") || run_stack_is_in(run, stack, NULL, "_engine_run_backward");
 }
 
@@ -37,9 +34,8 @@ bool oom_enters_device(struct run *run, uint32_t stack)
                                             "_ops::full", "_ops::arange", "_ops::normal"};
     const struct run_frame *frame = run_stack_frame(run, stack);
     bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* not known without native frames */
-    for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++) {
+    for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++)
         is = run_stack_calls(run, stack, operators[i]);
-    }
     return is;
 }
 
@@ -68,17 +64,11 @@ static bool one_pass(const struct site_builder *b, const struct oom_live *l, con
 {
     static const double ended = 0.5;
     enum { STEPS = 3 };
-    if (!oom_is_in_pass(b->run, run_location(b->run, l->location)->stack)) {
-        return false;
-    }
+    if (!oom_is_in_pass(b->run, run_location(b->run, l->location)->stack)) return false;
     const struct step_list *steps = oom_steps_of(b, f);
     bool sure = steps && (steps->source != STEP_SOURCE_PERIOD || steps->n >= LAYERS);
-    if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) {
-        return false;
-    }
-    if (has_turned_meanwhile(l)) {
-        return false;
-    }
+    if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) return false;
+    if (has_turned_meanwhile(l)) return false;
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
 }
 
@@ -148,9 +138,8 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
     for (size_t i = 0; i < b->report->growth_n; i++) { /* largest first */
         const struct result_growth *g = &b->report->growth[i];
         if (g->process == f->row->process && g->layer == f->layer &&
-            (g->device == f->row->device || f->layer == RUN_SERIES_PINNED)) {
+            (g->device == f->row->device || f->layer == RUN_SERIES_PINNED))
             return g;
-        }
     }
     return NULL;
 }
@@ -191,9 +180,8 @@ static const struct line *heaviest_line(const struct run *run, const struct line
     const struct line *most = NULL, *module = NULL;
     for (size_t i = 0; i < n; i++) {
         most = !most || lines[i].bytes > most->bytes ? &lines[i] : most;
-        if (is_moved_module(run, lines[i].stack)) {
+        if (is_moved_module(run, lines[i].stack))
             module = !module || lines[i].bytes > module->bytes ? &lines[i] : module;
-        }
     }
     return module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) ? module : most;
 }
@@ -213,9 +201,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->holder_stack = stack;
         }
         bool kept = is_kept(b, l, f);
-        if (!kept && !does_growth_count(b, l, f)) {
-            continue;
-        }
+        if (!kept && !does_growth_count(b, l, f)) continue;
         stacks[f->growing_stacks_n++] = stack;
         f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
         add_growth_path(MAP_ROW(&index, site_index(b, stack), lines, lines_n, lines_cap, (struct line){0}), l, stack);
@@ -257,18 +243,14 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     bool recent = steps && f->row->time_ns <= step_start_ns(steps, steps->n) + 2 * steps->median_ns &&
                   step_count_done(steps, f->row->time_ns) < step_count_done(steps, first) + STEPS;
     double all_s = end - site_seconds(f->heaviest_begun_ns);
-    if (f->growing_kept >= f->growing / 2) {
-        return 0;
-    }
+    if (f->growing_kept >= f->growing / 2) return 0;
     /* Earlier blocks of a reallocated buffer are freed. Their times are unreliable on a busy machine. */
     const bool gone = f->growing_times >= 2 * f->growing_count;
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
     f->replaced = gone && !f->of_step &&
                   (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
                    (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
-    if (f->replaced) {
-        return 0;
-    }
+    if (f->replaced) return 0;
     /* the minimum of its first eighth: the peak of a step is temporary */
     double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
     for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
@@ -282,9 +264,7 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
 static double grown_by(const struct oom_facts *f, double time_s)
 {
     double first = site_seconds(f->growing_first_ns), end = site_seconds(f->row->time_ns);
-    if (!f->growing_sites || time_s <= first || end <= first) {
-        return 0;
-    }
+    if (!f->growing_sites || time_s <= first || end <= first) return 0;
     return (double)f->growing * (time_s - first) / (end - first);
 }
 
@@ -299,9 +279,7 @@ static int64_t earlier_until(const struct site_builder *b, const struct oom_fact
         size_t done = step_count_done(steps, at);
         return step_start_ns(steps, done < 4 ? done : done - done / 4);
     }
-    if (!f->growing_sites) {
-        return RUN_UNKNOWN;
-    }
+    if (!f->growing_sites) return RUN_UNKNOWN;
     int64_t step = (at - f->growing_first_ns) / (int64_t)(f->growing_count + 1);
     return at - step * (int64_t)(1 + f->growing_count / 4);
 }
@@ -312,9 +290,7 @@ void oom_find_demand(struct site_builder *b, struct oom_facts *f)
     double most = -1;
     for (size_t i = 0; i < b->report->timelines_n; i++) {
         const struct result_timeline *t = &b->report->timelines[i];
-        if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) {
-            continue;
-        }
+        if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) continue;
         f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
         for (size_t p = 0; p < t->n && t->points[p].time_s < site_seconds(began); p++) {
             double demand = (double)t->points[p].bytes - grown_by(f, t->points[p].time_s);

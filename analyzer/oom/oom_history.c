@@ -6,13 +6,10 @@ void oom_history_add(struct oom_history *h, int64_t ns)
         h->first_ns = ns;
         h->stride = 1;
     }
-    if (h->times++ & (h->stride - 1)) { /* a power of two */
+    if (h->times++ & (h->stride - 1)) /* a power of two */
         return;
-    }
     if (h->n == OOM_HISTORY) {
-        for (uint32_t i = 0; i < OOM_HISTORY / 2; i++) {
-            h->ns[i] = h->ns[2 * i];
-        }
+        for (uint32_t i = 0; i < OOM_HISTORY / 2; i++) h->ns[i] = h->ns[2 * i];
         h->n = OOM_HISTORY / 2;
         h->stride *= 2;
     }
@@ -22,8 +19,6 @@ void oom_history_add(struct oom_history *h, int64_t ns)
 double oom_history_rank(const struct oom_history *h, int64_t ns)
 {
     uint32_t before = 0;
-    while (before < h->n && h->ns[before] < ns) {
-        before++;
-    }
+    while (before < h->n && h->ns[before] < ns) before++;
     return h->n ? (double)before / h->n : 0;
 }

@@ -66,9 +66,8 @@ static size_t keep_segments(struct piece *list, size_t n)
     for (size_t i = 0, next; i < n; i = next) {
         const uint64_t end = list[i].at.address + (uint64_t)list[i].at.bytes;
         bool pool = false;
-        for (next = i + 1; next < n && list[next].at.block && list[next].at.address < end; next++) {
+        for (next = i + 1; next < n && list[next].at.block && list[next].at.address < end; next++)
             pool = pool || list[next].pool;
-        }
         if (list[i].at.block || pool || next == i + 1) continue;
         memmove(&list[kept], &list[i], (next - i) * sizeof *list);
         kept += next - i;

@@ -36,18 +36,10 @@ static double measure_worth(const struct result_measure *m)
 
 static bool is_measure_better(const struct result_measure *x, const struct result_measure *y)
 {
-    if (x->first != y->first) {
-        return x->first;
-    }
-    if ((x->effort == OOM_EFFORT_DEVICE) != (y->effort == OOM_EFFORT_DEVICE)) {
-        return y->effort == OOM_EFFORT_DEVICE;
-    }
-    if (run_is_known(x->frees_bytes) != run_is_known(y->frees_bytes)) {
-        return run_is_known(x->frees_bytes);
-    }
-    if ((x->enough > 0) != (y->enough > 0)) {
-        return x->enough > 0;
-    }
+    if (x->first != y->first) return x->first;
+    if ((x->effort == OOM_EFFORT_DEVICE) != (y->effort == OOM_EFFORT_DEVICE)) return y->effort == OOM_EFFORT_DEVICE;
+    if (run_is_known(x->frees_bytes) != run_is_known(y->frees_bytes)) return run_is_known(x->frees_bytes);
+    if ((x->enough > 0) != (y->enough > 0)) return x->enough > 0;
     return run_is_known(x->frees_bytes) && measure_worth(x) > measure_worth(y);
 }
 
@@ -56,16 +48,14 @@ static void drop_small(struct result_oom_verdict *v)
 {
     int64_t most = 0;
     size_t kept = 0;
-    for (size_t i = 0; i < v->measures_n; i++) {
+    for (size_t i = 0; i < v->measures_n; i++)
         most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
-    }
     for (size_t i = 0; i < v->measures_n; i++) {
         const struct result_measure *m = &v->measures[i];
         const bool setting =
             (m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING) || m->effort == OOM_EFFORT_DEVICE;
-        if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+        if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY)
             v->measures[kept++] = *m;
-        }
     }
     v->measures_n = kept;
 }
@@ -73,9 +63,8 @@ static void drop_small(struct result_oom_verdict *v)
 /* Another cap comes last, but is never left out: the failure itself states the cap. */
 static void keep_device(struct result_oom_verdict *v)
 {
-    for (size_t i = MEASURES_MOST; i < v->measures_n; i++) {
+    for (size_t i = MEASURES_MOST; i < v->measures_n; i++)
         if (v->measures[i].effort == OOM_EFFORT_DEVICE) v->measures[MEASURES_MOST - 1] = v->measures[i];
-    }
 }
 
 /* Of the measures that the cause requires only the first must lead; the others are ordered by their value. */
@@ -98,9 +87,7 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
     v->measures_n = v->measures_n < MEASURES_MOST ? v->measures_n : MEASURES_MOST;
     v->advice = arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
     v->advice_n = v->measures_n;
-    for (size_t i = 0; i < v->measures_n; i++) {
-        v->advice[i] = v->measures[i].text;
-    }
+    for (size_t i = 0; i < v->measures_n; i++) v->advice[i] = v->measures[i].text;
 }
 
 /* --- the measures: each adds what applies
@@ -109,9 +96,7 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
 /* A guess is never reported as enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
 {
-    if (s->certainty != RESULT_CERTAINTY_GUESSED) {
-        return enough;
-    }
+    if (s->certainty != RESULT_CERTAINTY_GUESSED) return enough;
     return enough == OOM_MEASURE_FITS_NOT || enough == OOM_MEASURE_MOST_BUT_NOT ? OOM_MEASURE_MOST_BUT_NOT
                                                                                 : OOM_MEASURE_AT_MOST;
 }
@@ -209,9 +194,8 @@ static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting se
     size_t before = s->v->measures_n;
     const bool pass = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
     const int64_t next = pass && s->f->requested > s->f->total / CRUMBS ? s->f->requested : s->f->total / CRUMBS;
-    if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < next) {
+    if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < next)
         return; /* the next request of the same pass would fail */
-    }
     s->refuted_by = oom_replay_unsure(s->replays)
                         ? "if a requested size differs from the replay's: some are known to 1 MiB only"
                         : NULL;
@@ -224,9 +208,7 @@ static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting se
                 TEXT(s, "%s%s%s%s%s", s->set.text ? "add " : "set ", s->set.text ? oom_replay_conf(setting) : variable,
                      s->set.text ? " to " : "=", s->set.text ? variable : oom_replay_conf(setting),
                      s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
-    if (s->v->cause == RESULT_CAUSE_FRAGMENTATION) {
-        lead_measure(s, before);
-    }
+    if (s->v->cause == RESULT_CAUSE_FRAGMENTATION) lead_measure(s, before);
 }
 
 static bool has_settings(const struct oom_sight *s)
@@ -247,22 +229,17 @@ static void other_settings(struct oom_sight *s)
             of = i;
         }
     }
-    if (has_settings(s) && best && !(grown && grown->fits)) {
-        add_replayed_measure(s, of, best);
-    }
+    if (has_settings(s) && best && !(grown && grown->fits)) add_replayed_measure(s, of, best);
 }
 
 static void measure_expandable(struct oom_sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     const struct whatif_request *replayed = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE);
-    if (!has_settings(s) || s->f->pending) { /* the memory that further passes add would soon fail */
+    if (!has_settings(s) || s->f->pending) /* the memory that further passes add would soon fail */
         return;
-    }
     if (replayed) {
-        if (replayed->fits) {
-            add_replayed_measure(s, OOM_REPLAY_EXPANDABLE, replayed);
-        }
+        if (replayed->fits) add_replayed_measure(s, OOM_REPLAY_EXPANDABLE, replayed);
         return;
     }
     int64_t frees = s->f->map.page_bytes, cached = oom_cached_bytes(s->f);
@@ -275,18 +252,15 @@ static void measure_expandable(struct oom_sight *s)
     frees = most ? cached : frees;
     bool fits = arena_add_capped(frees, free) >= asked;
     size_t before = s->v->measures_n;
-    if (s->v->cause == RESULT_CAUSE_CAPACITY && (!fits || frees < s->f->total / CRUMBS)) {
+    if (s->v->cause == RESULT_CAUSE_CAPACITY && (!fits || frees < s->f->total / CRUMBS))
         return; /* the next request of the same pass would fail */
-    }
     add_measure(s, OOM_EFFORT_SETTING, frees,
                 most   ? OOM_MEASURE_AT_MOST
                 : fits ? OOM_MEASURE_FITS
                        : OOM_MEASURE_FITS_NOT,
                 TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s",
                      variable, s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
-    if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) {
-        lead_measure(s, before);
-    }
+    if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) lead_measure(s, before);
 }
 
 /* Requests in forward or backward halve with the batch. */
@@ -305,9 +279,7 @@ static void measure_batch(struct oom_sight *s)
 static void measure_checkpoint(struct oom_sight *s)
 {
     const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
-    if (s->checkpointed || !s->trains || s->evaluates) {
-        return;
-    }
+    if (s->checkpointed || !s->trains || s->evaluates) return;
     double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
                 TEXT(s,
@@ -318,9 +290,7 @@ static void measure_checkpoint(struct oom_sight *s)
 
 static void measure_precision(struct oom_sight *s)
 {
-    if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) {
-        return;
-    }
+    if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) return;
     add_measure(s, OOM_EFFORT_TRAINING, category_bytes_of_activations(s) / 2, OOM_MEASURE_AT_MOST,
                 "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
 }
@@ -332,9 +302,8 @@ static void eight_bit(struct oom_sight *s)
     const struct run *run = s->b->run;
     if (!o->bytes || oom_stack_passes(run, o->heaviest, "bitsandbytes", NULL) ||
         oom_stack_passes(run, o->heaviest, "torchao", NULL) || oom_stack_passes(run, o->heaviest, "dafactor", NULL) ||
-        oom_stack_passes(run, o->heaviest, "deepspeed", NULL)) {
+        oom_stack_passes(run, o->heaviest, "deepspeed", NULL))
         return;
-    }
     /* Adam's two states of each parameter, part of which the first step had made */
     int64_t whole =
         oom_stack_passes(run, o->heaviest, "/torch/optim/adam", NULL)
@@ -359,9 +328,7 @@ static int64_t count_ranks(const struct run *run)
 {
     size_t n, ranks = 0;
     const struct run_process *p = run_processes(run, &n);
-    for (size_t i = 0; i < n; i++) {
-        ranks += run_is_known(p[i].rank);
-    }
+    for (size_t i = 0; i < n; i++) ranks += run_is_known(p[i].rank);
     return (int64_t)ranks;
 }
 
@@ -371,9 +338,8 @@ static void measure_zero(struct oom_sight *s)
     const struct run *run = s->b->run;
     int64_t ranks = count_ranks(run);
     if (ranks < 2 || !o->bytes || oom_stack_passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
-        oom_stack_passes(run, o->heaviest, "deepspeed", NULL) || oom_stack_passes(run, o->heaviest, "fsdp", NULL)) {
+        oom_stack_passes(run, o->heaviest, "deepspeed", NULL) || oom_stack_passes(run, o->heaviest, "fsdp", NULL))
         return;
-    }
     add_measure(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
                 TEXT(s,
                      "use ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
@@ -438,12 +404,8 @@ static void no_grad(struct oom_sight *s)
     const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
     /* a single line may be collecting its results, and so may those of a leak */
     bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
-    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
-        return;
-    }
-    if (site_is_without_gradients(s->b, pass)) {
-        return;
-    }
+    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) return;
+    if (site_is_without_gradients(s->b, pass)) return;
     if ((!s->evaluates && in_training_file(s)) || !sure) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
@@ -455,9 +417,7 @@ static void no_grad(struct oom_sight *s)
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
                              : "if no backward pass is to follow: use torch.inference_mode() or torch.no_grad()");
-    if (s->evaluates && sure) {
-        lead_measure(s, before);
-    }
+    if (s->evaluates && sure) lead_measure(s, before);
 }
 
 static bool in_loss(const struct run *run, uint32_t stack)
@@ -482,14 +442,11 @@ static void measure_chunked_loss(struct oom_sight *s)
         const struct result_category_line *l = &s->v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         bool passing = l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_TEMPORARIES;
-        if (passing && (in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64))) {
+        if (passing && (in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64)))
             held = arena_add_capped(held, l->bytes);
-        }
     }
     int64_t frees = held - held / CHUNKS, left = s->need - (s->f->requested - s->f->requested / CHUNKS);
-    if (held == 0 || held < s->f->live / 4) {
-        return;
-    }
+    if (held == 0 || held < s->f->live / 4) return;
     size_t before = s->v->measures_n;
     add_measure(
         s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
@@ -526,9 +483,7 @@ static void measure_model_copies(struct oom_sight *s)
         s->copy = most;
         held.bytes = arena_add_capped(held.bytes, is_copy(s, &by->lines[i]) ? by->lines[i].bytes : 0);
     }
-    if (!most || held.bytes < s->f->live / 20) {
-        return;
-    }
+    if (!most || held.bytes < s->f->live / 20) return;
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     size_t before = s->v->measures_n;
     const char *place = oom_place_text(&words, held.heaviest);
@@ -555,9 +510,7 @@ static void measure_data(struct oom_sight *s)
         }
     }
     const int64_t held = bytes_of_kind(s, is_data);
-    if (held == 0 || held < s->f->live / 4) {
-        return;
-    }
+    if (held == 0 || held < s->f->live / 4) return;
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     (void)add_drop(
         s, OOM_EFFORT_LINE, is_data, "without that data", held,
@@ -599,9 +552,8 @@ static void measure_limit(struct oom_sight *s)
 static void measure_others(struct oom_sight *s)
 {
     const struct run_device_sample *nvml = s->f->nvml;
-    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !nvml || !run_is_known(nvml->other_bytes) || !nvml->other_pid) {
+    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !nvml || !run_is_known(nvml->other_bytes) || !nvml->other_pid)
         return;
-    }
     decide_free(s, nvml->other_bytes, TEXT(s, "without process %u", nvml->other_pid));
     add_measure(s, OOM_EFFORT_SETTING, nvml->other_bytes, 0,
                 TEXT(s, "end process %u%s%s%s, or choose another GPU", nvml->other_pid, nvml->other_name ? " (" : "",
@@ -660,9 +612,8 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
         }
     }
     bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0);
-    for (size_t i = 0; i < v->measures_n; i++) {
+    for (size_t i = 0; i < v->measures_n; i++)
         helped = helped || (v->measures[i].enough && v->measures[i].effort != OOM_EFFORT_DEVICE); /* or may be */
-    }
     if (!helped) {
         int64_t weights = arena_add_capped(
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
@@ -687,9 +638,7 @@ void oom_add_advice(struct site_builder *b)
     struct category_finder *c = category_finder_new(b->run);
     struct oom_replays *replays = oom_replay_start(b);
     bool training = r->ooms_n && oom_trains(b->run);
-    for (size_t i = 0; i < r->ooms_n; i++) {
-        advise_measures(b, &r->ooms[i], c, training, replays);
-    }
+    for (size_t i = 0; i < r->ooms_n; i++) advise_measures(b, &r->ooms[i], c, training, replays);
     oom_replay_free(replays);
     category_finder_free(c);
 }

@@ -43,23 +43,18 @@ static bool text_has(const char *text, const char *part)
 static bool pattern_matches(const struct run *run, uint32_t stack, const struct row *row)
 {
     const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
         if (frame->kind == GS_FRAME_PYTHON && text_has(frame->file, row->file) &&
-            text_has(frame->function, row->function)) {
+            text_has(frame->function, row->function))
             return true;
-        }
-    }
     return false;
 }
 
 static const struct oom_holder *first_matching_row(const struct row *rows, size_t n, const struct run *run,
                                                    uint32_t stack)
 {
-    for (size_t i = 0; stack != RUN_NONE && i < n; i++) {
-        if (pattern_matches(run, stack, &rows[i])) {
-            return &rows[i].holder;
-        }
-    }
+    for (size_t i = 0; stack != RUN_NONE && i < n; i++)
+        if (pattern_matches(run, stack, &rows[i])) return &rows[i].holder;
     return NULL;
 }
 
@@ -75,10 +70,7 @@ const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack)
 
 bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v)
 {
-    for (size_t i = 0; v->handled && v->facts->stack != RUN_NONE && i < sizeof finders / sizeof *finders; i++) {
-        if (pattern_matches(b->run, v->facts->stack, &finders[i])) {
-            return true;
-        }
-    }
+    for (size_t i = 0; v->handled && v->facts->stack != RUN_NONE && i < sizeof finders / sizeof *finders; i++)
+        if (pattern_matches(b->run, v->facts->stack, &finders[i])) return true;
     return false;
 }

@@ -75,9 +75,8 @@ const struct whatif_request *oom_replay_of(const struct oom_replays *r, const st
                                            enum oom_replay_setting setting)
 {
     const struct run_oom *row = v->facts->row;
-    if (!r || !is_candidate(v) || !r->scenarios[setting].requests || row < r->rows || row >= r->rows + r->rows_n) {
+    if (!r || !is_candidate(v) || !r->scenarios[setting].requests || row < r->rows || row >= r->rows + r->rows_n)
         return NULL;
-    }
     return &r->scenarios[setting].requests[row - r->rows];
 }
 

@@ -11,12 +11,10 @@ bool oom_is_part_of(const char *text, const char *part)
 bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function)
 {
     const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
         if (f->kind == GS_FRAME_PYTHON && (!file || oom_is_part_of(f->file, file)) &&
-            (!function || oom_is_part_of(f->function, function))) {
+            (!function || oom_is_part_of(f->function, function)))
             return true;
-        }
-    }
     return false;
 }
 
@@ -53,9 +51,8 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
             s->kept = arena_add_capped(s->kept, l->bytes - l->bytes / (int64_t)l->count);
             s->repeating++;
         }
-        if (category_outlives_steps(l->rule)) { /* the program holds it: no checkpoint frees it */
+        if (category_outlives_steps(l->rule)) /* the program holds it: no checkpoint frees it */
             return;
-        }
     } else if (l->category == RESULT_CATEGORY_GRADIENTS &&
                oom_stack_passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
         hold_category(&s->buckets, l);
@@ -79,9 +76,7 @@ static enum oom_phase oom_phase_of(struct category_finder *c, uint32_t stack)
     struct category_block block = {
         .stack = stack, .free_stack = RUN_NONE, .tensor = true, .python = true, .kept = true};
     enum oom_phase phase = phases[category_of_rule(category_rule(c, &block))];
-    if (phase == OOM_ELSEWHERE && category_is_backward(c, stack)) {
-        phase = OOM_BACKWARD;
-    }
+    if (phase == OOM_ELSEWHERE && category_is_backward(c, stack)) phase = OOM_BACKWARD;
     return phase;
 }
 
@@ -93,9 +88,8 @@ bool oom_trains(const struct run *run)
         if (f->kind == GS_FRAME_PYTHON &&
             (oom_is_part_of(f->file, "/torch/optim/") || oom_is_part_of(f->file, "/torch/autograd/__init__.py") ||
              oom_is_part_of(f->file, "/torch/autograd/graph.py") ||
-             oom_is_part_of(f->file, "/torch/utils/checkpoint.py"))) {
+             oom_is_part_of(f->file, "/torch/utils/checkpoint.py")))
             return true;
-        }
     }
     return false;
 }
@@ -103,9 +97,7 @@ bool oom_trains(const struct run *run)
 static bool is_named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
 {
     bool found = false;
-    for (size_t i = 0; i < n; i++) {
-        found = found || oom_stack_passes(run, stack, NULL, names[i]);
-    }
+    for (size_t i = 0; i < n; i++) found = found || oom_stack_passes(run, stack, NULL, names[i]);
     return found;
 }
 
@@ -129,16 +121,11 @@ static bool seen_before(const struct run *run, uint32_t process, const struct ma
 {
     for (size_t i = 0; i < end; i++) {
         const struct run_location *at = run_location(run, (uint32_t)i);
-        if (run_series(run, at->series)->process != process) {
-            continue;
-        }
+        if (run_series(run, at->series)->process != process) continue;
         const struct run_frame *f;
         for (uint32_t stack = at->stack; (f = run_stack_frame(run, stack)) != NULL;
-             stack = run_stack_parent(run, stack)) {
-            if (map_get(frames, (uintptr_t)f) != MAP_NEW) {
-                return true;
-            }
-        }
+             stack = run_stack_parent(run, stack))
+            if (map_get(frames, (uintptr_t)f) != MAP_NEW) return true;
     }
     return false;
 }
@@ -151,26 +138,22 @@ static bool never_followed(const struct oom_sight *s)
     enum { STEPS_LEAST = 3 };
     const struct run *run = s->b->run;
     const struct step_list *steps = step_list_of(s->b, s->v->process);
-    if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
+    if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST)
         return false;
-    }
     struct map callers = {0};
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
         const struct result_category_line *l = &s->v->by_category.lines[i];
         const struct run_frame *caller =
             l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
-        if (caller) {
-            *map_at(&callers, (uintptr_t)caller) = 0;
-        }
+        if (caller) *map_at(&callers, (uintptr_t)caller) = 0;
     }
     size_t end = run_location_count(run);
     for (; end > 0; end--) {
         const struct run_location *at = run_location(run, (uint32_t)(end - 1));
         if (run_series(run, at->series)->process == s->v->process &&
             (oom_stack_passes(run, at->stack, "/torch/autograd/", NULL) ||
-             oom_stack_passes(run, at->stack, "/torch/optim/", NULL))) {
+             oom_stack_passes(run, at->stack, "/torch/optim/", NULL)))
             break;
-        }
     }
     bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
     map_free(&callers);
@@ -205,9 +188,7 @@ struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict 
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
     s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : oom_phase_of(c, f->stack);
-    for (size_t i = 0; i < v->by_category.lines_n; i++) {
-        consider_line(&s, &v->by_category.lines[i]);
-    }
+    for (size_t i = 0; i < v->by_category.lines_n; i++) consider_line(&s, &v->by_category.lines[i]);
     s.checkpointed = s.checkpointed ||
                      (f->stack != RUN_NONE && oom_stack_passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
     s.trains = training;

@@ -33,9 +33,7 @@ void oom_trials_start(struct oom_trials *t)
 
 void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward)
 {
-    if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) {
-        return;
-    }
+    if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) return;
     if (backward) {
         t->trained = true;
     } else if (t->trained && is_building_engine(t, run, life->stack)) {
@@ -72,9 +70,7 @@ static void find_repeated(void *self, const struct run_lifetime *life)
     bool model;
     const size_t trial = trial_of_block(h, life, &model);
     uint32_t *first = trial ? map_at(&h->paths, life->location) : NULL;
-    if (first) {
-        *first = *first == MAP_NEW || *first == trial ? (uint32_t)trial : AGAIN;
-    }
+    if (first) *first = *first == MAP_NEW || *first == trial ? (uint32_t)trial : AGAIN;
 }
 
 static void take_trial_lifetime(void *self, const struct run_lifetime *life)
@@ -82,18 +78,14 @@ static void take_trial_lifetime(void *self, const struct run_lifetime *life)
     struct oom_held *h = self;
     bool model;
     const size_t trial = trial_of_block(h, life, &model);
-    if (!trial) {
-        return;
-    }
+    if (!trial) return;
     const bool again = map_get(&h->paths, life->location) == AGAIN;
     if (model) {
         h->held[trial - 1].bytes = arena_add_capped(h->held[trial - 1].bytes, life->bytes);
         h->held[trial - 1].count++;
         h->held[trial - 1].stack = life->stack;
     }
-    if (trial == h->trials->n) {
-        return;
-    }
+    if (trial == h->trials->n) return;
     h->earlier.all_bytes = arena_add_capped(h->earlier.all_bytes, life->bytes);
     h->earlier.again_bytes = arena_add_capped(h->earlier.again_bytes, again ? life->bytes : 0);
     h->earlier.count++;
@@ -136,9 +128,7 @@ static bool same_cell(const struct run *run, const struct oom_trial *a, const st
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device)
 {
     struct oom_held h = {.trials = t, .run = run, .device = device, .earlier = {.stack = RUN_NONE}};
-    if (t->n < 2) {
-        return h.earlier;
-    }
+    if (t->n < 2) return h.earlier;
     h.held = arena_zeroed(t->n, sizeof *h.held);
     run_each_live(run, find_repeated, &h);
     run_each_live(run, take_trial_lifetime, &h);
@@ -162,9 +152,7 @@ bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e)
     struct result_holder *holders;
     const size_t n = e->repeated ? site_find_holders(b, e->stack, false, &holders) : 0;
     bool inside = n > 0;
-    for (size_t i = 0; i < n; i++) {
-        inside = inside && site_is_in_module(b, &holders[i]);
-    }
+    for (size_t i = 0; i < n; i++) inside = inside && site_is_in_module(b, &holders[i]);
     return inside;
 }
 
@@ -206,8 +194,6 @@ void oom_explain_trials(struct oom_words *w)
         .certainty = RESULT_CERTAINTY_INFERRED,
         .refuted_by = "if the current trial uses them"};
     const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
-    if (e->bytes >= e->all_bytes / 10 * 9) {
-        oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
-    }
+    if (e->bytes >= e->all_bytes / 10 * 9) oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
     oom_add_measure(w->b, w->v, m);
 }

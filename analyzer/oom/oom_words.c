@@ -84,9 +84,7 @@ void oom_explain_cap(struct oom_words *w)
         TEXT(w, "a limit of PyTorch: it refused the request although %s of the GPU were free", SIZE(w, w->f->free));
     struct run_torch_settings set = run_torch_settings(w->b->run, w->f->row->process);
     const struct oom_replayed r = oom_layout_replay(w->b, w->f, NULL, w->f->free);
-    if (r.known && !r.fits) {
-        return;
-    }
+    if (r.known && !r.fits) return;
     const char *variable = set.variable ? set.variable : "PYTORCH_CUDA_ALLOC_CONF", *value;
     size_t length;
     const bool in_variable = set.text && run_conf_value(set.text, "per_process_memory_fraction", &value, &length);
@@ -102,11 +100,9 @@ static const struct run_process *rank_of_process(struct oom_words *w, uint32_t p
 {
     size_t n;
     const struct run_process *p = run_processes(w->b->run, &n), *own = &p[w->v->process];
-    for (size_t i = 0; i < n; i++) {
-        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host && strcmp(p[i].host, own->host) == 0) {
+    for (size_t i = 0; i < n; i++)
+        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host && strcmp(p[i].host, own->host) == 0)
             return &p[i];
-        }
-    }
     return NULL;
 }
 
@@ -190,9 +186,8 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
 void oom_explain_preallocation(struct oom_words *w)
 {
     w->v->verdict = w->f->preallocated->sentence;
-    if (w->f->preallocated->advice) {
+    if (w->f->preallocated->advice)
         advise_in_words(w, OOM_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
-    }
 }
 
 /* Code outside of PyTorch whose allocations grow: it never frees them. */
@@ -202,9 +197,8 @@ static const struct result_growth *growth_at(const struct oom_words *w, const st
     for (size_t i = 0; i < r->growth_n; i++) {
         const struct result_growth *g = &r->growth[i];
         if (g->process == w->v->process && g->layer == RUN_SERIES_DEVICE && g->stack.site.line == site->line &&
-            g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0) {
+            g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0)
             return g;
-        }
     }
     return NULL;
 }
@@ -295,12 +289,8 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     }
     int64_t sum = arena_add_capped(live, asked_of_device(f));
     SORT(parts, n, compare_held_parts);
-    while (named < n && sum <= f->total) {
-        sum = arena_add_capped(sum, parts[named++]->bytes);
-    }
-    if (!named || sum <= f->total || live < 0) {
-        return NULL;
-    }
+    while (named < n && sum <= f->total) sum = arena_add_capped(sum, parts[named++]->bytes);
+    if (!named || sum <= f->total || live < 0) return NULL;
     const char *text = live ? TEXT(w, "the live memory, %s%s, does not fit beside", SIZE(w, live), from)
                             : "the request does not fit beside";
     for (size_t i = 0; i < named; i++) {

@@ -76,18 +76,14 @@ static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64
 bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N])
 {
     memset(parts, 0, RESULT_HELD_N * sizeof *parts);
-    if (!run_is_known(f->total) || !run_is_known(f->free) || f->free < 0 || f->total < f->free) {
-        return false;
-    }
+    if (!run_is_known(f->total) || !run_is_known(f->free) || f->free < 0 || f->total < f->free) return false;
     int64_t left = f->total - f->free, own = or_zero(f->live);
     own = or_zero(f->tensors) > own ? f->tensors : own;
     own = or_zero(f->reserved) > own ? f->reserved : own;
     parts[RESULT_HELD_GRAPHS] = take_at_most(&left, or_zero(f->graphs));
     int64_t over = own - left;
     if (over > 0) { /* managed memory may be on the host */
-        if (over > or_zero(f->managed)) {
-            return false;
-        }
+        if (over > or_zero(f->managed)) return false;
         own -= over;
     }
     left -= own;
@@ -110,9 +106,8 @@ static bool is_tensor(const struct result_oom_verdict *v, enum result_category c
 static int64_t tensor_bytes(const struct result_oom_verdict *v)
 {
     int64_t sum = 0;
-    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
         sum = arena_add_capped(sum, is_tensor(v, (enum result_category)i) ? v->by_category.bytes[i] : 0);
-    }
     bool torch = v->live_layer == RUN_SERIES_TENSOR;
     return torch && run_is_known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
 }
@@ -165,9 +160,8 @@ static struct oom_waterfall_facts waterfall_facts_of(struct site_builder *b, con
         w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_waterfall_segment(b, v, t) ? t->bytes : 0);
     }
     w.idle = pools_held(b->run, f->row) - w.pools;
-    if (w.tensors && v->live_layer != RUN_SERIES_TENSOR && w.pools) { /* its tensors are in the pool */
+    if (w.tensors && v->live_layer != RUN_SERIES_TENSOR && w.pools) /* its tensors are in the pool */
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
-    }
     return w;
 }
 
@@ -256,25 +250,19 @@ static void list_tensor_lines(struct site_builder *b, struct result_oom_verdict 
     bytes[RESULT_CATEGORY_UNKNOWN] += all > sum ? all - sum : 0; /* that PyTorch counts, and gpuspy does not */
     for (unsigned n = 0; n < RESULT_CATEGORIES_N && all > 0; n++) {
         unsigned most = 0;
-        for (unsigned i = 1; i < RESULT_CATEGORIES_N; i++) {
-            most = bytes[i] > bytes[most] ? i : most;
-        }
+        for (unsigned i = 1; i < RESULT_CATEGORIES_N; i++) most = bytes[i] > bytes[most] ? i : most;
         struct lines lines = {.b = b};
         int64_t taken = take_at_most(&all, bytes[most]);
         bytes[most] = -1;
-        if (taken <= 0) {
-            continue;
-        }
+        if (taken <= 0) continue;
         struct result_held_part *part = part_add(v, RESULT_HELD_TENSORS, taken);
         part->category = (enum result_category)most;
         part->text = most == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
                      : most == RESULT_CATEGORY_UNKNOWN       ? "tensors of unknown category"
                                                              : result_category_word(part->category);
-        for (size_t i = 0; i < c->lines_n; i++) {
-            if (c->lines[i].category == part->category) {
+        for (size_t i = 0; i < c->lines_n; i++)
+            if (c->lines[i].category == part->category)
                 add_stack_line(&lines, NULL, c->lines[i].stack, c->lines[i].bytes, c->lines[i].count);
-            }
-        }
         lines_close(&lines, part);
     }
 }
@@ -285,15 +273,13 @@ struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_
     for (size_t i = 0; i < r->allocator_n; i++) {
         const struct allocator_state *s = &r->allocator[i];
         if (s->moment != ALLOCATOR_MOMENT_OOM || s->process != v->process || s->device != v->device ||
-            s->time_ns != v->time_ns) {
+            s->time_ns != v->time_ns)
             continue;
-        }
         idle.pending = or_zero(s->pending);
         for (size_t p = 0; p < s->by_pool_n; p++) {
             const struct allocator_pool_share *share = &s->by_pool[p];
-            if (share->pool == ALLOCATOR_POOL_PRIVATE_SMALL || share->pool == ALLOCATOR_POOL_PRIVATE_LARGE) {
+            if (share->pool == ALLOCATOR_POOL_PRIVATE_SMALL || share->pool == ALLOCATOR_POOL_PRIVATE_LARGE)
                 idle.private = arena_add_capped(idle.private, or_zero(share->reserved - share->active));
-            }
         }
     }
     return idle;
@@ -306,12 +292,9 @@ static void list_cached_lines(struct site_builder *b, const struct result_oom_ve
     struct lines lines = {.b = b};
     int64_t rest = part->bytes;
     int64_t pending = take_at_most(&rest, idle.pending), private = take_at_most(&rest, idle.private);
-    if (pending) {
-        add_text_line(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
-    }
-    if (private) {
+    if (pending) add_text_line(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
+    if (private)
         add_text_line(&lines, "in private pools, which only CUDA graphs or torch.cuda.MemPool can use", private, 0);
-    }
     if (m->segments && m->free_bytes > 0 && rest > 0) {
         add_text_line(&lines,
                       arena_printf(b->arena, "in %llu hole%s%s, the largest %s", (unsigned long long)m->holes,
@@ -332,25 +315,20 @@ static const char *owner_of(struct site_builder *b, uint32_t location)
 /* By library and line. */
 static void list_direct_lines(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
-    if (part->what == RESULT_HELD_DIRECT && v->live_layer != RUN_SERIES_TENSOR) {
-        part->text = "CUDA allocations";
-    }
+    if (part->what == RESULT_HELD_DIRECT && v->live_layer != RUN_SERIES_TENSOR) part->text = "CUDA allocations";
     const struct oom_facts *f = v->facts;
     struct lines lines = {.b = b};
     struct map tensors = {0}; /* stacks that are listed with the tensors */
     for (size_t i = 0; v->live_layer != RUN_SERIES_TENSOR && i < v->by_category.lines_n; i++) {
         const struct result_category_line *l = &v->by_category.lines[i];
-        if (is_tensor(v, l->category)) {
-            *map_at(&tensors, l->stack) = 0;
-        }
+        if (is_tensor(v, l->category)) *map_at(&tensors, l->stack) = 0;
     }
     for (size_t i = 0; i < f->taken_n; i++) {
         const struct oom_taken *t = &f->taken[i];
         bool pool = t->space == GS_SPACE_POOL;
         if (pool == (part->what == RESULT_HELD_POOLS) && map_get(&tensors, t->stack) == MAP_NEW &&
-            !is_waterfall_segment(b, v, t)) {
+            !is_waterfall_segment(b, v, t))
             add_stack_line(&lines, owner_of(b, t->location), t->stack, t->bytes, t->count);
-        }
     }
     map_free(&tensors);
     lines_close(&lines, part);
@@ -367,11 +345,8 @@ static int64_t bytes_taken_by(const struct site_builder *b, uint32_t process, co
     for (size_t i = 0; i < r->timelines_n; i++) {
         const struct result_timeline *t = &r->timelines[i];
         if (t->process == process && t->layer == RUN_SERIES_DEVICE &&
-            strcmp(question_gpu_word(b, process, t->device), gpu) == 0) {
-            for (size_t p = 0; p < t->n && t->points[p].time_s <= (double)at_ns / 1e9; p++) {
-                bytes = t->points[p].bytes;
-            }
-        }
+            strcmp(question_gpu_word(b, process, t->device), gpu) == 0)
+            for (size_t p = 0; p < t->n && t->points[p].time_s <= (double)at_ns / 1e9; p++) bytes = t->points[p].bytes;
     }
     return bytes;
 }
@@ -400,9 +375,7 @@ static void list_other_processes(struct site_builder *b, const struct result_oom
     const char *gpu = question_gpu_word(b, v->process, v->device);
     bool foremost_named = false;
     for (uint32_t i = 0; i < n; i++) {
-        if (i == v->process || !one_host(own, &p[i])) {
-            continue;
-        }
+        if (i == v->process || !one_host(own, &p[i])) continue;
         int64_t at = arena_add_capped(v->facts->row->time_ns, own->start_real_ns - p[i].start_real_ns);
         int64_t bytes = at < 0 || at > p[i].end_ns ? 0 : bytes_taken_by(b, i, gpu, at);
         if (bytes > 0) {
@@ -438,9 +411,7 @@ static int64_t rounding_bytes(const struct result_oom_verdict *v)
         const struct result_category_line *l = &v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         int64_t waste = each > SMALL ? SMALL : GRAIN - 1;
-        if (l->count < INT32_MAX) {
-            most = arena_add_capped(most, (int64_t)l->count * (waste < each ? waste : each));
-        }
+        if (l->count < INT32_MAX) most = arena_add_capped(most, (int64_t)l->count * (waste < each ? waste : each));
     }
     return most;
 }
@@ -457,17 +428,14 @@ void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
     struct oom_waterfall_facts f = waterfall_facts_of(b, v);
     /* device_live: if very many allocations failed, the live memory of some failures is not kept */
     if (v->space == GS_SPACE_PINNED || v->device_live == RUN_UNKNOWN || v->total_bytes <= 0 ||
-        !oom_waterfall_parts(&f, parts)) {
+        !oom_waterfall_parts(&f, parts))
         return;
-    }
     v->waterfall = arena_alloc(b->arena, (RESULT_HELD_N + RESULT_CATEGORIES_N) * sizeof *v->waterfall);
     list_tensor_lines(b, v, parts[RESULT_HELD_TENSORS]);
     for (unsigned i = RESULT_HELD_TENSORS + 1; i < RESULT_HELD_N; i++) {
         if (parts[i] > 0) {
             struct result_held_part *part = part_add(v, (enum result_held)i, parts[i]);
-            if (lines_of[i]) {
-                lines_of[i](b, v, part);
-            }
+            if (lines_of[i]) lines_of[i](b, v, part);
         }
     }
     v->rounding_most = rounding_bytes(v);

@@ -50,9 +50,8 @@ static struct place *calls_place_at(struct page_calls *c, const struct place *ke
     for (;; k++) {
         struct place *p = MAP_ROW(&c->of, k, c->places, c->places_n, c->places_cap, *key);
         if (p->process == key->process && p->stack == key->stack && p->what == key->what && p->device == key->device &&
-            p->kind == key->kind && p->copy == key->copy && p->host_memory == key->host_memory) {
+            p->kind == key->kind && p->copy == key->copy && p->host_memory == key->host_memory)
             return p;
-        }
     }
 }
 
@@ -87,9 +86,8 @@ static void add_page_call(struct page_calls *c, const struct place *key, int64_t
 static void calls_on_wait(void *self, const struct question_wait *w)
 {
     struct page_calls *c = self;
-    if (!run_is_known(w->start_ns)) { /* the page needs times */
+    if (!run_is_known(w->start_ns)) /* the page needs times */
         return;
-    }
     add_page_call(c,
                   &(struct place){.process = w->process,
                                   .stack = w->stack,
@@ -126,9 +124,7 @@ struct page_calls *page_calls_new(struct run *run)
 
 void page_calls_free(struct page_calls *c)
 {
-    if (c->waits) {
-        question_waits_free(c->waits);
-    }
+    if (c->waits) question_waits_free(c->waits);
     question_signer_free(c->signer);
     map_free(&c->of);
     arena_free(&c->arena);
@@ -220,9 +216,7 @@ static int compare_places(const void *a, const void *b)
 static size_t bins_of(const struct page_calls *c, const struct place *p)
 {
     size_t n = 0;
-    for (uint32_t i = p->first; i; i = c->bins[i - 1].next) {
-        n++;
-    }
+    for (uint32_t i = p->first; i; i = c->bins[i - 1].next) n++;
     return n;
 }
 
@@ -230,9 +224,7 @@ static size_t bins_of(const struct page_calls *c, const struct place *p)
 static size_t choose_places(struct page_calls *c, struct place **order, struct page_stacks *stacks)
 {
     size_t points[2] = {0}, places[2] = {0}, merged = 0;
-    for (size_t i = 0; i < c->places_n; i++) {
-        order[i] = &c->places[i];
-    }
+    for (size_t i = 0; i < c->places_n; i++) order[i] = &c->places[i];
     SORT(order, c->places_n, compare_places);
     for (size_t i = 0; i < c->places_n; i++) {
         struct place *p = order[i];

@@ -61,9 +61,7 @@ void page_events_put(const struct result_report *r, struct page_writer *w)
         const struct step_list *s = r->steps[i];
         size_t stride = s->n / (STEPS / r->steps_n + 1) + 1;
         struct page_column starts = {0};
-        for (size_t k = 0; k < s->n; k += stride) {
-            page_column_step(&starts, step_start_ns(s, k));
-        }
+        for (size_t k = 0; k < s->n; k += stride) page_column_step(&starts, step_start_ns(s, k));
         page_column_step(&starts, step_start_ns(s, s->n));
         page_put_open(w, NULL, '{');
         page_put_int(w, "process", s->process);
@@ -101,9 +99,7 @@ struct marks {
 
 static void thin_marks(struct name *name)
 {
-    for (size_t i = 0; i < name->n; i += 2) {
-        name->marks[i / 2] = name->marks[i];
-    }
+    for (size_t i = 0; i < name->n; i += 2) name->marks[i / 2] = name->marks[i];
     name->n = (name->n + 1) / 2;
     name->stride *= 2;
 }
@@ -117,13 +113,9 @@ static void events_on_mark(void *self, const struct run_mark *m)
         &all->of, key, all->names, all->names_n, all->names_cap,
         (struct name){.process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1});
     struct name *name = &all->names[number];
-    if (name->seen++ % name->stride) {
-        return;
-    }
+    if (name->seen++ % name->stride) return;
     *ARENA_PUSH(name->marks, name->n, name->cap) = (struct mark){m->start_ns, m->end_ns, m->thread, number};
-    if (name->n >= MARKS_OF_NAME) {
-        thin_marks(name);
-    }
+    if (name->n >= MARKS_OF_NAME) thin_marks(name);
 }
 
 /* The rarest names first: a name with all of its marks is the most useful. */
@@ -151,12 +143,8 @@ static struct mark *gather_marks(struct marks *all, size_t *n)
     for (size_t i = 0; i < all->names_n; i++) {
         struct name *name = &all->names[i];
         size_t names_left = all->names_n - i, room = *n < MARKS ? (MARKS - *n) / names_left : 0;
-        while (name->n > room + 1 && i < NAMES) {
-            thin_marks(name);
-        }
-        if (i >= NAMES) {
-            name->n = 0;
-        }
+        while (name->n > room + 1 && i < NAMES) thin_marks(name);
+        if (i >= NAMES) name->n = 0;
         all->left_out += name->seen - name->n;
         for (size_t k = 0; k < name->n; k++) {
             *ARENA_PUSH(list, *n, cap) = name->marks[k];
@@ -207,15 +195,12 @@ bool page_marks_put(struct run *run, struct page_stacks *stacks, struct page_wri
     size_t n, processes;
     bool ok = true;
     run_processes(run, &processes);
-    for (all.process = 0; ok && all.process < processes; all.process++) {
+    for (all.process = 0; ok && all.process < processes; all.process++)
         ok = run_each_mark(run, all.process, events_on_mark, &all, error, error_size);
-    }
     struct mark *list = gather_marks(&all, &n);
     put_marks(&all, list, n, stacks, w);
     *left_out = all.left_out;
-    for (size_t i = 0; i < all.names_n; i++) {
-        free(all.names[i].marks);
-    }
+    for (size_t i = 0; i < all.names_n; i++) free(all.names[i].marks);
     map_free(&all.of);
     free(all.names);
     free(list);

@@ -50,9 +50,7 @@ void page_kinds_free(struct page_kinds *k)
 {
     if (k) {
         category_finder_free(k->categorizer);
-        for (size_t i = 0; i < 3; i++) {
-            map_free(&k->kind_of[i]);
-        }
+        for (size_t i = 0; i < 3; i++) map_free(&k->kind_of[i]);
         map_free(&k->outlived);
         free(k->memos);
         free(k->fates);
@@ -88,9 +86,7 @@ void page_kinds_process(struct page_kinds *k, uint32_t process)
     map_free(&k->outlived);
     k->outlived = (struct map){0};
     memset(k->torch_device, 0, sizeof k->torch_device);
-    for (size_t i = 0; i < r->steps_n; i++) {
-        k->steps = r->steps[i]->process == process ? r->steps[i] : k->steps;
-    }
+    for (size_t i = 0; i < r->steps_n; i++) k->steps = r->steps[i]->process == process ? r->steps[i] : k->steps;
     for (size_t i = 0; i < r->ends_n; i++) {
         if (r->ends[i].process == process) {
             k->end_ns = r->ends[i].end_ns;
@@ -99,9 +95,8 @@ void page_kinds_process(struct page_kinds *k, uint32_t process)
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
-        if (p->process == process && p->layer == RUN_SERIES_TENSOR && p->device >= 0 && p->device < DEVICES) {
+        if (p->process == process && p->layer == RUN_SERIES_TENSOR && p->device >= 0 && p->device < DEVICES)
             k->torch_device[p->device] = true;
-        }
     }
 }
 
@@ -135,12 +130,8 @@ static uint32_t categories_of_block(struct page_kinds *k, unsigned what, uint32_
 static unsigned fate_of(struct page_kinds *k, uint32_t free_stack)
 {
     size_t at = free_stack == RUN_NONE ? k->stacks : free_stack;
-    if (free_stack != RUN_NONE && at >= k->stacks) {
-        return category_fate(k->categorizer, free_stack);
-    }
-    if (k->fates[at] == NO_FATE) {
-        k->fates[at] = (uint8_t)category_fate(k->categorizer, free_stack);
-    }
+    if (free_stack != RUN_NONE && at >= k->stacks) return category_fate(k->categorizer, free_stack);
+    if (k->fates[at] == NO_FATE) k->fates[at] = (uint8_t)category_fate(k->categorizer, free_stack);
     return k->fates[at];
 }
 
@@ -172,9 +163,7 @@ enum result_category page_kind(struct page_kinds *k, const struct run_lifetime *
     unsigned which = FREED;
     if (life->free_ns > k->end_ns) {
         uint32_t kind_of = map_get(&k->outlived, outlived_key(series->layer, series->device, life->stack));
-        if (kind_of != MAP_NEW) {
-            return (enum result_category)kind_of;
-        }
+        if (kind_of != MAP_NEW) return (enum result_category)kind_of;
         which = KEPT;
     } else if ((kinds >> AGED * BITS & 255) != (kinds >> FREED * BITS & 255) && k->steps &&
                step_count_done(k->steps, life->free_ns) >= step_count_done(k->steps, life->alloc_ns) + AGE) {

@@ -81,9 +81,7 @@ static bool map_has_tensors(const struct result_report *r, uint32_t process, int
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
-        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0) {
-            return true;
-        }
+        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0) return true;
     }
     return false;
 }
@@ -109,9 +107,8 @@ static void list_maps(struct page_maps *m)
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
         bool tensors = map_has_tensors(r, p->process, p->device);
-        if (p->device >= 0 && p->bytes > 0 && p->layer == (tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE)) {
+        if (p->device >= 0 && p->bytes > 0 && p->layer == (tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE))
             map_add(m, p->process, p->device, false, i, p->time_ns, tensors);
-        }
     }
     SORT(m->maps, m->n, map_order);
 }
@@ -130,9 +127,8 @@ static void blocks_on_live(void *self, const struct run_lifetime *life)
     struct address_map *map = m->filling;
     bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device != map->device || life->alloc_ns > map->time_ns || life->free_ns <= map->time_ns || !life->bytes ||
-        (!tensor && !is_in_device(life))) {
+        (!tensor && !is_in_device(life)))
         return;
-    }
     uint8_t category =
         (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), run_free_stack(m->run, life));
     if (tensor) {
@@ -219,13 +215,12 @@ static void join_segments(struct address_map *map)
     for (size_t i = 0; i < map->segments_n; i++) {
         struct segment *s = &map->segments[i], *last = kept ? &map->segments[kept - 1] : NULL;
         uint64_t end = last ? range_end(last->address, last->bytes) : 0;
-        if (last && s->address < end) {
+        if (last && s->address < end)
             map->refused++;
-        } else if (last && s->mapped && last->mapped && s->address == end && last->bytes <= INT64_MAX - s->bytes) {
+        else if (last && s->mapped && last->mapped && s->address == end && last->bytes <= INT64_MAX - s->bytes)
             last->bytes += s->bytes;
-        } else {
+        else
             map->segments[kept++] = *s;
-        }
     }
     map->segments_n = kept;
 }
@@ -237,9 +232,7 @@ static void add_strays(struct address_map *map)
     uint64_t taken = 0;
     for (size_t i = 0; i < map->blocks_n; i++) {
         const struct block *b = &map->blocks[i];
-        while (at < known && range_end(map->segments[at].address, map->segments[at].bytes) <= b->address) {
-            at++;
-        }
+        while (at < known && range_end(map->segments[at].address, map->segments[at].bytes) <= b->address) at++;
         bool free_room = at == known || is_range_within(b->address, b->bytes, map->segments[at].address);
         if (free_room && b->address >= taken) {
             *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) =
@@ -247,9 +240,7 @@ static void add_strays(struct address_map *map)
             taken = range_end(b->address, b->bytes);
         }
     }
-    if (map->segments_n > known) {
-        SORT(map->segments, map->segments_n, order_map_segments);
-    }
+    if (map->segments_n > known) SORT(map->segments, map->segments_n, order_map_segments);
 }
 
 static void own_block(struct segment *s, const struct block *b)
@@ -296,16 +287,13 @@ static bool has_native(const struct run *run, uint32_t stack)
 /* A segment without blocks is cached by PyTorch if its allocator made it, else the program's own. */
 static void classify_empty(struct page_maps *m, const struct address_map *map, struct segment *s)
 {
-    if (s->n) {
-        return;
-    }
-    if (!map->tensors || s->bytes % GRAIN) {
+    if (s->n) return;
+    if (!map->tensors || s->bytes % GRAIN)
         s->owner = DIRECT;
-    } else if (s->stack != RUN_NONE && question_sign_is_allocator(m->signer, s->stack)) {
+    else if (s->stack != RUN_NONE && question_sign_is_allocator(m->signer, s->stack))
         s->owner = TORCH;
-    } else if (s->stack != RUN_NONE && has_native(m->run, s->stack)) {
+    else if (s->stack != RUN_NONE && has_native(m->run, s->stack))
         s->owner = DIRECT;
-    }
 }
 
 /* --- making it fit ------------------------------------------------------------------------------ */
@@ -370,12 +358,8 @@ static void keep_large(struct address_map *map, size_t room)
 static void make_fit(const struct page_maps *m, struct address_map *map)
 {
     size_t room = BLOCKS / m->n < BLOCKS_MOST ? BLOCKS / m->n : BLOCKS_MOST;
-    for (int64_t size = 1024; map->blocks_n > room && size <= GRAIN / 2; size *= 2) {
-        merge_small(map, size);
-    }
-    if (map->blocks_n > room || map->segments_n > room || map->segments_n > SEGMENTS_MOST) {
-        keep_large(map, room);
-    }
+    for (int64_t size = 1024; map->blocks_n > room && size <= GRAIN / 2; size *= 2) merge_small(map, size);
+    if (map->blocks_n > room || map->segments_n > room || map->segments_n > SEGMENTS_MOST) keep_large(map, room);
 }
 
 /* --- in the replay ------------------------------------------------------------------------------ */
@@ -391,9 +375,7 @@ static void fill_map(struct page_maps *m, struct address_map *map)
     join_segments(map);
     add_strays(map);
     share_out_blocks(map);
-    for (size_t i = 0; i < map->segments_n; i++) {
-        classify_empty(m, map, &map->segments[i]);
-    }
+    for (size_t i = 0; i < map->segments_n; i++) classify_empty(m, map, &map->segments[i]);
     make_fit(m, map);
     map->done = true;
 }
@@ -426,9 +408,7 @@ static void blocks_on_process_start(void *self, uint32_t process)
 {
     struct page_maps *m = self;
     m->process = process;
-    while (m->at < m->n && m->maps[m->at].process < process) {
-        m->at++;
-    }
+    while (m->at < m->n && m->maps[m->at].process < process) m->at++;
     next_map(m);
 }
 
@@ -514,9 +494,8 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     char *text = NULL, bytes[UNITS_TEXT];
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    if (map->merged) {
+    if (map->merged)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
-    }
     if (map->left_out) {
         fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ", (unsigned long long)map->left_out,
                 units_format_bytes(bytes, (uint64_t)map->left_out_bytes));
@@ -528,9 +507,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
                 (unsigned long long)map->refused);
     }
     fclose(f);
-    if (n) {
-        text[n - 1] = 0;
-    }
+    if (n) text[n - 1] = 0;
     page_put_text(w, "note", n ? text : NULL);
     free(text);
 }
@@ -643,9 +620,7 @@ void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_
     for (size_t i = 0; i < m->n; i++) {
         const struct address_map *map = &m->maps[i];
         int64_t unit = map_unit_of(map);
-        if (!map->done || !map->segments_n) {
-            continue;
-        }
+        if (!map->done || !map->segments_n) continue;
         page_put_open(w, NULL, '{');
         page_put_int(w, "process", map->process);
         page_put_int(w, "device", map->device);

@@ -14,9 +14,7 @@ static void put_shared_value(struct shared *s, struct page_writer *w, const char
 /* A frame, a site, or a list of frames. */
 static bool is_shared_value(const char *key, const json_t *value)
 {
-    if (json_is_object(value)) {
-        return json_object_get(value, "function") && json_object_get(value, "line");
-    }
+    if (json_is_object(value)) return json_object_get(value, "function") && json_object_get(value, "line");
     return json_array_size(value) && key && (!strcmp(key, "frames") || !strcmp(key, "stack"));
 }
 
@@ -33,9 +31,7 @@ static void put_members(struct shared *s, struct page_writer *w, const char *key
         page_put_close(w, '}');
     } else {
         page_put_open(w, key, '[');
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            put_shared_value(s, w, NULL, json_array_get(value, i));
-        }
+        for (size_t i = 0; i < json_array_size(value); i++) put_shared_value(s, w, NULL, json_array_get(value, i));
         page_put_close(w, ']');
     }
 }
@@ -96,11 +92,10 @@ static void put_shared_value(struct shared *s, struct page_writer *w, const char
     switch (json_typeof(value)) {
     case JSON_OBJECT:
     case JSON_ARRAY:
-        if (is_shared_value(key, value)) {
+        if (is_shared_value(key, value))
             put_shared(s, w, key, value);
-        } else {
+        else
             put_members(s, w, key, value);
-        }
         break;
     case JSON_STRING: page_put_text(w, key, json_string_value(value)); break;
     case JSON_INTEGER: page_put_int(w, key, json_integer_value(value)); break;
@@ -116,9 +111,7 @@ static char *render_report(json_t *report, struct page_writer *w, size_t *n)
     struct shared s = {0};
     char *text = NULL;
     FILE *before = w->out, *out = open_memstream(&text, n);
-    if (!out) {
-        return NULL;
-    }
+    if (!out) return NULL;
     w->out = out;
     put_shared_value(&s, w, "report", report);
     page_put_open(w, "shared", '[');
@@ -149,11 +142,8 @@ static bool is_whole(const char *key)
 {
     static const char *const keys[] = {"frames", "stack",    "processes", "devices", "ranks",         "peak",
                                        "memory", "timeline", "allocator", "samples", "fragmentation", "waterfall"};
-    for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++) {
-        if (strcmp(key, keys[i]) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i]) == 0) return true;
     return key == NULL;
 }
 
@@ -161,14 +151,9 @@ static bool is_whole(const char *key)
 static void thin_points(json_t *points, size_t most)
 {
     size_t n = json_array_size(points), stride = n / most + 1, kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (i % stride == 0 || i + 1 == n) {
-            json_array_set(points, kept++, json_array_get(points, i));
-        }
-    }
-    while (json_array_size(points) > kept) {
-        json_array_remove(points, json_array_size(points) - 1);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (i % stride == 0 || i + 1 == n) json_array_set(points, kept++, json_array_get(points, i));
+    while (json_array_size(points) > kept) json_array_remove(points, json_array_size(points) - 1);
 }
 
 static void shorten_lists(const char *key, json_t *value, size_t most)
@@ -183,12 +168,8 @@ static void shorten_lists(const char *key, json_t *value, size_t most)
     } else if (json_is_array(value) && key && strcmp(key, "points") == 0) {
         thin_points(value, most);
     } else if (json_is_array(value)) {
-        while (!is_whole(key) && json_array_size(value) > most) {
-            json_array_remove(value, json_array_size(value) - 1);
-        }
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            shorten_lists(NULL, json_array_get(value, i), most);
-        }
+        while (!is_whole(key) && json_array_size(value) > most) json_array_remove(value, json_array_size(value) - 1);
+        for (size_t i = 0; i < json_array_size(value); i++) shorten_lists(NULL, json_array_get(value, i), most);
     }
 }
 

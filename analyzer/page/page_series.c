@@ -50,12 +50,8 @@ static void series_on_first_alloc(void *self, const struct run_lifetime *life, c
     struct page_series *p = self;
     (void)series;
     int64_t live = run_location(p->run, life->location)->live_bytes;
-    if (life->location >= p->most_cap) {
-        p->most = grow_zeroed(p->most, life->location, &p->most_cap, sizeof *p->most);
-    }
-    if (live > p->most[life->location]) {
-        p->most[life->location] = live;
-    }
+    if (life->location >= p->most_cap) p->most = grow_zeroed(p->most, life->location, &p->most_cap, sizeof *p->most);
+    if (live > p->most[life->location]) p->most[life->location] = live;
 }
 
 struct run_observer page_series_observer(struct page_series *p)
@@ -82,9 +78,7 @@ static uint32_t level_at(const struct page_series *p, uint32_t process, int devi
 {
     for (size_t i = 0; i < p->levels_n; i++) {
         const struct page_level *l = &p->levels[i];
-        if (l->process == process && l->device == device && l->layer == layer) {
-            return (uint32_t)i;
-        }
+        if (l->process == process && l->device == device && l->layer == layer) return (uint32_t)i;
     }
     return RUN_NONE;
 }
@@ -100,21 +94,17 @@ static void choose_lines(struct page_series *p)
     }
     for (size_t i = 0; i < n && i < p->most_cap; i++) {
         const struct run_location *l = run_location(p->run, (uint32_t)i);
-        if (level[l->series] != RUN_NONE && p->most[i] > 0) {
+        if (level[l->series] != RUN_NONE && p->most[i] > 0)
             rated[rated_n++] = (struct rated){level[l->series], l->stack, p->most[i]};
-        }
     }
-    if (rated_n > 1) {
-        qsort(rated, rated_n, sizeof *rated, rated_order);
-    }
+    if (rated_n > 1) qsort(rated, rated_n, sizeof *rated, rated_order);
     for (size_t i = 0; i < rated_n; i++) {
         rank = i && rated[i].level == rated[i - 1].level ? rank + 1 : 0;
         const size_t room = p->levels[rated[i].level].lines_room;
-        if (rank < room - room / SITES) {
+        if (rank < room - room / SITES)
             *map_at(&p->worth, (uint64_t)rated[i].level << 32 | rated[i].stack) = 1;
-        } else if (rated[i].most > p->unshown_most) {
+        else if (rated[i].most > p->unshown_most)
             p->unshown_most = rated[i].most;
-        }
     }
     free(rated);
     free(level);
@@ -135,26 +125,21 @@ static size_t list_focus(const struct page_series *p, const struct page_level *l
     out[n++] = l->peak->time_ns;
     for (size_t i = 0; i < p->report->ooms_n && n < FOCUS_MOST; i++) {
         const struct result_oom_verdict *v = &p->report->ooms[i];
-        if (v->process == l->process && (v->device == l->device || l->device < 0) && v->fatal) {
-            out[n++] = v->time_ns;
-        }
+        if (v->process == l->process && (v->device == l->device || l->device < 0) && v->fatal) out[n++] = v->time_ns;
     }
     return n;
 }
 
 static void add_cut(struct page_level *l, size_t *cap, double ns, int64_t end_ns)
 {
-    if (ns > 0 && ns < (double)end_ns) {
-        *ARENA_PUSH(l->cuts, l->cuts_n, *cap) = (int64_t)ns;
-    }
+    if (ns > 0 && ns < (double)end_ns) *ARENA_PUSH(l->cuts, l->cuts_n, *cap) = (int64_t)ns;
 }
 
 static const struct step_list *series_steps_of(const struct page_series *p, uint32_t process)
 {
     const struct step_list *found = NULL;
-    for (size_t i = 0; i < p->report->steps_n; i++) {
+    for (size_t i = 0; i < p->report->steps_n; i++)
         found = p->report->steps[i]->process == process ? p->report->steps[i] : found;
-    }
     return found && found->n >= STEPS_LEAST ? found : NULL;
 }
 
@@ -167,20 +152,16 @@ static void cut_steps(struct page_level *l, size_t *cap, const struct step_list 
     for (size_t i = 0; i < s->n; i += stride) {
         int64_t start = step_start_ns(s, i), next = step_start_ns(s, i + 1);
         add_cut(l, cap, (double)start, end_ns);
-        for (size_t k = 1; k < parts; k++) {
+        for (size_t k = 1; k < parts; k++)
             add_cut(l, cap, (double)start + (double)(next - start) * (double)k / (double)parts, end_ns);
-        }
     }
     add_cut(l, cap, (double)last, end_ns);
     for (size_t i = 1; i < third; i++) {
         double ns = (double)end_ns * (double)i / (double)third;
-        if (ns < (double)first || ns > (double)last) {
-            add_cut(l, cap, ns, end_ns);
-        }
+        if (ns < (double)first || ns > (double)last) add_cut(l, cap, ns, end_ns);
     }
-    if (parts == 0) { /* steps are as even in events as in time */
+    if (parts == 0) /* steps are as even in events as in time */
         l->every = l->next = UINT64_MAX / 2;
-    }
 }
 
 /* A third of the buckets each: even in time, even in events, and in intervals that grow with the distance from the
@@ -193,15 +174,9 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
     const struct step_list *steps = series_steps_of(p, l->process);
     l->every = l->events <= l->buckets_room ? 1 : l->events / third + 1;
     l->next = l->every;
-    if (l->every == 1) {
-        return; /* one bucket for each */
-    }
-    if (steps) {
-        cut_steps(l, &cap, steps, third, end_ns);
-    }
-    for (size_t i = 1; !steps && i < third; i++) {
-        add_cut(l, &cap, (double)end_ns * (double)i / (double)third, end_ns);
-    }
+    if (l->every == 1) return; /* one bucket for each */
+    if (steps) cut_steps(l, &cap, steps, third, end_ns);
+    for (size_t i = 1; !steps && i < third; i++) add_cut(l, &cap, (double)end_ns * (double)i / (double)third, end_ns);
     for (size_t f = 0; f < focus_n; f++) {
         const double nearest = 1e3;
         double factor = side > 1 ? pow((double)end_ns / nearest, 1 / (double)side) : 2;
@@ -211,9 +186,7 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
             add_cut(l, &cap, (double)focus[f] - away, end_ns);
         }
     }
-    if (l->cuts_n > 1) {
-        qsort(l->cuts, l->cuts_n, sizeof *l->cuts, order_cuts);
-    }
+    if (l->cuts_n > 1) qsort(l->cuts, l->cuts_n, sizeof *l->cuts, order_cuts);
 }
 
 static void list_levels(struct page_series *p)
@@ -259,9 +232,7 @@ static bool close_line(struct page_series *p, struct page_level *l, uint32_t num
 /* Stores the state at the bucket's highest moment, as differences from the previous bucket. */
 static void close_bucket(struct page_series *p, struct page_level *l)
 {
-    if (!l->open) {
-        return;
-    }
+    if (!l->open) return;
     l->open = false;
     l->now.changes = l->changes_n;
     *ARENA_PUSH(l->buckets, l->buckets_n, l->buckets_cap) = l->now;
@@ -278,16 +249,12 @@ static void close_bucket(struct page_series *p, struct page_level *l)
 static inline void cut_bucket(struct page_series *p, struct page_level *l, int64_t ns)
 {
     bool over = l->seen++ >= l->next;
-    if (over) {
-        l->next += l->every;
-    }
+    if (over) l->next += l->every;
     while (l->cut < l->cuts_n && l->cuts[l->cut] <= ns) {
         l->cut++;
         over = true;
     }
-    if (over) {
-        close_bucket(p, l);
-    }
+    if (over) close_bucket(p, l);
 }
 
 static inline void total_is(struct page_level *l, int64_t total, int64_t ns, bool alloc)
@@ -314,12 +281,10 @@ static inline void total_is(struct page_level *l, int64_t total, int64_t ns, boo
 static struct page_level *page_level_of(struct page_series *p, const struct run_lifetime *life,
                                         const struct run_series *series)
 {
-    if (life->series >= p->level_of_cap) {
+    if (life->series >= p->level_of_cap)
         p->level_of = grow_zeroed(p->level_of, life->series, &p->level_of_cap, sizeof *p->level_of);
-    }
-    if (!p->level_of[life->series]) {
+    if (!p->level_of[life->series])
         p->level_of[life->series] = level_at(p, series->process, series->device, series->layer) + 1;
-    }
     return p->level_of[life->series] ? &p->levels[p->level_of[life->series] - 1] : NULL;
 }
 
@@ -329,9 +294,8 @@ static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t st
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
     struct page_level *l = &p->levels[level];
     p->lines[p->lines_n - 1].singles = page_singles_add(&l->singles, (uint32_t)p->lines_n - 1);
-    if (p->lines_n > l->changed_n * 64) {
+    if (p->lines_n > l->changed_n * 64)
         l->changed = grow_zeroed(l->changed, (p->lines_n - 1) / 64, &l->changed_n, sizeof *l->changed);
-    }
     return (uint32_t)p->lines_n - 1;
 }
 
@@ -365,13 +329,11 @@ static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t 
 static uint32_t choose_page_line(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
     uint32_t level = (uint32_t)(l - p->levels);
-    if (map_get(&p->worth, (uint64_t)level << 32 | stack) != MAP_NEW) {
+    if (map_get(&p->worth, (uint64_t)level << 32 | stack) != MAP_NEW)
         return add_page_line(p, level, stack, category, false);
-    }
     uint32_t line = site_line(p, l, stack, category);
-    if (line == MAP_NEW && !l->merged[category]) {
+    if (line == MAP_NEW && !l->merged[category])
         l->merged[category] = add_page_line(p, level, RUN_NONE, category, true) + 1;
-    }
     line = line == MAP_NEW ? l->merged[category] - 1 : line;
     p->lines[line].paths++;
     return line;
@@ -381,12 +343,8 @@ static inline struct page_line *page_line_at(struct page_series *p, struct page_
                                              const struct run_lifetime *life, unsigned category)
 {
     size_t index = (size_t)life->location * RESULT_CATEGORIES_N + category;
-    if (index >= p->line_of_n) {
-        p->line_of = grow_zeroed(p->line_of, index, &p->line_of_n, sizeof *p->line_of);
-    }
-    if (!p->line_of[index]) {
-        p->line_of[index] = choose_page_line(p, l, life->stack, category) + 1;
-    }
+    if (index >= p->line_of_n) p->line_of = grow_zeroed(p->line_of, index, &p->line_of_n, sizeof *p->line_of);
+    if (!p->line_of[index]) p->line_of[index] = choose_page_line(p, l, life->stack, category) + 1;
     return &p->lines[p->line_of[index] - 1];
 }
 
@@ -409,13 +367,10 @@ static void series_on_alloc(void *self, const struct run_lifetime *life, const s
     struct page_series *p = self;
     struct page_level *l = page_level_of(p, life, series);
     const uint32_t live = run_live_number(p->run, life);
-    if (live >= p->line_of_live_n) {
+    if (live >= p->line_of_live_n)
         p->line_of_live = grow_zeroed(p->line_of_live, live, &p->line_of_live_n, sizeof *p->line_of_live);
-    }
     p->line_of_live[live] = RUN_NONE;
-    if (!l) {
-        return;
-    }
+    if (!l) return;
     unsigned category = page_kind(p->kinds, life, series, run_free_stack(p->run, life));
     cut_bucket(p, l, life->alloc_ns);
     struct page_line *line = page_line_at(p, l, life, category);
@@ -429,9 +384,7 @@ static void series_on_free(void *self, const struct run_lifetime *life, const st
 {
     struct page_series *p = self;
     const uint32_t number = p->line_of_live[run_live_number(p->run, life)];
-    if (number == RUN_NONE) {
-        return;
-    }
+    if (number == RUN_NONE) return;
     struct page_line *line = &p->lines[number];
     struct page_level *l = &p->levels[line->series];
     cut_bucket(p, l, life->free_ns);
@@ -461,20 +414,16 @@ static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
     for (size_t i = 0; oom->fatal && i < p->levels_n; i++) {
         struct page_level *l = &p->levels[i];
         if (l->process == oom->process && (l->device == oom->device || l->device < 0) && l->seen &&
-            l->buckets_n < 2 * l->buckets_room) {
+            l->buckets_n < 2 * l->buckets_room)
             series_moment(p, l, oom->time_ns);
-        }
     }
 }
 
 static void series_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct page_series *p = self;
-    for (size_t i = 0; i < p->levels_n; i++) {
-        if (p->levels[i].process == process && p->levels[i].seen) {
-            series_moment(p, &p->levels[i], end_ns);
-        }
-    }
+    for (size_t i = 0; i < p->levels_n; i++)
+        if (p->levels[i].process == process && p->levels[i].seen) series_moment(p, &p->levels[i], end_ns);
 }
 
 bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,

@@ -62,12 +62,8 @@ static void find_unit(struct putting *t)
         t->unit = common_factor(t->unit, l->buckets[i].high);
         t->unit = common_factor(t->unit, l->buckets[i].low);
     }
-    for (size_t i = 0; i < l->changes_n; i++) {
-        t->unit = common_factor(t->unit, l->changes[i].bytes);
-    }
-    for (size_t i = 0; i < t->exact_n; i++) {
-        t->unit = common_factor(t->unit, t->exact[i].bytes);
-    }
+    for (size_t i = 0; i < l->changes_n; i++) t->unit = common_factor(t->unit, l->changes[i].bytes);
+    for (size_t i = 0; i < t->exact_n; i++) t->unit = common_factor(t->unit, t->exact[i].bytes);
     t->unit = t->unit ? t->unit : 1;
 }
 
@@ -92,9 +88,7 @@ static uint32_t add_line_index(struct putting *t, uint32_t stack, unsigned categ
 
 static uint32_t merged_index(struct putting *t, unsigned category, uint64_t paths)
 {
-    if (!t->merged_as[category]) {
-        t->merged_as[category] = add_line_index(t, RUN_NONE, category, true) + 1;
-    }
+    if (!t->merged_as[category]) t->merged_as[category] = add_line_index(t, RUN_NONE, category, true) + 1;
     t->lines[t->merged_as[category] - 1].paths += paths;
     return t->merged_as[category] - 1;
 }
@@ -186,9 +180,7 @@ static void exact_add(struct putting *t, struct map *of, uint32_t stack, unsigne
 static void number_exact(struct putting *t)
 {
     size_t kept = 0;
-    if (t->exact_n > 1) {
-        qsort(t->exact, t->exact_n, sizeof *t->exact, exact_order);
-    }
+    if (t->exact_n > 1) qsort(t->exact, t->exact_n, sizeof *t->exact, exact_order);
     for (size_t i = 0; i < t->exact_n; i++) {
         struct exact *e = &t->exact[i];
         uint32_t known = map_get(&t->number_of, line_key(e->stack, e->category));
@@ -196,9 +188,7 @@ static void number_exact(struct putting *t)
                     : i < t->exact_room ? add_line_index(t, e->stack, e->category, false)
                                         : merged_index(t, e->category, 1);
     }
-    if (t->exact_n > 1) {
-        qsort(t->exact, t->exact_n, sizeof *t->exact, number_order);
-    }
+    if (t->exact_n > 1) qsort(t->exact, t->exact_n, sizeof *t->exact, number_order);
     for (size_t i = 0; i < t->exact_n; i++) { /* several may be merged into one */
         if (kept && t->exact[kept - 1].number == t->exact[i].number) {
             t->exact[kept - 1].bytes += t->exact[i].bytes;
@@ -229,11 +219,10 @@ static bool list_exact(struct putting *t)
         exact_add(t, &of, RUN_NONE, RESULT_CATEGORY_UNKNOWN, peak->bytes - sum, more > 0 ? more : 0);
     }
     map_free(&of);
-    if (ok) {
+    if (ok)
         number_exact(t);
-    } else {
+    else
         t->exact_n = 0;
-    }
     return ok;
 }
 
@@ -241,9 +230,7 @@ static int64_t peak_bucket(const struct page_level *l)
 {
     for (size_t i = l->buckets_n; i > 0; i--) {
         const struct page_bucket *b = &l->buckets[i - 1];
-        if (b->high_ns == l->peak->time_ns && b->high == l->peak->bytes) {
-            return (int64_t)i - 1;
-        }
+        if (b->high_ns == l->peak->time_ns && b->high == l->peak->bytes) return (int64_t)i - 1;
     }
     return -1;
 }
@@ -304,9 +291,7 @@ static void put_changes(struct putting *t, struct page_writer *w)
     }
     arena_free(&arena);
     page_put_column(w, "changes", &changes);
-    if (!t->exact_n) {
-        return;
-    }
+    if (!t->exact_n) return;
     uint32_t last = 0;
     for (size_t i = 0; i < t->exact_n; i++) {
         page_column_add(&exact, (int64_t)t->exact[i].number - last);
@@ -327,14 +312,11 @@ static void put_level_label(const struct result_report *r, const struct page_lev
         [RUN_SERIES_SHARED] = "shared device memory", [RUN_SERIES_GRAPH] = "graphs"};
     const struct run_process *p = &r->processes[l->process];
     char who[48] = "", device[24] = "", text[160];
-    if (r->processes_n > 1 && p->rank != RUN_UNKNOWN) {
+    if (r->processes_n > 1 && p->rank != RUN_UNKNOWN)
         snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);
-    } else if (r->processes_n > 1) {
+    else if (r->processes_n > 1)
         snprintf(who, sizeof who, "process %u, ", p->pid);
-    }
-    if (l->device >= 0) {
-        snprintf(device, sizeof device, "GPU %d, ", l->device);
-    }
+    if (l->device >= 0) snprintf(device, sizeof device, "GPU %d, ", l->device);
     snprintf(text, sizeof text, "%s%s%s", who, device, words[l->layer]);
     page_put_int(w, "process", l->process);
     page_put_int(w, "pid", p->pid);
@@ -401,9 +383,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
     weigh_lines(&t);
     number_lines(&t, order, n, room[0], r);
-    if (peak >= 0) {
-        list_exact(&t);
-    }
+    if (peak >= 0) list_exact(&t);
     find_unit(&t);
     page_put_open(w, NULL, '{');
     put_level_label(p->report, l, w);
@@ -441,21 +421,13 @@ void page_series_put(struct page_series *p, struct page_stacks *stacks, struct p
     const size_t put = left / 2 < PUT ? left / 2 : PUT, singles = left / 8 < SINGLES_PUT ? left / 8 : SINGLES_PUT;
     *r = (struct page_resolution){
         .series = p->levels_n, .all = true, .by_line_bytes = p->unshown_most, .merged_bytes = p->unshown_most};
-    for (size_t i = 0; i < p->lines_n; i++) {
-        order[i] = (uint32_t)i;
-    }
-    if (p->lines_n > 1) {
-        qsort_r(order, p->lines_n, sizeof *order, line_order, p->lines);
-    }
-    for (size_t i = 0; i < p->levels_n; i++) {
-        buckets += p->levels[i].buckets_n;
-    }
+    for (size_t i = 0; i < p->lines_n; i++) order[i] = (uint32_t)i;
+    if (p->lines_n > 1) qsort_r(order, p->lines_n, sizeof *order, line_order, p->lines);
+    for (size_t i = 0; i < p->levels_n; i++) buckets += p->levels[i].buckets_n;
     page_put_open(w, "series", '[');
     for (size_t i = 0; i < p->levels_n; i++) {
         size_t first = at;
-        while (at < p->lines_n && p->lines[order[at]].series == i) {
-            at++;
-        }
+        while (at < p->lines_n && p->lines[order[at]].series == i) at++;
         if (p->levels[i].buckets_n) {
             const size_t share = p->levels[i].buckets_n;
             const size_t room[] = {put * share / buckets, singles * share / buckets};

@@ -24,9 +24,7 @@ uint32_t page_singles_add(struct page_singles *s, uint32_t line)
 
 void page_singles_free(struct page_singles *s)
 {
-    for (size_t i = 0; i < s->paths_n; i++) {
-        free(s->paths[i].candidates);
-    }
+    for (size_t i = 0; i < s->paths_n; i++) free(s->paths[i].candidates);
     free(s->paths);
     free(s->queue);
     free(s->list);
@@ -114,9 +112,8 @@ static int64_t enough_until(const struct page_singles_path *p)
 static struct page_candidate *smallest_single(const struct page_singles_path *p)
 {
     struct page_candidate *least = p->candidates;
-    for (size_t i = 1; i < p->n; i++) {
+    for (size_t i = 1; i < p->n; i++)
         least = p->candidates[i].single.bytes < least->single.bytes ? &p->candidates[i] : least;
-    }
     return least;
 }
 
@@ -132,11 +129,10 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
         remove_freed(p, moment_ns, life->alloc_ns);
     }
     if (p->n == CANDIDATES) remove_outlived(p, moment_ns);
-    if (p->n < CANDIDATES) {
+    if (p->n < CANDIDATES)
         to = ARENA_PUSH(p->candidates, p->n, p->cap);
-    } else if ((to = smallest_single(p))->single.bytes >= life->bytes) {
+    else if ((to = smallest_single(p))->single.bytes >= life->bytes)
         return;
-    }
     *to = (struct page_candidate){
         .single = {path, life->stack, life->bytes, life->alloc_ns, life->free_ns},
     };
@@ -150,9 +146,8 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
 
 static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
 {
-    for (size_t i = 0; p->unlisted && i < p->n; i++) {
+    for (size_t i = 0; p->unlisted && i < p->n; i++)
         if (!p->candidates[i].listed && p->candidates[i].single.alloc_ns > moment_ns) return true;
-    }
     return false;
 }
 
@@ -193,9 +188,7 @@ static int more_first(const void *a, const void *b)
 static struct page_singles_path **in_order(struct page_singles *s)
 {
     struct page_singles_path **order = arena_realloc(NULL, s->paths_n + 1, sizeof(struct page_singles_path *));
-    for (size_t i = 0; i < s->paths_n; i++) {
-        order[i] = &s->paths[i];
-    }
+    for (size_t i = 0; i < s->paths_n; i++) order[i] = &s->paths[i];
     SORT(order, s->paths_n, more_first);
     return order;
 }
@@ -219,9 +212,8 @@ static void drop_small_singles(struct page_singles *s)
         if (i && sum > s->most / 2) drop_single(order[i]);
     }
     free(order);
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->n; i++)
         if (!s->paths[s->list[i].path].dropped) s->list[kept++] = s->list[i];
-    }
     s->n = kept;
 }
 
@@ -261,9 +253,7 @@ static size_t *sort_singles(struct page_singles *s)
         first[i] = at;
         at += s->paths[i].listed;
     }
-    for (size_t i = 0; i < s->n; i++) {
-        sorted[first[s->list[i].path]++] = s->list[i];
-    }
+    for (size_t i = 0; i < s->n; i++) sorted[first[s->list[i].path]++] = s->list[i];
     free(s->list);
     s->list = sorted;
     s->cap = s->n + 1;
@@ -348,9 +338,8 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
     for (size_t i = 0; i < s->paths_n; i++) {
         const struct page_singles_path *p = order[i];
         const struct columns before = c;
-        if (p->number != MAP_NEW && p->listed && (p->whole || stacks->stacks_n < STACKS_MOST)) {
+        if (p->number != MAP_NEW && p->listed && (p->whole || stacks->stacks_n < STACKS_MOST))
             put_path(p, s->list + first[p - s->paths], stacks, &c);
-        }
         if (bytes_of(&c) > room) take_back_single(&c, &before);
         all = all && !p->dropped && (!p->listed || c.line.n > before.line.n);
     }

@@ -22,9 +22,7 @@ void page_stacks_start(struct page_stacks *s, struct run *run)
 void page_stacks_free(struct page_stacks *s)
 {
     struct page_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        page_column_free(columns[i]);
-    }
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) page_column_free(columns[i]);
     map_free(&s->helpers);
     map_free(&s->string_of);
     map_free(&s->frame_of);
@@ -50,9 +48,7 @@ static uint64_t page_text_key(const char *text)
 
 uint32_t page_string(struct page_stacks *s, const char *text)
 {
-    if (!text) {
-        return 0;
-    }
+    if (!text) return 0;
     for (uint64_t key = page_text_key(text);; key++) { /* another text may have the key */
         uint32_t *at = map_at(&s->string_of, key);
         if (*at == MAP_NEW) {
@@ -60,9 +56,7 @@ uint32_t page_string(struct page_stacks *s, const char *text)
             *ARENA_PUSH(s->strings, s->strings_n, s->strings_cap) = arena_printf(&s->arena, "%s", text);
             return *at = (uint32_t)s->strings_n;
         }
-        if (strcmp(s->strings[*at - 1], text) == 0) {
-            return *at;
-        }
+        if (strcmp(s->strings[*at - 1], text) == 0) return *at;
     }
 }
 
@@ -71,9 +65,7 @@ uint32_t page_string(struct page_stacks *s, const char *text)
 static uint32_t page_frame_index(struct page_stacks *s, const struct run_frame *f)
 {
     uint32_t *at = map_at(&s->frame_of, (uintptr_t)f);
-    if (*at != MAP_NEW) {
-        return *at;
-    }
+    if (*at != MAP_NEW) return *at;
     *at = s->frames_n;
     page_column_add(&s->native, f->kind == GS_FRAME_NATIVE);
     page_column_add(&s->function, page_string(s, f->function));
@@ -142,9 +134,7 @@ uint32_t page_site(struct page_stacks *s, uint32_t stack)
 
 int64_t page_stack(struct page_stacks *s, uint32_t stack)
 {
-    if (stack == RUN_NONE) {
-        return -1;
-    }
+    if (stack == RUN_NONE) return -1;
     uint32_t whole = stack;
     if (s->stacks_n >= NATIVE_STACKS && map_get(&s->stack_of, stack) == MAP_NEW) {
         uint32_t python = run_stack_python(s->run, stack);
@@ -169,14 +159,10 @@ static void fit_texts(const struct page_stacks *s, struct page_writer *w)
     size_t left = w->bytes + AFTERWARDS < PAGE_BYTES ? PAGE_BYTES - AFTERWARDS - w->bytes : 0;
     size_t most = page_text_most(w), all = left + 1;
     size_t *bytes = arena_realloc(NULL, s->strings_n + 1, sizeof *bytes);
-    for (size_t i = 0; i < s->strings_n; i++) {
-        bytes[i] = page_text_bytes(s->strings[i]);
-    }
+    for (size_t i = 0; i < s->strings_n; i++) bytes[i] = page_text_bytes(s->strings[i]);
     for (; all > left && most >= TEXT_LEAST; most /= 2) {
         all = 0;
-        for (size_t i = 0; i < s->strings_n; i++) {
-            all += (bytes[i] < most ? bytes[i] : most) + AROUND;
-        }
+        for (size_t i = 0; i < s->strings_n; i++) all += (bytes[i] < most ? bytes[i] : most) + AROUND;
         w->text_most = most;
     }
     free(bytes);
@@ -206,8 +192,6 @@ void page_stacks_put(struct page_stacks *s, struct page_writer *w)
     page_put_close(w, '}');
     fit_texts(s, w);
     page_put_open(w, "strings", '[');
-    for (size_t i = 0; i < s->strings_n; i++) {
-        page_put_text(w, NULL, s->strings[i]);
-    }
+    for (size_t i = 0; i < s->strings_n; i++) page_put_text(w, NULL, s->strings[i]);
     page_put_close(w, ']');
 }

@@ -45,9 +45,7 @@ void page_column_free(struct page_column *c)
 
 void page_put_bytes(struct page_writer *w, const char *bytes, size_t n)
 {
-    if (n) {
-        fwrite(bytes, 1, n, w->out);
-    }
+    if (n) fwrite(bytes, 1, n, w->out);
     w->bytes += n;
 }
 
@@ -58,9 +56,7 @@ static void put_page_text(struct page_writer *w, const char *text)
 
 void page_put_key(struct page_writer *w, const char *key)
 {
-    if (w->follows) {
-        put_page_text(w, ",");
-    }
+    if (w->follows) put_page_text(w, ",");
     w->follows = true;
     if (key) {
         page_put_string(w, key);
@@ -114,11 +110,10 @@ void page_put_bool(struct page_writer *w, const char *key, bool value)
 void page_put_text(struct page_writer *w, const char *key, const char *text)
 {
     page_put_key(w, key);
-    if (text) {
+    if (text)
         page_put_string(w, text);
-    } else {
+    else
         put_page_text(w, "null");
-    }
 }
 
 void page_put_column(struct page_writer *w, const char *key, struct page_column *c)
@@ -141,12 +136,9 @@ enum { CHARACTER = 6 };
 static size_t write_safe_text(const unsigned char *s, size_t n, char *out)
 {
     static const char hex[] = "0123456789abcdef";
-    if (n == 0) {
-        return copy_safe_bytes("\xef\xbf\xbd", 3, out); /* U+FFFD */
-    }
-    if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) { /* line ends for some readers */
+    if (n == 0) return copy_safe_bytes("\xef\xbf\xbd", 3, out);                   /* U+FFFD */
+    if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) /* line ends for some readers */
         return copy_safe_bytes(s[2] == 0xa8 ? "\\u2028" : "\\u2029", 6, out);
-    }
     if (n == 1 && (s[0] < 0x20 || s[0] == '<' || s[0] == '>' || s[0] == '&' || s[0] == 0x7f)) {
         copy_safe_bytes("\\u00", 4, out);
         out[4] = hex[s[0] >> 4];

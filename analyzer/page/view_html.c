@@ -69,18 +69,16 @@ void page_free(struct page *page)
 static void put_categories(struct page_writer *w)
 {
     page_put_open(w, "categories", '[');
-    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
         page_put_text(w, NULL, result_category_word((enum result_category)i));
-    }
     page_put_close(w, ']');
 }
 
 static void put_causes(struct page_writer *w)
 {
     page_put_open(w, "causes", '{');
-    for (unsigned i = 0; i < RESULT_CAUSES_N; i++) {
+    for (unsigned i = 0; i < RESULT_CAUSES_N; i++)
         page_put_text(w, result_cause_word((enum result_cause)i), result_cause_title((enum result_cause)i));
-    }
     page_put_close(w, '}');
 }
 
@@ -98,9 +96,7 @@ static const char *group_digits(char *out, size_t size, uint64_t n)
     char digits[24];
     size_t at = 0, length = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
     for (size_t i = 0; i < length && at + 2 < size; i++) {
-        if (i && (length - i) % 3 == 0) {
-            out[at++] = ',';
-        }
+        if (i && (length - i) % 3 == 0) out[at++] = ',';
         out[at++] = digits[i];
     }
     out[at] = 0;
@@ -111,11 +107,10 @@ static const char *group_digits(char *out, size_t size, uint64_t n)
 static void put_left_out(FILE *f, uint64_t n, const char *one, const char *before, const char *more)
 {
     char number[32];
-    if (n == 1) {
+    if (n == 1)
         fprintf(f, " %s", one);
-    } else if (n) {
+    else if (n)
         fprintf(f, " %s%s%s", before, group_digits(number, sizeof number, n), more);
-    }
 }
 
 static void put_moments(FILE *f, const struct page_resolution *r)
@@ -140,9 +135,7 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
     char *text = NULL, bytes[UNITS_TEXT], held[128];
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    if (!f) {
-        return NULL;
-    }
+    if (!f) return NULL;
     put_moments(f, r);
     units_format_bytes(bytes, (uint64_t)r->by_line_bytes);
     snprintf(held, sizeof held,
@@ -152,9 +145,8 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
     snprintf(held, sizeof held,
              " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
     put_left_out(f, r->merged, "One small call path is counted only by its category.", "", held);
-    if (r->singles_left_out) {
+    if (r->singles_left_out)
         fputs(" Single allocations of smaller call paths are shown only at the peak and at failures.", f);
-    }
     put_left_out(f, stacks->shortened, "The native frames of one smaller call path are left out.",
                  "The native frames of ", " smaller call paths are left out.");
     put_left_out(f, stacks->innermost, "Of one smaller call path only the innermost call is shown.", "Of ",
@@ -248,9 +240,7 @@ static void put_page_title(const char *text, FILE *out)
     char clean[256];
     terminal_clean(clean, sizeof clean, text, true);
     fputs("gpuspy: ", out);
-    for (const char *p = clean; *p; p++) {
-        fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
-    }
+    for (const char *p = clean; *p; p++) fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
 }
 
 static const char *put_page_up_to(const char *from, const char *mark, FILE *out)

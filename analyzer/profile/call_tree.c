@@ -35,9 +35,7 @@ static uint64_t hash_frame(const struct run_frame *f)
     uint64_t parts[] = {(uintptr_t)f->function, (uintptr_t)f->file, (uint64_t)f->line << 8 | f->kind,
                         (uintptr_t)f->module, named ? 0 : f->offset};
     uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        hash = map_hash(hash) + parts[i];
-    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) hash = map_hash(hash) + parts[i];
     return hash;
 }
 
@@ -51,15 +49,10 @@ static bool are_frames_same(const struct run_frame *a, const struct run_frame *b
 static uint32_t frame_id(struct tree *t, const struct run_frame *f)
 {
     uint32_t *known = map_at(&t->frame_ids, (uintptr_t)f);
-    if (*known != MAP_NEW) {
-        return *known;
-    }
+    if (*known != MAP_NEW) return *known;
     uint32_t *head = map_at(&t->names, hash_frame(f));
-    for (uint32_t i = *head; i != MAP_NEW; i = t->frame_next[i]) {
-        if (are_frames_same(t->frames[i], f)) {
-            return *known = i;
-        }
-    }
+    for (uint32_t i = *head; i != MAP_NEW; i = t->frame_next[i])
+        if (are_frames_same(t->frames[i], f)) return *known = i;
     size_t cap = t->frames_cap;
     t->frame_next = arena_grow(t->frame_next, t->frames_n, &cap, sizeof *t->frame_next);
     t->frame_next[t->frames_n] = *head;
@@ -99,12 +92,8 @@ static uint32_t tree_node_of(struct tree *t, struct run *run, uint32_t stack, bo
     const struct run_frame *frames[RUN_DEPTH_MAX];
     size_t n = profile_frames(run, stack, native, frames, RUN_DEPTH_MAX);
     uint32_t node = 0;
-    if (n == 0) {
-        return tree_child_of(t, 0, &profile_call_unknown);
-    }
-    for (size_t i = 0; i < n; i++) {
-        node = tree_child_of(t, node, frames[i]);
-    }
+    if (n == 0) return tree_child_of(t, 0, &profile_call_unknown);
+    for (size_t i = 0; i < n; i++) node = tree_child_of(t, node, frames[i]);
     return node;
 }
 
@@ -137,13 +126,9 @@ static void sum_up_tree(struct tree *t)
         struct profile_call_node *n = &t->nodes[i]->public;
         size_t k = 0;
         n->children = arena_alloc(&t->arena, n->children_n * sizeof(struct profile_call_node *));
-        for (struct node *c = t->nodes[i]->first; c; c = c->next) {
-            n->children[k++] = &c->public;
-        }
+        for (struct node *c = t->nodes[i]->first; c; c = c->next) n->children[k++] = &c->public;
         SORT(n->children, k, compare_nodes);
-        for (size_t c = 0; c < k; c++) {
-            ((struct node *)n->children[c])->place = (uint32_t)c;
-        }
+        for (size_t c = 0; c < k; c++) ((struct node *)n->children[c])->place = (uint32_t)c;
     }
 }
 
@@ -156,13 +141,9 @@ struct profile_call_tree *profile_call_tree_build(struct run *run, const struct 
     node_new(t, RUN_NONE, NULL);
     for (size_t i = 0; i < profile->n; i++) {
         const struct profile_entry *e = &profile->entries[i];
-        if (keep && !keep(self, e)) {
-            continue;
-        }
+        if (keep && !keep(self, e)) continue;
         uint32_t *at = map_at(&node_of_stack, e->stack);
-        if (*at == MAP_NEW) {
-            *at = tree_node_of(t, run, e->stack, native);
-        }
+        if (*at == MAP_NEW) *at = tree_node_of(t, run, e->stack, native);
         t->nodes[*at]->public.self = arena_add_capped(t->nodes[*at]->public.self, e->weight);
         t->nodes[*at]->public.self_count += e->count;
     }
@@ -190,14 +171,10 @@ void profile_call_tree_free(struct profile_call_tree *tree)
 
 const struct profile_call_node *profile_call_next(const struct profile_call_node *node)
 {
-    if (node->children_n) {
-        return node->children[0];
-    }
+    if (node->children_n) return node->children[0];
     for (; node->parent; node = node->parent) {
         uint32_t next = ((const struct node *)node)->place + 1;
-        if (next < node->parent->children_n) {
-            return node->parent->children[next];
-        }
+        if (next < node->parent->children_n) return node->parent->children[next];
     }
     return NULL;
 }

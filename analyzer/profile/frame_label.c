@@ -9,12 +9,8 @@ const char *profile_frame_function(const struct run_frame *f, char out[PROFILE_L
 {
     char module[PROFILE_LABEL];
     const char *slash = f->module ? strrchr(f->module, '/') : NULL;
-    if (f->function && *f->function) {
-        return terminal_clean(out, PROFILE_LABEL, f->function, true);
-    }
-    if (f->kind != GS_FRAME_NATIVE) {
-        return strcpy(out, "??");
-    }
+    if (f->function && *f->function) return terminal_clean(out, PROFILE_LABEL, f->function, true);
+    if (f->kind != GS_FRAME_NATIVE) return strcpy(out, "??");
     terminal_clean(module, sizeof module, slash ? slash + 1 : f->module, true);
     text_put(out, PROFILE_LABEL, *module ? "%s+0x%llx" : "%s0x%llx", module, (unsigned long long)f->offset);
     return out;
@@ -26,13 +22,9 @@ const char *profile_frame_label(const struct run_frame *f, const char *cwd, char
     const char *slash = f->module ? strrchr(f->module, '/') : NULL;
     const char *file = f->file ? f->file : f->function ? (slash ? slash + 1 : f->module) : NULL;
     profile_frame_function(f, function);
-    if (!file) {
-        return strcpy(out, function);
-    }
+    if (!file) return strcpy(out, function);
     text_path(place, sizeof place, file, cwd, (int)sizeof place / 4, true);
-    if (f->file && f->line) {
-        snprintf(line, sizeof line, ":%d", f->line);
-    }
+    if (f->file && f->line) snprintf(line, sizeof line, ":%d", f->line);
     function[terminal_fit(function, PROFILE_LABEL / 2)] = 0;
     text_put(out, PROFILE_LABEL, "%s (%s%s)", function, place, line);
     return out;
@@ -42,10 +34,7 @@ const char *profile_run_cwd(const struct run *run)
 {
     size_t n;
     const struct run_process *p = run_processes(run, &n);
-    for (size_t i = 1; i < n; i++) {
-        if (!p[i].cwd || !p[0].cwd || strcmp(p[i].cwd, p[0].cwd) != 0) {
-            return NULL;
-        }
-    }
+    for (size_t i = 1; i < n; i++)
+        if (!p[i].cwd || !p[0].cwd || strcmp(p[i].cwd, p[0].cwd) != 0) return NULL;
     return n ? p[0].cwd : NULL;
 }

@@ -48,9 +48,7 @@ const char *profile_word(enum profile_what what)
 enum profile_what profile_of_word(const char *word)
 {
     unsigned i = 0;
-    while (i < PROFILE_KINDS_N && strcmp(kinds[i].word, word) != 0) {
-        i++;
-    }
+    while (i < PROFILE_KINDS_N && strcmp(kinds[i].word, word) != 0) i++;
     return (enum profile_what)i;
 }
 
@@ -167,28 +165,20 @@ static bool replay_profile(struct build *b, char *error, size_t error_size)
     const bool at_moment = w->what == PROFILE_OOM || w->what == PROFILE_AT;
     struct run_observer observers[3];
     size_t n = 0;
-    if (w->report) {
-        step_finder_adopt(&b->b, w->report);
-    }
-    if (w->what == PROFILE_ALLOCATED && (w->sums || w->categories)) {
+    if (w->report) step_finder_adopt(&b->b, w->report);
+    if (w->what == PROFILE_ALLOCATED && (w->sums || w->categories))
         return w->sums || sum_by_category(b, error, error_size);
-    }
-    if (at_moment) {
+    if (at_moment)
         observers[n++] = (struct run_observer){.self = b, .alloc = watch_on_alloc, .free = watch_on_free};
-    } else if (w->what == PROFILE_ALLOCATED) {
+    else if (w->what == PROFILE_ALLOCATED)
         observers[n++] = (struct run_observer){.self = b, .alloc = sum_on_alloc};
-    }
     if (w->categories && !w->uses) {
         step_finder_start(&b->b, &observers[n++]);
         category_uses_start(&b->b, &observers[n++]);
     }
     const bool replayed = (w->what == PROFILE_END && w->uses) || (w->what == PROFILE_PEAK && w->report);
-    if (!replayed && !run_replay(b->run, observers, n, error, error_size)) {
-        return false;
-    }
-    if (!at_moment) {
-        take_levels(b);
-    }
+    if (!replayed && !run_replay(b->run, observers, n, error, error_size)) return false;
+    if (!at_moment) take_levels(b);
     return true;
 }
 
@@ -198,9 +188,7 @@ static bool device_has_tensors(const struct run *run, uint32_t process, int devi
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->layer == RUN_SERIES_TENSOR && s->process == process && s->device == device) {
-            return true;
-        }
+        if (s->layer == RUN_SERIES_TENSOR && s->process == process && s->device == device) return true;
     }
     return false;
 }
@@ -210,9 +198,7 @@ static bool no_device_memory(const struct run *run)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->layer != RUN_SERIES_HOST && s->layer != RUN_SERIES_PINNED) {
-            return false;
-        }
+        if (s->layer != RUN_SERIES_HOST && s->layer != RUN_SERIES_PINNED) return false;
     }
     return true;
 }
@@ -239,9 +225,7 @@ static bool series_is_chosen(const struct build *b, const struct run_series *s)
 {
     const struct profile_request *w = b->wish;
     const struct run_oom *oom = b->ooms ? b->ooms[s->process] : NULL;
-    if (!process_is_chosen(b, s->process) || (w->device >= 0 && s->device >= 0 && s->device != w->device)) {
-        return false;
-    }
+    if (!process_is_chosen(b, s->process) || (w->device >= 0 && s->device >= 0 && s->device != w->device)) return false;
     if (w->what == PROFILE_OOM && w->layer == PROFILE_USUAL && oom) {
         bool pinned = s->layer == RUN_SERIES_PINNED && s->device < 0;
         return did_series_run_out(oom, s) && (pinned || profile_layer(b->run, w->layer, s));
@@ -259,9 +243,7 @@ static void find_ooms(struct build *b)
     for (size_t i = 0; i < n; i++) {
         const struct run_oom **last = &b->ooms[all[i].process];
         bool here = b->wish->device < 0 || all[i].device < 0 || all[i].device == b->wish->device;
-        if (here && (!*last || all[i].fatal >= (*last)->fatal)) {
-            *last = &all[i];
-        }
+        if (here && (!*last || all[i].fatal >= (*last)->fatal)) *last = &all[i];
     }
 }
 
@@ -277,9 +259,7 @@ static void list_profile_moments(struct build *b, uint32_t process)
 {
     b->moments_n = 0;
     for (uint32_t i = 0; i < run_series_count(b->run); i++) {
-        if (run_series(b->run, i)->process != process || !has_moment(b, i)) {
-            continue;
-        }
+        if (run_series(b->run, i)->process != process || !has_moment(b, i)) continue;
         size_t at = b->moments_n++;
         for (; at > 0 && b->moments[at - 1] > b->levels[i].moment_ns; at--) {
             b->moments[at] = b->moments[at - 1];
@@ -303,19 +283,14 @@ static void profile_on_live_at(void *self, size_t moment, const struct run_lifet
 /* Rows with inconsistent times may have been live in the replay and not be found again. */
 static void add_missing(struct build *b, uint32_t series, int64_t bytes)
 {
-    if (bytes > 0) {
-        add_live_entry(b, run_series(b->run, series), RUN_NONE, RESULT_CATEGORY_UNKNOWN, bytes, 0);
-    }
+    if (bytes > 0) add_live_entry(b, run_series(b->run, series), RUN_NONE, RESULT_CATEGORY_UNKNOWN, bytes, 0);
 }
 
 static bool add_plain_entries(struct build *b, uint32_t process, char *error, size_t error_size)
 {
-    if (!run_each_live_at(b->run, process, b->moments, b->moments_n, profile_on_live_at, b, error, error_size)) {
+    if (!run_each_live_at(b->run, process, b->moments, b->moments_n, profile_on_live_at, b, error, error_size))
         return false;
-    }
-    for (size_t i = 0; i < b->moments_n; i++) {
-        add_missing(b, b->series_at[i], b->levels[b->series_at[i]].bytes);
-    }
+    for (size_t i = 0; i < b->moments_n; i++) add_missing(b, b->series_at[i], b->levels[b->series_at[i]].bytes);
     return true;
 }
 
@@ -361,9 +336,8 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
     bool ok = true;
     b->moments = arena_realloc(NULL, series, sizeof *b->moments);
     b->series_at = arena_realloc(NULL, series, sizeof *b->series_at);
-    for (uint32_t i = 0; i < series; i++) {
+    for (uint32_t i = 0; i < series; i++)
         SITE_REACH(b->levels, i, b->levels_cap)->chosen = series_is_chosen(b, run_series(b->run, i));
-    }
     for (uint32_t i = 0; ok && i < b->p->moments_n; i++) {
         list_profile_moments(b, i);
         note_moments(b, i);
@@ -386,12 +360,9 @@ static void add_locations(struct build *b)
         for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) {
             struct profile_sum sum = {c == RESULT_CATEGORY_UNKNOWN ? l->live_bytes : 0,
                                       c == RESULT_CATEGORY_UNKNOWN ? l->live_count : 0};
-            if (!end) {
-                sum = profile_sums_of(sums, i, (enum result_category)c);
-            }
-            if (sum.count && sum.bytes > 0 && series_is_chosen(b, s)) {
+            if (!end) sum = profile_sums_of(sums, i, (enum result_category)c);
+            if (sum.count && sum.bytes > 0 && series_is_chosen(b, s))
                 add_live_entry(b, s, l->stack, (enum result_category)c, sum.bytes, sum.count);
-            }
         }
     }
 }
@@ -406,9 +377,8 @@ static void add_removed_allocations(struct build *b)
         const enum run_series_layer layer = run_removed_layer(r);
         const bool host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
         const struct run_series s = {.process = r->process, .device = host ? -1 : r->device, .layer = layer};
-        if (r->what == GS_REMOVED_ALLOCATION && r->bytes > 0 && series_is_chosen(b, &s)) {
+        if (r->what == GS_REMOVED_ALLOCATION && r->bytes > 0 && series_is_chosen(b, &s))
             add_live_entry(b, &s, r->stack, RESULT_CATEGORY_UNKNOWN, r->bytes, r->count);
-        }
     }
 }
 
@@ -416,31 +386,20 @@ static void note_ends(struct build *b)
 {
     size_t n;
     const struct run_process *p = run_processes(b->run, &n);
-    for (size_t i = 0; i < b->p->n; i++) {
-        b->p->moments[b->p->entries[i].process] = p[b->p->entries[i].process].end_ns;
-    }
+    for (size_t i = 0; i < b->p->n; i++) b->p->moments[b->p->entries[i].process] = p[b->p->entries[i].process].end_ns;
 }
 
 static bool add_memory(struct build *b, char *error, size_t error_size)
 {
     enum profile_what what = b->wish->what;
-    if (what == PROFILE_OOM) {
-        find_ooms(b);
-    }
-    if (!replay_profile(b, error, error_size)) {
-        return false;
-    }
-    if (what == PROFILE_ALLOCATED) {
-        add_removed_allocations(b);
-    }
-    if (what == PROFILE_ALLOCATED || (what == PROFILE_END && !b->wish->categories)) {
+    if (what == PROFILE_OOM) find_ooms(b);
+    if (!replay_profile(b, error, error_size)) return false;
+    if (what == PROFILE_ALLOCATED) add_removed_allocations(b);
+    if (what == PROFILE_ALLOCATED || (what == PROFILE_END && !b->wish->categories))
         add_locations(b);
-    } else if (!add_moments(b, error, error_size)) {
+    else if (!add_moments(b, error, error_size))
         return false;
-    }
-    if (what == PROFILE_END) {
-        note_ends(b);
-    }
+    if (what == PROFILE_END) note_ends(b);
     return true;
 }
 
@@ -467,9 +426,7 @@ static void profile_on_wait(void *self, const struct question_wait *w)
 static void profile_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct build *b = self;
-    if (copy) {
-        add_calls_of(b, copy->process, copy->stack, copy->device, copy->bytes, 1);
-    }
+    if (copy) add_calls_of(b, copy->process, copy->stack, copy->device, copy->bytes, 1);
 }
 
 static void profile_on_call_wait(void *self, const struct run_copy *copy, const struct run_sync *sync)
@@ -535,9 +492,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     *p = (struct profile){.unit = wish->what == PROFILE_WAITS ? "ns" : "bytes", .title = kinds[wish->what].title};
     run_processes(run, &p->moments_n);
     p->moments = arena_realloc(NULL, p->moments_n, sizeof *p->moments);
-    for (size_t i = 0; i < p->moments_n; i++) {
-        p->moments[i] = RUN_UNKNOWN;
-    }
+    for (size_t i = 0; i < p->moments_n; i++) p->moments[i] = RUN_UNKNOWN;
     b.b = (struct site_builder){.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
     site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
@@ -546,9 +501,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
         p->title = "live"; /* at the only moment that is known */
         for (size_t i = 0; i < p->moments_n; i++) p->moments[i] = RUN_UNKNOWN;
     }
-    if (report.uses != wish->uses) {
-        category_uses_free(report.uses);
-    }
+    if (report.uses != wish->uses) category_uses_free(report.uses);
     step_finder_free(b.b.steps);
     profile_sums_free(&b.sums);
     map_free(&b.b.helpers);
@@ -582,16 +535,12 @@ size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct
     size_t n = 0;
     bool all = native || stack == RUN_NONE || run_stack_python(run, stack) == RUN_NONE;
     const char *operation = all ? NULL : site_of(run, stack, NULL).operation;
-    if (operation && room) {
-        out[n++] = run_operation_frame(run, operation);
-    }
+    if (operation && room) out[n++] = run_operation_frame(run, operation);
     for (uint32_t i = stack; i != RUN_NONE && n < room; i = run_stack_parent(run, i)) {
         if (all || run_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
             size_t places;
             const struct run_frame *f = run_frame_places(run, i, &places);
-            for (size_t k = 0; k < places && n < room; k++) {
-                out[n++] = &f[k];
-            }
+            for (size_t k = 0; k < places && n < room; k++) out[n++] = &f[k];
         }
     }
     for (size_t i = 0; i < n / 2; i++) {

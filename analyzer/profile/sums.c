@@ -34,8 +34,6 @@ struct profile_sum profile_sums_of(const struct profile_sums *s, uint32_t locati
 
 void profile_sums_free(struct profile_sums *s)
 {
-    if (s->finder) {
-        category_finder_free(s->finder);
-    }
+    if (s->finder) category_finder_free(s->finder);
     free(s->list);
 }

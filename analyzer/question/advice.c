@@ -17,11 +17,8 @@ struct advices {
 
 static void add_advice(struct advices *a, const char *topic, double impact, const char *text)
 {
-    for (size_t i = 0; i < a->n; i++) {
-        if (strcmp(a->list[i].text, text) == 0) {
-            return;
-        }
-    }
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->list[i].text, text) == 0) return;
     *ARENA_PUSH(a->list, a->n, a->cap) = (struct result_advice){.impact = impact, .topic = topic, .text = text};
 }
 
@@ -45,9 +42,7 @@ static int64_t peak_of_growth(const struct result_report *r, const struct result
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
-        if (p->process == g->process && p->device == g->device && p->layer == g->layer) {
-            return p->bytes;
-        }
+        if (p->process == g->process && p->device == g->device && p->layer == g->layer) return p->bytes;
     }
     return 0;
 }
@@ -64,9 +59,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
     for (size_t i = 0; i < r->ooms_n; i++) {
         const struct result_site *blamed = &r->ooms[i].growing;
         if (r->ooms[i].cause == RESULT_CAUSE_LEAK &&
-            (same_line(blamed, &g->stack.site) || (g->graph && same_line(blamed, &g->newest)))) {
+            (same_line(blamed, &g->stack.site) || (g->graph && same_line(blamed, &g->newest))))
             return true;
-        }
     }
     return false;
 }
@@ -77,9 +71,7 @@ static bool died_of_something_else(const struct result_report *r, const struct r
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
         const struct result_oom_verdict *o = &r->ooms[i];
-        if (o->fatal && o->process == g->process && o->device == g->device) {
-            return o->cause != RESULT_CAUSE_LEAK;
-        }
+        if (o->fatal && o->process == g->process && o->device == g->device) return o->cause != RESULT_CAUSE_LEAK;
     }
     return false;
 }
@@ -92,9 +84,7 @@ static void of_growth(struct advices *a)
         const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
         int64_t peak = peak_of_growth(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
-        if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) {
-            continue;
-        }
+        if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
         add_advice(
             a, "leak", share,
             advice_at_site(
@@ -124,31 +114,22 @@ static void of_syncs(struct advices *a)
 /* Advice on a blocking copy is given as advice on a wait. */
 static bool has_wait_at(const struct result_report *r, const struct result_site *site)
 {
-    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
-        if (r->syncs[i].advice && site_key(&r->syncs[i].site) == site_key(site)) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++)
+        if (r->syncs[i].advice && site_key(&r->syncs[i].site) == site_key(site)) return true;
     return false;
 }
 
 static bool frees_wait(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
-        if (r->syncs[i].advice && r->syncs[i].kind == GS_SYNC_IMPLICIT && !r->syncs[i].pattern) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++)
+        if (r->syncs[i].advice && r->syncs[i].kind == GS_SYNC_IMPLICIT && !r->syncs[i].pattern) return true;
     return false;
 }
 
 static bool is_advised(const struct result_report *r, const char *text)
 {
-    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
-        if (r->syncs[i].advice == text) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++)
+        if (r->syncs[i].advice == text) return true;
     return false;
 }
 
@@ -161,17 +142,15 @@ static void of_time(struct advices *a)
         const struct result_transfer *t = &r->transfers[i];
         double share = t->blocked_s / wall;
         bool counted = r->simulated && t->pace.phase;
-        if (t->advice && (counted || share >= 0.01) && !has_wait_at(r, &t->site)) {
+        if (t->advice && (counted || share >= 0.01) && !has_wait_at(r, &t->site))
             add_advice(a, "transfer", counted ? 0.02 : share, advice_at_site(a, &t->site, t->advice));
-        }
     }
     /* If the waits are caused by frees, the advice is the same. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
-        if (c->advice && !again && !is_advised(r, c->advice)) {
+        if (c->advice && !again && !is_advised(r, c->advice))
             add_advice(a, "churn", 0.02, advice_at_site(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
-        }
     }
 }
 
@@ -212,9 +191,7 @@ static void of_flushes(struct advices *a)
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->flushes_n && r->flushes[i].matters; i++) {
         const struct allocator_cache_flush *f = &r->flushes[i];
-        if (emptying_advised(r, &f->site)) {
-            continue;
-        }
+        if (emptying_advised(r, &f->site)) continue;
         double share = f->blocked_s / site_wall_seconds(a->b);
         add_advice(a, "churn", share > 0.02 ? share : 0.02, advice_at_site(a, &f->site, f->advice));
     }
@@ -233,9 +210,7 @@ static void of_retries(struct advices *a)
         worst = !worst || x->blocked_s > worst->blocked_s ? x : worst;
     }
     double share = blocked / site_wall_seconds(a->b);
-    if (!worst || r->retries_total < OFTEN || (!r->simulated && share < 0.02)) {
-        return;
-    }
+    if (!worst || r->retries_total < OFTEN || (!r->simulated && share < 0.02)) return;
     const struct run_torch_settings s = run_torch_settings(a->b->run, worst->process);
     char took[UNITS_TEXT];
     add_advice(a, "fragmentation", r->simulated ? 0.02 : share,
@@ -327,9 +302,7 @@ static void of_recording(struct advices *a)
 static int order_advice_by_impact(const void *x, const void *y)
 {
     const struct result_advice *a = x, *b = y;
-    if (a->impact != b->impact) {
-        return a->impact > b->impact ? -1 : 1;
-    }
+    if (a->impact != b->impact) return a->impact > b->impact ? -1 : 1;
     return strcmp(a->text, b->text);
 }
 

@@ -43,9 +43,7 @@ static const char *list_of(const struct alike *a, const char *comma, const char 
     for (size_t i = 0; i < a->n; i++) {
         const char *one = word(a, i);
         bool again = !*one;
-        for (size_t j = 0; j < n && !again; j++) {
-            again = strcmp(seen[j], one) == 0;
-        }
+        for (size_t j = 0; j < n && !again; j++) again = strcmp(seen[j], one) == 0;
         if (!again) {
             seen[n++] = one;
             text = n > MOST ? text : arena_printf(a->b->arena, "%s%s%s", text, n > 1 ? comma : "", one);

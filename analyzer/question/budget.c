@@ -85,9 +85,7 @@ bool question_budgets_replay(struct site_builder *b, char *error, size_t error_s
     struct question_budgets *g = arena_realloc(NULL, 1, sizeof *g);
     *g = (struct question_budgets){.b = b};
     b->budgets = g;
-    if (!b->options->estimate) {
-        return true;
-    }
+    if (!b->options->estimate) return true;
     g->categorizer = category_finder_new(b->run);
     const struct run_observer observer = {
         .self = g, .process_start = budget_on_process_start, .alloc = budget_on_alloc, .free = budget_on_free};
@@ -96,12 +94,8 @@ bool question_budgets_replay(struct site_builder *b, char *error, size_t error_s
 
 void question_budgets_free(struct question_budgets *g)
 {
-    if (g && g->categorizer) {
-        category_finder_free(g->categorizer);
-    }
-    if (g) {
-        free(g->by_series);
-    }
+    if (g && g->categorizer) category_finder_free(g->categorizer);
+    if (g) free(g->by_series);
     free(g);
 }
 
@@ -116,9 +110,7 @@ static const struct result_peak *largest_peak(const struct result_report *r)
     for (size_t p = 0; p < sizeof preferred / sizeof *preferred && !best; p++) {
         for (size_t i = 0; i < r->peaks_n; i++) {
             const struct result_peak *peak = &r->peaks[i];
-            if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : RUN_UNKNOWN)) {
-                best = peak;
-            }
+            if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : RUN_UNKNOWN)) best = peak;
         }
     }
     return best;
@@ -128,9 +120,8 @@ static const struct most *budget_most_of(const struct question_budgets *g, const
 {
     for (size_t i = 0; i < run_series_count(g->b->run) && i < g->cap; i++) {
         const struct run_series *s = run_series(g->b->run, (uint32_t)i);
-        if (s->process == peak->process && s->device == peak->device && s->layer == peak->layer) {
+        if (s->process == peak->process && s->device == peak->device && s->layer == peak->layer)
             return &g->by_series[i];
-        }
     }
     return NULL;
 }
@@ -180,9 +171,8 @@ static void collect_run(struct question_budget_facts *f)
     const struct step_list *steps = step_list_of(f->b, f->process);
     f->ranks = ranks_with_tensors(r);
     f->stepped = steps && steps->source == STEP_SOURCE_OPTIMIZER;
-    for (size_t i = 0; i < r->ooms_n; i++) {
+    for (size_t i = 0; i < r->ooms_n; i++)
         f->failed = f->failed || (r->ooms[i].process == f->process && r->ooms[i].fatal);
-    }
 }
 
 /* The phase of the peak. Weights that FSDP gathers in forward are freed in backward, as activations are: if most of the
@@ -204,9 +194,7 @@ static void plan_rows(struct site_builder *b, struct result_budget *budget, cons
                       const struct most *most, struct result_budget_row all[RESULT_CATEGORIES_N])
 {
     const struct estimate_result *e = b->options->plan;
-    if (!question_plan_has_activations(e)) {
-        return;
-    }
+    if (!question_plan_has_activations(e)) return;
     budget->planned = true;
     budget->expected_peak = e->peak;
     budget->expected_phase = e->peak_phase;
@@ -247,9 +235,8 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
         recognised = recognised || (c != RESULT_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
                      (c < RESULT_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
     }
-    if (!recognised) { /* nothing was recognised: then it is unknown whether anything is missing */
+    if (!recognised) /* nothing was recognised: then it is unknown whether anything is missing */
         return;
-    }
     plan_rows(g->b, budget, peak, most, all);
     collect_shares(&f);
     collect_run(&f);
@@ -290,9 +277,7 @@ static const struct result_peak *peak_of_rank(const struct result_report *r, con
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *p = &r->peaks[i];
-        if (p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) {
-            return p;
-        }
+        if (p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) return p;
     }
     return NULL;
 }
@@ -309,9 +294,7 @@ static void ranks_build(struct question_budgets *g, struct result_budget *all)
             ranks[all->ranks_n] = (struct result_budget){.rank = rank};
             compare_with_budget(g, peak, &ranks[all->ranks_n++]);
         }
-        if (rank->process == all->process && rank->device == all->device) {
-            all->rank = rank;
-        }
+        if (rank->process == all->process && rank->device == all->device) all->rank = rank;
     }
     all->ranks = ranks;
 }
@@ -334,8 +317,6 @@ void question_budgets_build(struct site_builder *b)
     budget->parameter_bytes = parameter_bytes(b->report);
     if (b->options->estimate) {
         compare_with_budget(b->budgets, peak, budget);
-        if (budget->gpus > 1) {
-            ranks_build(b->budgets, budget);
-        }
+        if (budget->gpus > 1) ranks_build(b->budgets, budget);
     }
 }

@@ -33,21 +33,16 @@ static int category_of_line(const struct estimate_line *l)
 
 bool question_plan_gathers(const struct estimate_result *e)
 {
-    for (size_t i = 0; i < e->lines_n; i++) {
-        if (category_of_line(&e->lines[i]) == RESULT_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS) {
+    for (size_t i = 0; i < e->lines_n; i++)
+        if (category_of_line(&e->lines[i]) == RESULT_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS)
             return true;
-        }
-    }
     return false;
 }
 
 bool question_plan_has_activations(const struct estimate_result *e)
 {
-    for (size_t i = 0; e && i < e->lines_n; i++) {
-        if (e->lines[i].part == ESTIMATE_ACTIVATIONS && !e->lines[i].host) {
-            return true;
-        }
-    }
+    for (size_t i = 0; e && i < e->lines_n; i++)
+        if (e->lines[i].part == ESTIMATE_ACTIVATIONS && !e->lines[i].host) return true;
     return false;
 }
 
@@ -58,9 +53,7 @@ static struct estimate_interval sum_lines(const struct estimate_result *e, int p
     struct estimate_interval all = {0};
     for (size_t i = 0; i < e->lines_n; i++) {
         const struct estimate_line *l = &e->lines[i];
-        if (!l->host && (l->phases & 1u << phase) && keep(l, which)) {
-            all = estimate_interval_add(all, l->bytes);
-        }
+        if (!l->host && (l->phases & 1u << phase) && keep(l, which)) all = estimate_interval_add(all, l->bytes);
     }
     return all;
 }
@@ -121,11 +114,8 @@ static bool of_level(const struct estimate_line *l, int level)
 
 static const struct result_device_memory *memory_of_peak(const struct result_report *r, const struct result_peak *peak)
 {
-    for (size_t i = 0; i < r->memory_n; i++) {
-        if (r->memory[i].process == peak->process && r->memory[i].device == peak->device) {
-            return &r->memory[i];
-        }
-    }
+    for (size_t i = 0; i < r->memory_n; i++)
+        if (r->memory[i].process == peak->process && r->memory[i].device == peak->device) return &r->memory[i];
     return NULL;
 }
 
@@ -148,9 +138,7 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
     const struct result_device_memory *m = memory_of_peak(r, peak);
     const int64_t *of = peak->by_category.bytes;
     double measured[RESULT_LEVELS_N];
-    for (int l = 0; l < RESULT_LEVELS_N; l++) {
-        measured[l] = NAN;
-    }
+    for (int l = 0; l < RESULT_LEVELS_N; l++) measured[l] = NAN;
     measured[RESULT_LEVEL_PASS] = (double)of[RESULT_CATEGORY_ACTIVATIONS] + (double)of[RESULT_CATEGORY_GRADIENTS] +
                                   (double)of[RESULT_CATEGORY_TEMPORARIES];
     measured[RESULT_LEVEL_TENSORS] = plan_bytes_or_nan(peak->bytes);

@@ -72,9 +72,7 @@ static const char *times_expected(const struct question_budget_facts *f, const s
 
 static const char *more_or_less_kept(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    if (!f->budget->planned || row->inside != 0) {
-        return NULL;
-    }
+    if (!f->budget->planned || row->inside != 0) return NULL;
     return TEXT(
         f, "%s: %s", times_expected(f, row),
         (double)row->peak_bytes > row->expected.high
@@ -142,9 +140,8 @@ static double ratio_to(const struct question_budget_facts *f, enum result_catego
 static const char *live_at_other_times(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     if (row->most_bytes == RUN_UNKNOWN || (double)row->peak_bytes > 0.98 * (double)row->most_bytes ||
-        row->most_bytes < (int64_t)(row->estimate_bytes / 100)) {
+        row->most_bytes < (int64_t)(row->estimate_bytes / 100))
         return NULL;
-    }
     return TEXT(f, "%s at the peak: up to %s were live %s", row->peak_bytes ? "not all" : "none",
                 BYTES(f, row->most_bytes), f->later[row->category] ? "later" : "before, and freed again");
 }
@@ -173,12 +170,10 @@ static const char *budget_element_name(const struct question_budget_facts *f, co
         {4, 6, "6 bytes per parameter: float32 weights and a 16-bit copy, or more parameters"},
     };
     double n = f->budget->estimate.params;
-    for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++)
         if (is_near_estimate(row->estimate_bytes / n, known[i].estimated) &&
-            is_near_estimate(most_of_row(row) / n, known[i].measured)) {
+            is_near_estimate(most_of_row(row) / n, known[i].measured))
             return known[i].reason;
-        }
-    }
     return NULL;
 }
 
@@ -198,9 +193,8 @@ static const char *rounded_up(const struct question_budget_facts *f, const struc
     const char *too = row->category == RESULT_CATEGORY_PARAMETERS ? "; buffers count, too" : "";
     if (row->estimate_bytes <= 0) return NULL;
     /* The allocator does not split a block that is up to 1 MiB larger than the request. */
-    if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20)) {
+    if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20))
         return TEXT(f, "%s more: blocks are up to 1 MiB larger than their requests%s", BYTES(f, over), too);
-    }
     return over > 0 && over <= 512.0 * (double)blocks
                ? TEXT(f, "up to %s of it is the rounding of %llu blocks to 512 bytes%s",
                       BYTES(f, 512.0 * (double)blocks), (unsigned long long)blocks, too)
@@ -235,9 +229,7 @@ static const char *ddp_buckets(const struct question_budget_facts *f, const stru
 static const char *gradient_share(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     double share = ratio_to(f, row->category, RESULT_CATEGORY_PARAMETERS);
-    if (is_near_estimate(share, 1)) {
-        return "as large as the parameters: one gradient per parameter";
-    }
+    if (is_near_estimate(share, 1)) return "as large as the parameters: one gradient per parameter";
     return share > 0 && share < 1       ? TEXT(f,
                                                "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
                                                      "not reached)",
@@ -250,9 +242,7 @@ static const char *gradient_share(const struct question_budget_facts *f, const s
 
 static const char *no_states(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    if (most_of_row(row) > 0) {
-        return NULL;
-    }
+    if (most_of_row(row) > 0) return NULL;
     return f->stepped  ? "none: the optimizer's steps kept nothing, as with SGD without momentum"
            : f->failed ? "none: memory ran out before the first optimizer step"
                        : "none: no optimizer step created any";
@@ -273,11 +263,8 @@ static const char *state_ratio(const struct question_budget_facts *f, const stru
     };
     bool gradients = most_of_row(f->of[RESULT_CATEGORY_GRADIENTS]) > 0;
     double times = ratio_to(f, row->category, gradients ? RESULT_CATEGORY_GRADIENTS : RESULT_CATEGORY_PARAMETERS);
-    for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
-        if (is_near_estimate(times, known[i].times)) {
-            return known[i].reason;
-        }
-    }
+    for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++)
+        if (is_near_estimate(times, known[i].times)) return known[i].reason;
     return times > 0 ? TEXT(f, "not explained: %.3g times the %s' bytes", times, gradients ? "gradients" : "parameters")
                      : NULL;
 }
@@ -333,9 +320,7 @@ const char *question_budget_reason(const struct question_budget_facts *f, enum r
     const struct result_budget_row *row = f->of[category];
     for (size_t i = 0; i < RULES && rules[category][i]; i++) {
         const char *reason = rules[category][i](f, row);
-        if (reason) {
-            return *reason ? reason : NULL;
-        }
+        if (reason) return *reason ? reason : NULL;
     }
     return NULL;
 }

@@ -45,9 +45,7 @@ static void churn_on_process_start(void *self, uint32_t process)
 static void keep_lifetime(struct place *p, int64_t ns)
 {
     p->stride = p->stride ? p->stride : 1;
-    if (++p->skipped < p->stride) {
-        return;
-    }
+    if (++p->skipped < p->stride) return;
     p->skipped = 0;
     if (p->times.n == TIMES) {
         times_halve(&p->times, 1);
@@ -61,9 +59,7 @@ static void churn_on_free(void *self, const struct run_lifetime *life, const str
     struct question_churns *c = self;
     bool direct = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_POOL && life->space != GS_SPACE_VMM &&
                   life->space != GS_SPACE_SHARED;
-    if (!direct || life->alloc_ns < c->warm_ns) {
-        return;
-    }
+    if (!direct || life->alloc_ns < c->warm_ns) return;
     struct place *p = SITE_REACH(c->places, life->location, c->cap);
     p->first_ns = p->frees ? p->first_ns : life->alloc_ns;
     p->last_ns = life->free_ns;
@@ -85,9 +81,7 @@ struct question_churns *question_churns_start(struct site_builder *b, struct run
 static int order_churn_by_count(const void *a, const void *b)
 {
     const struct result_churn *x = a, *y = b;
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
     return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
@@ -95,13 +89,11 @@ static struct result_pace churn_pace_of(const struct question_churns *c, const s
 {
     struct step_clock clock = {0};
     struct step_cadence cadence = {0};
-    for (size_t i = 0; i < p->times.n; i++) {
+    for (size_t i = 0; i < p->times.n; i++)
         step_cadence_add(c->b, &clock, &cadence, process, times_at(&p->times, i), 0);
-    }
     cadence.calls *= p->stride;
-    if (p->stride > 1 && cadence.calls >= cadence.steps) { /* steps between two kept times */
+    if (p->stride > 1 && cadence.calls >= cadence.steps) /* steps between two kept times */
         cadence.hits *= p->stride;
-    }
     return step_pace(&cadence, NULL);
 }
 
@@ -121,9 +113,7 @@ struct asking {
 static void churn_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct asked *a = &((struct asking *)self)->list[moment];
-    if (life->location == a->location && life->free_ns != RUN_NEVER) {
-        a->stack = free_stack;
-    }
+    if (life->location == a->location && life->free_ns != RUN_NEVER) a->stack = free_stack;
 }
 
 static int order_churn_events(const void *a, const void *b)
@@ -138,13 +128,10 @@ static void recognise_churn(struct question_churns *c, struct question_signer *s
     int64_t moments[ASKED];
     char error[256];
     qsort(q->list, q->n, sizeof *q->list, order_churn_events);
-    for (size_t i = 0; i < q->n; i++) {
-        moments[i] = q->list[i].moment;
-    }
+    for (size_t i = 0; i < q->n; i++) moments[i] = q->list[i].moment;
     if (!q->n || !run_each_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, churn_on_live, q, error,
-                                   sizeof error)) {
+                                   sizeof error))
         return;
-    }
     for (size_t i = 0; i < q->n; i++) {
         struct result_churn *x = &work[q->list[i].churn];
         struct question_signature s =
@@ -163,17 +150,13 @@ static void recognise_all(struct question_churns *c, struct result_churn *work, 
     struct question_signer *signer = question_signer_new(c->b->run, c->b->arena);
     struct asking q = {.n = 0};
     for (size_t i = 0; i < n; i++) {
-        if (!question_sign_is_allocator(signer, work[i].stack.number)) {
-            continue;
-        }
+        if (!question_sign_is_allocator(signer, work[i].stack.number)) continue;
         work[i].pattern = of_allocator;
         if (q.n && work[q.list[0].churn].process != work[i].process) {
             recognise_churn(c, signer, &q, work);
             q.n = 0;
         }
-        if (q.n < ASKED) {
-            q.list[q.n++] = of[i];
-        }
+        if (q.n < ASKED) q.list[q.n++] = of[i];
     }
     recognise_churn(c, signer, &q, work);
     question_signer_free(signer);
@@ -182,9 +165,7 @@ static void recognise_all(struct question_churns *c, struct result_churn *work, 
 static bool is_worth_reporting(const struct question_churns *c, const struct result_churn *x)
 {
     bool often = !(x->per_s < MIN_PER_S), simulated = c->b->report->simulated;
-    if (x->pace.phase == RESULT_PHASE_UNKNOWN) {
-        return often && !(simulated && step_has_tensors(c->b));
-    }
+    if (x->pace.phase == RESULT_PHASE_UNKNOWN) return often && !(simulated && step_has_tensors(c->b));
     return x->pace.phase == RESULT_PHASE_STEP && x->pace.calls_per_step >= 0.9 && (often || simulated);
 }
 
@@ -252,9 +233,7 @@ void question_churns_finish(struct question_churns *c)
         const struct run_location *l = run_location(c->b->run, (uint32_t)i);
         const struct run_series *s = run_series(c->b->run, l->series);
         double mean = p->frees ? (double)p->life_ns / (double)p->frees : 0;
-        if (p->frees < MIN_FREES || mean * 20 > (double)processes[s->process].end_ns) {
-            continue;
-        }
+        if (p->frees < MIN_FREES || mean * 20 > (double)processes[s->process].end_ns) continue;
         double span = (double)(p->last_ns - p->first_ns) / 1e9;
         *ARENA_PUSH(work, n, cap) =
             (struct result_churn){.process = s->process,
@@ -275,13 +254,10 @@ void question_churns_finish(struct question_churns *c)
     }
     report->churn =
         site_list(c->b, work, n, sizeof *work, order_churn_by_count, &report->churn_n, &report->churn_total);
-    for (size_t i = 0; i < report->churn_n; i++) {
+    for (size_t i = 0; i < report->churn_n; i++)
         report->churn[i].stack = site_trace(c->b, report->churn[i].stack.number);
-    }
     list_churn_lines(c->b, work, n);
-    for (size_t i = 0; i < c->cap; i++) {
-        times_free(&c->places[i].times);
-    }
+    for (size_t i = 0; i < c->cap; i++) times_free(&c->places[i].times);
     free(asked);
     free(work);
     free(c->places);

@@ -83,9 +83,7 @@ static void keep_least(struct site_growth *s)
         s->least_of = arena_realloc(NULL, PIECES, sizeof *s->least_of);
         memset(s->least_of, 0, PIECES * sizeof *s->least_of);
     }
-    if (s->least_of) {
-        s->least_of[s->piece] = s->least;
-    }
+    if (s->least_of) s->least_of[s->piece] = s->least;
 }
 
 /* Closes the pieces that ended since the location was last touched. */
@@ -114,16 +112,12 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
         g->next += g->per_piece;
     }
     g->span->piece_ends[g->piece] = life->alloc_ns;
-    if (life->alloc_ns <= g->span->end_ns) {
-        g->span->last = g->piece;
-    }
+    if (life->alloc_ns <= g->span->end_ns) g->span->last = g->piece;
     if (!s->first) {
         s->first = g->piece + 1;
         s->piece = g->piece;
     }
-    if (s->piece < g->piece) {
-        reach_growth_piece(s, g->piece);
-    }
+    if (s->piece < g->piece) reach_growth_piece(s, g->piece);
     s->live += life->bytes;
     if (life->free_ns > g->span->end_ns) {
         s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
@@ -147,12 +141,8 @@ static void growth_on_free(void *self, const struct run_lifetime *life, const st
         s->least = s->live;
         return;
     }
-    if (life->free_ns > g->span->end_ns) {
-        return;
-    }
-    if (s->piece < g->piece) {
-        reach_growth_piece(s, g->piece);
-    }
+    if (life->free_ns > g->span->end_ns) return;
+    if (s->piece < g->piece) reach_growth_piece(s, g->piece);
     s->live = arena_add_capped(s->live, -life->bytes);
     s->least = s->live < s->least ? s->live : s->least;
 }
@@ -207,19 +197,13 @@ static bool is_loading(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (frame->kind != GS_FRAME_PYTHON || !frame->function) {
-            continue;
-        }
+        if (frame->kind != GS_FRAME_PYTHON || !frame->function) continue;
         const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
         if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
-                            strstr(frame->file, "torch/optim/optimizer.py"))) {
+                            strstr(frame->file, "torch/optim/optimizer.py")))
             return true; /* the optimizer's first step makes its state, also for the program's own optimizers */
-        }
-        for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
-            if (strcmp(name, loading[i]) == 0) {
-                return true;
-            }
-        }
+        for (size_t i = 0; i < sizeof loading / sizeof *loading; i++)
+            if (strcmp(name, loading[i]) == 0) return true;
     }
     return false;
 }
@@ -238,9 +222,7 @@ struct samples {
 static uint32_t piece_at(const struct span *span, int64_t ns)
 {
     uint32_t piece = 0;
-    while (piece < span->last && span->piece_ends[piece] < ns) {
-        piece++;
-    }
+    while (piece < span->last && span->piece_ends[piece] < ns) piece++;
     return piece;
 }
 
@@ -262,9 +244,7 @@ static void take_samples(const struct site_growth *s, const struct span *span, c
     for (uint32_t p = from; p <= to; p += width) {
         uint32_t end = p + width - 1 < to ? p + width - 1 : to;
         int64_t least = s->least_of[p];
-        for (uint32_t q = p; q <= end; q++) {
-            least = s->least_of[q] < least ? s->least_of[q] : least;
-        }
+        for (uint32_t q = p; q <= end; q++) least = s->least_of[q] < least ? s->least_of[q] : least;
         out->x[out->n] = steps ? (double)step_count_done(steps, span->piece_ends[end]) : (double)end;
         out->y[out->n++] = least;
     }
@@ -299,9 +279,7 @@ static double fit_growth(const struct samples *a)
 static bool samples_rise(const struct samples *a)
 {
     int64_t gain = a->n ? a->y[a->n - 1] - a->y[0] : 0;
-    if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) {
-        return false;
-    }
+    if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) return false;
     int64_t late = a->y[a->n - 1] - a->y[a->n - 1 - a->n / 4];
     return late * 10 >= gain && a->n - 1 - a->last_rise <= 2 * a->longest_pause;
 }
@@ -311,9 +289,7 @@ static bool is_fit_straight(struct samples *a, double *fit)
 {
     *fit = fit_growth(a);
     if (*fit < min_fit) {
-        for (uint32_t i = 0; i < a->n; i++) {
-            a->x[i] = i;
-        }
+        for (uint32_t i = 0; i < a->n; i++) a->x[i] = i;
         double even = fit_growth(a);
         *fit = even > *fit ? even : *fit;
     }
@@ -331,13 +307,9 @@ static bool is_growing(const struct site_growth *s, const struct span *span, con
         uint32_t to = piece_at(span, ends[i]);
         int64_t since = span->piece_ends[s->first - 1];
         since = since < s->first_ns ? since : s->first_ns;
-        if (from > to || ends[i] - s->last_ns > (ends[i] - since) / 4) {
-            continue;
-        }
+        if (from > to || ends[i] - s->last_ns > (ends[i] - since) / 4) continue;
         take_samples(s, span, steps, from, to, a);
-        if (samples_rise(a) && is_fit_straight(a, fit)) {
-            return true;
-        }
+        if (samples_rise(a) && is_fit_straight(a, fit)) return true;
     }
     return false;
 }
@@ -374,9 +346,7 @@ static bool calls_seen(const struct run *run, uint32_t series)
 {
     for (size_t i = 0; i < run_location_count(run); i++) {
         const struct run_location *l = run_location(run, (uint32_t)i);
-        if (l->series == series && run_is_called_by(run, l->stack, allocator) == RUN_YES) {
-            return true;
-        }
+        if (l->series == series && run_is_called_by(run, l->stack, allocator) == RUN_YES) return true;
     }
     return false;
 }
@@ -389,9 +359,8 @@ static bool is_segments(const struct run *run, const struct run_location *l)
     const struct run_series *s = run_series(run, l->series);
     for (size_t i = 0; s->layer == RUN_SERIES_DEVICE && i < run_series_count(run); i++) {
         const struct run_series *t = run_series(run, (uint32_t)i);
-        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device)
             return run_is_called_by(run, l->stack, allocator) != RUN_NO || !calls_seen(run, l->series);
-        }
     }
     return false;
 }
@@ -426,15 +395,11 @@ static bool appends_to_list(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON) {
-            return false;
-        }
+        if (frame->kind == GS_FRAME_PYTHON) return false;
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
             frame = run_frame_named(run, stack);
-            if (run_frame_calling(frame, NULL, "cat_out") || run_frame_calling(frame, NULL, "::cat")) {
-                return true;
-            }
+            if (run_frame_calling(frame, NULL, "cat_out") || run_frame_calling(frame, NULL, "::cat")) return true;
         }
     }
     return false;
@@ -449,19 +414,15 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     const struct step_list *steps = step_list_of(g->b, series->process);
     struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
-    if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) {
-        return;
-    }
+    if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) return;
     double fit;
     if (!s->least_of || s->once || !is_growing(s, span, steps, &a, &fit) ||
         (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
-        series->layer == RUN_SERIES_SHARED) {
+        series->layer == RUN_SERIES_SHARED)
         return;
-    }
     const bool appended = appends_to_list(run, l->stack);
-    if (appended) { /* its earlier, smaller versions are freed */
+    if (appended) /* its earlier, smaller versions are freed */
         s->first_ns = span->piece_ends[s->first - 1];
-    }
     /* Memory that is freed shortly after the end, such as temporaries of the last step, is not part of a leak that the
      * tear-down did not free. */
     bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
@@ -475,18 +436,14 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
     /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
      * If one allocation per iteration stayed, their number shows it. */
-    if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) {
-        n = count;
-    }
+    if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) n = count;
     bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
     n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
            end_bytes = (double)g->end_bytes[l->series];
     bool many = (appended ? n : count) >= MANY_STAYED;
     bool far = by_steps && many && each * FAR >= min_share * end_bytes;
-    if ((gain < min_share * end_bytes && !far) || is_host_cache(run, series, l->stack, fit, n)) {
-        return;
-    }
+    if ((gain < min_share * end_bytes && !far) || is_host_cache(run, series, l->stack, fit, n)) return;
     double seconds = site_seconds(span->end_ns) - site_seconds(s->first_ns);
     *SITE_REACH(g->b->growing, location, g->b->growing_n) = 1;
     *ARENA_PUSH(g->list, g->n, g->cap) = (struct question_grown){

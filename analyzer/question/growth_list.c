@@ -28,9 +28,7 @@ static bool in_proportion(uint64_t a, uint64_t b)
     for (uint64_t few = 1; few <= FEW; few++) {
         uint64_t times = (few * large + small / 2) / small;
         uint64_t off = few * large > times * small ? few * large - times * small : times * small - few * large;
-        if (off <= times + few + few * large / 100) {
-            return true;
-        }
+        if (off <= times + few + few * large / 100) return true;
     }
     return false;
 }
@@ -67,9 +65,7 @@ static uint32_t common_stack(const struct run *run, uint32_t a, uint32_t b)
 static int compare_grown(const void *a, const void *b)
 {
     const struct question_grown *x = a, *y = b;
-    if (x->entry.bytes != y->entry.bytes) {
-        return x->entry.bytes > y->entry.bytes ? -1 : 1;
-    }
+    if (x->entry.bytes != y->entry.bytes) return x->entry.bytes > y->entry.bytes ? -1 : 1;
     return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
@@ -129,17 +125,13 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
     memcpy(e.lines, lines, e.lines_n * sizeof *lines);
     free(lines);
     e.count = 0;
-    for (size_t i = 0; i < n; i++) {
-        e.count += grown[members[i]].entry.count;
-    }
+    for (size_t i = 0; i < n; i++) e.count += grown[members[i]].entry.count;
     uint64_t times = e.by_steps ? e.steps : grown[members[0]].entry.count;
     e.bytes_per_step = (double)e.bytes / (double)times;
     e.bytes_per_s = e.last_s > e.first_s ? (double)e.bytes / (e.last_s - e.first_s) : e.bytes_per_s;
     uint32_t site = site_index(b, grown[newest].stack);
     e.newest = b->sites[site];
-    if (under != RUN_NONE) {
-        e.under = site_of(b->run, under, NULL); /* not beyond a helper */
-    }
+    if (under != RUN_NONE) e.under = site_of(b->run, under, NULL); /* not beyond a helper */
     e.stack.number = grown[members[0]].stack;
     return e;
 }
@@ -147,9 +139,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
 static int order_growth_by_rate(const void *a, const void *b)
 {
     const struct result_growth *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
@@ -210,14 +200,10 @@ void question_growth_list(struct site_builder *b, struct question_grown *grown, 
     }
     for (size_t i = 0; i < n; i++) {
         group.n = group.sites = group.modules = 0;
-        for (size_t k = i; k < n; k++) {
-            if (!done[k] && !done[i] && (k == i || grow_together(b, &grown[i], &grown[k]))) {
+        for (size_t k = i; k < n; k++)
+            if (!done[k] && !done[i] && (k == i || grow_together(b, &grown[i], &grown[k])))
                 *ARENA_PUSH(group.members, group.n, group.cap) = k;
-            }
-        }
-        for (size_t k = 0; k < group.n; k++) {
-            done[group.members[k]] = true;
-        }
+        for (size_t k = 0; k < group.n; k++) done[group.members[k]] = true;
         if (group.n) {
             measure_group(b, grown, &group);
             add_group(b, grown, &group, &list, &list_n, &cap);

@@ -8,9 +8,7 @@ static bool process_has_tensors(const struct run *run, const struct run_series *
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *t = run_series(run, (uint32_t)i);
-        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
-            return true;
-        }
+        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device) return true;
     }
     return false;
 }
@@ -18,9 +16,7 @@ static bool process_has_tensors(const struct run *run, const struct run_series *
 static int compare_leaks(const void *a, const void *b)
 {
     const struct result_leak *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
 }
 
@@ -89,17 +85,12 @@ void question_leaks_build(struct site_builder *b)
         }
     }
     report->leaks = site_list(b, work, n, sizeof *work, compare_leaks, &report->leaks_n, &report->leaks_total);
-    for (size_t i = 0; i < report->leaks_n; i++) {
-        report->leaks[i].stack = site_trace(b, report->leaks[i].stack.number);
-    }
+    for (size_t i = 0; i < report->leaks_n; i++) report->leaks[i].stack = site_trace(b, report->leaks[i].stack.number);
     list_leak_lines(b, work, n);
     report->leaks_at_end = !run_is_imported(b->run); /* another tool's recording ends before the program does */
-    for (size_t i = 0; i < processes_n; i++) {
-        report->leaks_at_end = report->leaks_at_end && processes[i].complete;
-    }
-    for (size_t i = 0; i < report->ooms_n; i++) { /* memory that an exception keeps is not a leak either */
+    for (size_t i = 0; i < processes_n; i++) report->leaks_at_end = report->leaks_at_end && processes[i].complete;
+    for (size_t i = 0; i < report->ooms_n; i++) /* memory that an exception keeps is not a leak either */
         report->leaks_at_end = report->leaks_at_end && !report->ooms[i].fatal;
-    }
     free(skip);
     free(work);
 }

@@ -23,14 +23,10 @@ const char *question_library_advice(const struct result_site *site, const char *
 {
     const struct run_frame *frame = site->inner;
     const char *name = frame ? last_name_part(frame->function) : NULL;
-    if (!advice || !frame || !frame->file) {
-        return advice;
-    }
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (!advice || !frame || !frame->file) return advice;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].up == up && strstr(frame->file, rows[i].file) &&
-            (!rows[i].function || (name && strcmp(name, rows[i].function) == 0))) {
+            (!rows[i].function || (name && strcmp(name, rows[i].function) == 0)))
             return rows[i].advice;
-        }
-    }
     return advice;
 }

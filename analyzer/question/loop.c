@@ -15,9 +15,7 @@ static void explain_ooms(struct site_builder *b)
     struct result_report *r = b->report;
     for (size_t i = 0; i < r->ooms_n; i++) {
         struct result_oom_verdict *o = &r->ooms[i];
-        if (!o->fatal && o->outcome != RESULT_OUTCOME_UNKNOWN) {
-            continue;
-        }
+        if (!o->fatal && o->outcome != RESULT_OUTCOME_UNKNOWN) continue;
         o->cause = RESULT_CAUSE_CAPACITY;
         o->verdict = arena_printf(b->arena,
                                   "%s; the memory was used up in that loop, which may end earlier on a "
@@ -34,22 +32,16 @@ void question_loop_build(struct site_builder *b)
 {
     struct result_report *r = b->report;
     r->loop = run_endless_loop(b->run);
-    if (!r->loop) {
-        return;
-    }
+    if (!r->loop) return;
     explain_ooms(b);
     r->growth_n = r->growth_total = 0;
-    for (size_t i = 0; i < r->leaks_n; i++) {
-        r->leaks[i].growing = false;
-    }
+    for (size_t i = 0; i < r->leaks_n; i++) r->leaks[i].growing = false;
 }
 
 void question_loop_advice(struct site_builder *b)
 {
     struct result_report *r = b->report;
-    if (!r->loop) {
-        return;
-    }
+    if (!r->loop) return;
     struct result_advice *list = arena_alloc(b->arena, sizeof *list);
     *list = (struct result_advice){.impact = 2, .topic = r->ooms_n ? "oom" : "loop", .text = advice};
     r->advice = list;

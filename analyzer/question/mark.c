@@ -7,12 +7,8 @@
 static int longest_first(const void *a, const void *b)
 {
     const struct run_mark_total *x = a, *y = b;
-    if (x->total_ns != y->total_ns) {
-        return x->total_ns > y->total_ns ? -1 : 1;
-    }
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
+    if (x->total_ns != y->total_ns) return x->total_ns > y->total_ns ? -1 : 1;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
     int order = strcmp(x->name ? x->name : "", y->name ? y->name : "");
     order = order ? order : strcmp(x->domain ? x->domain : "", y->domain ? y->domain : "");
     return order ? order : (int)x->kind - (int)y->kind;
@@ -24,9 +20,7 @@ void question_marks_build(struct site_builder *b)
     size_t n;
     const struct run_mark_total *all = run_marks(b->run, &n);
     struct run_mark_total *work = arena_realloc(NULL, n, sizeof *work);
-    if (n) {
-        memcpy(work, all, n * sizeof *work);
-    }
+    if (n) memcpy(work, all, n * sizeof *work);
     r->marks = site_list(b, work, n, sizeof *work, longest_first, &r->marks_n, &r->marks_total);
     free(work);
 }
@@ -42,13 +36,9 @@ static void thin_samples(struct site_builder *b, struct result_sample_line *line
     const struct run_device_sample *fullest = NULL;
     size_t seen = 0;
     for (const struct run_device_sample *s = all; seen < line->total; s++) {
-        if (s->process != line->process || s->device != line->device) {
-            continue;
-        }
+        if (s->process != line->process || s->device != line->device) continue;
         seen++;
-        if (!fullest || s->free_bytes < fullest->free_bytes) {
-            fullest = s;
-        }
+        if (!fullest || s->free_bytes < fullest->free_bytes) fullest = s;
         if (seen == 1 || seen == line->total || (seen - 1) % stretch == 0) {
             line->points[line->n++] = seen == line->total ? s : fullest;
             fullest = NULL;
@@ -58,11 +48,8 @@ static void thin_samples(struct site_builder *b, struct result_sample_line *line
 
 static struct result_sample_line *sample_line_of(struct result_report *r, const struct run_device_sample *s)
 {
-    for (size_t i = 0; i < r->samples_n; i++) {
-        if (r->samples[i].process == s->process && r->samples[i].device == s->device) {
-            return &r->samples[i];
-        }
-    }
+    for (size_t i = 0; i < r->samples_n; i++)
+        if (r->samples[i].process == s->process && r->samples[i].device == s->device) return &r->samples[i];
     return NULL;
 }
 
@@ -79,13 +66,9 @@ void question_samples_build(struct site_builder *b)
             line = &r->samples[r->samples_n++];
             *line = (struct result_sample_line){.process = all[i].process, .device = all[i].device};
         }
-        if (line) {
-            line->total++;
-        }
+        if (line) line->total++;
     }
-    for (size_t i = 0; i < r->samples_n; i++) {
-        thin_samples(b, &r->samples[i], all);
-    }
+    for (size_t i = 0; i < r->samples_n; i++) thin_samples(b, &r->samples[i], all);
 }
 
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,

@@ -50,9 +50,7 @@ static const struct reply no_reply = {.outside = RUN_UNKNOWN, .ns = RUN_UNKNOWN}
 
 static struct card *card_of_device(struct question_memory *m, int device)
 {
-    if (device < 0 || device >= CARDS) {
-        return NULL;
-    }
+    if (device < 0 || device >= CARDS) return NULL;
     struct card *c = &m->cards[device];
     if (!c->used) {
         *c = (struct card){.used = true,
@@ -79,21 +77,15 @@ static int64_t graphs_at(const struct question_memory *m, const struct card *c, 
 
 static void add_card_sample(struct question_memory *m, struct card *c, int64_t total, int64_t free, int64_t ns)
 {
-    if (total == RUN_UNKNOWN || free == RUN_UNKNOWN || free > total) {
-        return;
-    }
+    if (total == RUN_UNKNOWN || free == RUN_UNKNOWN || free > total) return;
     int64_t outside = arena_add_capped(arena_add_capped(total - free, -c->live), -graphs_at(m, c, ns));
     outside = outside < 0 ? RUN_UNKNOWN : outside;
     c->total = total;
     c->least_free = c->least_free == RUN_UNKNOWN || free < c->least_free ? free : c->least_free;
     c->outside_first = c->outside_first == RUN_UNKNOWN ? outside : c->outside_first;
-    if (outside == RUN_UNKNOWN) {
-        return;
-    }
+    if (outside == RUN_UNKNOWN) return;
     c->last = (struct reply){outside, ns, c->peak_ns != 0 && !c->moved};
-    if (c->peak_ns != 0 && c->after.outside == RUN_UNKNOWN) {
-        c->after = c->last;
-    }
+    if (c->peak_ns != 0 && c->after.outside == RUN_UNKNOWN) c->after = c->last;
 }
 
 /* A device that was seen at an unknown time existed from the beginning. */
@@ -119,20 +111,14 @@ static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
     const struct run_device_sample *all = run_device_samples(m->b->run, &n);
     for (; m->nvml_at < n; m->nvml_at++) {
         const struct run_device_sample *s = &all[m->nvml_at];
-        if (s->process != m->process) {
-            continue;
-        }
+        if (s->process != m->process) continue;
         m->nvml_ns = s->time_ns;
-        if (s->time_ns > until_ns) {
-            return;
-        }
+        if (s->time_ns > until_ns) return;
         struct card *c = s->own_bytes > 0 ? card_of_device(m, s->device) : NULL;
         int64_t held = c ? arena_add_capped(c->live, graphs_at(m, c, s->time_ns)) : 0;
         if (c && s->own_bytes >= held) {
             c->nvml_last = (struct nvml){s->own_bytes - held, s->other_bytes, s->time_ns};
-            if (c->peak_ns != 0 && c->nvml_after.context == RUN_UNKNOWN) {
-                c->nvml_after = c->nvml_last;
-            }
+            if (c->peak_ns != 0 && c->nvml_after.context == RUN_UNKNOWN) c->nvml_after = c->nvml_last;
         }
     }
     m->nvml_ns = RUN_NEVER;
@@ -142,26 +128,19 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
 {
     struct card *c =
         s->layer == RUN_SERIES_DEVICE || s->layer == RUN_SERIES_TENSOR ? card_of_device(m, s->device) : NULL;
-    if (!c) {
-        return;
-    }
+    if (!c) return;
     if (s->layer == RUN_SERIES_TENSOR) {
         c->tensor = s->live_bytes;
         c->tensor_peak = c->tensor > c->tensor_peak ? c->tensor : c->tensor_peak;
         c->has_tensors = true;
-        if (!c->moved && c->tensor > c->peak_tensor) { /* the tensor for which the peak's segment was allocated */
+        if (!c->moved && c->tensor > c->peak_tensor) /* the tensor for which the peak's segment was allocated */
             c->peak_tensor = c->tensor;
-        }
         return;
     }
-    if (c->first && (alloc_ns < 0 || alloc_ns - seen_at(c->first) > first_call_ns)) {
-        add_first_sample(m, c);
-    }
+    if (c->first && (alloc_ns < 0 || alloc_ns - seen_at(c->first) > first_call_ns)) add_first_sample(m, c);
     c->live = s->live_bytes;
     c->moved = true;
-    if (c->first) {
-        add_first_sample(m, c);
-    }
+    if (c->first) add_first_sample(m, c);
     if (c->live >= c->peak_live && alloc_ns >= 0) {
         c->peak_live = c->live;
         c->peak_tensor = c->tensor;
@@ -178,18 +157,14 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
 static void memory_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_memory *m = self;
-    if (series->layer == RUN_SERIES_DEVICE && m->nvml_ns <= life->alloc_ns) {
-        add_nvml_samples(m, life->alloc_ns);
-    }
+    if (series->layer == RUN_SERIES_DEVICE && m->nvml_ns <= life->alloc_ns) add_nvml_samples(m, life->alloc_ns);
     memory_on_event(m, series, life->alloc_ns);
 }
 
 static void memory_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_memory *m = self;
-    if (series->layer == RUN_SERIES_DEVICE && m->nvml_ns <= life->free_ns) {
-        add_nvml_samples(m, life->free_ns);
-    }
+    if (series->layer == RUN_SERIES_DEVICE && m->nvml_ns <= life->free_ns) add_nvml_samples(m, life->free_ns);
     memory_on_event(m, series, -1);
 }
 
@@ -200,9 +175,8 @@ static void memory_on_reserved(void *self, const struct run_reserved *reserved)
         c->reserved = reserved->bytes;
         c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
         /* PyTorch reports its new total just after the segment that made the peak. */
-        if (c->peak_reserved == RUN_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
+        if (c->peak_reserved == RUN_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved))
             c->peak_reserved = reserved->bytes;
-        }
     }
 }
 
@@ -239,9 +213,7 @@ static void memory_on_process_start(void *self, uint32_t process)
     m->nvml_ns = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
         struct card *c = devices[i].process == process ? card_of_device(m, devices[i].device) : NULL;
-        if (c) {
-            c->first = &devices[i];
-        }
+        if (c) c->first = &devices[i];
     }
 }
 
@@ -254,9 +226,7 @@ static int64_t subtract_capped(int64_t a, int64_t b)
 static struct reply nearest_reply(const struct card *c)
 {
     const struct reply *b = &c->before, *a = &c->after;
-    if (a->outside == RUN_UNKNOWN || b->outside == RUN_UNKNOWN) {
-        return a->outside == RUN_UNKNOWN ? *b : *a;
-    }
+    if (a->outside == RUN_UNKNOWN || b->outside == RUN_UNKNOWN) return a->outside == RUN_UNKNOWN ? *b : *a;
     double after = (double)a->ns - (double)c->peak_ns, before = (double)c->peak_ns - (double)b->ns;
     return a->at_peak || after < before ? *a : *b;
 }
@@ -264,9 +234,7 @@ static struct reply nearest_reply(const struct card *c)
 static struct nvml nearest_nvml(const struct card *c)
 {
     const struct nvml *b = &c->nvml_before, *a = &c->nvml_after;
-    if (a->context == RUN_UNKNOWN || b->context == RUN_UNKNOWN) {
-        return a->context == RUN_UNKNOWN ? *b : *a;
-    }
+    if (a->context == RUN_UNKNOWN || b->context == RUN_UNKNOWN) return a->context == RUN_UNKNOWN ? *b : *a;
     return (double)a->ns - (double)c->peak_ns < (double)c->peak_ns - (double)b->ns ? *a : *b;
 }
 
@@ -276,9 +244,8 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     struct reply outside = nearest_reply(c);
     int64_t graphs = graphs_at(m, c, c->peak_ns);
     int64_t rest = subtract_capped(subtract_capped(c->total, c->peak_live), graphs);
-    if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest) {
+    if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest)
         outside = (struct reply){.outside = rest}; /* at the peak it cannot have been more */
-    }
     struct nvml given = nearest_nvml(c);
     *ARENA_PUSH(m->list, m->n, m->cap) = (struct result_device_memory){
         .process = process,
@@ -324,9 +291,7 @@ static void memory_on_process_end(void *self, uint32_t process, int64_t end_ns)
     add_nvml_samples(m, INT64_MAX);
     for (int device = 0; device < CARDS; device++) {
         const struct card *c = &m->cards[device];
-        if (c->used && (c->peak_live > 0 || c->has_tensors)) {
-            describe_card(m, process, device, c);
-        }
+        if (c->used && (c->peak_live > 0 || c->has_tensors)) describe_card(m, process, device, c);
     }
 }
 

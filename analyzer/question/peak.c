@@ -100,9 +100,7 @@ static struct site_share *shares_of(const struct question_peaks *p, uint32_t ser
                 .bytes = place_bytes_at_peak(place, final, place->at_bytes, place->since_bytes),
                 .count = (uint64_t)place_bytes_at_peak(place, final, place->at_count, place->since_count)};
             *ARENA_PUSH(shares, *n, cap) = share;
-            if (owned) {
-                site_owned_add(owned, (uint32_t)i, share.bytes, share.count);
-            }
+            if (owned) site_owned_add(owned, (uint32_t)i, share.bytes, share.count);
         }
     }
     return shares;
@@ -129,9 +127,7 @@ static void describe_peak(struct question_peaks *p, uint32_t series, struct resu
         memcpy(peak->by_space, p->levels[series].space_highest, sizeof peak->by_space);
         peak->by_owner = site_owned_list(owned, &peak->by_owner_n);
     }
-    for (size_t i = 0; i < n; i++) {
-        peak->count += shares[i].count;
-    }
+    for (size_t i = 0; i < n; i++) peak->count += shares[i].count;
     peak->by_stack = site_list_by_stack(p->b, shares, n, &peak->by_stack_n, &peak->by_stack_total);
     peak->by_site = site_list_by_site(p->b, shares, n, &peak->by_site_n, &peak->by_site_total);
     peak->by_line = site_list_by_line(p->b, shares, n, &peak->by_line_n, &peak->by_line_total);
@@ -141,12 +137,9 @@ static void describe_peak(struct question_peaks *p, uint32_t series, struct resu
 static int order_peak_sites(const void *a, const void *b)
 {
     const struct result_peak *x = a, *y = b;
-    if (x->process != y->process) {
-        return x->process < y->process ? -1 : 1;
-    }
-    if (x->device != y->device) { /* devices first, then host memory (-1) */
+    if (x->process != y->process) return x->process < y->process ? -1 : 1;
+    if (x->device != y->device) /* devices first, then host memory (-1) */
         return (unsigned)x->device < (unsigned)y->device ? -1 : 1;
-    }
     return (int)x->layer - (int)y->layer;
 }
 
@@ -155,12 +148,8 @@ void question_peaks_finish(struct question_peaks *p)
     struct result_report *report = p->b->report;
     report->peaks_n = run_series_count(p->b->run);
     report->peaks = arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
-    for (size_t i = 0; i < report->peaks_n; i++) {
-        describe_peak(p, (uint32_t)i, &report->peaks[i]);
-    }
-    if (report->peaks_n > 1) {
-        qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order_peak_sites);
-    }
+    for (size_t i = 0; i < report->peaks_n; i++) describe_peak(p, (uint32_t)i, &report->peaks[i]);
+    if (report->peaks_n > 1) qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order_peak_sites);
     free(p->places);
     free(p->levels);
     free(p);

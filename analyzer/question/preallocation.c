@@ -70,15 +70,11 @@ static struct holder *preallocation_holder_of(struct question_preallocations *p,
 {
     uint32_t owner = site_owner_of_location(p->b, life->location);
     enum result_owner_kind kind = site_owner_kind(p->b, owner);
-    if (kind != RESULT_OWNER_FRAMEWORK && kind != RESULT_OWNER_POOL) {
-        return NULL;
-    }
+    if (kind != RESULT_OWNER_FRAMEWORK && kind != RESULT_OWNER_POOL) return NULL;
     uint64_t key = map_hash((uint64_t)p->process << 32 | owner) ^ (uint16_t)life->device;
     uint32_t *at = map_at(&p->index, key);
     if (*at == MAP_NEW) {
-        if (p->n == HOLDERS) {
-            return NULL;
-        }
+        if (p->n == HOLDERS) return NULL;
         *at = (uint32_t)p->n;
         *ARENA_PUSH(p->list, p->n, p->cap) =
             (struct holder){.process = p->process, .owner = owner, .device = life->device};
@@ -96,9 +92,7 @@ static void preallocation_on_alloc(void *self, const struct run_lifetime *life, 
 {
     struct question_preallocations *p = self;
     struct holder *h = series->layer == RUN_SERIES_DEVICE ? preallocation_holder_of(p, life) : NULL;
-    if (!h) {
-        return;
-    }
+    if (!h) return;
     if (life->bytes > h->largest) {
         h->largest = life->bytes;
         h->largest_stack = life->stack;
@@ -112,9 +106,7 @@ static void preallocation_on_free(void *self, const struct run_lifetime *life, c
 {
     struct question_preallocations *p = self;
     struct holder *h = p->n && series->layer == RUN_SERIES_DEVICE ? preallocation_holder_of(p, life) : NULL;
-    if (h) {
-        h->live = arena_add_capped(h->live, -life->bytes);
-    }
+    if (h) h->live = arena_add_capped(h->live, -life->bytes);
 }
 
 struct question_preallocations *question_preallocations_start(struct site_builder *b, struct run_observer *observer)
@@ -136,17 +128,11 @@ static int64_t question_device_total(const struct site_builder *b, uint32_t proc
 {
     size_t n;
     const struct run_device *d = run_devices(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (d[i].process == process && d[i].device == device && d[i].total_bytes > 0) {
-            return d[i].total_bytes;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (d[i].process == process && d[i].device == device && d[i].total_bytes > 0) return d[i].total_bytes;
     const struct run_oom *o = run_ooms(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (o[i].process == process && o[i].device == device && o[i].total_bytes > 0) {
-            return o[i].total_bytes;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (o[i].process == process && o[i].device == device && o[i].total_bytes > 0) return o[i].total_bytes;
     return RUN_UNKNOWN;
 }
 
@@ -154,9 +140,7 @@ static int64_t question_device_total(const struct site_builder *b, uint32_t proc
 static bool is_environment_pair_set(const struct site_builder *b, uint32_t process, const char *pair)
 {
     const char *equals = pair ? strchr(pair, '=') : NULL;
-    if (!equals) {
-        return false;
-    }
+    if (!equals) return false;
     const char *name = arena_printf(b->arena, "%.*s", (int)(equals - pair), pair);
     const char *value = run_setting_value(b->run, process, name);
     bool no = strcmp(equals + 1, "false") == 0;
@@ -196,11 +180,8 @@ static struct result_preallocation *find_preallocation(struct question_prealloca
 static bool goes_through(const struct site_builder *b, uint32_t stack, const char *function)
 {
     const struct run_frame *f;
-    for (; function && (f = run_frame_named(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
-        if (f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, function)) {
-            return true;
-        }
-    }
+    for (; function && (f = run_frame_named(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack))
+        if (f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, function)) return true;
     return !function;
 }
 
@@ -220,10 +201,8 @@ static const struct ahead *ahead_row(const struct question_preallocations *p, co
         const struct ahead *row = &ahead_rows[i];
         if (strcmp(row->owner, owner) == 0 && share >= preallocation_least_of(p, h, row) && share <= 1 &&
             (double)h->before <= first_piece * (double)h->largest &&
-            !is_environment_pair_set(p->b, h->process, row->off) &&
-            goes_through(p->b, h->largest_stack, row->through)) {
+            !is_environment_pair_set(p->b, h->process, row->off) && goes_through(p->b, h->largest_stack, row->through))
             return row;
-        }
     }
     return NULL;
 }
@@ -275,9 +254,7 @@ static void describe_pool(struct question_preallocations *p, const struct result
             }
         }
         int64_t total = question_device_total(p->b, peak->process, peak->device);
-        if (bytes <= 0 || total <= 0 || (double)bytes < within_least * (double)total) {
-            continue;
-        }
+        if (bytes <= 0 || total <= 0 || (double)bytes < within_least * (double)total) continue;
         struct result_preallocation *f = find_preallocation(p, peak->process, peak->device, bytes, stack);
         f->owner = row->word;
         f->in_advance = f->within = true;
@@ -292,9 +269,7 @@ static void describe_pool(struct question_preallocations *p, const struct result
 static int compare_preallocations(const void *a, const void *b)
 {
     const struct result_preallocation *x = a, *y = b;
-    if (x->process != y->process) {
-        return x->process < y->process ? -1 : 1;
-    }
+    if (x->process != y->process) return x->process < y->process ? -1 : 1;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->device - y->device;
 }
 
@@ -306,25 +281,17 @@ void question_preallocations_finish(struct question_preallocations *p)
         int64_t total = question_device_total(p->b, h->process, h->device);
         double share = total > 0 ? (double)h->largest / (double)total : 0;
         const struct ahead *row = ahead_row(p, h, share);
-        if (row) {
+        if (row)
             describe_preallocation(p, h, row);
-        } else if (total > 0 && (double)h->highest >= keeps_least * (double)total) {
+        else if (total > 0 && (double)h->highest >= keeps_least * (double)total)
             describe_cache(p, h);
-        }
     }
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        if (r->peaks[i].layer == RUN_SERIES_TENSOR) {
-            describe_pool(p, &r->peaks[i]);
-        }
-    }
-    if (p->found_n > 1) {
-        qsort(p->found, p->found_n, sizeof *p->found, compare_preallocations);
-    }
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (r->peaks[i].layer == RUN_SERIES_TENSOR) describe_pool(p, &r->peaks[i]);
+    if (p->found_n > 1) qsort(p->found, p->found_n, sizeof *p->found, compare_preallocations);
     r->preallocations = arena_alloc(p->b->arena, p->found_n * sizeof *p->found);
     r->preallocations_n = p->found_n;
-    for (size_t i = 0; i < p->found_n; i++) {
-        r->preallocations[i] = p->found[i];
-    }
+    for (size_t i = 0; i < p->found_n; i++) r->preallocations[i] = p->found[i];
     map_free(&p->index);
     free(p->list);
     free(p->found);
@@ -335,9 +302,7 @@ const struct result_preallocation *question_preallocated(const struct result_rep
 {
     for (size_t i = 0; i < r->preallocations_n; i++) {
         const struct result_preallocation *f = &r->preallocations[i];
-        if (f->process == process && f->device == device && f->in_advance && !f->within) {
-            return f;
-        }
+        if (f->process == process && f->device == device && f->in_advance && !f->within) return f;
     }
     return NULL;
 }

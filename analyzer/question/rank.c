@@ -31,13 +31,9 @@ struct question_ranks *question_ranks_start(struct site_builder *b, struct run_o
 
 static bool below_collective(struct question_ranks *r, uint32_t stack)
 {
-    if (stack == RUN_NONE) {
-        return false;
-    }
+    if (stack == RUN_NONE) return false;
     uint8_t *known = SITE_REACH(r->collective, stack, r->collective_cap);
-    if (!*known) {
-        *known = 1 + run_stack_is_in(r->b->run, stack, "/torch/distributed/", NULL);
-    }
+    if (!*known) *known = 1 + run_stack_is_in(r->b->run, stack, "/torch/distributed/", NULL);
     return *known == 2;
 }
 
@@ -117,12 +113,9 @@ static int *homes_of(struct question_ranks *r, size_t n)
 static int order_processes_by_rank(const void *a, const void *b)
 {
     const struct result_rank *x = a, *y = b;
-    if (x->rank != y->rank) {
-        return x->rank == RUN_UNKNOWN || (y->rank != RUN_UNKNOWN && x->rank > y->rank) ? 1 : -1;
-    }
-    if (x->rank != RUN_UNKNOWN && (x->start_s < y->start_s || x->start_s > y->start_s)) {
+    if (x->rank != y->rank) return x->rank == RUN_UNKNOWN || (y->rank != RUN_UNKNOWN && x->rank > y->rank) ? 1 : -1;
+    if (x->rank != RUN_UNKNOWN && (x->start_s < y->start_s || x->start_s > y->start_s))
         return x->start_s < y->start_s ? -1 : 1;
-    }
     return x->process < y->process ? -1 : x->process > y->process;
 }
 
@@ -147,9 +140,7 @@ static void list_ranks(struct question_ranks *r)
     int64_t earliest = earliest_start(all, n);
     for (uint32_t i = 0; i < n; i++) {
         int home = homes[i];
-        if (home < 0) {
-            continue;
-        }
+        if (home < 0) continue;
         const struct result_peak *t = rank_peak_of(r, i, home, RUN_SERIES_TENSOR),
                                  *d = rank_peak_of(r, i, home, RUN_SERIES_DEVICE);
         const struct question_rank_calls *c = SITE_REACH(r->calls, i, r->calls_cap);
@@ -171,9 +162,7 @@ static void list_ranks(struct question_ranks *r)
                                             .copied_bytes = c->copied_bytes};
     }
     free(homes);
-    if (kept < 2) {
-        return;
-    }
+    if (kept < 2) return;
     qsort(list, kept, sizeof *list, order_processes_by_rank);
     report->ranks = list;
     report->ranks_n = kept;
@@ -194,9 +183,7 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
     const struct result_report *report = r->b->report;
     for (size_t i = 0; i < report->ranks_n; i++) {
         const struct result_rank *rank = &report->ranks[i];
-        if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) {
-            return rank;
-        }
+        if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) return rank;
     }
     return NULL;
 }
@@ -219,16 +206,10 @@ static uint32_t first_stack(const struct question_ranks *r, uint32_t process, in
 {
     size_t n;
     const struct run_context *c = run_contexts(r->b->run, &n);
-    for (size_t i = 0; i < n && i < ROWS; i++) {
-        if (c[i].process == process && c[i].device == device && c[i].stack != RUN_NONE) {
-            return c[i].stack;
-        }
-    }
-    for (size_t i = 0; i < r->firsts_n && i < ROWS; i++) {
-        if (r->firsts[i].process == process && r->firsts[i].device == device) {
-            return r->firsts[i].stack;
-        }
-    }
+    for (size_t i = 0; i < n && i < ROWS; i++)
+        if (c[i].process == process && c[i].device == device && c[i].stack != RUN_NONE) return c[i].stack;
+    for (size_t i = 0; i < r->firsts_n && i < ROWS; i++)
+        if (r->firsts[i].process == process && r->firsts[i].device == device) return r->firsts[i].stack;
     return RUN_NONE;
 }
 
@@ -237,11 +218,8 @@ static bool has_context(const struct run *run, const struct run_device *d)
 {
     size_t n;
     const struct run_context *c = run_contexts(run, &n);
-    for (size_t i = 0; i < n && i < ROWS; i++) {
-        if (c[i].process == d->process && c[i].device == d->device) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < n && i < ROWS; i++)
+        if (c[i].process == d->process && c[i].device == d->device) return true;
     return d->free_bytes != RUN_UNKNOWN;
 }
 
@@ -253,9 +231,7 @@ static size_t list_strays(const struct question_ranks *r, struct stray *list)
     for (size_t i = 0; i < report->ranks_n && kept < RANKS; i++) {
         const struct result_rank *rank = &report->ranks[i];
         for (size_t j = 0; j < n && j < ROWS && kept < RANKS; j++) {
-            if (d[j].process != rank->process || d[j].device == rank->device) {
-                continue;
-            }
+            if (d[j].process != rank->process || d[j].device == rank->device) continue;
             const char *gpu = question_gpu_word(r->b, rank->process, d[j].device);
             const struct result_peak *p = rank_peak_of(r, rank->process, d[j].device, RUN_SERIES_DEVICE);
             const struct result_rank *host = at_home(r, rank, gpu);
@@ -271,11 +247,8 @@ static size_t list_strays(const struct question_ranks *r, struct stray *list)
 static bool is_loading_stack(const struct run *run, uint32_t stack)
 {
     const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "/torch/serialization.py")) {
-            return true;
-        }
-    }
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "/torch/serialization.py")) return true;
     return false;
 }
 
@@ -285,9 +258,7 @@ static int64_t context_bytes(const struct question_ranks *r, uint32_t process, i
     const struct result_report *report = r->b->report;
     for (size_t i = 0; i < report->memory_n && i < ROWS; i++) {
         const struct result_device_memory *m = &report->memory[i];
-        if (m->process == process && m->device == device) {
-            return m->context_bytes > 0 ? m->context_bytes : 0;
-        }
+        if (m->process == process && m->device == device) return m->context_bytes > 0 ? m->context_bytes : 0;
     }
     return 0;
 }
@@ -313,9 +284,7 @@ static void report_strays(struct question_ranks *r, struct stray *list, size_t n
     for (size_t i = 0; i < n; i++) {
         int64_t bytes = 0, contexts = 0;
         size_t ranks = 0;
-        if (list[i].reported) {
-            continue;
-        }
+        if (list[i].reported) continue;
         memset(marked, 0, report->ranks_n * sizeof *marked);
         uint32_t site = site_index(r->b, list[i].stack);
         for (size_t j = i; j < n; j++) {
@@ -368,9 +337,7 @@ static void report_shared(struct question_ranks *r)
                 ranks++;
             }
         }
-        if (ranks < 2) {
-            continue;
-        }
+        if (ranks < 2) continue;
         struct result_rank_finding *f = question_rank_add_finding(r, RESULT_RANK_SHARED, first, first->device, bytes,
                                                                   first_stack(r, first->process, first->device));
         f->ranks = ranks;
@@ -396,11 +363,9 @@ static const struct result_by_site *rank_excess(const struct result_peak *more, 
     const struct result_by_site *best = NULL;
     for (size_t i = 0; i < more->by_site_n && i < SITES; i++) {
         int64_t beyond = more->by_site[i].bytes;
-        for (size_t j = 0; j < other->by_site_n && j < SITES; j++) {
-            if (site_key(&more->by_site[i].site) == site_key(&other->by_site[j].site)) {
+        for (size_t j = 0; j < other->by_site_n && j < SITES; j++)
+            if (site_key(&more->by_site[i].site) == site_key(&other->by_site[j].site))
                 beyond -= other->by_site[j].bytes;
-            }
-        }
         if (beyond > *bytes) {
             *bytes = beyond;
             best = &more->by_site[i];
@@ -422,9 +387,7 @@ static void report_imbalance(struct question_ranks *r)
     const struct result_rank *most = NULL, *middle = NULL;
     const struct result_rank **list = question_rank_last(report, &n);
     bool tensors = true;
-    for (size_t i = 0; i < n; i++) {
-        tensors = tensors && list[i]->tensor_peak_bytes != RUN_UNKNOWN;
-    }
+    for (size_t i = 0; i < n; i++) tensors = tensors && list[i]->tensor_peak_bytes != RUN_UNKNOWN;
     if (n < 2) { /* not ranks of one job, as far as is known */
         free(list);
         return;
@@ -436,15 +399,11 @@ static void report_imbalance(struct question_ranks *r)
     }
     qsort(sorted, n, sizeof *sorted, by_weight);
     int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
-    for (size_t i = 0; i < n && !middle; i++) {
-        middle = rank_weight(list[i], tensors) == usual ? list[i] : NULL;
-    }
+    for (size_t i = 0; i < n && !middle; i++) middle = rank_weight(list[i], tensors) == usual ? list[i] : NULL;
     free(sorted);
     free(list);
     int64_t more = rank_weight(most, tensors) - usual, beyond = 0;
-    if (more < more_bytes || (double)more < more_share * (double)usual) {
-        return;
-    }
+    if (more < more_bytes || (double)more < more_share * (double)usual) return;
     enum run_series_layer layer = tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
     const struct result_by_site *at = rank_excess(rank_peak_of(r, most->process, most->device, layer),
                                                   rank_peak_of(r, middle->process, middle->device, layer), &beyond);
@@ -473,9 +432,7 @@ void question_ranks_finish(struct question_ranks *r)
     }
     report->rank_findings = arena_alloc(r->b->arena, r->found_n * sizeof *r->found);
     report->rank_findings_n = r->found_n;
-    for (size_t i = 0; i < r->found_n; i++) {
-        report->rank_findings[i] = r->found[i];
-    }
+    for (size_t i = 0; i < r->found_n; i++) report->rank_findings[i] = r->found[i];
     map_free(&r->peaks);
     free(r->firsts);
     free(r->calls);

@@ -20,22 +20,14 @@ const char *question_rank_labels(const struct site_builder *b, const struct resu
 {
     size_t all = 0, named = 0;
     const char *text = "", *last = NULL;
-    for (size_t i = 0; i < n; i++) {
-        all += marked[i];
-    }
+    for (size_t i = 0; i < n; i++) all += marked[i];
     for (size_t i = 0; i < n && (named < NAMED || all == NAMED + 1); i++) {
-        if (!marked[i]) {
-            continue;
-        }
-        if (last) {
-            text = arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
-        }
+        if (!marked[i]) continue;
+        if (last) text = arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
         last = question_rank_label(b, &list[i]);
         named++;
     }
-    if (all > named) {
-        return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - named);
-    }
+    if (all > named) return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - named);
     return *text ? arena_printf(b->arena, "%s and %s", text, last) : last;
 }
 
@@ -47,9 +39,7 @@ bool question_rank_is_same_host(const struct run_process *x, const struct run_pr
 /* Did both run at the same time? Processes that ran one after the other are not ranks of one job. */
 bool question_rank_overlaps(const struct run_process *x, const struct run_process *y)
 {
-    if (x->start_real_ns == RUN_UNKNOWN || y->start_real_ns == RUN_UNKNOWN) {
-        return true;
-    }
+    if (x->start_real_ns == RUN_UNKNOWN || y->start_real_ns == RUN_UNKNOWN) return true;
     return x->start_real_ns < arena_add_capped(y->start_real_ns, y->end_ns) &&
            y->start_real_ns < arena_add_capped(x->start_real_ns, x->end_ns);
 }
@@ -76,9 +66,7 @@ const struct result_rank **question_rank_last(const struct result_report *report
             *n = 0;
             return list;
         }
-        if (!report->ranks[i].again && !report->ranks[i].child) {
-            list[(*n)++] = &report->ranks[i];
-        }
+        if (!report->ranks[i].again && !report->ranks[i].child) list[(*n)++] = &report->ranks[i];
     }
     return list;
 }

@@ -35,16 +35,13 @@ static void mark_again(struct site_builder *b)
     for (size_t i = 0; i + 1 < report->ranks_n; i++) {
         for (size_t j = i + 1; j < report->ranks_n && report->ranks[j].rank == report->ranks[i].rank; j++) {
             struct result_rank *x = &report->ranks[i], *y = &report->ranks[j];
-            if (x->rank < 0) {
-                continue;
-            }
-            if (is_child(b, y, x)) {
+            if (x->rank < 0) continue;
+            if (is_child(b, y, x))
                 y->child = true;
-            } else if (is_child(b, x, y)) {
+            else if (is_child(b, x, y))
                 x->child = true;
-            } else if (!x->child && !y->child) {
+            else if (!x->child && !y->child)
                 (x->start_s < y->start_s ? x : y)->again = true;
-            }
         }
     }
 }
@@ -125,9 +122,7 @@ static void report_missing(struct question_ranks *r, struct site_builder *b)
                 named++;
             }
         }
-        if (missing > named) {
-            list = arena_printf(b->arena, "%s and %zu more", list, missing - named);
-        }
+        if (missing > named) list = arena_printf(b->arena, "%s and %zu more", list, missing - named);
         struct result_rank_finding *f =
             question_rank_add_finding(r, RESULT_RANK_MISSING, &report->ranks[0], report->ranks[0].device, 0, RUN_NONE);
         f->ranks = missing;
@@ -223,11 +218,8 @@ static int by_share(const void *x, const void *y)
 
 static bool all_overlap(const struct site_builder *b, const struct waiting *list, size_t n)
 {
-    for (size_t i = 1; i < n; i++) {
-        if (!question_rank_overlaps(process_of_rank(b, list[0].rank), process_of_rank(b, list[i].rank))) {
-            return false;
-        }
-    }
+    for (size_t i = 1; i < n; i++)
+        if (!question_rank_overlaps(process_of_rank(b, list[0].rank), process_of_rank(b, list[i].rank))) return false;
     return true;
 }
 
@@ -236,9 +228,7 @@ static bool waits_alike(const struct waiting *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         double most = (double)list[i].rank->waits, own = (double)list[0].rank->waits;
-        if (own < as_often * most || own * as_often > most || own < 1) {
-            return false;
-        }
+        if (own < as_often * most || own * as_often > most || own < 1) return false;
     }
     return true;
 }
@@ -249,14 +239,11 @@ static size_t of_one_host(const struct site_builder *b, const struct waiting *li
     const char *host = process_of_rank(b, list[0].rank)->host;
     size_t k = 1;
     while (k < n && host && process_of_rank(b, list[k].rank)->host &&
-           strcmp(process_of_rank(b, list[k].rank)->host, host) == 0) {
+           strcmp(process_of_rank(b, list[k].rank)->host, host) == 0)
         k++;
-    }
     for (size_t i = k; i < n; i++) {
         const char *other = process_of_rank(b, list[i].rank)->host;
-        if (!host || !other || strcmp(other, host) == 0) {
-            return 1;
-        }
+        if (!host || !other || strcmp(other, host) == 0) return 1;
     }
     return k < n ? k : 1;
 }
@@ -322,8 +309,6 @@ void question_rank_skew(struct question_ranks *r, struct site_builder *b)
     count_hosts(report);
     const struct result_rank **list = question_rank_last(report, &n);
     measure_rank_spread(report, list, n);
-    if (n > 1 && !report->simulated) {
-        report_straggler(r, b, list, n);
-    }
+    if (n > 1 && !report->simulated) report_straggler(r, b, list, n);
     free(list);
 }

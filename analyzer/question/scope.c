@@ -73,9 +73,7 @@ static void ends_push(struct question_scopes *s, struct end e)
 {
     (void)ARENA_PUSH(s->ends, s->ends_n, s->ends_cap);
     size_t i = s->ends_n - 1;
-    for (; i && s->ends[(i - 1) / 2].ns > e.ns; i = (i - 1) / 2) {
-        s->ends[i] = s->ends[(i - 1) / 2];
-    }
+    for (; i && s->ends[(i - 1) / 2].ns > e.ns; i = (i - 1) / 2) s->ends[i] = s->ends[(i - 1) / 2];
     s->ends[i] = e;
 }
 
@@ -85,9 +83,7 @@ static struct end ends_pop(struct question_scopes *s)
     size_t i = 0, child;
     for (; (child = 2 * i + 1) < s->ends_n; i = child) {
         child += child + 1 < s->ends_n && s->ends[child + 1].ns < s->ends[child].ns;
-        if (s->ends[child].ns >= e.ns) {
-            break;
-        }
+        if (s->ends[child].ns >= e.ns) break;
         s->ends[i] = s->ends[child];
     }
     s->ends[i] = e;
@@ -134,9 +130,8 @@ static void correct_entries(struct question_scopes *s, uint32_t number)
         for (size_t k = 0; k < n; k++) {
             const struct run_removed_scope *r = &all[k];
             bool same = r->process == series->process && r->device == series->device && r->layer == series->layer;
-            if (same && r->open_entry_bytes != RUN_UNKNOWN && scope_of_removed(s, r) == number) {
+            if (same && r->open_entry_bytes != RUN_UNKNOWN && scope_of_removed(s, r) == number)
                 s->scopes[number].of[i].entry = r->open_entry_bytes;
-            }
         }
     }
 }
@@ -144,37 +139,29 @@ static void correct_entries(struct question_scopes *s, uint32_t number)
 static void open_scope_range(struct question_scopes *s, const struct run_mark *m)
 {
     uint32_t number = scope_of_mark(s, m->full, m->name, m->full_domain);
-    if (number == NOBODY) {
-        return;
-    }
+    if (number == NOBODY) return;
     struct scope *scope = &s->scopes[number];
     scope->count += m->start_ns > s->counted_ns || !scope->removed;
     if (m->end_ns == RUN_NEVER) {
         scope->unended++;
     } else {
-        if (m->end_ns > s->counted_ns || !scope->removed) {
+        if (m->end_ns > s->counted_ns || !scope->removed)
             scope->total_ns = arena_add_capped(scope->total_ns, m->end_ns - m->start_ns);
-        }
         ends_push(s, (struct end){m->end_ns, number});
     }
-    if (scope->depth++) {
-        return;
-    }
+    if (scope->depth++) return;
     scope->start_ns = m->start_ns;
     scope->before = s->last;
     scope->after = NOBODY;
-    if (s->last != NOBODY) {
-        s->scopes[s->last].after = number;
-    }
+    if (s->last != NOBODY) s->scopes[s->last].after = number;
     s->last = number;
     for (size_t i = 0; i < s->series_n; i++) {
         struct figure *f = SITE_REACH(scope->of, i, scope->of_cap);
         f->most = f->entry = s->series[i].now;
         f->most_ns = m->start_ns;
     }
-    if (m->start_ns < s->kept_from_ns) { /* rows of that time are missing */
+    if (m->start_ns < s->kept_from_ns) /* rows of that time are missing */
         correct_entries(s, number);
-    }
 }
 
 static void raise_figure(struct figure *f, int64_t bytes, int64_t ns)
@@ -191,9 +178,7 @@ static void close_figure(struct question_scopes *s, struct scope *scope, size_t 
     struct figure *f = SITE_REACH(scope->of, i, scope->of_cap), most = *f;
     for (uint32_t at = scope->after; at != NOBODY; at = s->scopes[at].after) {
         const struct scope *later = &s->scopes[at];
-        if (i < later->of_cap) {
-            raise_figure(&most, later->of[i].most, later->of[i].most_ns);
-        }
+        if (i < later->of_cap) raise_figure(&most, later->of[i].most, later->of[i].most_ns);
     }
     if (!f->any || most.most > f->peak) {
         f->any = true;
@@ -217,17 +202,12 @@ static void close_figure(struct question_scopes *s, struct scope *scope, size_t 
 static void close_scope(struct question_scopes *s, uint32_t number, int64_t end_ns)
 {
     struct scope *scope = &s->scopes[number];
-    for (size_t i = 0; i < s->series_n; i++) {
-        close_figure(s, scope, i, end_ns);
-    }
-    if (scope->before != NOBODY) {
-        s->scopes[scope->before].after = scope->after;
-    }
-    if (scope->after != NOBODY) {
+    for (size_t i = 0; i < s->series_n; i++) close_figure(s, scope, i, end_ns);
+    if (scope->before != NOBODY) s->scopes[scope->before].after = scope->after;
+    if (scope->after != NOBODY)
         s->scopes[scope->after].before = scope->before;
-    } else {
+    else
         s->last = scope->before;
-    }
     scope->depth = 0;
 }
 
@@ -235,11 +215,8 @@ static void close_scope(struct question_scopes *s, uint32_t number, int64_t end_
 
 static void read_next(struct question_scopes *s)
 {
-    while (s->rows && run_mark_rows_next(s->rows, &s->next)) {
-        if (s->next.name && (s->next.kind == GS_MARK_PUSH || s->next.kind == GS_MARK_START)) {
-            return;
-        }
-    }
+    while (s->rows && run_mark_rows_next(s->rows, &s->next))
+        if (s->next.name && (s->next.kind == GS_MARK_PUSH || s->next.kind == GS_MARK_START)) return;
     s->next.start_ns = RUN_NEVER;
 }
 
@@ -251,11 +228,10 @@ static void pass_time(struct question_scopes *s, int64_t until)
         int64_t end = s->ends_n ? s->ends[0].ns : RUN_NEVER, start = s->next.start_ns;
         if (end <= start && end < until) {
             uint32_t number = ends_pop(s).scope;
-            if (s->scopes[number].depth == 1) {
+            if (s->scopes[number].depth == 1)
                 close_scope(s, number, end);
-            } else {
+            else
                 s->scopes[number].depth--;
-            }
         } else if (start <= until && start != RUN_NEVER) {
             open_scope_range(s, &s->next);
             read_next(s);
@@ -267,11 +243,8 @@ static void pass_time(struct question_scopes *s, int64_t until)
 
 static size_t scope_series_of(struct question_scopes *s, uint32_t number)
 {
-    for (size_t i = 0; i < s->series_n; i++) {
-        if (s->series[i].number == number) {
-            return i;
-        }
-    }
+    for (size_t i = 0; i < s->series_n; i++)
+        if (s->series[i].number == number) return i;
     if (s->series_n < SERIES) {
         s->series[s->series_n++] = (struct series){.number = number};
         return s->series_n - 1;
@@ -282,14 +255,10 @@ static size_t scope_series_of(struct question_scopes *s, uint32_t number)
 static void scope_on_event(struct question_scopes *s, const struct run_lifetime *life, const struct run_series *series,
                            int64_t time_ns)
 {
-    if (series->device < 0 || (series->layer != RUN_SERIES_DEVICE && series->layer != RUN_SERIES_TENSOR)) {
-        return;
-    }
+    if (series->device < 0 || (series->layer != RUN_SERIES_DEVICE && series->layer != RUN_SERIES_TENSOR)) return;
     pass_time(s, time_ns);
     size_t i = scope_series_of(s, life->series);
-    if (i == SERIES) {
-        return;
-    }
+    if (i == SERIES) return;
     s->series[i].now = series->live_bytes;
     if (s->last != NOBODY) {
         struct scope *last = &s->scopes[s->last];
@@ -334,9 +303,7 @@ static void count_removed(struct question_scopes *s, uint32_t process)
     s->known = p->scopes_are_known;
     for (size_t i = 0; i < n; i++) {
         const struct run_removed_scope *r = &all[i], *before = i ? r - 1 : NULL;
-        if (r->process != process) {
-            continue;
-        }
+        if (r->process != process) continue;
         bool same = before && before->process == process && strcmp(before->name, r->name) == 0 &&
                     strcmp(before->domain ? before->domain : "", r->domain ? r->domain : "") == 0;
         uint32_t number = same ? NOBODY : scope_of_removed(s, r);
@@ -355,9 +322,7 @@ static struct result_scope *row_of(struct question_scopes *s, size_t from, const
     for (size_t i = from; i < s->n; i++) {
         struct result_scope *row = &s->list[i];
         bool same = row->name == scope->name && row->domain == scope->domain;
-        if (same && row->device == r->device && row->layer == r->layer) {
-            return row;
-        }
+        if (same && row->device == r->device && row->layer == r->layer) return row;
     }
     return NULL;
 }
@@ -366,9 +331,8 @@ static int64_t late_exit(struct question_scopes *s, const struct scope *scope, c
 {
     for (size_t i = 0; i < s->series_n && i < scope->of_cap; i++) {
         const struct run_series *series = run_series(s->b->run, s->series[i].number);
-        if (scope->of[i].late && series->device == r->device && series->layer == r->layer) {
+        if (scope->of[i].late && series->device == r->device && series->layer == r->layer)
             return scope->of[i].late_exit;
-        }
     }
     return RUN_UNKNOWN;
 }
@@ -381,9 +345,7 @@ static void add_removed(struct question_scopes *s, size_t from, uint32_t process
     for (size_t i = 0; i < n; i++) {
         const struct run_removed_scope *r = &all[i];
         uint32_t number = r->process == process && r->device >= 0 ? scope_of_removed(s, r) : NOBODY;
-        if (number == NOBODY) {
-            continue;
-        }
+        if (number == NOBODY) continue;
         const struct scope *scope = &s->scopes[number];
         struct result_scope *row = row_of(s, from, scope, r);
         if (!row) {
@@ -436,9 +398,7 @@ static void list_scope(struct question_scopes *s, const struct scope *scope, uin
             *ARENA_PUSH(s->list, s->n, s->cap) = row;
         }
     }
-    if (s->n == before) {
-        *ARENA_PUSH(s->list, s->n, s->cap) = row;
-    }
+    if (s->n == before) *ARENA_PUSH(s->list, s->n, s->cap) = row;
 }
 
 static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
@@ -452,13 +412,9 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
         close_scope(s, at, RUN_NEVER);
     }
     const size_t first = s->n;
-    for (size_t i = 0; i < s->scopes_n; i++) {
-        list_scope(s, &s->scopes[i], process);
-    }
+    for (size_t i = 0; i < s->scopes_n; i++) list_scope(s, &s->scopes[i], process);
     add_removed(s, first, process);
-    for (size_t i = 0; i < s->scopes_n; i++) {
-        free(s->scopes[i].of);
-    }
+    for (size_t i = 0; i < s->scopes_n; i++) free(s->scopes[i].of);
     run_mark_rows_close(s->rows, error, sizeof error);
     map_free(&s->index);
     s->index = (struct map){0};
@@ -486,12 +442,8 @@ struct question_scopes *question_scopes_start(struct site_builder *b, struct run
     const struct run_removed_scope *removed = run_removed_scopes(b->run, &removed_n);
     struct question_scopes *s = arena_realloc(NULL, 1, sizeof *s);
     *s = (struct question_scopes){.b = b};
-    for (size_t i = 0; i < n; i++) {
-        count_alike(s, &seen, all[i].name);
-    }
-    for (size_t i = 0; i < removed_n; i++) {
-        count_alike(s, &seen, removed[i].name);
-    }
+    for (size_t i = 0; i < n; i++) count_alike(s, &seen, all[i].name);
+    for (size_t i = 0; i < removed_n; i++) count_alike(s, &seen, removed[i].name);
     map_free(&seen);
     if (s->alike.n && !run_why_unknown(b->run, RUN_FACT_MEMORY)) {
         *observer = (struct run_observer){.self = s,
@@ -506,9 +458,7 @@ struct question_scopes *question_scopes_start(struct site_builder *b, struct run
 static int compare_scopes(const void *a, const void *b)
 {
     const struct result_scope *x = a, *y = b;
-    if (x->peak_bytes != y->peak_bytes) {
-        return x->peak_bytes > y->peak_bytes ? -1 : 1;
-    }
+    if (x->peak_bytes != y->peak_bytes) return x->peak_bytes > y->peak_bytes ? -1 : 1;
     int order = strcmp(x->name, y->name);
     order = order ? order : strcmp(x->domain ? x->domain : "", y->domain ? y->domain : "");
     order = order ? order : (x->process > y->process) - (x->process < y->process);
@@ -528,9 +478,7 @@ void question_scopes_finish(struct question_scopes *s)
         char error[256];
         run_mark_rows_close(s->rows, error, sizeof error);
     }
-    for (size_t i = 0; i < s->scopes_n; i++) {
-        free(s->scopes[i].of);
-    }
+    for (size_t i = 0; i < s->scopes_n; i++) free(s->scopes[i].of);
     map_free(&s->alike);
     map_free(&s->index);
     free(s->scopes);

@@ -107,12 +107,8 @@ void question_signer_free(struct question_signer *s)
 
 static bool signature_row_fits(const struct frame_row *row, const struct run_frame *f)
 {
-    if (row->symbol) {
-        return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
-    }
-    if (f->kind != GS_FRAME_PYTHON || !f->file || !strstr(f->file, row->file)) {
-        return false;
-    }
+    if (row->symbol) return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
+    if (f->kind != GS_FRAME_PYTHON || !f->file || !strstr(f->file, row->file)) return false;
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     const char *name = dot ? dot + 1 : f->function;
     return !row->function || (name && strcmp(name, row->function) == 0);
@@ -123,9 +119,8 @@ static uint64_t frame_bits(struct question_signer *s, const struct run_frame *f)
     uint32_t *at = map_at(&s->frames, (uintptr_t)f);
     if (*at == MAP_NEW) {
         uint64_t bits = 0;
-        for (size_t i = 0; i < FRAME_ROWS; i++) {
+        for (size_t i = 0; i < FRAME_ROWS; i++)
             bits |= signature_row_fits(&frame_rows[i], f) ? F(frame_rows[i].fact) : 0;
-        }
         *at = (uint32_t)s->bits_n;
         *ARENA_PUSH(s->bits, s->bits_n, s->bits_cap) = bits;
     }
@@ -140,21 +135,14 @@ static uint32_t operator_of(struct question_signer *s, const struct run_frame *f
     static const char prefix[] = "THPVariable_";
     const struct run_frame *by = run_frame_calling(f, NULL, prefix);
     const char *name = by ? strstr(by->function, prefix) : NULL;
-    if (f->kind != GS_FRAME_NATIVE || !name) {
-        return 0;
-    }
+    if (f->kind != GS_FRAME_NATIVE || !name) return 0;
     name += sizeof prefix - 1;
     name += *name == '_';
     size_t length = strcspn(name, "(<. ");
     length = length > LONGEST ? 0 : length;
-    for (size_t i = 0; i < s->operators_n; i++) {
-        if (strncmp(s->operators[i], name, length) == 0 && !s->operators[i][length]) {
-            return (uint32_t)i + 1;
-        }
-    }
-    if (!length || s->operators_n == MOST) {
-        return 0;
-    }
+    for (size_t i = 0; i < s->operators_n; i++)
+        if (strncmp(s->operators[i], name, length) == 0 && !s->operators[i][length]) return (uint32_t)i + 1;
+    if (!length || s->operators_n == MOST) return 0;
     *ARENA_PUSH(s->operators, s->operators_n, s->operators_cap) = arena_printf(s->arena, "%.*s", (int)length, name);
     return (uint32_t)s->operators_n;
 }
@@ -167,9 +155,7 @@ static struct facts collect_signature_facts(struct question_signer *s, uint32_t 
         if (f->kind == GS_FRAME_PYTHON) {
             facts.line = facts.line == RUN_NONE ? stack : facts.line;
             facts.bits |= F(PYTHON);
-            if (!site_is_library_file(f->file)) {
-                break;
-            }
+            if (!site_is_library_file(f->file)) break;
         } else {
             f = site_frame_named(s->run, stack);
             uint32_t op = facts.line == RUN_NONE ? operator_of(s, f) : 0;
@@ -195,9 +181,7 @@ uint32_t question_sign(struct question_signer *s, uint32_t stack, enum question_
 {
     const struct facts *facts = signature_facts_of(s, stack);
     uint32_t i = 0;
-    while (i + 1 < RULES && (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) {
-        i++;
-    }
+    while (i + 1 < RULES && (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) i++;
     return i + (rules[i].name == operator_name ? RULES * facts->op : 0);
 }
 

@@ -61,13 +61,10 @@ static void syncs_on_wait(void *self, const struct question_wait *c)
     w->count += c->count;
     w->blocked_ns = arena_add_capped(w->blocked_ns, c->blocked_ns);
     w->bytes = arena_add_capped(w->bytes, c->bytes);
-    if (w->api_votes == 0) {
-        w->api = api;
-    }
+    if (w->api_votes == 0) w->api = api;
     w->api_votes += w->api == api ? 1 : -1;
-    if (known || first) { /* removed ones come last, and were before the steps */
+    if (known || first) /* removed ones come last, and were before the steps */
         step_cadence_add(s->b, &s->clock, &w->cadence, c->process, known ? c->start_ns : 0, known ? c->blocked_ns : 0);
-    }
 }
 
 void question_syncs_add(struct question_syncs *s, const struct run_copy *copy, const struct run_sync *sync)
@@ -87,15 +84,9 @@ struct question_syncs *question_syncs_start(struct site_builder *b)
 static int order_waits_by_time(const void *a, const void *b)
 {
     const struct result_sync_site *x = a, *y = b;
-    if (x->matters != y->matters) {
-        return x->matters ? -1 : 1;
-    }
-    if (x->blocked_s != y->blocked_s) {
-        return x->blocked_s > y->blocked_s ? -1 : 1;
-    }
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
+    if (x->matters != y->matters) return x->matters ? -1 : 1;
+    if (x->blocked_s != y->blocked_s) return x->blocked_s > y->blocked_s ? -1 : 1;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
     return x->site.line - y->site.line;
 }
 
@@ -135,9 +126,8 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
     site.matters =
         step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
     const bool few = site.pace.phase == RESULT_PHASE_UNKNOWN && w->count < FEW;
-    if (site.matters && !site.site.exit && !few) { /* the end of a program needs no advice */
+    if (site.matters && !site.site.exit && !few) /* the end of a program needs no advice */
         site.advice = question_library_advice(&site.site, advise_wait(w, &site.pace, signature), signature.up);
-    }
     return site;
 }
 

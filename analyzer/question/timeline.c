@@ -31,9 +31,7 @@ struct question_timelines {
 
 static void merge_buckets(struct bucket *into, const struct bucket *later)
 {
-    if (!later->used) {
-        return;
-    }
+    if (!later->used) return;
     if (!into->used || later->high >= into->high) {
         into->high = later->high;
         into->high_ns = later->high_ns;
@@ -57,9 +55,7 @@ static void halve_timeline(struct line *line)
 
 static void put_timeline_point(struct line *line, int64_t live, int64_t ns)
 {
-    while (ns >> line->shift >= BUCKETS) {
-        halve_timeline(line);
-    }
+    while (ns >> line->shift >= BUCKETS) halve_timeline(line);
     size_t index = (size_t)(ns >> line->shift);
     struct bucket now = {.used = true, .high = live, .high_ns = ns, .last = live, .last_ns = ns};
     merge_buckets(&line->buckets[index], &now);
@@ -72,9 +68,7 @@ static void put_timeline_levels(struct question_timelines *t, struct line *line,
     size_t n, processes_n;
     const struct run_level *levels = run_levels(t->b->run, &n);
     const struct run_series *s = series < run_series_count(t->b->run) ? run_series(t->b->run, series) : NULL;
-    if (!s) {
-        return;
-    }
+    if (!s) return;
     line->kept_from_ns = run_processes(t->b->run, &processes_n)[s->process].kept_from_ns;
     for (size_t i = 0; i < n; i++) {
         const struct run_level *l = &levels[i];
@@ -91,9 +85,7 @@ static void put_timeline_levels(struct question_timelines *t, struct line *line,
 static void put_old(struct line *line, int64_t live, int64_t ns)
 {
     struct bucket *bucket = &line->buckets[ns >> line->shift];
-    if (bucket->used && live == bucket->high) {
-        bucket->high_ns = ns;
-    }
+    if (bucket->used && live == bucket->high) bucket->high_ns = ns;
 }
 
 static inline void timeline_level_at(struct question_timelines *t, uint32_t series, int64_t live, int64_t ns)
@@ -105,11 +97,10 @@ static inline void timeline_level_at(struct question_timelines *t, uint32_t seri
         line->shift = 10;
         put_timeline_levels(t, line, series);
     }
-    if (ns >= line->kept_from_ns) {
+    if (ns >= line->kept_from_ns)
         put_timeline_point(line, live, ns);
-    } else if (ns >> line->shift < BUCKETS) {
+    else if (ns >> line->shift < BUCKETS)
         put_old(line, live, ns);
-    }
 }
 
 static void timeline_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -135,12 +126,9 @@ static void draw_timeline(struct question_timelines *t, const struct line *line,
     out->points = arena_alloc(t->b->arena, 2 * line->used * sizeof *out->points);
     for (size_t i = 0; i < line->used; i++) {
         const struct bucket *bucket = &line->buckets[i];
-        if (!bucket->used) {
-            continue;
-        }
-        if (bucket->high_ns < bucket->last_ns || bucket->high != bucket->last) {
+        if (!bucket->used) continue;
+        if (bucket->high_ns < bucket->last_ns || bucket->high != bucket->last)
             out->points[out->n++] = (struct result_point){site_seconds(bucket->high_ns), bucket->high};
-        }
         out->points[out->n++] = (struct result_point){site_seconds(bucket->last_ns), bucket->last};
     }
 }
@@ -152,21 +140,16 @@ static size_t draw_graphs(struct question_timelines *t, struct result_timeline *
     const struct run_graph_memory *g = run_graph_memory(t->b->run, &n);
     for (size_t i = 0; i < n; i++) {
         size_t at_line = 0;
-        while (at_line < lines && (out[at_line].process != g[i].process || out[at_line].device != g[i].device)) {
+        while (at_line < lines && (out[at_line].process != g[i].process || out[at_line].device != g[i].device))
             at_line++;
-        }
-        if (at_line == room || (t->b->options->by_device && g[i].device != t->b->options->device)) {
-            continue;
-        }
+        if (at_line == room || (t->b->options->by_device && g[i].device != t->b->options->device)) continue;
         if (at_line == lines) {
             out[lines++] =
                 (struct result_timeline){.process = g[i].process, .device = g[i].device, .layer = RUN_SERIES_GRAPH};
         }
         timeline_level_at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
     }
-    for (size_t i = 0; i < lines; i++) {
-        draw_timeline(t, &t->lines[first + i], &out[i]);
-    }
+    for (size_t i = 0; i < lines; i++) draw_timeline(t, &t->lines[first + i], &out[i]);
     return lines;
 }
 
@@ -182,14 +165,11 @@ void question_timelines_finish(struct question_timelines *t)
             (struct result_timeline){.process = peak->process, .device = peak->device, .layer = peak->layer};
         for (size_t s = 0; s < run_series_count(t->b->run); s++) {
             const struct run_series *series = run_series(t->b->run, (uint32_t)s);
-            if (series->process == peak->process && series->device == peak->device && series->layer == peak->layer) {
+            if (series->process == peak->process && series->device == peak->device && series->layer == peak->layer)
                 draw_timeline(t, &t->lines[s], &report->timelines[i]);
-            }
         }
     }
-    for (size_t i = 0; i < t->lines_cap; i++) {
-        free(t->lines[i].buckets);
-    }
+    for (size_t i = 0; i < t->lines_cap; i++) free(t->lines[i].buckets);
     free(t->lines);
     free(t);
 }

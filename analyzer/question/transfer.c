@@ -58,17 +58,14 @@ static void add_removed_flows(struct question_transfers *t)
     const struct run_removed *removed = run_removed(t->b->run, &n);
     for (size_t i = 0; i < n; i++) {
         const struct run_removed *r = &removed[i];
-        if (r->what != GS_REMOVED_COPY) {
-            continue;
-        }
+        if (r->what != GS_REMOVED_COPY) continue;
         struct flow *f = flow_at(t, &(struct run_copy){.process = r->process,
                                                        .stack = r->stack,
                                                        .direction = r->direction,
                                                        .host_memory = r->host_memory,
                                                        .async = r->async});
-        if (!f->count) { /* otherwise the remaining rows show when it occurs */
+        if (!f->count) /* otherwise the remaining rows show when it occurs */
             step_cadence_add(t->b, &t->clock, &f->cadence, r->process, 0, 0);
-        }
         f->count += r->count;
         f->tiny += r->size < 2 ? r->count : 0;
         f->bytes = arena_add_capped(f->bytes, r->bytes);
@@ -112,9 +109,7 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
     bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs only the call */
     int least = late ? 2 * MASS_PER_STEP : pace->bunched ? TINY_PER_STEP : MASS_PER_STEP;
     bool in_steps = pace->calls_per_step >= least;
-    if (f->tiny * 2 <= f->count) {
-        return false;
-    }
+    if (f->tiny * 2 <= f->count) return false;
     return pace->phase == RESULT_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
 }
 
@@ -125,19 +120,14 @@ static const char *advise_transfer(const struct question_transfers *t, const str
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H, known = pace->phase;
     bool simulated = b->report->simulated;
     if (!host || (known ? pace->phase != RESULT_PHASE_STEP || pace->calls_per_step < 0.5
-                        : (double)f->early_bytes >= loading_share * (double)f->bytes)) {
+                        : (double)f->early_bytes >= loading_share * (double)f->bytes))
         return NULL;
-    }
-    if (pace->loop && !t->reads && step_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
+    if (pace->loop && !t->reads && step_has_tensors(b)) /* of a loop that reads nothing back: it loads */
         return NULL;
-    }
     bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
-    if (item || (simulated && !known && step_has_tensors(b))) {
+    if (item || (simulated && !known && step_has_tensors(b)))
         return NULL; /* .item(): advice is given on the wait; or times mean nothing */
-    }
-    if (many_tiny(f, pace, simulated)) {
-        return question_advice_small_copies();
-    }
+    if (many_tiny(f, pace, simulated)) return question_advice_small_copies();
     bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES && !(simulated && known);
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
         /* Not .pin_memory() in the loop: pinning each batch costs more than it saves. */
@@ -154,12 +144,8 @@ static const char *advise_transfer(const struct question_transfers *t, const str
 static int order_flows_by_bytes(const void *a, const void *b)
 {
     const struct result_transfer *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
-    if (x->count != y->count) {
-        return x->count > y->count ? -1 : 1;
-    }
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
     return x->site.line - y->site.line;
 }
 
@@ -235,9 +221,7 @@ void question_transfers_finish(struct question_transfers *t)
                                 step_pace(&t->flows[i].cadence, NULL).phase == RESULT_PHASE_STEP);
     }
     struct result_transfer *work = arena_realloc(NULL, t->n, sizeof *work);
-    for (size_t i = 0; i < t->n; i++) {
-        work[i] = describe_transfer(t, &t->flows[i], link);
-    }
+    for (size_t i = 0; i < t->n; i++) work[i] = describe_transfer(t, &t->flows[i], link);
     report->transfers =
         site_list(t->b, work, t->n, sizeof *work, order_flows_by_bytes, &report->transfers_n, &report->transfers_total);
     report->transfer_lines =

@@ -109,9 +109,7 @@ static bool one_operation(struct question_waits *w, const struct run_copy *c, co
 
 static enum question_shape copy_shape_of(const struct run_copy *c)
 {
-    if (c->direction == GS_DIR_D2H) {
-        return c->bytes <= ITEM_BYTES ? QUESTION_SHAPE_SCALAR : QUESTION_SHAPE_READ;
-    }
+    if (c->direction == GS_DIR_D2H) return c->bytes <= ITEM_BYTES ? QUESTION_SHAPE_SCALAR : QUESTION_SHAPE_READ;
     return c->host_memory == GS_HOSTMEM_PINNED ? QUESTION_SHAPE_UP_PINNED : QUESTION_SHAPE_UP_PAGEABLE;
 }
 
@@ -158,9 +156,7 @@ static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
     }
     wait.shape = waits_for_late(r, sync) && wait.shape == (enum question_shape)kind ? QUESTION_SHAPE_LATER : wait.shape;
     form.shape = wait.shape;
-    if (w->removed_n) {
-        note_form(w, &wait, &form);
-    }
+    if (w->removed_n) note_form(w, &wait, &form);
     w->each(w->self, &wait);
 }
 
@@ -186,11 +182,9 @@ static void list_removed(struct question_waits *w)
 {
     size_t n, cap = 0;
     const struct run_removed *all = run_removed(w->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (all[i].what == GS_REMOVED_COPY || all[i].what == GS_REMOVED_SYNC) {
+    for (size_t i = 0; i < n; i++)
+        if (all[i].what == GS_REMOVED_COPY || all[i].what == GS_REMOVED_SYNC)
             *ARENA_PUSH(w->removed, w->removed_n, cap) = all[i];
-        }
-    }
 }
 
 /* As a call of that size class. */
@@ -214,12 +208,8 @@ static bool copy_belongs_to_sync(struct question_waits *w, const struct run_remo
                                  const struct run_removed *sync, const struct form *form)
 {
     const struct run_copy c = copy_of(copy);
-    if (copy->what != GS_REMOVED_COPY || !copy->count || copy->process != sync->process || !c.async) {
-        return false;
-    }
-    if (form) {
-        return copy->stack == form->copy;
-    }
+    if (copy->what != GS_REMOVED_COPY || !copy->count || copy->process != sync->process || !c.async) return false;
+    if (form) return copy->stack == form->copy;
     const struct run_sync s = {.stack = sync->stack, .kind = sync->kind, .handle = c.stream};
     return copy->count == sync->count && (c.direction == GS_DIR_D2H || c.direction == GS_DIR_H2D) &&
            one_operation(w, &c, &s);
@@ -241,15 +231,12 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
                                  .blocked_ns = sync->ns};
     for (size_t i = 0; i < w->removed_n; i++) {
         struct run_removed *r = &w->removed[i];
-        if (!copy_belongs_to_sync(w, r, sync, form)) {
-            continue;
-        }
+        if (!copy_belongs_to_sync(w, r, sync, form)) continue;
         const struct run_copy copy = copy_of(r);
         wait.shape = form ? wait.shape : copy_shape_of(&copy);
         wait.bytes = arena_add_capped(wait.bytes, r->bytes);
-        if (copy.direction == GS_DIR_D2H || copy_holds_host(&copy)) {
+        if (copy.direction == GS_DIR_D2H || copy_holds_host(&copy))
             wait.blocked_ns = arena_add_capped(wait.blocked_ns, r->ns);
-        }
         r->count = 0; /* part of this wait */
     }
     w->each(w->self, &wait);
@@ -257,11 +244,8 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
 
 static void pass_removed_calls(struct question_waits *w)
 {
-    for (size_t i = 0; i < w->removed_n; i++) {
-        if (w->removed[i].what == GS_REMOVED_SYNC) {
-            pass_removed_sync(w, &w->removed[i]);
-        }
-    }
+    for (size_t i = 0; i < w->removed_n; i++)
+        if (w->removed[i].what == GS_REMOVED_SYNC) pass_removed_sync(w, &w->removed[i]);
     for (size_t i = 0; i < w->removed_n; i++) {
         const struct run_removed *r = &w->removed[i];
         if (r->what == GS_REMOVED_COPY && r->count) {
@@ -282,9 +266,7 @@ struct question_waits *question_waits_new(struct run *run, struct question_signe
 
 void question_waits_free(struct question_waits *w)
 {
-    for (size_t i = 0; i < w->readbacks_n; i++) {
-        settle_readback(w, &w->readbacks[i]);
-    }
+    for (size_t i = 0; i < w->readbacks_n; i++) settle_readback(w, &w->readbacks[i]);
     pass_removed_calls(w);
     map_free(&w->threads);
     map_free(&w->form_of);

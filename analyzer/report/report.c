@@ -88,9 +88,7 @@ static void *allocators_start(struct site_builder *b, struct run_observer *o)
 
 static void *watch_start(struct site_builder *b, struct run_observer *o)
 {
-    if (b->options->watch) {
-        *o = b->options->watch->observer;
-    }
+    if (b->options->watch) *o = b->options->watch->observer;
     return NULL;
 }
 
@@ -107,9 +105,7 @@ static void *transfers_start(struct site_builder *b, struct run_observer *o)
 static void allocators_call(struct site_builder *b, void *state, const struct run_copy *copy,
                             const struct run_sync *sync)
 {
-    if (sync) {
-        allocator_add_sync(b, sync);
-    }
+    if (sync) allocator_add_sync(b, sync);
 }
 
 static void ranks_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
@@ -119,9 +115,7 @@ static void ranks_call(struct site_builder *b, void *state, const struct run_cop
 
 static void watch_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
-    if (b->options->watch && b->options->watch->call) {
-        b->options->watch->call(b->options->watch->self, copy, sync);
-    }
+    if (b->options->watch && b->options->watch->call) b->options->watch->call(b->options->watch->self, copy, sync);
 }
 
 static void syncs_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
@@ -132,9 +126,7 @@ static void syncs_call(struct site_builder *b, void *state, const struct run_cop
 static void transfers_call(struct site_builder *b, void *state, const struct run_copy *copy,
                            const struct run_sync *sync)
 {
-    if (copy) {
-        question_transfers_add(state, copy);
-    }
+    if (copy) question_transfers_add(state, copy);
 }
 
 static bool categories_build(struct site_builder *b, char *error, size_t error_size)
@@ -180,17 +172,12 @@ static const struct question {
 static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 {
     size_t ooms_n;
-    if (*seen & (uint64_t)1 << question) {
-        return;
-    }
+    if (*seen & (uint64_t)1 << question) return;
     *seen |= (uint64_t)1 << question;
     (void)run_ooms(a->b->run, &ooms_n);
     const uint64_t needs = questions[question].needs & ~(ooms_n ? 0 : REPORT_ASK(OOMS));
-    for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
-        if (needs & (uint64_t)1 << i) {
-            order_question(a, i, seen);
-        }
-    }
+    for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++)
+        if (needs & (uint64_t)1 << i) order_question(a, i, seen);
     a->order[a->n++] = question;
 }
 
@@ -203,11 +190,8 @@ static struct asked ask_questions(struct site_builder *b)
     uint64_t selected = b->options->questions && !run_endless_loop(b->run)
                             ? b->options->questions | REPORT_ASK(WATCH) | REPORT_ASK(STEPS)
                             : ~(uint64_t)0;
-    for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
-        if (selected & (uint64_t)1 << i) {
-            order_question(&a, i, &seen);
-        }
-    }
+    for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++)
+        if (selected & (uint64_t)1 << i) order_question(&a, i, &seen);
     return a;
 }
 
@@ -221,9 +205,7 @@ static bool watch_memory(struct asked *a, char *error, size_t error_size)
     bool ok = run_replay(a->b->run, observers, a->n, error, error_size);
     for (unsigned i = 0; i < a->n; i++) {
         const struct question *q = &questions[a->order[i]];
-        if (q->finish) {
-            q->finish(a->state[a->order[i]]);
-        }
+        if (q->finish) q->finish(a->state[a->order[i]]);
     }
     return ok;
 }
@@ -234,9 +216,7 @@ static void questions_on_call(void *self, const struct run_copy *copy, const str
     a->calls++;
     for (unsigned i = 0; i < a->n; i++) {
         const struct question *q = &questions[a->order[i]];
-        if (q->call) {
-            q->call(a->b, a->state[a->order[i]], copy, sync);
-        }
+        if (q->call) q->call(a->b, a->state[a->order[i]], copy, sync);
     }
 }
 
@@ -245,9 +225,7 @@ static bool watch_calls(struct asked *a, bool ok, char *error, size_t error_size
     ok = ok && run_each_call(a->b->run, questions_on_call, a, error, error_size);
     for (unsigned i = 0; i < a->n; i++) {
         const struct question *q = &questions[a->order[i]];
-        if (q->called) {
-            q->called(a->state[a->order[i]]);
-        }
+        if (q->called) q->called(a->state[a->order[i]]);
     }
     a->b->report->events += a->calls;
     return ok;
@@ -278,11 +256,9 @@ static void most_for_graphs(struct site_builder *b, struct run_device *devices, 
     size_t graphs_n;
     const struct run_graph_memory *g = run_graph_memory(b->run, &graphs_n);
     for (size_t i = 0; i < graphs_n; i++) {
-        for (size_t d = 0; d < n; d++) {
-            if (devices[d].device == g[i].device && g[i].bytes > devices[d].graph_bytes) {
+        for (size_t d = 0; d < n; d++)
+            if (devices[d].device == g[i].device && g[i].bytes > devices[d].graph_bytes)
                 devices[d].graph_bytes = g[i].bytes; /* RUN_UNKNOWN is below all */
-            }
-        }
     }
 }
 
@@ -299,9 +275,7 @@ static void list_devices(struct site_builder *b)
             seen = list[j].device == all[i].device && list[j].name == all[i].name &&
                    list[j].total_bytes == all[i].total_bytes;
         }
-        if (!seen) {
-            list[kept++] = all[i];
-        }
+        if (!seen) list[kept++] = all[i];
     }
     SORT(list, kept, by_index);
     most_for_graphs(b, list, kept);
@@ -324,9 +298,8 @@ static void describe_run(struct site_builder *b)
         r->lost_events += p->lost_events;
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;
-        if (p->lost_events && p->lost_first_ns != RUN_UNKNOWN) {
+        if (p->lost_events && p->lost_first_ns != RUN_UNKNOWN)
             r->lost_first_s = fmin(r->lost_first_s, site_seconds(p->lost_first_ns)); /* NAN gives way */
-        }
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
@@ -363,12 +336,8 @@ static void list_unhooked_calls(struct site_builder *b)
     for (size_t i = 0; i < n; i++) {
         const char *api = run_api_name(b->run, counted[i].process, counted[i].api);
         size_t at = 0;
-        while (at < work_n && strcmp(work[at].api, api) != 0) {
-            at++;
-        }
-        if (at == work_n) {
-            work[work_n++] = (struct result_call){.api = api};
-        }
+        while (at < work_n && strcmp(work[at].api, api) != 0) at++;
+        if (at == work_n) work[work_n++] = (struct result_call){.api = api};
         work[at].count += counted[i].count;
         work[at].not_ready += counted[i].not_ready;
         work[at].per_s = wall > 0 ? (double)work[at].count / wall : NAN;
@@ -397,9 +366,8 @@ static void count_events(struct site_builder *b)
     }
     run_ooms(b->run, &ooms);
     b->report->events += ooms;
-    for (uint32_t i = 0; i < run_series_count(b->run); i++) {
+    for (uint32_t i = 0; i < run_series_count(b->run); i++)
         b->report->events += run_series(b->run, i)->allocations + run_series(b->run, i)->frees;
-    }
 }
 
 static void note_report_lacks(const struct run *run, struct result_report *r)
@@ -409,9 +377,8 @@ static void note_report_lacks(const struct run *run, struct result_report *r)
         RUN_FACTS(RUN_FACT)
 #undef RUN_FACT
     };
-    for (size_t i = 0; i < RUN_FACT_N; i++) {
+    for (size_t i = 0; i < RUN_FACT_N; i++)
         if (run_why_unknown(run, (enum run_fact)i)) r->lacks[r->lacks_n++] = words[i];
-    }
     r->imported = run_is_imported(run);
     r->no_history = run_why_unknown(run, RUN_FACT_HISTORY);
     r->no_times = run_why_unknown(run, RUN_FACT_TIMES);

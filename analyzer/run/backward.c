@@ -25,9 +25,7 @@ static bool is_frame_called(const struct run_frame *f, const char *name)
 
 static uint8_t backward_mark_of(const struct run_frame *f)
 {
-    if (f->kind != GS_FRAME_PYTHON) {
-        return 0;
-    }
+    if (f->kind != GS_FRAME_PYTHON) return 0;
     if (text_ends_with(f->file, "/torch/autograd/__init__.py")) {
         return is_frame_called(f, "_make_grads")                              ? PYTHON | INSIDE | OPENS
                : is_frame_called(f, "backward") || is_frame_called(f, "grad") ? PYTHON | INSIDE
@@ -78,9 +76,8 @@ static struct run_backward *process_at(struct run *run, uint32_t process)
 void run_backward_add_thread(struct run *run, uint32_t process, int64_t thread, const char *name)
 {
     if (process >= run->processes_n || thread < 0 || thread >= THREADS_MAX || !name ||
-        strncmp(name, thread_prefix, sizeof thread_prefix - 1) != 0) {
+        strncmp(name, thread_prefix, sizeof thread_prefix - 1) != 0)
         return;
-    }
     struct run_backward *b = process_at(run, process);
     if ((size_t)thread >= b->threads_n) {
         b->threads = arena_realloc(b->threads, (size_t)thread + 1, 1);
@@ -123,11 +120,8 @@ static bool autograds_by_name(const struct run_backward *b, uint32_t thread)
 static void drop_closed(struct run_backward *b, int64_t now)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < b->open_n; i++) {
-        if (b->list[b->open[i]].close_ns > now) {
-            b->open[kept++] = b->open[i];
-        }
-    }
+    for (size_t i = 0; i < b->open_n; i++)
+        if (b->list[b->open[i]].close_ns > now) b->open[kept++] = b->open[i];
     b->open_n = kept;
 }
 
@@ -150,9 +144,7 @@ static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base,
 /* The stack that called _make_grads. */
 static uint32_t backward_base_of(const struct run *run, uint32_t stack)
 {
-    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) {
-        stack = run->stacks[stack].parent;
-    }
+    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) stack = run->stacks[stack].parent;
     return stack;
 }
 
@@ -163,9 +155,7 @@ static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, 
         int64_t other = b->list[b->open[i]].close_ns;
         mixed = other > mixed ? other : mixed;
     }
-    if (b->open_n < OPEN_MAX) {
-        *ARENA_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
-    }
+    if (b->open_n < OPEN_MAX) *ARENA_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
     *ARENA_PUSH(b->list, b->n, b->cap) =
         (struct run_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
 }
@@ -175,15 +165,12 @@ void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, ui
 {
     struct run_backward *b = process_at(run, process);
     uint8_t m = mark_backward(&run->backward, stack);
-    if (b->complete || (!b->open_n && !(m & OPENS)) || autograds_by_name(b, thread)) {
+    if (b->complete || (!b->open_n && !(m & OPENS)) || autograds_by_name(b, thread))
         return; /* on autograd's thread: a backward() within backward(); the outer call shows the line */
-    }
     uint32_t base = m & OPENS ? backward_base_of(run, stack) : RUN_NONE;
     bool same = ((m & OPENS) || !(m & INSIDE)) && close_others(b, thread, base, alloc_ns, free_ns);
     drop_closed(b, alloc_ns);
-    if (base != RUN_NONE && !same && b->n < RUN_NONE) {
-        open_window(b, thread, base, alloc_ns, free_ns);
-    }
+    if (base != RUN_NONE && !same && b->n < RUN_NONE) open_window(b, thread, base, alloc_ns, free_ns);
 }
 
 void run_backward_finish(struct run *run, uint32_t process)
@@ -222,9 +209,7 @@ static const struct run_window *last_opened(struct run_backward *b, int64_t time
 static bool autograds_by_stack(struct run *run, uint32_t stack)
 {
     uint32_t *known = map_at(&run->backward.autograd, stack);
-    if (*known != MAP_NEW) {
-        return *known != 0;
-    }
+    if (*known != MAP_NEW) return *known != 0;
     bool found = false;
     for (uint32_t s = stack; s != RUN_NONE && !found; s = run->stacks[s].parent) {
         const struct run_frame *f = run_stack_frame(run, s);
@@ -242,31 +227,21 @@ static bool autograds_by_stack(struct run *run, uint32_t stack)
 static uint32_t graft_stack(struct run *run, uint32_t stack, uint32_t base)
 {
     uint32_t *known = map_at(&run->backward.grafts, (uint64_t)stack << 32 | base);
-    if (*known != MAP_NEW) {
-        return *known;
-    }
+    if (*known != MAP_NEW) return *known;
     uint32_t *path = NULL, at = base;
     size_t n = 0, cap = 0;
-    for (uint32_t s = stack; s != RUN_NONE; s = run->stacks[s].parent) {
-        *ARENA_PUSH(path, n, cap) = run->stacks[s].frame;
-    }
-    while (n--) {
-        at = run_stack_add(run, at, path[n]);
-    }
+    for (uint32_t s = stack; s != RUN_NONE; s = run->stacks[s].parent) *ARENA_PUSH(path, n, cap) = run->stacks[s].frame;
+    while (n--) at = run_stack_add(run, at, path[n]);
     free(path);
     return *known = at;
 }
 
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns)
 {
-    if (!run->backward.any) {
-        return stack;
-    }
+    if (!run->backward.any) return stack;
     struct run_backward *b = process_at(run, process);
     const struct run_window *w = b->n ? last_opened(b, time_ns) : NULL;
-    if (!w || time_ns >= w->close_ns || time_ns < w->mixed_ns || w->thread == thread) {
-        return stack;
-    }
+    if (!w || time_ns >= w->close_ns || time_ns < w->mixed_ns || w->thread == thread) return stack;
     bool theirs =
         autograds_by_name(b, thread) ||
         (stack != RUN_NONE && !(mark_backward(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));

@@ -64,9 +64,8 @@ struct run_beside *run_beside_start(const struct run_observer *observers, size_t
     struct run_beside *b = arena_realloc(NULL, 1, sizeof *b);
     *b = (struct run_beside){.observers = NULL};
     relay_init(&b->relay);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (observers[i].beside) *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = observers[i];
-    }
     for (unsigned i = 0; i < RELAY_SLOTS; i++) b->slots[i] = arena_realloc(NULL, 1, sizeof *b->slots[i]);
     if (!b->observers_n || !relay_start(&b->thread, pass_batches, b)) {
         release_batches(b);

@@ -37,9 +37,8 @@ static void read_copy_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct cursor *c = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[C_KIND]);
-    if (c->n == PIECE) { /* more rows than ids: no recorder writes such a table */
+    if (c->n == PIECE) /* more rows than ids: no recorder writes such a table */
         return;
-    }
     c->calls[c->n++].copy = (struct run_copy){
         .process = c->process,
         .stack = call_stack_of(c, v[C_STACK]),
@@ -65,9 +64,7 @@ static void read_sync_row(sqlite3_context *context, int n, sqlite3_value **v)
     struct cursor *c = sqlite3_user_data(context);
     bool none = sqlite3_value_type(v[S_DEVICE]) == SQLITE_NULL;
     int64_t device = none ? -1 : sqlite3_value_int64(v[S_DEVICE]);
-    if (c->n == PIECE) {
-        return;
-    }
+    if (c->n == PIECE) return;
     c->calls[c->n++].sync = (struct run_sync){
         .process = c->process,
         .stack = call_stack_of(c, v[S_STACK]),
@@ -185,10 +182,7 @@ bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void 
 
 bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size)
 {
-    for (uint32_t i = 0; i < run->processes_n; i++) {
-        if (!run_each_call_of(run, i, each, self, error, error_size)) {
-            return false;
-        }
-    }
+    for (uint32_t i = 0; i < run->processes_n; i++)
+        if (!run_each_call_of(run, i, each, self, error, error_size)) return false;
     return true;
 }

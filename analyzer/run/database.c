@@ -25,9 +25,7 @@ bool run_fail(char *error, size_t error_size, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (error_size) {
-        vsnprintf(error, error_size, format, args);
-    }
+    if (error_size) vsnprintf(error, error_size, format, args);
     va_end(args);
     return false;
 }
@@ -64,9 +62,7 @@ static bool check_database_header(const char *path, char *error, size_t error_si
     }
     if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
         const char *hint = import_hint(path);
-        if (hint) {
-            return run_fail(error, error_size, "cannot read '%s': it is %s", path, hint);
-        }
+        if (hint) return run_fail(error, error_size, "cannot read '%s': it is %s", path, hint);
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
         return run_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
                         cut ? "truncated" : "not a SQLite database",
@@ -101,12 +97,8 @@ static bool copy_file(const char *from, const char *to)
         ok = n > 0 && write(out, buffer, (size_t)n) == n;
     }
     const int saved = errno;
-    if (out >= 0) {
-        ok = close(out) == 0 && ok;
-    }
-    if (in >= 0) {
-        close(in);
-    }
+    if (out >= 0) ok = close(out) == 0 && ok;
+    if (in >= 0) close(in);
     gs_file_guard_end(&guard);
     errno = saved;
     return ok;
@@ -116,12 +108,8 @@ static bool copy_file(const char *from, const char *to)
 static void remove_files(const char *folder)
 {
     DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        unlinkat(dirfd(dir), e->d_name, 0);
-    }
-    if (dir) {
-        closedir(dir);
-    }
+    for (struct dirent *e; dir && (e = readdir(dir));) unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir) closedir(dir);
     rmdir(folder);
 }
 
@@ -130,31 +118,22 @@ static void remove_files(const char *folder)
 static void guard_copy(struct run_database *db)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return;
-    }
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
     db->guard = fork();
     if (db->guard == 0) {
         char byte;
         setsid();
         signal(SIGHUP, SIG_IGN);
         dup2(ends[0], 0);
-        if (syscall(SYS_close_range, 1U, ~0U, 0) != 0) { /* glibc has a function for it only since 2.34 */
-            for (int fd = 1; fd < 1024; fd++) {
-                close(fd);
-            }
-        }
-        while (read(0, &byte, 1) < 0 && errno == EINTR) {
-            continue;
-        }
+        if (syscall(SYS_close_range, 1U, ~0U, 0) != 0) /* glibc has a function for it only since 2.34 */
+            for (int fd = 1; fd < 1024; fd++) close(fd);
+        while (read(0, &byte, 1) < 0 && errno == EINTR) continue;
         remove_files(db->copy_folder);
         _exit(0);
     }
     close(ends[0]);
     db->guard_pipe = ends[1];
-    if (db->guard < 0) {
-        close(db->guard_pipe);
-    }
+    if (db->guard < 0) close(db->guard_pipe);
 }
 
 static const char *temporary_folder(void)
@@ -182,9 +161,7 @@ static bool private_copy(struct run_database *db, const char *path)
 {
     static const char *const beside[] = {"", "-wal", "-journal"};
     char from[4096 + 16], to[4096 + 64];
-    if (!make_database_folder(db)) {
-        return false;
-    }
+    if (!make_database_folder(db)) return false;
     const char *folder = db->copy_folder;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         snprintf(from, sizeof from, "%s%s", path, beside[i]);
@@ -237,18 +214,15 @@ static const char *find_foreign(const struct stat *st)
     for (size_t i = 0; i < foreigns_n; i++) {
         const struct stat *old = &foreigns[i].file;
         if (old->st_dev == st->st_dev && old->st_ino == st->st_ino && old->st_size == st->st_size &&
-            old->st_mtim.tv_sec == st->st_mtim.tv_sec && old->st_mtim.tv_nsec == st->st_mtim.tv_nsec) {
+            old->st_mtim.tv_sec == st->st_mtim.tv_sec && old->st_mtim.tv_nsec == st->st_mtim.tv_nsec)
             return foreigns[i].held.copy_folder;
-        }
     }
     return NULL;
 }
 
 static const char *keep_foreign(struct run_database *db, const struct stat *st)
 {
-    if (!foreigns) {
-        atexit(remove_foreigns);
-    }
+    if (!foreigns) atexit(remove_foreigns);
     *ARENA_PUSH(foreigns, foreigns_n, foreigns_cap) =
         (struct foreign){.file = *st,
                          .path = strdup(db->path),
@@ -268,13 +242,11 @@ static bool open_foreign(struct run *run, struct run_database *db, enum import_f
     const char *folder = stat(db->path, &st) == 0 ? find_foreign(&st) : NULL;
     db->foreign = true;
     if (!folder) {
-        if (!make_database_folder(db)) {
+        if (!make_database_folder(db))
             return run_fail(error, error_size, "cannot read '%s': gpuspy %s", db->path, db->copy_failed);
-        }
         snprintf(to, sizeof to, "%s/run.db", db->copy_folder);
-        if (!import_file(db->path, format, to, show_import, run, why, sizeof why)) {
+        if (!import_file(db->path, format, to, show_import, run, why, sizeof why))
             return run_fail(error, error_size, "cannot read '%s': %s", db->path, why);
-        }
         folder = keep_foreign(db, &st);
     }
     snprintf(to, sizeof to, "%s/run.db", folder);
@@ -336,9 +308,8 @@ char *run_database_uri(const char *path, const char *query)
 {
     char *uri = arena_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
     at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
-    for (const char *p = path; *p; p++) {
+    for (const char *p = path; *p; p++)
         at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
-    }
     sprintf(at, "?%s", query);
     return uri;
 }
@@ -355,9 +326,7 @@ static const char *vfs_of(const char *path)
     static const char name[] = "gpuspy-proc";
     static sqlite3_vfs vfs;
     const sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
-    if (strncmp(path, "/proc/", 6) != 0 || !usual) {
-        return NULL;
-    }
+    if (strncmp(path, "/proc/", 6) != 0 || !usual) return NULL;
     if (!vfs.zName) {
         vfs = *usual;
         vfs.zName = name;
@@ -392,18 +361,13 @@ static int open_somehow(struct run_database *db)
 {
     bool journal = file_size(db->opened, "-wal") > 0 || file_size(db->opened, "-journal") > 0;
     db->immutable = !journal && !db->recording;
-    if (db->immutable) {
-        return try_open(db, SQLITE_OPEN_READONLY, "immutable=1");
-    }
+    if (db->immutable) return try_open(db, SQLITE_OPEN_READONLY, "immutable=1");
     int rc = db->recording ? SQLITE_CANTOPEN : try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
-    if (rc != SQLITE_OK) {
-        rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
-    }
+    if (rc != SQLITE_OK) rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
     int code = rc & 0xff;
     if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM) && !db->copy_folder &&
-        private_copy(db, db->path)) {
+        private_copy(db, db->path))
         rc = try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
-    }
     return rc;
 }
 
@@ -417,9 +381,7 @@ static bool check_tables(struct run_database *db, char *error, size_t error_size
              "virtual%%' AND name IN ('process','frame','module','stack','%s','%s','sync','oom')",
              db->allocations, db->copies);
     int64_t n = read_pragma(db->db, needed, &rc);
-    if (rc == SQLITE_OK && n == 8) {
-        return true;
-    }
+    if (rc == SQLITE_OK && n == 8) return true;
     return run_fail(error, error_size,
                     "cannot read '%s': tables of a recording are missing; it is damaged or was changed", db->path);
 }
@@ -450,12 +412,8 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
     int rc, rc2;
     int64_t application = read_pragma(db->db, "PRAGMA application_id", &rc);
     int64_t version = read_pragma(db->db, "PRAGMA user_version", &rc2);
-    if (db->recording && rc == SQLITE_OK && application == 0) {
-        return just_begun(db->path, error, error_size);
-    }
-    if (rc != SQLITE_OK || rc2 != SQLITE_OK) {
-        return run_database_bad(db, error, error_size);
-    }
+    if (db->recording && rc == SQLITE_OK && application == 0) return just_begun(db->path, error, error_size);
+    if (rc != SQLITE_OK || rc2 != SQLITE_OK) return run_database_bad(db, error, error_size);
     if (application != GS_APPLICATION_ID) {
         const char *hint = import_hint(db->path);
         return run_fail(error, error_size, "cannot read '%s': it is %s", db->path,
@@ -479,15 +437,10 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
 {
     enum import_format format = db->recording ? IMPORT_FORMAT_NONE : import_format_of(path);
     db->path = strdup(path);
-    if (!db->opened) {
-        db->opened = strdup(path);
-    }
-    if (format && !open_foreign(run, db, format, error, error_size)) {
-        return false;
-    }
-    if (!check_database_header(db->opened, error, error_size)) {
+    if (!db->opened) db->opened = strdup(path);
+    if (format && !open_foreign(run, db, format, error, error_size)) return false;
+    if (!check_database_header(db->opened, error, error_size))
         return db->recording && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
-    }
     int rc = open_somehow(db);
     if (rc != SQLITE_OK && db->copy_failed[0]) {
         return run_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s", path,
@@ -499,24 +452,17 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
                             ? "it is damaged; copy it again from where it was recorded"
                             : "copy it into a folder of your own");
     }
-    if (db->recording) { /* all questions read the same moment of it */
+    if (db->recording) /* all questions read the same moment of it */
         sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
-    }
     return check_version(db, error, error_size);
 }
 
 bool run_database_begin_read(struct run_database *db, char *error, size_t error_size)
 {
-    if (!db->opened) {
-        db->opened = strdup(db->path);
-    }
-    if (!check_database_header(db->opened, error, error_size)) {
-        return false;
-    }
+    if (!db->opened) db->opened = strdup(db->path);
+    if (!check_database_header(db->opened, error, error_size)) return false;
     int rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
-    if (rc != SQLITE_OK) {
-        return run_fail(error, error_size, "cannot read '%s': %s", db->path, sqlite3_errstr(rc));
-    }
+    if (rc != SQLITE_OK) return run_fail(error, error_size, "cannot read '%s': %s", db->path, sqlite3_errstr(rc));
     sqlite3_db_config(db->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
     sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
     return check_version(db, error, error_size);
@@ -533,18 +479,12 @@ int run_database_recover(struct run_database *db, const char *path, char *error,
 {
     uint32_t pid = 0;
     int rc = gs_recover(path, &pid, error, error_size);
-    if (rc == 2) {
-        db->recording = true;
-    }
-    if (rc >= 0 || file_size(path, ".spool") <= 0) {
-        return rc;
-    }
+    if (rc == 2) db->recording = true;
+    if (rc >= 0 || file_size(path, ".spool") <= 0) return rc;
     char ignored[256], spool[4096 + 16];
     snprintf(spool, sizeof spool, "%s.spool", path);
     db->opened = strdup(path);
-    if (private_copy(db, path) && gs_recover_copy(db->opened, spool, ignored, sizeof ignored) > 0) {
-        return 1;
-    }
+    if (private_copy(db, path) && gs_recover_copy(db->opened, spool, ignored, sizeof ignored) > 0) return 1;
     if (db->copy_failed[0]) {
         const size_t n = strlen(error);
         snprintf(error + n, error_size - n, "; gpuspy %s", db->copy_failed);

@@ -15,16 +15,12 @@ static const char *like_pattern_of(struct run *run, const unsigned char *text)
 {
     char pattern[256];
     size_t n = 0;
-    if (!text) {
-        return NULL;
-    }
-    for (; *text && n + 1 < sizeof pattern; text++) {
-        if (!isdigit(*text)) {
+    if (!text) return NULL;
+    for (; *text && n + 1 < sizeof pattern; text++)
+        if (!isdigit(*text))
             pattern[n++] = (char)*text;
-        } else if (n == 0 || pattern[n - 1] != '#') {
+        else if (n == 0 || pattern[n - 1] != '#')
             pattern[n++] = '#';
-        }
-    }
     return run_intern(run, pattern, n);
 }
 
@@ -57,9 +53,8 @@ struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process)
             : run_database_prepare(
                   db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
                       "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
-    if (!st) { /* files from before marks existed lack the table */
+    if (!st) /* files from before marks existed lack the table */
         return NULL;
-    }
     struct run_mark_rows *rows = arena_realloc(NULL, 1, sizeof *rows);
     *rows = (struct run_mark_rows){.run = run, .db = db, .st = st, .texts = run->strings_n, .rc = SQLITE_ROW};
     return rows;
@@ -69,9 +64,7 @@ bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark)
 {
     struct run *run = rows->run;
     sqlite3_stmt *st = rows->st;
-    if (rows->rc != SQLITE_ROW || (rows->rc = sqlite3_step(st)) != SQLITE_ROW) {
-        return false;
-    }
+    if (rows->rc != SQLITE_ROW || (rows->rc = sqlite3_step(st)) != SQLITE_ROW) return false;
     int64_t start = sqlite3_column_int64(st, 4), life = run_column_int(st, 5);
     rows->now = start > rows->now ? start : rows->now;
     *mark = (struct run_mark){
@@ -97,9 +90,7 @@ bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *se
 {
     struct run_mark_rows *rows = run_mark_rows_open(run, process);
     struct run_mark mark;
-    while (rows && run_mark_rows_next(rows, &mark)) {
-        each(self, &mark);
-    }
+    while (rows && run_mark_rows_next(rows, &mark)) each(self, &mark);
     return run_mark_rows_close(rows, error, error_size);
 }
 

@@ -21,9 +21,7 @@ static bool is_table(struct run_database *db)
 static void keep_chain(struct run *run, struct chain *c)
 {
     struct run_frame *f = c->frame != RUN_NONE ? &run->frames[c->frame] : NULL;
-    if (f && f->kind == GS_FRAME_NATIVE && !f->inlined) {
-        run_frame_set_inlined(run, f, c->places, c->n);
-    }
+    if (f && f->kind == GS_FRAME_NATIVE && !f->inlined) run_frame_set_inlined(run, f, c->places, c->n);
     c->n = 0;
 }
 

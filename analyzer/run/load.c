@@ -184,9 +184,8 @@ static bool add_thread(struct load *l, sqlite3_stmt *st)
                            .number = column_uint(st, 1),
                            .tid = run_column_int(st, 3),
                            .name = run_column_text(run, st, 2)};
-    if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX) {
+    if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX)
         *ARENA_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
-    }
     run_backward_add_thread(l->run, read_process_number(l, st, 0), run_column_int(st, 1),
                             (const char *)sqlite3_column_text(st, 2));
     return true;
@@ -283,9 +282,8 @@ static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
                                          .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
                                          .address = (uint64_t)sqlite3_column_int64(st, 4),
                                          .value = sqlite3_column_int64(st, 5)};
-    if (f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1) {
+    if (f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1)
         *ARENA_PUSH(run->allocator_facts, run->allocator_facts_n, run->allocator_facts_cap) = f;
-    }
     return run->allocator_facts_n < SMALL_TABLE_MAX / 4;
 }
 
@@ -563,15 +561,11 @@ static const struct {
 static bool load_table(struct load *l, size_t table, char *error, size_t error_size)
 {
     sqlite3_stmt *st = run_database_prepare(l->db, tables[table].sql);
-    if (!st) {
-        return !tables[table].needed || run_database_bad(l->db, error, error_size);
-    }
+    if (!st) return !tables[table].needed || run_database_bad(l->db, error, error_size);
     int rc;
     bool more = true;
     sqlite3_bind_int(st, 1, l->run->options.memory_map); /* if the statement has a ?1 */
-    while (more && (rc = sqlite3_step(st)) == SQLITE_ROW) {
-        more = tables[table].add(l, st);
-    }
+    while (more && (rc = sqlite3_step(st)) == SQLITE_ROW) more = tables[table].add(l, st);
     if (!more) {
         run_add_note(l->run, "%s: only the first %d rows of table %s were read", l->db->path, SMALL_TABLE_MAX,
                      tables[table].what);
@@ -596,9 +590,7 @@ static int64_t last_event(struct run_database *db)
         char sql[128];
         snprintf(sql, sizeof sql, "SELECT %s FROM %s ORDER BY id DESC LIMIT 1", last_of[i].time, last_of[i].table);
         sqlite3_stmt *st = run_database_prepare(db, sql);
-        if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) {
-            last = sqlite3_column_int64(st, 0);
-        }
+        if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) last = sqlite3_column_int64(st, 0);
         sqlite3_finalize(st);
     }
     return last;
@@ -623,9 +615,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
     struct load l = {.run = run, .db = &run->databases[database], .database = database};
     size_t first = run->processes_n;
     bool ok = run_load_stacks(run, l.db, error, error_size);
-    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) {
-        ok = load_table(&l, i, error, error_size);
-    }
+    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) ok = load_table(&l, i, error, error_size);
     if (ok && run->processes_n == first) {
         return run_fail(error, error_size, "cannot read '%s': it names no process; the recording never began",
                         l.db->path);
@@ -634,9 +624,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
         struct run_process *p = &run->processes[i];
         count_allocations(l.db, p);
         run_load_removed(run, l.db, (uint32_t)i);
-        if (p->end_ns == RUN_UNKNOWN) {
-            p->end_ns = last_event(l.db);
-        }
+        if (p->end_ns == RUN_UNKNOWN) p->end_ns = last_event(l.db);
     }
     return ok;
 }

@@ -110,9 +110,8 @@ static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)
     for (uint32_t i = 0; i < cells; i++, cell += 2) {
         uint32_t at = read_16(cell);
         if (header[0] == LEAF ? !read_cell(w, page, at)
-                              : at >= w->page_size || !walk_pages(w, read_32(page + at), depth + 1)) {
+                              : at >= w->page_size || !walk_pages(w, read_32(page + at), depth + 1))
             return false;
-        }
     }
     return header[0] == LEAF || walk_pages(w, read_32(header + 8), depth + 1);
 }

@@ -62,12 +62,9 @@ struct run_replay {
     uint64_t damaged;
 };
 
-#define TELL(r, call, ...)                                                 \
-    for (size_t o_ = 0; o_ < (r)->observers_n; o_++) {                     \
-        if ((r)->observers[o_].call) {                                     \
-            (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__); \
-        }                                                                  \
-    }
+#define TELL(r, call, ...)                           \
+    for (size_t o_ = 0; o_ < (r)->observers_n; o_++) \
+        if ((r)->observers[o_].call) (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__);
 
 /* --- frees to come -----------------------------------------------------------------------------
  */
@@ -86,9 +83,8 @@ static inline void pending_push(struct run_replay *r, struct pending p)
 /* BUCKETS: nothing is pending. */
 static inline unsigned pending_first(const struct run_replay *r)
 {
-    for (unsigned word = 0; word < WORDS; word++) {
+    for (unsigned word = 0; word < WORDS; word++)
         if (r->filled[word]) return word * 64 + (unsigned)__builtin_ctzll(r->filled[word]);
-    }
     return BUCKETS;
 }
 
@@ -159,17 +155,13 @@ static void emit_side_events(struct run_replay *r)
 {
     struct run *run = r->run;
     int64_t at = r->side_ns;
-    for (; SIDE_TIME(reserved, r->reserved) == at && at != RUN_NEVER; r->reserved++) {
+    for (; SIDE_TIME(reserved, r->reserved) == at && at != RUN_NEVER; r->reserved++)
         TELL(r, reserved, &run->reserved[r->reserved]);
-    }
-    for (; SIDE_TIME(samples, r->sample) == at && at != RUN_NEVER; r->sample++) {
+    for (; SIDE_TIME(samples, r->sample) == at && at != RUN_NEVER; r->sample++)
         TELL(r, sample, &run->samples[r->sample]);
-    }
     for (; SIDE_TIME(ooms, r->oom) == at && at != RUN_NEVER; r->oom++) {
         struct run_oom *o = &run->ooms[r->oom];
-        if (!r->again) {
-            o->stack = run_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
-        }
+        if (!r->again) o->stack = run_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
         TELL(r, oom, &run->ooms[r->oom], r->oom);
     }
     side_next(r);
@@ -204,9 +196,7 @@ static void end_life(struct run_replay *r)
     s->live_count--;
     s->frees++;
     s->freed_bytes = arena_add_capped(s->freed_bytes, life->bytes);
-    for (size_t i = 0; i < r->on_free_n; i++) {
-        r->on_free[i].tell(r->on_free[i].self, life, s);
-    }
+    for (size_t i = 0; i < r->on_free_n; i++) r->on_free[i].tell(r->on_free[i].self, life, s);
     if (r->beside) run_beside_add(r->beside, life, life->series, life->location, s->layer, true);
     life->location = RUN_NONE;
     *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
@@ -215,15 +205,13 @@ static void end_life(struct run_replay *r)
 /* Everything before an allocation at `until`: frees at exactly that time come first. */
 static void advance_replay(struct run_replay *r, int64_t until)
 {
-    for (;;) {
-        if (r->side_ns < r->free_ns && r->side_ns < until) {
+    for (;;)
+        if (r->side_ns < r->free_ns && r->side_ns < until)
             emit_side_events(r);
-        } else if (r->free_ns <= until && r->free_ns != RUN_NEVER) {
+        else if (r->free_ns <= until && r->free_ns != RUN_NEVER)
             end_life(r);
-        } else {
+        else
             return;
-        }
-    }
 }
 
 static const uint8_t series_layer[4][8] = {
@@ -285,36 +273,24 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
 static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
 {
     uint32_t *last = stack < run->last_location_n ? &run->last_location[stack] : NULL;
-    if (last && *last != RUN_NONE && run->locations[*last].series == series) {
-        return *last;
-    }
+    if (last && *last != RUN_NONE && run->locations[*last].series == series) return *last;
     const uint32_t at = MAP_INDEX(&run->location_map, (uint64_t)series << 32 | stack, run->locations, run->locations_n,
                                   run->locations_cap, (struct run_location){.series = series, .stack = stack});
-    if (last) {
-        *last = at;
-    }
+    if (last) *last = at;
     return at;
 }
 
 /* Aligned, so that a lifetime is in one cache line. */
 static void live_room(struct run_replay *r)
 {
-    if (r->live_n < r->live_cap) {
-        return;
-    }
+    if (r->live_n < r->live_cap) return;
     size_t cap = r->live_cap ? r->live_cap * 2 : 1024;
     struct run_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
-    if (!grown) {
-        grown = arena_realloc(NULL, cap, sizeof *grown);
-    }
-    if (r->live_n) {
-        memcpy(grown, r->live, r->live_n * sizeof *grown);
-    }
+    if (!grown) grown = arena_realloc(NULL, cap, sizeof *grown);
+    if (r->live_n) memcpy(grown, r->live, r->live_n * sizeof *grown);
     free(r->live);
     r->live = grown;
-    if (r->detailed) {
-        r->free_stacks = arena_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
-    }
+    if (r->detailed) r->free_stacks = arena_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
     r->live_cap = cap;
 }
 
@@ -356,16 +332,12 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
     *kept = *life;
     kept->series = series;
     kept->location = location;
-    if (r->free_stacks) {
-        r->free_stacks[slot] = free_stack;
-    }
+    if (r->free_stacks) r->free_stacks[slot] = free_stack;
     if (life->free_ns != RUN_NEVER) {
         pending_push(r, (struct pending){life->free_ns, slot});
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
-    for (size_t i = 0; i < r->on_alloc_n; i++) {
-        r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
-    }
+    for (size_t i = 0; i < r->on_alloc_n; i++) r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
     if (r->beside) run_beside_add(r->beside, life, series, location, s->layer, false);
 }
 
@@ -399,19 +371,13 @@ static void replay_row(struct run_replay *r, const struct run_stored *row)
 {
     struct run *run = r->run;
     struct run_lifetime life;
-    if (!check_row(r, row, &life)) {
-        return;
-    }
+    if (!check_row(r, row, &life)) return;
     if (run->backward.any) {
         run_backward_add_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
         life.stack = run_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
-        if (!is_lifetime_chosen(run, &life)) {
-            return;
-        }
+        if (!is_lifetime_chosen(run, &life)) return;
     }
-    if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
-        advance_replay(r, life.alloc_ns);
-    }
+    if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) advance_replay(r, life.alloc_ns);
     begin_life(r, &life, row->free_stack);
 }
 
@@ -451,29 +417,20 @@ static void live_row(struct live_at *l, const struct run_stored *row)
 {
     struct run *run = l->replay.run;
     struct run_lifetime life;
-    if (!check_row(&l->replay, row, &life) || !is_lifetime_chosen(run, &life)) {
-        return;
-    }
+    if (!check_row(&l->replay, row, &life) || !is_lifetime_chosen(run, &life)) return;
     l->replay.now = life.alloc_ns;
-    while (l->next < l->moments_n && l->moments[l->next] < life.alloc_ns) {
-        l->next++;
-    }
-    if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) {
-        return;
-    }
+    while (l->next < l->moments_n && l->moments[l->next] < life.alloc_ns) l->next++;
+    if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) return;
     life.series = series_at(run, l->replay.process, life.device, lifetime_layer_of(&life));
     life.stack = run_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
     life.location = location_at(run, life.series, life.stack);
-    for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
+    for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++)
         l->each(l->self, i, &life, row->free_stack);
-    }
 }
 
 static void live_batch(void *self, const struct run_stored *rows, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        live_row(self, &rows[i]);
-    }
+    for (size_t i = 0; i < n; i++) live_row(self, &rows[i]);
 }
 
 bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
@@ -527,9 +484,7 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
 static void forget_live(struct run_replay *r)
 {
     r->live_n = r->spare_n = 0;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        r->buckets[i].n = 0;
-    }
+    for (size_t i = 0; i < BUCKETS; i++) r->buckets[i].n = 0;
     memset(r->filled, 0, sizeof r->filled);
     r->last_ns = r->now = 0;
     r->free_ns = RUN_NEVER;
@@ -542,12 +497,8 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     r->process = process;
     side_start(r);
     TELL(r, process_start, process);
-    if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
-        return false;
-    }
-    while (!r->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) {
-        advance_replay(r, r->free_ns);
-    }
+    if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) return false;
+    while (!r->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) advance_replay(r, r->free_ns);
     run_backward_finish(run, process);
     if (r->beside) run_beside_wait(r->beside);
     int64_t end = run->processes[process].end_ns;
@@ -563,15 +514,9 @@ static void list_replay_calls(struct run_replay *r)
     r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
     for (size_t i = 0; i < r->observers_n; i++) {
         const struct run_observer *o = &r->observers[i];
-        if (o->beside && r->beside) {
-            continue;
-        }
-        if (o->alloc) {
-            r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
-        }
-        if (o->free) {
-            r->on_free[r->on_free_n++] = (struct call){o->self, o->free};
-        }
+        if (o->beside && r->beside) continue;
+        if (o->alloc) r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
+        if (o->free) r->on_free[r->on_free_n++] = (struct call){o->self, o->free};
     }
 }
 
@@ -592,13 +537,11 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         replay.rows_total = (uint64_t)arena_add_capped((int64_t)replay.rows_total,
                                                        (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
-    if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) { /* otherwise it creates stacks, which they read */
+    if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) /* otherwise it creates stacks, which they read */
         replay.beside = run_beside_start(observers, n);
-    }
     list_replay_calls(&replay);
-    for (uint32_t i = 0; ok && i < run->processes_n && !replay.stopped; i++) {
+    for (uint32_t i = 0; ok && i < run->processes_n && !replay.stopped; i++)
         ok = replay_process(&replay, i, error, error_size);
-    }
     run_beside_end(replay.beside);
     run->replay = NULL;
     free(replay.live);
@@ -606,9 +549,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     free(replay.spare);
     free(replay.on_alloc);
     free(replay.on_free);
-    for (size_t i = 0; i < BUCKETS; i++) {
-        free(replay.buckets[i].list);
-    }
+    for (size_t i = 0; i < BUCKETS; i++) free(replay.buckets[i].list);
     return ok;
 }
 
@@ -619,9 +560,7 @@ void run_stop_replay(struct run *run)
 
 void run_replay_free(struct run *run)
 {
-    for (size_t i = 0; run->series_of && i < run->processes_n; i++) {
-        free(run->series_of[i]);
-    }
+    for (size_t i = 0; run->series_of && i < run->processes_n; i++) free(run->series_of[i]);
     free(run->series_of);
     free(run->last_location);
     free(run->series);
@@ -668,9 +607,6 @@ uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
 
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)
 {
-    for (size_t i = 0; run->replay && i < run->replay->live_n; i++) {
-        if (run->replay->live[i].location != RUN_NONE) {
-            each(self, &run->replay->live[i]);
-        }
-    }
+    for (size_t i = 0; run->replay && i < run->replay->live_n; i++)
+        if (run->replay->live[i].location != RUN_NONE) each(self, &run->replay->live[i]);
 }

@@ -124,14 +124,12 @@ static void end_rows(sqlite3_context *context)
 static bool prepare_rows(struct reader *r, const char *where)
 {
     char sql[512] = "SELECT gs_row(id";
-    for (unsigned i = 1; i < selected_n[r->what]; i++) {
+    for (unsigned i = 1; i < selected_n[r->what]; i++)
         snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ", %s", names[selected[i]]);
-    }
     snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ") FROM %s NOT INDEXED %s", r->db->allocations, where);
     if (sqlite3_create_function(r->db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, add_sql_row,
-                                end_rows) == SQLITE_OK) {
+                                end_rows) == SQLITE_OK)
         r->statement = run_database_prepare(r->db, sql);
-    }
     return r->statement;
 }
 
@@ -204,11 +202,10 @@ bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t
 {
     struct reader r = {.db = db, .what = what, .each = each, .self = self, .zones = true};
     db->zones_n = 0;
-    if (about >= RUN_ROWS_MANY) {
+    if (about >= RUN_ROWS_MANY)
         scan_beside(&r);
-    } else {
+    else
         scan_here(&r);
-    }
     db->zoned = finish_rows(&r, error, error_size);
     return db->zoned;
 }

@@ -21,9 +21,7 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
     struct run_database *db = ARENA_PUSH(run->databases, run->databases_n, run->databases_cap);
     *db = (struct run_database){0};
     int recovered = run_database_recover(db, path, recovery, sizeof recovery);
-    if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) {
-        return false;
-    }
+    if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) return false;
     db = &run->databases[at];
     if (recovered < 0 && access(path, F_OK) == 0) {
         run_add_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);
@@ -33,9 +31,7 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
                      "the shared memory that held them, or %s.spool, which names it, no longer exists",
                      path, GS_SPOOL_COMMIT_MS, path);
     }
-    if (db->recording) {
-        run_add_note(run, "%s: still recording; this is what was written so far", path);
-    }
+    if (db->recording) run_add_note(run, "%s: still recording; this is what was written so far", path);
     return true;
 }
 
@@ -53,9 +49,7 @@ struct paths {
 
 static void paths_free(struct paths *p)
 {
-    for (size_t i = 0; i < p->n; i++) {
-        free(p->list[i]);
-    }
+    for (size_t i = 0; i < p->n; i++) free(p->list[i]);
     free(p->list);
 }
 
@@ -64,9 +58,7 @@ static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(con
                                   const char *stem, struct paths *found)
 {
     DIR *dir = opendir(*folder ? folder : ".");
-    if (!dir) {
-        return false;
-    }
+    if (!dir) return false;
     for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
         if (is_wanted_file(e->d_name, stem)) {
             char *path = arena_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
@@ -88,9 +80,7 @@ static bool any_database(const char *name, const char *stem)
 static bool is_sibling_recording(const char *name, const char *stem)
 {
     size_t n = strlen(stem);
-    if (strncmp(name, stem, n) != 0 || name[n] != '.' || !has_suffix(name, ".db")) {
-        return false;
-    }
+    if (strncmp(name, stem, n) != 0 || name[n] != '.' || !has_suffix(name, ".db")) return false;
     const char *p = name + n + 1;
     size_t digits = strspn(p, "0123456789");
     return digits > 0 && strcmp(p + digits, ".db") == 0;
@@ -99,10 +89,8 @@ static bool is_sibling_recording(const char *name, const char *stem)
 /* Removes the processes and databases of a sibling that does not belong to this run. Its frames and stacks may stay. */
 static void run_forget(struct run *run, size_t databases, size_t processes)
 {
-#define FORGET(list)                                                             \
-    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
-        run->list##_n--;                                                         \
-    }
+#define FORGET(list) \
+    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) run->list##_n--;
     FORGET(devices)
     FORGET(ooms)
     FORGET(samples)
@@ -125,9 +113,7 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
 #undef FORGET
     run_backward_forget(run, processes);
     run->processes_n = processes;
-    while (run->databases_n > databases) {
-        run_database_close(&run->databases[--run->databases_n]);
-    }
+    while (run->databases_n > databases) run_database_close(&run->databases[--run->databases_n]);
 }
 
 /* The other processes of the run to which the file belongs. One that cannot be read becomes a note, because the user
@@ -136,9 +122,7 @@ static void open_siblings(struct run *run, const char *path)
 {
     char folder[4096], stem[512], error[1024];
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    if (!has_suffix(base, ".db") || strlen(base) > sizeof stem || strlen(path) >= sizeof folder) {
-        return;
-    }
+    if (!has_suffix(base, ".db") || strlen(base) > sizeof stem || strlen(path) >= sizeof folder) return;
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
     snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
     struct paths found = {0};
@@ -148,12 +132,8 @@ static void open_siblings(struct run *run, const char *path)
         size_t databases = run->databases_n, processes = run->processes_n;
         bool ok = open_recording(run, found.list[i], error, sizeof error);
         bool same = ok && strcmp(run->processes[processes].run_id, run_id) == 0;
-        if (!ok) {
-            run_add_note(run, "another process of this run is missing here: %s", error);
-        }
-        if (!same) {
-            run_forget(run, databases, processes);
-        }
+        if (!ok) run_add_note(run, "another process of this run is missing here: %s", error);
+        if (!same) run_forget(run, databases, processes);
     }
     paths_free(&found);
 }
@@ -173,17 +153,10 @@ static bool any_name(const char *name, const char *stem)
 static bool list_runs(const char *folder, struct paths *found)
 {
     struct paths inner = {0};
-    if (!list_recording_folder(folder, any_database, NULL, found)) {
-        return false;
-    }
-    if (found->n == 0) {
-        list_recording_folder(folder, any_name, NULL, &inner);
-    }
-    for (size_t i = 0; i < inner.n; i++) {
-        if (is_recording_folder(inner.list[i])) {
-            list_recording_folder(inner.list[i], any_database, NULL, found);
-        }
-    }
+    if (!list_recording_folder(folder, any_database, NULL, found)) return false;
+    if (found->n == 0) list_recording_folder(folder, any_name, NULL, &inner);
+    for (size_t i = 0; i < inner.n; i++)
+        if (is_recording_folder(inner.list[i])) list_recording_folder(inner.list[i], any_database, NULL, found);
     paths_free(&inner);
     return true;
 }
@@ -191,21 +164,17 @@ static bool list_runs(const char *folder, struct paths *found)
 static bool may_be_foreign(const char *name, const char *stem)
 {
     static const char *const endings[] = {".pickle", ".pkl", ".json", ".gz", ".sqlite", ".prof"};
-    for (size_t i = 0; name[0] != '.' && i < sizeof endings / sizeof *endings; i++) {
+    for (size_t i = 0; name[0] != '.' && i < sizeof endings / sizeof *endings; i++)
         if (has_suffix(name, endings[i])) return true;
-    }
     return false;
 }
 
 static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)
 {
-    if (!open_recording(run, path, error, error_size)) {
-        return false;
-    }
+    if (!open_recording(run, path, error, error_size)) return false;
     const struct run_database *db = &run->databases[run->databases_n - 1];
-    if (!alone || (db->foreign && !run->options.alone)) { /* each of several files is complete in itself */
+    if (!alone || (db->foreign && !run->options.alone)) /* each of several files is complete in itself */
         open_siblings(run, db->foreign ? db->opened : path);
-    }
     return true;
 }
 
@@ -232,9 +201,7 @@ static bool open_ranks(struct run *run, const char *folder, const struct paths *
                  "'%s' states no rank, such as rank0; name one, or all files of one run",
                  folder, files->n, files->list[i]);
     }
-    for (size_t i = 0; ok && i < files->n; i++) {
-        ok = open_path(run, files->list[i], true, error, error_size);
-    }
+    for (size_t i = 0; ok && i < files->n; i++) ok = open_path(run, files->list[i], true, error, error_size);
     return ok && (files->n == 1 || run_are_ranks(run, from, folder, error, error_size));
 }
 
@@ -261,16 +228,11 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
 {
     struct paths found = {0};
     size_t from = run->processes_n;
-    if (!list_runs(folder, &found)) {
+    if (!list_runs(folder, &found))
         return run_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
-    }
-    if (!found.n) {
-        return open_foreign_folder(run, folder, error, error_size);
-    }
+    if (!found.n) return open_foreign_folder(run, folder, error, error_size);
     bool ok = true;
-    for (size_t i = 0; ok && i < found.n; i++) {
-        ok = open_recording(run, found.list[i], error, error_size);
-    }
+    for (size_t i = 0; ok && i < found.n; i++) ok = open_recording(run, found.list[i], error, error_size);
     paths_free(&found);
     return ok && run_is_one_job(run, from, folder, error, error_size);
 }
@@ -282,20 +244,16 @@ static void note_when(const struct run *run)
     int64_t last = 0;
     for (size_t i = 0; i < run->processes_n; i++) {
         const struct run_process *p = &run->processes[i];
-        if (p->start_real_ns != RUN_UNKNOWN && arena_add_capped(p->start_real_ns, p->end_ns) > last) {
+        if (p->start_real_ns != RUN_UNKNOWN && arena_add_capped(p->start_real_ns, p->end_ns) > last)
             last = arena_add_capped(p->start_real_ns, p->end_ns);
-        }
     }
-    if (run->options.symbol && more && more->recorded) {
-        more->recorded(run->options.symbol_data, last);
-    }
+    if (run->options.symbol && more && more->recorded) more->recorded(run->options.symbol_data, last);
 }
 
 static bool are_foreign(const struct run *run)
 {
-    for (size_t i = 0; i < run->databases_n; i++) {
+    for (size_t i = 0; i < run->databases_n; i++)
         if (!run->databases[i].foreign) return false;
-    }
     return true;
 }
 
@@ -306,9 +264,7 @@ static void note_runs(struct run *run, size_t files)
     char unused[512];
     size_t i = 1;
     while (i < run->processes_n && strcmp(run->processes[i].run_id, run->processes[0].run_id) == 0) i++;
-    if (files < 2 || i >= run->processes_n || (foreign && run_are_ranks(run, 0, "", unused, sizeof unused))) {
-        return;
-    }
+    if (files < 2 || i >= run->processes_n || (foreign && run_are_ranks(run, 0, "", unused, sizeof unused))) return;
     run_add_note(run, "%s",
                  foreign ? "whether these files are of one run is unknown: their names and contents do not state it"
                          : "these are processes of different runs");
@@ -332,21 +288,15 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     note_runs(run, n);
     run_load_finish(run);
     note_when(run);
-    if (run_endless_loop(run)) {
-        run_add_note(run, "%s", run_endless_loop(run));
-    }
+    if (run_endless_loop(run)) run_add_note(run, "%s", run_endless_loop(run));
     run_backward_prepare(run);
     return run;
 }
 
 void run_close(struct run *run)
 {
-    if (!run) {
-        return;
-    }
-    for (size_t i = 0; i < run->databases_n; i++) {
-        run_database_close(&run->databases[i]);
-    }
+    if (!run) return;
+    for (size_t i = 0; i < run->databases_n; i++) run_database_close(&run->databases[i]);
     run_replay_free(run);
     run_backward_free(run);
     run_stacks_free(run);

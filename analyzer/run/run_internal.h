@@ -174,9 +174,8 @@ sqlite3_stmt *run_database_prepare(struct run_database *db, const char *sql);
 enum { RUN_PROGRESS_EACH = 1 << 14 };
 static inline void run_show_progress(const struct run *run, const char *what, uint64_t done, uint64_t total)
 {
-    if (run->options.progress && done % RUN_PROGRESS_EACH == 0) {
+    if (run->options.progress && done % RUN_PROGRESS_EACH == 0)
         run->options.progress(run->options.progress_data, what, done, total);
-    }
 }
 
 /* load.c */

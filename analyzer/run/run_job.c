@@ -90,9 +90,8 @@ static int describe_jobs(char *out, size_t size, const struct run *run, const st
     char when[64] = "";
     time_t seconds = (time_t)(p->start_real_ns / 1000000000);
     struct tm tm;
-    if (p->start_real_ns != RUN_UNKNOWN && gmtime_r(&seconds, &tm)) {
+    if (p->start_real_ns != RUN_UNKNOWN && gmtime_r(&seconds, &tm))
         strftime(when, sizeof when, " of %Y-%m-%d %H:%M:%S UTC", &tm);
-    }
     return snprintf(out, size, "%s'%s' with %zu process%s%s", k ? ", " : "", p->path, r->processes[k],
                     r->processes[k] == 1 ? "" : "es", when);
 }
@@ -105,9 +104,7 @@ static bool refuse_jobs(const struct run *run, const struct runs *r, const char 
         int n = describe_jobs(list + used, sizeof list - used, run, r, k);
         used += n > 0 ? (size_t)n : 0;
     }
-    if (r->n > NAMED) {
-        snprintf(more, sizeof more, " and %zu more", r->n - NAMED);
-    }
+    if (r->n > NAMED) snprintf(more, sizeof more, " and %zu more", r->n - NAMED);
     return run_fail(error, error_size, "cannot read '%s': it holds several runs (%s%s); name one, or all files of one",
                     folder, list, more);
 }

@@ -68,9 +68,7 @@ static const struct run_setting *find_setting(const struct run *run, uint32_t pr
 {
     for (size_t i = 0; i < run->settings_n; i++) {
         const struct run_setting *s = &run->settings[i];
-        if (s->process == process && strcmp(s->name, name) == 0) {
-            return s;
-        }
+        if (s->process == process && strcmp(s->name, name) == 0) return s;
     }
     return NULL;
 }
@@ -91,11 +89,8 @@ int64_t run_graph_memory_at(const struct run *run, uint32_t process, int device,
     const struct run_graph_memory *g = run->graphs;
     size_t low =
         SORT_COUNT(run->graphs_n, i, g[i].process < process || (g[i].process == process && g[i].time_ns <= time_ns));
-    while (low-- > 0 && run->graphs[low].process == process) {
-        if (run->graphs[low].device == device) {
-            return run->graphs[low].bytes;
-        }
-    }
+    while (low-- > 0 && run->graphs[low].process == process)
+        if (run->graphs[low].device == device) return run->graphs[low].bytes;
     return 0;
 }
 
@@ -107,9 +102,7 @@ const char *const *run_notes(const struct run *run, size_t *n)
 
 const char *run_api_name(const struct run *run, uint32_t process, uint32_t api)
 {
-    if (process >= run->processes_n) {
-        return "";
-    }
+    if (process >= run->processes_n) return "";
     uint32_t at = run_ids_get(&run->databases[run->processes[process].database].apis, api);
     return at != RUN_NONE && run->api_names[at] ? run->api_names[at] : "";
 }
@@ -122,18 +115,16 @@ const char *run_database_path(const struct run *run, size_t process)
 int64_t run_duration(const struct run *run)
 {
     int64_t longest = 0;
-    for (size_t i = 0; i < run->processes_n; i++) {
+    for (size_t i = 0; i < run->processes_n; i++)
         longest = run->processes[i].end_ns > longest ? run->processes[i].end_ns : longest;
-    }
     return longest;
 }
 
 int64_t run_kept_from(const struct run *run)
 {
     int64_t latest = 0;
-    for (size_t i = 0; i < run->processes_n; i++) {
+    for (size_t i = 0; i < run->processes_n; i++)
         latest = run->processes[i].kept_from_ns > latest ? run->processes[i].kept_from_ns : latest;
-    }
     return latest;
 }
 
@@ -143,9 +134,7 @@ static void describe_exception(const struct run_process *p, char *out, size_t si
     const char *place = p->exception_place ? p->exception_place : "", *slash = strrchr(place, '/');
     place = slash ? slash + 1 : place;
     *out = 0;
-    if (p->exception) {
-        snprintf(out, size, "%.160s%s%.64s", p->exception, *place ? " at " : "", place);
-    }
+    if (p->exception) snprintf(out, size, "%.160s%s%.64s", p->exception, *place ? " at " : "", place);
 }
 
 /* glibc has sigabbrev_np only since 2.32. NULL: a signal by which programs usually do not end. */
@@ -166,15 +155,14 @@ const char *run_process_failure(const struct run_process *p, char *out, size_t s
     char exception[RUN_FAILURE_TEXT - 64], how[48] = "";
     const char *signal = p->exit_signal ? signal_word(p->exit_signal) : NULL;
     describe_exception(p, exception, sizeof exception);
-    if (signal) {
+    if (signal)
         snprintf(how, sizeof how, "killed by SIG%s", signal);
-    } else if (p->exit_signal) {
+    else if (p->exit_signal)
         snprintf(how, sizeof how, "killed by signal %d", p->exit_signal);
-    } else if (p->exit_status > 0) {
+    else if (p->exit_status > 0)
         snprintf(how, sizeof how, "exited with status %d", p->exit_status);
-    } else if (p->exit_status == 0 || !*exception) {
+    else if (p->exit_status == 0 || !*exception)
         return NULL;
-    }
     snprintf(out, size, "%s%s%s", exception, *exception && *how ? ", " : "", how);
     return out;
 }

@@ -17,13 +17,8 @@ const char *run_endless_loop(const struct run *run)
     const struct run_mark_total *mark = run_marks(run, &marks);
     const struct run_device *device = run_devices(run, &devices);
     bool simulated = false;
-    for (size_t i = 0; i < devices; i++) {
-        simulated = simulated || run_device_is_simulated(device[i].name);
-    }
-    for (size_t i = 0; simulated && i < marks; i++) {
-        if (mark[i].name && !mark[i].domain && is_loop_name(mark[i].name)) {
-            return mark[i].name;
-        }
-    }
+    for (size_t i = 0; i < devices; i++) simulated = simulated || run_device_is_simulated(device[i].name);
+    for (size_t i = 0; simulated && i < marks; i++)
+        if (mark[i].name && !mark[i].domain && is_loop_name(mark[i].name)) return mark[i].name;
     return NULL;
 }

@@ -99,9 +99,8 @@ static bool are_files_of_one_time(const struct run *run, size_t from, const char
 bool run_are_ranks(struct run *run, size_t from, const char *folder, char *error, size_t error_size)
 {
     if (!have_ranks(run, from, folder, error, error_size) ||
-        !are_files_of_one_time(run, from, folder, error, error_size)) {
+        !are_files_of_one_time(run, from, folder, error, error_size))
         return false;
-    }
     for (size_t i = from; i < run->processes_n; i++) run->processes[i].rank = rank_of(run, from, i);
     return true;
 }

@@ -24,20 +24,14 @@ const char *run_backend_word(enum run_backend backend)
 static const char *entry_end(const char *p)
 {
     int depth = 0;
-    for (; *p && (depth || *p != ','); p++) {
-        depth += (*p == '[') - (*p == ']' && depth);
-    }
+    for (; *p && (depth || *p != ','); p++) depth += (*p == '[') - (*p == ']' && depth);
     return p;
 }
 
 static void trim_setting(const char **from, const char **to)
 {
-    while (*from < *to && strchr(" \t'\"", **from)) {
-        (*from)++;
-    }
-    while (*to > *from && strchr(" \t'\"", (*to)[-1])) {
-        (*to)--;
-    }
+    while (*from < *to && strchr(" \t'\"", **from)) (*from)++;
+    while (*to > *from && strchr(" \t'\"", (*to)[-1])) (*to)--;
 }
 
 /* The last entry of a key counts, as in PyTorch, which applies them one after the other. */
@@ -48,14 +42,10 @@ bool run_conf_value(const char *conf, const char *key, const char **value, size_
     for (const char *p = conf; *p; p = *end ? end + 1 : end) {
         end = entry_end(p);
         const char *colon = memchr(p, ':', (size_t)(end - p));
-        if (!colon) {
-            continue;
-        }
+        if (!colon) continue;
         const char *from = p, *to = colon;
         trim_setting(&from, &to);
-        if ((size_t)(to - from) != strlen(key) || strncmp(from, key, (size_t)(to - from)) != 0) {
-            continue;
-        }
+        if ((size_t)(to - from) != strlen(key) || strncmp(from, key, (size_t)(to - from)) != 0) continue;
         from = colon + 1, to = end;
         trim_setting(&from, &to);
         *value = from;
@@ -78,15 +68,10 @@ static enum asked ask_setting(const struct conf *c, struct run *run, const char 
     const char *at[2];
     size_t length[2];
     int found = 0;
-    for (int i = 0; i < c->n; i++) {
-        found += run_conf_value(c->text[i], key, &at[found], &length[found]);
-    }
-    if (!found) {
-        return NOT_ASKED;
-    }
-    if (found < c->n || (found == 2 && (length[0] != length[1] || memcmp(at[0], at[1], length[0])))) {
+    for (int i = 0; i < c->n; i++) found += run_conf_value(c->text[i], key, &at[found], &length[found]);
+    if (!found) return NOT_ASKED;
+    if (found < c->n || (found == 2 && (length[0] != length[1] || memcmp(at[0], at[1], length[0]))))
         return CONTRADICTED;
-    }
     *value = run_intern(run, at[0], length[0]);
     return ASKED;
 }
@@ -96,9 +81,7 @@ static enum asked ask_setting(const struct conf *c, struct run *run, const char 
 enum run_known run_is_called_by(const struct run *run, uint32_t stack, const char *module)
 {
     const struct run_frame *f = stack == RUN_NONE ? NULL : run_stack_frame(run, stack);
-    if (!f || f->kind != GS_FRAME_NATIVE || !f->module) {
-        return RUN_UNSURE;
-    }
+    if (!f || f->kind != GS_FRAME_NATIVE || !f->module) return RUN_UNSURE;
     const char *slash = strrchr(f->module, '/');
     return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
 }
@@ -112,9 +95,7 @@ static enum run_known has_mapped_segments(const struct run *run, uint32_t proces
     for (size_t i = 0; i < n; i++) {
         if (m[i].process == process) {
             enum run_known by = run_is_called_by(run, m[i].stack, "libc10_cuda");
-            if (by == RUN_YES) {
-                return RUN_YES;
-            }
+            if (by == RUN_YES) return RUN_YES;
             seen = by == RUN_UNSURE ? RUN_UNSURE : seen;
         }
     }
@@ -133,11 +114,10 @@ static void read_expandable(struct run_torch_settings *s, const struct conf *c, 
     const char *value = NULL;
     enum asked asked = ask_setting(c, run, "expandable_segments", &value);
     enum run_known seen = has_mapped_segments(run, process);
-    if (seen == RUN_YES || (seen == RUN_UNSURE && asked == ASKED && parse_truth(value))) {
+    if (seen == RUN_YES || (seen == RUN_UNSURE && asked == ASKED && parse_truth(value)))
         s->expandable = RUN_YES;
-    } else if (seen == RUN_NO && s->known && asked != CONTRADICTED) {
+    else if (seen == RUN_NO && s->known && asked != CONTRADICTED)
         s->expandable = asked == ASKED && parse_truth(value) ? RUN_YES : RUN_NO;
-    }
 }
 
 static void read_backend(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
@@ -145,13 +125,12 @@ static void read_backend(struct run_torch_settings *s, const struct conf *c, str
     const char *value = NULL;
     enum asked asked = ask_setting(c, run, "backend", &value);
     const char *none = run_setting_value(run, process, "PYTORCH_NO_CUDA_MEMORY_CACHING");
-    if (none) { /* that it is set at all is enough */
+    if (none) /* that it is set at all is enough */
         s->backend = RUN_BACKEND_NONE;
-    } else if (asked == ASKED) {
+    else if (asked == ASKED)
         s->backend = strcasecmp(value, "cudaMallocAsync") == 0 ? RUN_BACKEND_ASYNC : RUN_BACKEND_NATIVE;
-    } else if (asked == NOT_ASKED && s->known) {
+    else if (asked == NOT_ASKED && s->known)
         s->backend = RUN_BACKEND_NATIVE;
-    }
 }
 
 static void read_split_settings(struct run_torch_settings *s, const struct conf *c, struct run *run)

@@ -27,9 +27,8 @@ static sqlite3_stmt *prepare_source(struct run_database *db)
 static size_t count_lines(const char *text, size_t length)
 {
     size_t n = 1;
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         n += text[i] == '\n' || (text[i] == '\r' && (i + 1 == length || text[i + 1] != '\n'));
-    }
     return n;
 }
 
@@ -38,12 +37,8 @@ static void split_source_lines(struct run *run, const char *text, size_t length,
     const char **lines = arena_alloc(&run->arena, count_lines(text, length) * sizeof *lines);
     size_t from = 0;
     for (size_t i = 0; i <= length; i++) {
-        if (i < length && text[i] != '\n' && text[i] != '\r') {
-            continue;
-        }
-        if (i < length || i > from) {
-            lines[to->n++] = run_intern(run, text + from, i - from);
-        }
+        if (i < length && text[i] != '\n' && text[i] != '\r') continue;
+        if (i < length || i > from) lines[to->n++] = run_intern(run, text + from, i - from);
         i += i + 1 < length && text[i] == '\r' && text[i + 1] == '\n';
         from = i + 1;
     }
@@ -59,9 +54,7 @@ static bool from_database(struct run *run, struct run_database *db, struct run_s
         found = sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_TEXT;
         const int length = found ? sqlite3_column_bytes(st, 0) : 0;
         found = found && length <= TEXT_MAX;
-        if (found) {
-            split_source_lines(run, (const char *)sqlite3_column_text(st, 0), (size_t)length, &f->text);
-        }
+        if (found) split_source_lines(run, (const char *)sqlite3_column_text(st, 0), (size_t)length, &f->text);
     }
     sqlite3_finalize(st);
     return found;
@@ -80,9 +73,7 @@ static bool may_read(struct run_database *db)
 static int64_t began_real_ns(const struct run_process *p)
 {
     struct stat st;
-    if (p->start_real_ns > 0) {
-        return p->start_real_ns;
-    }
+    if (p->start_real_ns > 0) return p->start_real_ns;
     return stat(run_shown_path(p->path), &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 : 0;
 }
 
@@ -90,9 +81,7 @@ static int64_t began_real_ns(const struct run_process *p)
 static void from_disk(struct run *run, struct run_source_file *f)
 {
     const size_t length = strlen(f->file);
-    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 || !gs_source_is_own(f->file)) {
-        return;
-    }
+    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 || !gs_source_is_own(f->file)) return;
     for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
         const struct run_process *p = &run->processes[i];
         const char *left_out;
@@ -110,28 +99,17 @@ static void from_disk(struct run *run, struct run_source_file *f)
 
 const struct run_source_text *run_source_text(struct run *run, const char *file)
 {
-    if (!file || !*file) {
-        return NULL;
-    }
+    if (!file || !*file) return NULL;
     const char *name = run_intern(run, file, strlen(file));
-    for (size_t i = 0; i < run->sources_n; i++) {
-        if (run->sources[i]->file == name) {
-            return run->sources[i]->text.n ? &run->sources[i]->text : NULL;
-        }
-    }
-    if (run->sources_n >= FILES) {
-        return NULL;
-    }
+    for (size_t i = 0; i < run->sources_n; i++)
+        if (run->sources[i]->file == name) return run->sources[i]->text.n ? &run->sources[i]->text : NULL;
+    if (run->sources_n >= FILES) return NULL;
     struct run_source_file *f = arena_alloc(&run->arena, sizeof *f);
     f->file = name;
     *ARENA_PUSH(run->sources, run->sources_n, run->sources_cap) = f;
     bool found = false;
-    for (size_t i = 0; i < run->databases_n && !found; i++) {
-        found = from_database(run, &run->databases[i], f);
-    }
-    if (!found) {
-        from_disk(run, f);
-    }
+    for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
+    if (!found) from_disk(run, f);
     return f->text.n ? &f->text : NULL;
 }
 
@@ -139,9 +117,7 @@ bool run_source_lines(struct run *run, const char *file, int line, int before, i
 {
     const struct run_source_text *text = line > 0 ? run_source_text(run, file) : NULL;
     *out = (struct run_source){0};
-    if (!text || (size_t)line > text->n) {
-        return false;
-    }
+    if (!text || (size_t)line > text->n) return false;
     before = before < 0 ? 0 : before < RUN_SOURCE_AROUND ? before : RUN_SOURCE_AROUND;
     after = after < 0 ? 0 : after < RUN_SOURCE_AROUND ? after : RUN_SOURCE_AROUND;
     const size_t at = (size_t)line - 1, first = at < (size_t)before ? 0 : at - (size_t)before;

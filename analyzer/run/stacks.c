@@ -9,11 +9,8 @@
 
 const struct run_frame *run_operation_frame(struct run *run, const char *name)
 {
-    for (size_t i = 0; i < run->operations_n; i++) {
-        if (run->operations[i]->function == name) {
-            return run->operations[i];
-        }
-    }
+    for (size_t i = 0; i < run->operations_n; i++)
+        if (run->operations[i]->function == name) return run->operations[i];
     struct run_frame *f = arena_alloc(&run->arena, sizeof *f);
     *f = (struct run_frame){.kind = GS_FRAME_NATIVE, .symbolised = true, .function = name};
     *ARENA_PUSH(run->operations, run->operations_n, run->operations_cap) = f;
@@ -25,16 +22,13 @@ static uint32_t add_frame(struct run *run, const struct run_frame *f)
     uint64_t hash = (uintptr_t)f->function;
     uint64_t parts[] = {(uintptr_t)f->file, (uintptr_t)f->module, (uintptr_t)f->build_id, f->offset,
                         (uint64_t)f->line << 8 | f->kind};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        hash = map_hash(hash) + parts[i];
-    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) hash = map_hash(hash) + parts[i];
     uint32_t *head = map_at(&run->frame_map, hash);
     for (uint32_t i = *head; i != RUN_NONE; i = run->frame_next[i]) {
         const struct run_frame *g = &run->frames[i];
         if (g->function == f->function && g->file == f->file && g->module == f->module && g->build_id == f->build_id &&
-            g->offset == f->offset && g->line == f->line && g->kind == f->kind) {
+            g->offset == f->offset && g->line == f->line && g->kind == f->kind)
             return i;
-        }
     }
     size_t cap = run->frames_cap;
     run->frame_next = arena_grow(run->frame_next, run->frames_n, &cap, sizeof *run->frame_next);
@@ -80,9 +74,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
                         size_t error_size)
 {
     bool symbolized = run_database_is_symbolized(db);
-    if (!load_modules(run, db, seen, error, error_size)) {
-        return false;
-    }
+    if (!load_modules(run, db, seen, error, error_size)) return false;
     sqlite3_stmt *st =
         rows_after(db, "SELECT id, kind, function, file, line, module_id, offset FROM frame WHERE id > ?", seen->frame);
     int rc;
@@ -150,9 +142,8 @@ static void resolve_stack_row(struct run *run, struct run_database *db, struct r
         *ARENA_PUSH(*path, n, *path_cap) = row;
         int64_t above = rows->list[row].parent;
         row = above == RUN_UNKNOWN ? RUN_NONE : run_ids_get(&rows->index, above);
-        if (row == RUN_NONE && above != RUN_UNKNOWN) { /* one that was read before */
+        if (row == RUN_NONE && above != RUN_UNKNOWN) /* one that was read before */
             parent = run_ids_get(&db->stacks, above);
-        }
     }
     while (n--) {
         struct row *r = &rows->list[(*path)[n]];
@@ -173,9 +164,7 @@ static bool read_stacks(struct run *run, struct run_database *db, struct run_nam
         struct row r = {.id = sqlite3_column_int64(st, 0),
                         .parent = run_column_int(st, 1),
                         .frame = run_ids_get(&seen->frames, sqlite3_column_int64(st, 2))};
-        if (r.frame == RUN_NONE) {
-            continue;
-        }
+        if (r.frame == RUN_NONE) continue;
         run_ids_set(&rows->index, r.id, (uint32_t)rows->n);
         *ARENA_PUSH(rows->list, rows->n, rows->cap) = r;
     }
@@ -190,12 +179,8 @@ bool run_load_names(struct run *run, struct run_database *db, struct run_names_s
     size_t path_cap = 0;
     const bool first = seen->frame == INT64_MIN;
     bool ok = load_frames(run, db, seen, error, error_size) && read_stacks(run, db, seen, &rows, error, error_size);
-    if (ok && first) {
-        run_load_inlined(run, db, &seen->frames);
-    }
-    for (size_t i = 0; ok && i < rows.n; i++) {
-        resolve_stack_row(run, db, &rows, (uint32_t)i, &path, &path_cap);
-    }
+    if (ok && first) run_load_inlined(run, db, &seen->frames);
+    for (size_t i = 0; ok && i < rows.n; i++) resolve_stack_row(run, db, &rows, (uint32_t)i, &path, &path_cap);
     free(path);
     free(rows.list);
     run_ids_free(&rows.index);
@@ -244,9 +229,8 @@ uint32_t run_stack_parent(const struct run *run, uint32_t stack)
 
 uint32_t run_stack_python(const struct run *run, uint32_t stack)
 {
-    while (stack != RUN_NONE && run_stack_frame(run, stack)->kind != GS_FRAME_PYTHON) {
+    while (stack != RUN_NONE && run_stack_frame(run, stack)->kind != GS_FRAME_PYTHON)
         stack = run_stack_parent(run, stack);
-    }
     return stack;
 }
 
@@ -258,11 +242,8 @@ static bool has_part(const char *text, const char *part)
 bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function)
 {
     const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (f->kind == GS_FRAME_PYTHON && has_part(f->file, file) && has_part(f->function, function)) {
-            return true;
-        }
-    }
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->kind == GS_FRAME_PYTHON && has_part(f->file, file) && has_part(f->function, function)) return true;
     return false;
 }
 
@@ -282,9 +263,8 @@ static void name_frame(struct run *run, struct run_frame *f)
     const char *function = NULL, *file = NULL;
     const struct run_symbol_place *places = NULL;
     int line = 0;
-    if (!run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset, &function, &file, &line)) {
+    if (!run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset, &function, &file, &line))
         return;
-    }
     f->function = run_intern(run, function, RUN_TEXT_MAX);
     f->file = run_intern(run, file, RUN_TEXT_MAX);
     f->line = line;
@@ -296,13 +276,9 @@ static void name_frame(struct run *run, struct run_frame *f)
 const struct run_frame *run_frame_named(struct run *run, uint32_t stack)
 {
     struct run_frame *f = (struct run_frame *)run_stack_frame(run, stack);
-    if (!f || f->kind != GS_FRAME_NATIVE || f->symbolised || !run->options.symbol || !f->module) {
-        return f;
-    }
+    if (!f || f->kind != GS_FRAME_NATIVE || f->symbolised || !run->options.symbol || !f->module) return f;
     f->symbolised = true;
-    if (!f->function && !f->file) {
-        name_frame(run, f);
-    }
+    if (!f->function && !f->file) name_frame(run, f);
     return f;
 }
 
@@ -311,9 +287,8 @@ const struct run_frame *run_frame_calling(const struct run_frame *frame, const c
     const struct run_frame *places = frame->inlined_n ? frame->inlined : frame;
     for (size_t i = 0; i < (frame->inlined_n ? frame->inlined_n : 1); i++) {
         const char *function = places[i].function;
-        if (function && (!prefix || strncmp(function, prefix, strlen(prefix)) == 0) && strstr(function, part)) {
+        if (function && (!prefix || strncmp(function, prefix, strlen(prefix)) == 0) && strstr(function, part))
             return &places[i];
-        }
     }
     return NULL;
 }
@@ -321,11 +296,8 @@ const struct run_frame *run_frame_calling(const struct run_frame *frame, const c
 bool run_stack_calls(struct run *run, uint32_t stack, const char *part)
 {
     const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_NATIVE && run_frame_calling(run_frame_named(run, stack), NULL, part)) {
-            return true;
-        }
-    }
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (frame->kind == GS_FRAME_NATIVE && run_frame_calling(run_frame_named(run, stack), NULL, part)) return true;
     return false;
 }
 

@@ -20,9 +20,7 @@ void run_ids_set(struct run_ids *ids, int64_t id, uint32_t value)
         ids->cap = (size_t)id * 2 + 4096;
         ids->dense = arena_realloc(ids->dense, ids->cap, sizeof *ids->dense);
     }
-    while (ids->n <= (uint64_t)id) {
-        ids->dense[ids->n++] = RUN_NONE;
-    }
+    while (ids->n <= (uint64_t)id) ids->dense[ids->n++] = RUN_NONE;
     ids->dense[id] = value;
 }
 
@@ -47,9 +45,7 @@ void run_ids_free(struct run_ids *ids)
 static uint64_t hash_string_bytes(const char *p, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) {
-        h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
-    }
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
     return map_hash(h);
 }
 
@@ -57,9 +53,7 @@ static void utf8_repair(char *text, size_t length)
 {
     for (size_t i = 0; i < length;) {
         size_t n = gs_utf8_decode(text + i, length - i, NULL);
-        if (!n) {
-            text[i] = '?';
-        }
+        if (!n) text[i] = '?';
         i += n ? n : 1;
     }
 }
@@ -72,9 +66,7 @@ static void strings_resize(struct run *run)
     for (size_t i = 0; old && i <= run->strings_mask; i++) {
         if (old[i]) {
             size_t at = hash_string_bytes(old[i], strlen(old[i])) & (size - 1);
-            while (run->strings[at]) {
-                at = (at + 1) & (size - 1);
-            }
+            while (run->strings[at]) at = (at + 1) & (size - 1);
             run->strings[at] = old[i];
         }
     }
@@ -84,31 +76,23 @@ static void strings_resize(struct run *run)
 
 const char *run_intern(struct run *run, const char *text, size_t length)
 {
-    if (!text) {
-        return NULL;
-    }
+    if (!text) return NULL;
     length = strnlen(text, length < RUN_TEXT_MAX ? length : RUN_TEXT_MAX);
     char stack_copy[512];
     char *copy = length < sizeof stack_copy ? stack_copy : arena_realloc(NULL, length + 1, 1);
     memcpy(copy, text, length);
     copy[length] = 0;
     utf8_repair(copy, length);
-    if (!run->strings || run->strings_n * 2 > run->strings_mask) {
-        strings_resize(run);
-    }
+    if (!run->strings || run->strings_n * 2 > run->strings_mask) strings_resize(run);
     size_t at = hash_string_bytes(copy, length) & run->strings_mask;
-    while (run->strings[at] && strcmp(run->strings[at], copy) != 0) {
-        at = (at + 1) & run->strings_mask;
-    }
+    while (run->strings[at] && strcmp(run->strings[at], copy) != 0) at = (at + 1) & run->strings_mask;
     if (!run->strings[at]) {
         char *kept = arena_alloc(&run->arena, length + 1);
         memcpy(kept, copy, length);
         run->strings[at] = kept;
         run->strings_n++;
     }
-    if (copy != stack_copy) {
-        free(copy);
-    }
+    if (copy != stack_copy) free(copy);
     return run->strings[at];
 }
 

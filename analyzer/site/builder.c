@@ -7,9 +7,7 @@
 
 void *site_reach(void *p, size_t index, size_t *cap, size_t size)
 {
-    if (index < *cap) {
-        return p;
-    }
+    if (index < *cap) return p;
     size_t old = *cap;
     *cap = index + index / 2 + 64;
     p = arena_realloc(p, *cap, size);
@@ -31,9 +29,7 @@ void *site_list(struct site_builder *b, void *work, size_t n, size_t size, int (
     *total = n;
     *listed = n < b->top ? n : b->top;
     void *list = arena_alloc(b->arena, *listed * size);
-    if (*listed) {
-        memcpy(list, work, *listed * size);
-    }
+    if (*listed) memcpy(list, work, *listed * size);
     return list;
 }
 
@@ -42,8 +38,6 @@ double site_wall_seconds(const struct site_builder *b)
     size_t n;
     const struct run_process *p = run_processes(b->run, &n);
     double wall = 0;
-    for (size_t i = 0; i < n; i++) {
-        wall += (double)p[i].end_ns / 1e9;
-    }
+    for (size_t i = 0; i < n; i++) wall += (double)p[i].end_ns / 1e9;
     return wall > 0 ? wall : 1e-9;
 }

@@ -22,9 +22,7 @@ static void take_attributes(struct site_search *s)
                 size_t object = n;
                 const char *name = arena_printf(s->scratch, "%.*s%s", (int)object, whole, attribute);
                 site_names_add(s->scratch, &s->names, name, strlen(name));
-                while (object && p[object] != '.') {
-                    object--;
-                }
+                while (object && p[object] != '.') object--;
                 name = object ? arena_printf(s->scratch, "%.*s%s", (int)object, whole, attribute) : "";
                 site_names_add(s->scratch, &s->names, name, strlen(name));
             }
@@ -42,9 +40,8 @@ static void take_object(struct site_search *s)
     struct site_assignment a;
     if (n && code[n] == '(' && !site_assignment_of(s->scratch, code, &a)) {
         const char *base = site_base_name(s->scratch, code);
-        if (*base && strcmp(base, "self") != 0 && strcmp(base, "super") != 0) {
+        if (*base && strcmp(base, "self") != 0 && strcmp(base, "super") != 0)
             site_names_add(s->scratch, &s->objects, base, strlen(base));
-        }
     }
 }
 
@@ -53,9 +50,8 @@ static void read_objects(struct site_search *s)
     for (size_t i = s->from; i < s->at && s->objects.n; i++) {
         struct site_store store;
         if (site_common_loop(s, s->at, i) != s->code.n && site_store_of(s->scratch, s->code.list[i].code, &store) &&
-            !store.weak && site_holds(store.value, &s->objects, s->graph)) {
+            !store.weak && site_holds(store.value, &s->objects, s->graph))
             site_consider_store(s, i, store.into, false);
-        }
     }
 }
 
@@ -78,9 +74,7 @@ static void read_handlers(struct site_search *s)
             in.names.n = in.objects.n = 0;
             site_names_add(s->scratch, &in.names, as ? as + 4 : "", as ? site_name_length(as + 4) : 0);
             site_names_add(s->scratch, &in.names, "sys.exc_info", strlen("sys.exc_info"));
-            for (size_t k = i + 1; k < site_code_end(&s->code, i); k++) {
-                site_read_statement(&in, k);
-            }
+            for (size_t k = i + 1; k < site_code_end(&s->code, i); k++) site_read_statement(&in, k);
             for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
                 in.found.list[k].why =
                     "a kept exception keeps its traceback, and with it the variables of the frames in it";
@@ -110,9 +104,7 @@ static void read_decorators(struct site_search *s)
 static bool range_has(const struct site_search *s, size_t from, size_t to, const char *word)
 {
     bool has = false;
-    for (size_t i = from; i < to && !has; i++) {
-        has = strstr(s->code.list[i].code, word) != NULL;
-    }
+    for (size_t i = from; i < to && !has; i++) has = strstr(s->code.list[i].code, word) != NULL;
     return has;
 }
 
@@ -124,16 +116,10 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
     for (size_t i = loop; i < site_code_end(&s->code, loop) && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (!site_binding_of(s->scratch, &s->code.list[i], &a)) {
-            continue;
-        }
+        if (!site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
-        if (!site_names_has(&made, name)) {
-            continue;
-        }
-        if (i != s->at && (i < s->at || !site_holds(a.value, &s->names, true))) {
-            return s->code.n;
-        }
+        if (!site_names_has(&made, name)) continue;
+        if (i != s->at && (i < s->at || !site_holds(a.value, &s->names, true))) return s->code.n;
         found = found < s->code.n ? found : i;
     }
     return found;
@@ -147,13 +133,9 @@ static void read_carried(struct site_search *s)
     const size_t loop = site_common_loop(s, s->at, s->at);
     struct site_assignment a;
     const bool creates = range_has(s, s->from, s->to, "create_graph=True");
-    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) {
-        return;
-    }
+    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) return;
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
-    if (!retains && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) {
-        return;
-    }
+    if (!retains && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
     struct site_candidates carried = {.n = 0};
     for (size_t i = 0; i < s->names.n; i++) {
         const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
@@ -170,12 +152,8 @@ static void read_carried(struct site_search *s)
                                                          "graph"});
         }
     }
-    if (carried.n && retains) {
-        s->found.n = 0;
-    }
-    for (size_t i = 0; i < carried.n && i < SITE_FOUND_MAX; i++) {
-        site_add_candidate(&s->found, carried.list[i]);
-    }
+    if (carried.n && retains) s->found.n = 0;
+    for (size_t i = 0; i < carried.n && i < SITE_FOUND_MAX; i++) site_add_candidate(&s->found, carried.list[i]);
 }
 
 /* results = [trial(n) for n in range(9)], results = list(trials()), return torch.cat([model(x) for x in batches]) */
@@ -191,10 +169,8 @@ static void read_collection(struct site_search *s)
     bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
                                  strncmp(value, "dict(", 5) == 0);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
-        (!whole && !site_collects(value)) || site_is_loop(&s->code.list[s->at]) ||
-        site_is_host_value(value, s->graph)) {
+        (!whole && !site_collects(value)) || site_is_loop(&s->code.list[s->at]) || site_is_host_value(value, s->graph))
         return;
-    }
     site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
                                                           .code = s->code,
                                                           .at = s->at,
@@ -209,9 +185,7 @@ static void read_carried_attribute(struct site_search *s)
     for (size_t i = s->from; s->graph && i < s->to && !s->found.n; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_value_holds(s, i, a.value)) {
-            continue;
-        }
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_value_holds(s, i, a.value)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
         bool carried = false;
         for (size_t k = s->from; k < s->to && made.n == 1 && strncmp(made.list[0], "self.", 5) == 0; k++) {
@@ -243,21 +217,15 @@ static bool read_frame(struct site_search *s, bool first)
         site_read_statement(s, s->at);
         read_collection(s);
     }
-    for (size_t i = s->at + 1; i < s->to; i++) {
-        site_read_statement(s, i);
-    }
-    for (size_t i = s->at + !came_back; i < s->to && !s->found.n; i++) {
-        site_read_calls(s, i, 0);
-    }
+    for (size_t i = s->at + 1; i < s->to; i++) site_read_statement(s, i);
+    for (size_t i = s->at + !came_back; i < s->to && !s->found.n; i++) site_read_calls(s, i, 0);
     read_objects(s);
     read_decorators(s);
     read_carried(s);
     read_carried_attribute(s);
-    for (size_t i = 0; i < s->names.n; i++) {
-        if (strncmp(s->names.list[i], "self.", 5) == 0) {
+    for (size_t i = 0; i < s->names.n; i++)
+        if (strncmp(s->names.list[i], "self.", 5) == 0)
             site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
-        }
-    }
     s->returned = s->returned || s->graph;
     return s->returned || s->attributes.n || s->objects.n;
 }
@@ -266,11 +234,8 @@ static bool read_frame(struct site_search *s, bool first)
 static bool is_final(struct site_candidates *found)
 {
     size_t n = 0;
-    for (size_t i = 0; found->n <= SITE_FOUND_MAX && i < found->n; i++) {
-        if (!found->list[i].passed) {
-            found->list[n++] = found->list[i];
-        }
-    }
+    for (size_t i = 0; found->n <= SITE_FOUND_MAX && i < found->n; i++)
+        if (!found->list[i].passed) found->list[n++] = found->list[i];
     found->n = n ? n : found->n;
     return n > 0 || found->n > SITE_FOUND_MAX;
 }
@@ -299,9 +264,7 @@ static bool find_submission(struct site_search *s)
 static bool follow_submission(struct site_search *s)
 {
     struct site_search from = *s;
-    if (!from.returned || from.module || !find_submission(&from)) {
-        return false;
-    }
+    if (!from.returned || from.module || !find_submission(&from)) return false;
     from.found.n = 0;
     site_find_function(&from);
     read_frame(&from, false);
@@ -319,29 +282,20 @@ static void walk_statements(struct site_search *s, uint32_t stack)
     bool first = true, on = true, own = false;
     for (unsigned hops = 0; hops < FRAMES_MAX && (frame = run_stack_frame(s->b->run, stack)) != NULL;
          stack = run_stack_parent(s->b->run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file) && own && follow_submission(s)) {
-            return;
-        }
+        if (frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file) && own && follow_submission(s)) return;
         own = own && frame->kind != GS_FRAME_PYTHON;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) {
-            continue;
-        }
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) continue;
         hops++;
         s->found.n = 0;
         site_find_function(s);
-        if (s->raises) {
-            read_handlers(s);
-        }
-        for (size_t i = s->from; i < s->to && !s->raises && !s->module; i++) {
+        if (s->raises) read_handlers(s);
+        for (size_t i = s->from; i < s->to && !s->raises && !s->module; i++)
             s->raises = site_code_begins(&s->code.list[i], "raise");
-        }
         on = on && read_frame(s, first);
         s->callee = frame->function;
         first = false;
         own = on;
-        if (is_final(&s->found)) {
-            return;
-        }
+        if (is_final(&s->found)) return;
         passed = s->found.n ? s->found : passed;
     }
     s->found = passed;
@@ -356,17 +310,15 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
     for (size_t i = 0; i < s->code.n; i++) {
         const char *code = s->code.list[i].code;
         if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
-            strncmp(code + 4, name, length) != 0 || code[4 + length] != '(') {
+            strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
             continue;
-        }
         s->at = s->from = i + 1;
         s->to = site_code_end(&s->code, i);
         s->module = false;
         s->names.n = s->objects.n = 0;
         for (size_t k = makes ? i + 1 : i; k < s->to; k++) {
-            if (site_is_function(&s->code.list[k])) {
+            if (site_is_function(&s->code.list[k]))
                 site_targets_of(s->scratch, s->code.list[k].code + strcspn(s->code.list[k].code, "("), &s->names, NULL);
-            }
             s->at = s->code.n; /* none of the statements is the call itself */
             site_read_statement(s, k);
         }
@@ -377,22 +329,18 @@ static void read_hooks(struct site_search *s)
 {
     for (size_t i = 0; i < s->code.n; i++) {
         const char *code = s->code.list[i].code, *hook = strstr(code, "_hook(");
-        if (!hook || !strstr(code, ".register_")) {
-            continue;
-        }
+        if (!hook || !strstr(code, ".register_")) continue;
         const char *name = strstr(hook, "partial(");
         name = name ? name + 8 : hook + 6;
         name += strncmp(name, "self.", 5) == 0 ? 5 : 0;
         const size_t n = site_name_length(name);
-        if (site_lambda_store(s->scratch, code, s->graph)) {
+        if (site_lambda_store(s->scratch, code, s->graph))
             site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
-        } else if (n && strchr("(,)", name[n])) {
+        else if (n && strchr("(,)", name[n]))
             read_hook(s, name, n, name[n] == '(');
-        }
     }
-    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++) {
+    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
         s->found.list[i].why = "the only hook of the program that stores what it is given";
-    }
 }
 
 static void find_hooks(struct site_search *s, uint32_t stack)
@@ -435,14 +383,9 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
 static void drop_weak(struct site_candidates *found)
 {
     size_t strong = 0, n = 0;
-    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++) {
-        strong += !found->list[i].weak;
-    }
-    for (size_t i = 0; strong && i < found->n && i < SITE_FOUND_MAX; i++) {
-        if (!found->list[i].weak) {
-            found->list[n++] = found->list[i];
-        }
-    }
+    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++) strong += !found->list[i].weak;
+    for (size_t i = 0; strong && i < found->n && i < SITE_FOUND_MAX; i++)
+        if (!found->list[i].weak) found->list[n++] = found->list[i];
     found->n = strong && found->n <= SITE_FOUND_MAX ? n : found->n;
 }
 
@@ -452,20 +395,14 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     struct arena scratch = {0};
     *s = (struct site_search){.b = b, .scratch = &scratch, .stack = stack, .graph = graph, .budget = BUDGET};
     walk_statements(s, stack);
-    if (!s->found.n) {
-        s->found = s->kept_errors;
-    }
-    if (!s->found.n) {
-        find_hooks(s, stack);
-    }
+    if (!s->found.n) s->found = s->kept_errors;
+    if (!s->found.n) find_hooks(s, stack);
     drop_weak(&s->found);
     const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
                          ? s->found.n
                          : 0; /* otherwise some statements were not examined */
     *holders = n ? arena_alloc(b->arena, n * sizeof **holders) : NULL;
-    for (size_t i = 0; i < n; i++) {
-        (*holders)[i] = best_holder_of(s, &s->found.list[i], n);
-    }
+    for (size_t i = 0; i < n; i++) (*holders)[i] = best_holder_of(s, &s->found.list[i], n);
     arena_free(&scratch);
     free(s);
     return n;
@@ -488,16 +425,11 @@ bool site_is_in_module(struct site_builder *b, const struct result_holder *holde
     const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
     struct site_code code;
     size_t at;
-    if (!site_open_source(b, &frame, &code, &at)) {
-        return false;
-    }
+    if (!site_open_source(b, &frame, &code, &at)) return false;
     do {
         at = site_code_parent(&code, at);
     } while (at < code.n && !site_code_begins(&code.list[at], "class"));
-    for (size_t i = at; i < code.n && i < site_code_end(&code, at); i++) {
-        if (strncmp(code.list[i].code, "def forward(", 12) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = at; i < code.n && i < site_code_end(&code, at); i++)
+        if (strncmp(code.list[i].code, "def forward(", 12) == 0) return true;
     return false;
 }

@@ -29,17 +29,12 @@ void site_find_function(struct site_search *s)
 
 size_t site_common_loop(const struct site_search *s, size_t a, size_t b)
 {
-    if (a >= s->code.n || b >= s->code.n) { /* none of the program's statements is the call */
+    if (a >= s->code.n || b >= s->code.n) /* none of the program's statements is the call */
         return s->code.n;
-    }
     for (size_t k = site_code_parent(&s->code, b); k < s->code.n && k + 1 >= s->from;
          k = site_code_parent(&s->code, k)) {
-        if (site_is_loop(&s->code.list[k]) && a >= k && a < site_code_end(&s->code, k)) {
-            return k;
-        }
-        if (site_is_function(&s->code.list[k])) {
-            break;
-        }
+        if (site_is_loop(&s->code.list[k]) && a >= k && a < site_code_end(&s->code, k)) return k;
+        if (site_is_function(&s->code.list[k])) break;
     }
     return s->code.n;
 }
@@ -54,14 +49,11 @@ static bool is_made_in(struct site_search *s, const char *name, size_t from, siz
     for (size_t i = from; i < to && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (!site_binding_of(s->scratch, &s->code.list[i], &a) || a.augmented) {
-            continue;
-        }
+        if (!site_binding_of(s->scratch, &s->code.list[i], &a) || a.augmented) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
         if ((site_names_has(&made, name) && !site_holds(a.value, &self, false)) ||
-            (root != name && site_names_has(&made, root))) {
+            (root != name && site_names_has(&made, root)))
             return true;
-        }
     }
     return false;
 }
@@ -69,11 +61,9 @@ static bool is_made_in(struct site_search *s, const char *name, size_t from, siz
 static bool is_returned(struct site_search *s, const char *name)
 {
     const struct site_names names = {.list = {name}, .n = 1};
-    for (size_t i = s->from; i < s->to && !s->module; i++) {
-        if (site_code_begins(&s->code.list[i], "return") && site_holds(s->code.list[i].code, &names, false)) {
+    for (size_t i = s->from; i < s->to && !s->module; i++)
+        if (site_code_begins(&s->code.list[i], "return") && site_holds(s->code.list[i].code, &names, false))
             return true;
-        }
-    }
     return false;
 }
 
@@ -81,15 +71,11 @@ static bool is_returned(struct site_search *s, const char *name)
 
 void site_add_candidate(struct site_candidates *to, struct site_candidate c)
 {
-    for (size_t i = 0; i < to->n && i < SITE_FOUND_MAX; i++) {
+    for (size_t i = 0; i < to->n && i < SITE_FOUND_MAX; i++)
         if (to->list[i].frame->file == c.frame->file &&
-            to->list[i].code.list[to->list[i].at].line == c.code.list[c.at].line) {
+            to->list[i].code.list[to->list[i].at].line == c.code.list[c.at].line)
             return;
-        }
-    }
-    if (to->n < SITE_FOUND_MAX) {
-        to->list[to->n] = c;
-    }
+    if (to->n < SITE_FOUND_MAX) to->list[to->n] = c;
     to->n++;
 }
 
@@ -108,15 +94,11 @@ static bool is_given(struct site_search *s, const char *name, bool (*is)(const c
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || a.augmented) {
-            continue;
-        }
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || a.augmented) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
-        for (size_t k = 0; k < made.n; k++) {
-            if (strcmp(made.list[k], name) == 0 && is(made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k))) {
+        for (size_t k = 0; k < made.n; k++)
+            if (strcmp(made.list[k], name) == 0 && is(made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k)))
                 return true;
-            }
-        }
     }
     return false;
 }
@@ -146,9 +128,8 @@ static bool is_step_loop(const struct site_search *s, size_t loop, size_t within
     for (size_t i = loop + 1; i < site_code_end(&s->code, loop); i++) {
         const char *code = s->code.list[i].code;
         if ((i < within || i >= site_code_end(&s->code, within)) &&
-            (strstr(code, ".step(") || strstr(code, ".zero_grad("))) {
+            (strstr(code, ".step(") || strstr(code, ".zero_grad(")))
             return true;
-        }
     }
     return false;
 }
@@ -159,15 +140,12 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
     const bool local = !s->module && is_made_in(s, name, s->from, s->to);
     if (!*name || is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
-        (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop)))) {
+        (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
-    }
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */
     for (size_t k = loop; k < none && !reset; k = site_common_loop(s, k, k)) {
         reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
-        if (reset && is_step_loop(s, k, loop)) {
-            return;
-        }
+        if (reset && is_step_loop(s, k, loop)) return;
     }
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
@@ -184,11 +162,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
 static bool is_concatenation(const char *value)
 {
     static const char *const words[] = {"cat(", "stack(", "concat(", "concatenate("};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strstr(value, words[i])) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(value, words[i])) return true;
     return false;
 }
 
@@ -202,11 +177,8 @@ static bool is_unpacking(const char *value, const char *name)
 static bool has_parameter(struct site_search *s, const char *parameters, const char *name, size_t n)
 {
     const char *part;
-    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parameters, k)); k++) {
-        if (site_name_length(part) == n && strncmp(part, name, n) == 0) {
-            return true;
-        }
-    }
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parameters, k)); k++)
+        if (site_name_length(part) == n && strncmp(part, name, n) == 0) return true;
     return false;
 }
 
@@ -224,9 +196,7 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
 {
     const struct site_names self = {.list = {name}, .n = 1};
     const bool sums = s->graph && !is_parameter(s, name);
-    if (a->augmented) {
-        return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
-    }
+    if (a->augmented) return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     return site_holds(a->value, &self, false) &&
            (is_concatenation(a->value) || is_unpacking(a->value, name) ||
@@ -253,35 +223,24 @@ bool site_value_holds(struct site_search *s, size_t i, const char *value)
     for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
         const char *colon = *value == '{' ? strchr(part, ':') : NULL, *of = colon ? colon + 1 : part;
         of += strspn(of, " *");
-        if (values_of(s, of) != of ? site_value_holds(s, i, of) : part_holds(s, i, of)) {
-            return true;
-        }
+        if (values_of(s, of) != of ? site_value_holds(s, i, of) : part_holds(s, i, of)) return true;
     }
     return false;
 }
 
 static void add_targets(struct site_search *s, const struct site_names *made)
 {
-    for (size_t i = 0; i < made->n; i++) {
-        site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
-    }
+    for (size_t i = 0; i < made->n; i++) site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
 }
 
 static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
 {
     struct site_names made = {.n = 0}, indexed = {.n = 0};
-    if (!site_value_holds(s, i, a->value)) {
-        return;
-    }
+    if (!site_value_holds(s, i, a->value)) return;
     site_targets_of(s->scratch, a->targets, &made, &indexed);
-    for (size_t k = 0; k < indexed.n; k++) {
-        site_consider_store(s, i, indexed.list[k], false);
-    }
-    for (size_t k = 0; k < made.n; k++) {
-        if (is_accumulation(s, a, made.list[k])) {
-            site_consider_store(s, i, made.list[k], false);
-        }
-    }
+    for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
+    for (size_t k = 0; k < made.n; k++)
+        if (is_accumulation(s, a, made.list[k])) site_consider_store(s, i, made.list[k], false);
     add_targets(s, &made);
 }
 
@@ -290,16 +249,13 @@ void site_read_statement(struct site_search *s, size_t i)
     const struct site_statement *st = &s->code.list[i];
     struct site_assignment a;
     struct site_store store;
-    if (s->budget-- <= 0 || site_is_function(st) || site_code_begins(st, "class")) {
-        return;
-    }
+    if (s->budget-- <= 0 || site_is_function(st) || site_code_begins(st, "class")) return;
     if (site_binding_of(s->scratch, &s->code.list[i], &a)) {
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
         if (site_value_holds(s, i, store.value) &&
-            (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
+            (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) /* a number's tensor adds nothing */
             site_consider_store(s, i, store.into, store.weak);
-        }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
         s->returned = s->returned || (value && site_value_holds(s, i, value + 1));
@@ -333,9 +289,8 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
          stack = run_stack_parent(s->b->run, stack)) {
         struct site_search other = *s;
         if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(&other, frame) ||
-            other.code.list == read || (found && other.code.list == in->code.list)) {
+            other.code.list == read || (found && other.code.list == in->code.list))
             continue;
-        }
         read = other.code.list;
         for (size_t i = 0; i < other.code.n && in->budget-- > 0; i++) {
             const char *code = other.code.list[i].code;
@@ -358,16 +313,13 @@ static const char *find_class_of(struct site_search *s, const char *name)
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) {
-            continue;
-        }
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
         for (size_t k = 0; k < made.n; k++) {
             const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
             const size_t n = site_name_length(value);
-            if (strcmp(made.list[k], name) == 0 && value[n] == '(') {
+            if (strcmp(made.list[k], name) == 0 && value[n] == '(')
                 return arena_printf(s->scratch, "%.*s", (int)n, value);
-            }
         }
     }
     return "";
@@ -384,9 +336,8 @@ static bool find_method(struct site_search *in, const char *class, const char *m
         size_t at = 0;
         while (at < in->code.n && (strncmp(in->code.list[at].code, "class ", 6) != 0 ||
                                    strncmp(in->code.list[at].code + 6, class, n) != 0 ||
-                                   site_name_length(in->code.list[at].code + 6) != n)) {
+                                   site_name_length(in->code.list[at].code + 6) != n))
             at++;
-        }
         in->budget -= (long)at;
         for (size_t i = at; i < in->code.n && i < site_code_end(&in->code, at) && in->budget-- > 0; i++) {
             const char *code = in->code.list[i].code;
@@ -415,9 +366,8 @@ static bool find_callee(struct site_search *s, const char *name, struct site_sea
     const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
     *method = true;
     if (dot ? find_method(in, class, last, def)
-            : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def)) {
+            : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def))
         return true;
-    }
     *method = dot;
     in->class = NULL;
     return find_called(s, last, strlen(last), in, def);
@@ -442,9 +392,7 @@ static void bind_names(struct site_search *s, size_t at, const char *arguments, 
             const char *to = !named ? site_part_of(s->scratch, parameters, k) : others ? others : "";
             rest = named || !*to || *to == '*';
             to += strspn(to, "*");
-            if (holds) {
-                site_names_add(s->scratch, &in->names, to, site_name_length(to));
-            }
+            if (holds) site_names_add(s->scratch, &in->names, to, site_name_length(to));
             k += !rest;
         } while (*part == '*' && !rest);
     }
@@ -478,12 +426,8 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
             in.from = def + 1;
             in.to = site_code_end(&in.code, def);
             in.module = false;
-            for (size_t k = in.from; k < in.to && in.names.n; k++) {
-                site_read_statement(&in, k);
-            }
-            for (size_t k = in.from; k < in.to && in.names.n && !in.found.n; k++) {
-                site_read_calls(&in, k, depth + 1);
-            }
+            for (size_t k = in.from; k < in.to && in.names.n; k++) site_read_statement(&in, k);
+            for (size_t k = in.from; k < in.to && in.names.n && !in.found.n; k++) site_read_calls(&in, k, depth + 1);
             for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
                 in.found.list[k].passed = false;
                 in.found.list[k].why =

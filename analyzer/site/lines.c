@@ -36,12 +36,8 @@ static void list_paths(struct site_builder *b, struct listed_path *paths, size_t
     SORT(paths, n, by_row_then_weight);
     for (size_t i = 0; i < n; i++) {
         struct result_paths *p = paths_at(rows + paths[i].row * form->size, form);
-        if (p->n < 2 || p->listed >= PATHS) {
-            continue;
-        }
-        if (!p->list) {
-            p->list = arena_alloc(b->arena, (p->n < PATHS ? p->n : PATHS) * sizeof *p->list);
-        }
+        if (p->n < 2 || p->listed >= PATHS) continue;
+        if (!p->list) p->list = arena_alloc(b->arena, (p->n < PATHS ? p->n : PATHS) * sizeof *p->list);
         p->list[p->listed++] = paths[i].path;
     }
 }
@@ -95,9 +91,7 @@ void *site_lines_of(struct site_builder *b, const void *work, size_t n, const st
     struct lines l = {.form = form,
                       .rows = arena_realloc(NULL, n + 1, form->size),
                       .paths = arena_realloc(NULL, n + 1, sizeof *l.paths)};
-    for (size_t i = 0; i < n; i++) {
-        add_line_row(&l, (char *)(uintptr_t)work + i * form->size);
-    }
+    for (size_t i = 0; i < n; i++) add_line_row(&l, (char *)(uintptr_t)work + i * form->size);
     list_paths(b, l.paths, l.paths_n, form, l.rows);
     void *list = site_list(b, l.rows, l.rows_n, form->size, form->order, listed, total);
     free(l.rows);

@@ -9,9 +9,7 @@ uint32_t site_index(struct site_builder *b, uint32_t stack)
 {
     /* of stack + 1, so that RUN_NONE has its own entry; numbers + 1, 0 not computed yet */
     uint32_t *of_stack = SITE_REACH(b->site_of_stack, (uint32_t)(stack + 1), b->site_of_stack_cap);
-    if (*of_stack) {
-        return *of_stack - 1;
-    }
+    if (*of_stack) return *of_stack - 1;
     struct result_site site = site_of(b->run, stack, &b->helpers);
     const uint32_t of_key = MAP_INDEX(&b->site_of_key, site_key(&site), b->sites, b->sites_n, b->sites_cap, site);
     *of_stack = of_key + 1;
@@ -77,9 +75,7 @@ struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_s
                                            size_t *total)
 {
     SORT(shares, n, order_site_shares);
-    while (n && shares[n - 1].bytes <= 0 && shares[n - 1].count == 0) {
-        n--;
-    }
+    while (n && shares[n - 1].bytes <= 0 && shares[n - 1].count == 0) n--;
     *total = n;
     *listed = n < b->top ? n : b->top;
     struct result_by_stack *list = arena_alloc(b->arena, *listed * sizeof *list);
@@ -106,9 +102,7 @@ static struct result_by_site *list_shares_by_site(struct site_builder *b, const 
     struct result_by_site *work = NULL;
     size_t work_n = 0, cap = 0;
     for (size_t i = 0; i < n; i++) {
-        if (shares[i].bytes <= 0 && shares[i].count == 0) {
-            continue;
-        }
+        if (shares[i].bytes <= 0 && shares[i].count == 0) continue;
         uint32_t site = site_index(b, shares[i].stack);
         struct result_by_site *by =
             MAP_ROW(&index, site, work, work_n, cap, (struct result_by_site){.site = b->sites[site]});

@@ -94,11 +94,8 @@ static bool name_char(char c)
 static bool has_function(const char *function, const char *part)
 {
     size_t length = strlen(part);
-    for (const char *p = function; p && (p = strstr(p, part)) != NULL; p += length) {
-        if (p == function || !name_char(p[-1])) {
-            return true;
-        }
-    }
+    for (const char *p = function; p && (p = strstr(p, part)) != NULL; p += length)
+        if (p == function || !name_char(p[-1])) return true;
     return false;
 }
 
@@ -121,11 +118,8 @@ static const struct row *file_row(const struct run_frame *f)
 {
     const char *path = f->kind == GS_FRAME_NATIVE ? f->module : f->file;
     const char *package = installed_package_path(path);
-    for (size_t i = 0; path && i < ROWS; i++) {
-        if (owner_row_fits(&rows[i], f, path, package)) {
-            return &rows[i];
-        }
-    }
+    for (size_t i = 0; path && i < ROWS; i++)
+        if (owner_row_fits(&rows[i], f, path, package)) return &rows[i];
     return NULL;
 }
 
@@ -133,11 +127,8 @@ static const struct row *function_row(const struct run_frame *f)
 {
     const struct run_frame *places = f->inlined_n ? f->inlined : f;
     for (size_t k = 0; k < (f->inlined_n ? f->inlined_n : 1); k++) {
-        for (size_t i = 0; places[k].function && i < ROWS; i++) {
-            if (rows[i].where == FUNCTION && has_function(places[k].function, rows[i].part)) {
-                return &rows[i];
-            }
-        }
+        for (size_t i = 0; places[k].function && i < ROWS; i++)
+            if (rows[i].where == FUNCTION && has_function(places[k].function, rows[i].part)) return &rows[i];
     }
     return NULL;
 }
@@ -151,9 +142,7 @@ static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t 
     struct site_owners *o = b->owners;
     char *copy = arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
     uint64_t key = (uint64_t)kind;
-    for (const char *p = copy; *p; p++) {
-        key = map_hash(key ^ (unsigned char)*p);
-    }
+    for (const char *p = copy; *p; p++) key = map_hash(key ^ (unsigned char)*p);
     return MAP_INDEX(&o->of_word, key, o->list, o->n, o->cap, (struct owner){copy, path_base_of(by), kind});
 }
 
@@ -166,9 +155,8 @@ static uint32_t row_owner(struct site_builder *b, const struct row *row, const c
 static uint32_t file_owner(struct site_builder *b, const char *path)
 {
     const char *package = installed_package_path(path), *base = path_base_of(path);
-    if (package && strncmp(package, "nvidia/", 7) != 0) { /* one folder of many libraries */
+    if (package && strncmp(package, "nvidia/", 7) != 0) /* one folder of many libraries */
         return owner_index_of(b, package, package_length(package), RESULT_OWNER_PACKAGE, path);
-    }
     return owner_index_of(b, base, strlen(base), RESULT_OWNER_USER, path);
 }
 
@@ -187,9 +175,7 @@ static uint32_t module_owner(struct site_builder *b, uint32_t *stack, uint32_t *
         owner_id = by && by->role == OWNS ? row_owner(b, by, module) : owner_id;
         *stack = run_stack_parent(b->run, *stack);
     }
-    if (owner_id || (row && row->role == PASSES) || !module || !own) {
-        return owner_id;
-    }
+    if (owner_id || (row && row->role == PASSES) || !module || !own) return owner_id;
     if (row && row->role == BINDS) {
         *binding = *binding ? *binding : row_owner(b, row, module);
         return 0;
@@ -205,12 +191,8 @@ static uint32_t python_owner(struct site_builder *b, const struct run_frame *f, 
         *binding = *binding ? *binding : row_owner(b, row, f->file);
         return 0;
     }
-    if (row && row->role == OWNS) {
-        return row_owner(b, row, f->file);
-    }
-    if (row || !f->file || !native || (!installed_package_path(f->file) && site_is_library_file(f->file))) {
-        return 0;
-    }
+    if (row && row->role == OWNS) return row_owner(b, row, f->file);
+    if (row || !f->file || !native || (!installed_package_path(f->file) && site_is_library_file(f->file))) return 0;
     return file_owner(b, f->file);
 }
 
@@ -233,9 +215,7 @@ static uint32_t find_owner(struct site_builder *b, uint32_t stack)
 
 static uint32_t cached_owner(struct site_builder *b, uint32_t stack)
 {
-    if (stack == RUN_NONE || !b->owners) {
-        return BLIND;
-    }
+    if (stack == RUN_NONE || !b->owners) return BLIND;
     uint32_t known = map_get(&b->owners->of_stack, stack);
     if (known == MAP_NEW) {
         known = find_owner(b, stack);
@@ -281,9 +261,7 @@ static void owners_on_alloc(void *self, const struct run_lifetime *life, const s
     struct site_builder *b = self;
     struct site_owners *o = b->owners;
     struct pending *p;
-    if (series->layer != RUN_SERIES_DEVICE) {
-        return;
-    }
+    if (series->layer != RUN_SERIES_DEVICE) return;
     struct made *made = SITE_REACH(o->made, life->location, o->made_cap);
     if (!made->seen) {
         uint32_t owner = cached_owner(b, life->stack);
@@ -305,9 +283,8 @@ static void owners_on_free(void *self, const struct run_lifetime *life, const st
     struct pending *p;
     if (series->layer == RUN_SERIES_DEVICE && life->location < b->owners->made_cap &&
         site_owner_kind(b, b->owners->made[life->location].owner) == RESULT_OWNER_TORCH &&
-        (p = pending_of(b->owners, life->device)) != NULL) {
+        (p = pending_of(b->owners, life->device)) != NULL)
         p->reserved = arena_add_capped(p->reserved, -life->bytes);
-    }
 }
 
 static void owners_on_reserved(void *self, const struct run_reserved *reserved)
@@ -315,14 +292,10 @@ static void owners_on_reserved(void *self, const struct run_reserved *reserved)
     static const char word[] = "PyTorch's allocator";
     struct site_builder *b = self;
     struct pending *p = pending_of(b->owners, reserved->device);
-    if (!p) {
-        return;
-    }
+    if (!p) return;
     int64_t rose = arena_add_capped(reserved->bytes, -p->reserved), taken = 0;
     size_t first = p->n;
-    while (first > 0 && taken < rose) {
-        taken = arena_add_capped(taken, p->taken[--first].bytes);
-    }
+    while (first > 0 && taken < rose) taken = arena_add_capped(taken, p->taken[--first].bytes);
     for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++) {
         b->owners->made[p->taken[i].location].owner =
             owner_index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
@@ -356,9 +329,7 @@ void site_owners_free(struct site_builder *b)
     if (b->owners) {
         map_free(&b->owners->of_stack);
         map_free(&b->owners->of_word);
-        for (size_t i = 0; i < DEVICES; i++) {
-            free(b->owners->pending[i].taken);
-        }
+        for (size_t i = 0; i < DEVICES; i++) free(b->owners->pending[i].taken);
         free(b->owners->list);
         free(b->owners->made);
         free(b->owners);
@@ -440,9 +411,7 @@ struct result_by_owner *site_owned_now(struct site_builder *b, uint32_t series, 
     struct site_owned *o = site_owned_new(b);
     for (size_t i = 0; series != RUN_NONE && i < run_location_count(b->run); i++) {
         const struct run_location *l = run_location(b->run, (uint32_t)i);
-        if (l->series == series && l->live_count) {
-            site_owned_add(o, (uint32_t)i, l->live_bytes, l->live_count);
-        }
+        if (l->series == series && l->live_count) site_owned_add(o, (uint32_t)i, l->live_bytes, l->live_count);
     }
     return site_owned_list(o, n);
 }

@@ -19,9 +19,7 @@ struct reading {
 
 static void end_statement(struct reading *r, int last)
 {
-    while (r->length && r->text[r->length - 1] == ' ') {
-        r->length--;
-    }
+    while (r->length && r->text[r->length - 1] == ' ') r->length--;
     r->text[r->length] = 0;
     if (r->length) {
         *ARENA_PUSH(r->code.list, r->code.n, r->cap) = (struct site_statement){
@@ -34,12 +32,8 @@ static void end_statement(struct reading *r, int last)
 
 static void put_code_character(struct reading *r, char c)
 {
-    if (c == ' ' && (!r->length || r->text[r->length - 1] == ' ')) {
-        return;
-    }
-    if (r->length + 1 < CODE_MAX) {
-        r->text[r->length++] = c;
-    }
+    if (c == ' ' && (!r->length || r->text[r->length - 1] == ' ')) return;
+    if (r->length + 1 < CODE_MAX) r->text[r->length++] = c;
 }
 
 static bool is_code_word(char c)
@@ -51,12 +45,8 @@ static bool is_code_word(char c)
 static void drop_prefix(struct reading *r)
 {
     size_t n = 0;
-    while (n < 2 && n < r->length && strchr("rRbBuUfF", r->text[r->length - 1 - n])) {
-        n++;
-    }
-    if (n && (n == r->length || !is_code_word(r->text[r->length - 1 - n]))) {
-        r->length -= n;
-    }
+    while (n < 2 && n < r->length && strchr("rRbBuUfF", r->text[r->length - 1 - n])) n++;
+    if (n && (n == r->length || !is_code_word(r->text[r->length - 1 - n]))) r->length -= n;
 }
 
 /* A string whose quote is at p; returns what follows it on the line. */
@@ -69,12 +59,8 @@ static const char *skip_string(struct reading *r, const char *p)
         r->quote = quote;
         return p + 3;
     }
-    for (p++; *p && *p != quote; p++) {
-        p += *p == '\\' && p[1];
-    }
-    for (; p - from == 3 && strncmp(from, "cpu", 3) == 0 && from < p; from++) {
-        put_code_character(r, *from);
-    }
+    for (p++; *p && *p != quote; p++) p += *p == '\\' && p[1];
+    for (; p - from == 3 && strncmp(from, "cpu", 3) == 0 && from < p; from++) put_code_character(r, *from);
     put_code_character(r, '"');
     return *p ? p + 1 : p;
 }
@@ -106,19 +92,14 @@ static bool is_compound(struct reading *r)
                                         "try", "except", "finally", "def", "class"};
     r->text[r->length] = 0;
     const struct site_statement s = {.code = r->text};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (site_code_begins(&s, words[i])) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (site_code_begins(&s, words[i])) return true;
     return false;
 }
 
 static bool is_end(const char *p)
 {
-    while (isspace((unsigned char)*p)) {
-        p++;
-    }
+    while (isspace((unsigned char)*p)) p++;
     return !*p || *p == '#';
 }
 
@@ -131,12 +112,8 @@ static void begin_statement(struct reading *r, int line, int indent)
 
 static const char *read_character(struct reading *r, const char *p, int line)
 {
-    if (r->quote) {
-        return skip_triple(r, p);
-    }
-    if (*p == '"' || *p == '\'') {
-        return skip_string(r, p);
-    }
+    if (r->quote) return skip_triple(r, p);
+    if (*p == '"' || *p == '\'') return skip_string(r, p);
     r->depth += (strchr("([{", *p) != NULL) - (strchr(")]}", *p) != NULL);
     r->depth = r->depth < 0 ? 0 : r->depth;
     if (*p == ';' && !r->depth) {
@@ -157,38 +134,25 @@ static void read_code_line(struct reading *r, const char *p, int line)
 {
     if (!r->open) {
         int indent = 0;
-        for (; *p == ' ' || *p == '\t' || *p == '\f'; p++) {
+        for (; *p == ' ' || *p == '\t' || *p == '\f'; p++)
             indent = *p == '\t' ? (indent / TAB + 1) * TAB : *p == ' ' ? indent + 1 : 0;
-        }
-        if (is_end(p)) {
-            return;
-        }
+        if (is_end(p)) return;
         begin_statement(r, line, indent);
     }
     r->joined = false;
-    while (*p && (r->quote || *p != '#')) {
-        p = read_character(r, p, line);
-    }
+    while (*p && (r->quote || *p != '#')) p = read_character(r, p, line);
     put_code_character(r, ' ');
-    if (!r->depth && !r->quote && !r->joined) {
-        end_statement(r, line);
-    }
+    if (!r->depth && !r->quote && !r->joined) end_statement(r, line);
 }
 
 struct site_code site_code_of(struct arena *arena, const char *const *lines, size_t n)
 {
     struct reading *r = arena_realloc(NULL, 1, sizeof *r);
     *r = (struct reading){.arena = arena};
-    for (size_t i = 0; i < n; i++) {
-        read_code_line(r, lines[i], (int)i + 1);
-    }
-    if (r->open) {
-        end_statement(r, (int)n);
-    }
+    for (size_t i = 0; i < n; i++) read_code_line(r, lines[i], (int)i + 1);
+    if (r->open) end_statement(r, (int)n);
     struct site_code code = {arena_alloc(arena, r->code.n * sizeof *code.list), r->code.n};
-    if (code.n) {
-        memcpy(code.list, r->code.list, code.n * sizeof *code.list);
-    }
+    if (code.n) memcpy(code.list, r->code.list, code.n * sizeof *code.list);
     free(r->code.list);
     free(r);
     return code;
@@ -197,28 +161,21 @@ struct site_code site_code_of(struct arena *arena, const char *const *lines, siz
 size_t site_code_at(const struct site_code *c, int line)
 {
     size_t found = c->n;
-    for (size_t i = 0; i < c->n && c->list[i].line <= line; i++) {
-        found = c->list[i].last >= line ? i : found;
-    }
+    for (size_t i = 0; i < c->n && c->list[i].line <= line; i++) found = c->list[i].last >= line ? i : found;
     return found;
 }
 
 size_t site_code_parent(const struct site_code *c, size_t i)
 {
-    for (size_t k = i; k-- > 0;) {
-        if (c->list[k].indent < c->list[i].indent) {
-            return k;
-        }
-    }
+    for (size_t k = i; k-- > 0;)
+        if (c->list[k].indent < c->list[i].indent) return k;
     return c->n;
 }
 
 size_t site_code_end(const struct site_code *c, size_t i)
 {
     size_t end = i + 1;
-    while (end < c->n && c->list[end].indent > c->list[i].indent) {
-        end++;
-    }
+    while (end < c->n && c->list[end].indent > c->list[i].indent) end++;
     return end;
 }
 

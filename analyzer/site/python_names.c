@@ -11,41 +11,29 @@ static bool is_name_character(char c)
 void site_names_add(struct arena *arena, struct site_names *names, const char *name, size_t length)
 {
     const char *copy = length ? arena_printf(arena, "%.*s", (int)length, name) : "";
-    if (length && names->n < SITE_NAMES && !site_names_has(names, copy)) {
-        names->list[names->n++] = copy;
-    }
+    if (length && names->n < SITE_NAMES && !site_names_has(names, copy)) names->list[names->n++] = copy;
 }
 
 bool site_names_has(const struct site_names *names, const char *name)
 {
-    for (size_t i = 0; i < names->n; i++) {
-        if (strcmp(names->list[i], name) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < names->n; i++)
+        if (strcmp(names->list[i], name) == 0) return true;
     return false;
 }
 
 size_t site_name_length(const char *p)
 {
     size_t n = 0;
-    if (isdigit((unsigned char)*p)) {
-        return 0;
-    }
-    while (is_name_character(p[n]) || (n && p[n] == '.' && is_name_character(p[n + 1]))) {
-        n++;
-    }
+    if (isdigit((unsigned char)*p)) return 0;
+    while (is_name_character(p[n]) || (n && p[n] == '.' && is_name_character(p[n + 1]))) n++;
     return n;
 }
 
 const char *site_base_name(struct arena *arena, const char *expression)
 {
     size_t n = site_name_length(expression);
-    if (expression[n] == '(') { /* for a method's result: the object */
-        while (n && expression[n] != '.') {
-            n--;
-        }
-    }
+    if (expression[n] == '(') /* for a method's result: the object */
+        while (n && expression[n] != '.') n--;
     return n ? arena_printf(arena, "%.*s", (int)n, expression) : "";
 }
 
@@ -63,15 +51,13 @@ static const char *last_assign(const char *code)
     int depth = 0;
     for (const char *p = code; *p; p++) {
         depth += depth_step(*p);
-        if (strncmp(p, "lambda", 6) == 0 && (p == code || !is_name_character(p[-1])) && !is_name_character(p[6])) {
+        if (strncmp(p, "lambda", 6) == 0 && (p == code || !is_name_character(p[-1])) && !is_name_character(p[6]))
             break; /* its defaults */
-        }
         if (*p == '=' && !depth && p > code) {
-            if (p[1] == '=') {
+            if (p[1] == '=')
                 p++;
-            } else if (!strchr("=!<>:", p[-1])) {
+            else if (!strchr("=!<>:", p[-1]))
                 found = p;
-            }
         }
     }
     return found;
@@ -79,21 +65,15 @@ static const char *last_assign(const char *code)
 
 static const char *copy_trimmed(struct arena *arena, const char *from, size_t n)
 {
-    for (; n && *from == ' '; n--) {
-        from++;
-    }
-    while (n && from[n - 1] == ' ') {
-        n--;
-    }
+    for (; n && *from == ' '; n--) from++;
+    while (n && from[n - 1] == ' ') n--;
     return arena_printf(arena, "%.*s", (int)n, from);
 }
 
 bool site_assignment_of(struct arena *arena, const char *code, struct site_assignment *to)
 {
     const char *sign = last_assign(code), *end = sign;
-    if (!sign) {
-        return false;
-    }
+    if (!sign) return false;
     to->augmented = strchr("+-*/|&@%^", sign[-1]) != NULL;
     end -= to->augmented;
     int depth = 0;
@@ -111,9 +91,7 @@ const char *site_closing(const char *p)
     int depth = 0;
     for (; *p; p++) {
         depth += depth_step(*p);
-        if (depth <= 0) {
-            return p;
-        }
+        if (depth <= 0) return p;
     }
     return p;
 }
@@ -124,15 +102,9 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
     int depth = 0;
     for (const char *p = values;; p++) {
         depth += depth_step(*p);
-        if (*p && (*p != ',' || depth)) {
-            continue;
-        }
-        if (!index--) {
-            return copy_trimmed(arena, from, (size_t)(p - from));
-        }
-        if (!*p) {
-            return "";
-        }
+        if (*p && (*p != ',' || depth)) continue;
+        if (!index--) return copy_trimmed(arena, from, (size_t)(p - from));
+        if (!*p) return "";
         from = p + 1;
     }
 }
@@ -140,11 +112,8 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
 /* "" (which replaces a string), or a number: each assignment replaces the previous one. */
 static bool is_constant(const char *from, const char *to)
 {
-    for (; from < to; from++) {
-        if (isalpha((unsigned char)*from) || *from == '_') {
-            return false;
-        }
-    }
+    for (; from < to; from++)
+        if (isalpha((unsigned char)*from) || *from == '_') return false;
     return true;
 }
 
@@ -157,9 +126,7 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
             p++;
         } else if (*end == '[') {
             const char *close = site_closing(end);
-            if (indexed && !is_constant(end + 1, close)) {
-                site_names_add(arena, indexed, p, n);
-            }
+            if (indexed && !is_constant(end + 1, close)) site_names_add(arena, indexed, p, n);
             p = *close ? close + 1 : close;
         } else {
             site_names_add(arena, names, p, n);
@@ -174,9 +141,7 @@ static bool header_of(struct arena *arena, const struct site_statement *st, stru
     const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as "), *walrus = strstr(st->code, ":=");
     if (walrus && (site_code_begins(st, "if") || site_code_begins(st, "while") || site_code_begins(st, "elif"))) {
         const char *end = walrus, *name;
-        while (end > st->code && end[-1] == ' ') {
-            end--;
-        }
+        while (end > st->code && end[-1] == ' ') end--;
         for (name = end; name > st->code && is_name_character(name[-1]); name--) {
         }
         *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(end - name), name),
@@ -209,9 +174,7 @@ static bool function_store(struct arena *arena, const char *code, struct site_st
     const size_t n = site_name_length(code);
     const char *end = code[n] == '(' ? site_closing(code + n) : code;
     size_t from = n;
-    while (from && code[from - 1] != '.') {
-        from--;
-    }
+    while (from && code[from - 1] != '.') from--;
     for (size_t i = 0; *end == ')' && !end[1] && i < sizeof functions / sizeof *functions; i++) {
         if (strlen(functions[i]) == n - from && strncmp(code + from, functions[i], n - from) == 0) {
             const char *arguments = arena_printf(arena, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
@@ -250,22 +213,16 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 static bool is_host_attribute(const char *p)
 {
     static const char *const words[] = {".item()", ".tolist()", ".numpy(", ".cpu("};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strncmp(p, words[i], strlen(words[i])) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strncmp(p, words[i], strlen(words[i])) == 0) return true;
     const char *cpu = strncmp(p, ".to(", 4) == 0 ? strstr(p, "\"cpu\"") : NULL;
     return cpu && cpu < site_closing(p + 3);
 }
 
 static bool range_has_host(const char *from, const char *to, bool graph)
 {
-    for (const char *p = from; p < to; p++) {
-        if (*p == '.' && (is_host_attribute(p) || (graph && strncmp(p, ".detach()", 9) == 0))) {
-            return true;
-        }
-    }
+    for (const char *p = from; p < to; p++)
+        if (*p == '.' && (is_host_attribute(p) || (graph && strncmp(p, ".detach()", 9) == 0))) return true;
     return false;
 }
 
@@ -278,11 +235,8 @@ bool site_is_host_value(const char *expression, bool graph)
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strncmp(p, words[i], strlen(words[i])) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strncmp(p, words[i], strlen(words[i])) == 0) return true;
     return false;
 }
 
@@ -292,26 +246,20 @@ static bool is_converting(const char *code, const char *open)
     static const char *const words[] = {"float", "int",  "len",   "str",     "repr",      "bool",
                                         "id",    "type", "print", "hasattr", "isinstance"};
     const char *name = open;
-    while (name > code && is_name_character(name[-1])) {
-        name--;
-    }
+    while (name > code && is_name_character(name[-1])) name--;
     const size_t n = (size_t)(open - name);
     const char *cpu = strstr(name, "cpu"), *numpy = strstr(name, "nump");
     bool is = (cpu && cpu < open) || (numpy && numpy < open);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         is = is || (strlen(words[i]) == n && strncmp(name, words[i], n) == 0);
-    }
     return is;
 }
 
 /* The bracket around p; NULL none. */
 static const char *bracket_around(const char *code, const char *p)
 {
-    for (int depth = 0; p > code; depth -= depth_step(*p)) {
-        if (depth_step(*--p) > 0 && depth == 0) {
-            return p;
-        }
-    }
+    for (int depth = 0; p > code; depth -= depth_step(*p))
+        if (depth_step(*--p) > 0 && depth == 0) return p;
     return NULL;
 }
 
@@ -321,21 +269,15 @@ static bool is_host_mention(const char *code, const char *p, const char *end, bo
 {
     for (;;) {
         while (*end && strchr(".[(", *end)) { /* attributes, indexes and calls that follow it */
-            if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0)) {
-                return true;
-            }
+            if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0)) return true;
             const size_t n = *end == '.' ? 1 + site_name_length(end + 1) : 0;
             const char *close = n ? end + n : site_closing(end);
             end = n || !*close ? close : close + 1;
         }
         const char *open = bracket_around(code, p);
-        if (!open) {
-            return false;
-        }
+        if (!open) return false;
         const char *loop = strstr(open, " for ");
-        if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph))) {
-            return true;
-        }
+        if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph))) return true;
         p = open;
         end = site_closing(open);
         end += *end != 0;
@@ -346,12 +288,8 @@ static bool is_host_mention(const char *code, const char *p, const char *end, bo
 static bool is_keyword(const char *code, const char *p, size_t n)
 {
     const char *after = p + n, *before = p;
-    while (*after == ' ') {
-        after++;
-    }
-    while (before > code && before[-1] == ' ') {
-        before--;
-    }
+    while (*after == ' ') after++;
+    while (before > code && before[-1] == ' ') before--;
     return *after == '=' && after[1] != '=' && before > code && strchr("(,", before[-1]);
 }
 
@@ -360,23 +298,17 @@ static bool code_mentions(const char *code, const char *name, bool graph)
     const size_t n = strlen(name);
     for (const char *p = strstr(code, name); p; p = strstr(p + 1, name)) {
         if ((p > code && (is_name_character(p[-1]) || p[-1] == '.')) || is_name_character(p[n]) ||
-            is_keyword(code, p, n)) {
+            is_keyword(code, p, n))
             continue;
-        }
-        if (!is_host_mention(code, p, p + n, graph)) {
-            return true;
-        }
+        if (!is_host_mention(code, p, p + n, graph)) return true;
     }
     return false;
 }
 
 bool site_holds(const char *expression, const struct site_names *names, bool graph)
 {
-    for (size_t i = 0; i < names->n; i++) {
-        if (code_mentions(expression, names->list[i], graph)) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < names->n; i++)
+        if (code_mentions(expression, names->list[i], graph)) return true;
     return false;
 }
 
@@ -384,14 +316,10 @@ const char *site_lambda_store(struct arena *arena, const char *code, bool graph)
 {
     const char *lambda = strstr(code, "lambda "), *colon = lambda ? strchr(lambda, ':') : NULL;
     struct site_store store;
-    if (!colon) {
-        return NULL;
-    }
+    if (!colon) return NULL;
     const char *body = colon + 1 + (colon[1] == ' ');
     size_t n = strlen(body);
-    while (n && body[n - 1] == ')' && !site_store_of(arena, arena_printf(arena, "%.*s", (int)n, body), &store)) {
-        n--;
-    }
+    while (n && body[n - 1] == ')' && !site_store_of(arena, arena_printf(arena, "%.*s", (int)n, body), &store)) n--;
     struct site_names arguments = {.n = 0};
     site_targets_of(arena, arena_printf(arena, "%.*s", (int)(colon - lambda - 7), lambda + 7), &arguments, NULL);
     return n && site_store_of(arena, arena_printf(arena, "%.*s", (int)n, body), &store) && !store.weak &&
@@ -406,9 +334,7 @@ bool site_collects(const char *code)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
-            if (in && in < end) {
-                return true;
-            }
+            if (in && in < end) return true;
         }
     }
     return false;

@@ -16,15 +16,10 @@ static const char *const plumbing[] = {
 bool site_is_third_party(const char *file)
 {
     const char *package = file ? strstr(file, "-packages/") : NULL;
-    if (!package) {
-        return false;
-    }
+    if (!package) return false;
     package += strlen("-packages");
-    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
-        if (strncmp(package, plumbing[i], strlen(plumbing[i])) == 0) {
-            return false;
-        }
-    }
+    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++)
+        if (strncmp(package, plumbing[i], strlen(plumbing[i])) == 0) return false;
     return true;
 }
 
@@ -46,15 +41,10 @@ static const struct {
 
 int site_module_rank(const char *module)
 {
-    if (!module) {
-        return 1;
-    }
+    if (!module) return 1;
     const char *slash = strrchr(module, '/'), *base = slash ? slash + 1 : module;
-    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
-        if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) {
-            return modules[i].rank;
-        }
-    }
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) return modules[i].rank;
     bool packaged = strstr(module, "/site-packages/") || strstr(module, "/dist-packages/");
     return packaged ? 1 : 0;
 }
@@ -113,11 +103,9 @@ static const struct run_frame *frame_of_function(const struct run *run, uint32_t
 {
     const struct run_frame *frame = run_stack_frame(run, stack), *f = frame;
     for (size_t n; f && f->kind == GS_FRAME_PYTHON && f->function && (n = strlen(f->function)) > 0;
-         f = run_stack_frame(run, stack = run_stack_parent(run, stack))) {
-        if (f->function[n - 1] != '>' || strcmp(f->function, "<module>") == 0) {
+         f = run_stack_frame(run, stack = run_stack_parent(run, stack)))
+        if (f->function[n - 1] != '>' || strcmp(f->function, "<module>") == 0)
             return f->file == frame->file ? f : frame;
-        }
-    }
     return frame;
 }
 
@@ -133,9 +121,8 @@ static bool is_snapshot_taker(const struct run_frame *frame)
     static const char *const names[] = {
         "torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
         "c10::cuda::CUDACachingAllocator::"};
-    for (size_t i = 0; !frame->module && frame->function && i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; !frame->module && frame->function && i < sizeof names / sizeof *names; i++)
         if (strncmp(frame->function, names[i], strlen(names[i])) == 0) return true;
-    }
     return false;
 }
 
@@ -152,18 +139,16 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 return;
             }
         } else {
-            if (f->python == RUN_NONE) {
+            if (f->python == RUN_NONE)
                 f->python = stack;
-            } else if (f->python_caller == RUN_NONE) {
+            else if (f->python_caller == RUN_NONE)
                 f->python_caller = stack;
-            }
-            if (site_is_library_file(frame->file) || is_generated(frame)) { /* continue to its caller */
+            if (site_is_library_file(frame->file) || is_generated(frame)) /* continue to its caller */
                 f->inner = f->inner == RUN_NONE && site_is_third_party(frame->file) ? stack : f->inner;
-            } else if (is_helper(run, stack, helpers)) {
+            else if (is_helper(run, stack, helpers))
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
-            } else {
+            else
                 f->user = stack;
-            }
         }
         stack = run_stack_parent(run, stack);
     }
@@ -182,9 +167,7 @@ static uint32_t at_exit(struct run *run, uint32_t stack)
         if (frame->kind == GS_FRAME_NATIVE && is_interpreter_module(frame->module)) {
             frame = run_frame_named(run, stack);
             const struct run_frame *by = run_frame_calling(frame, exit_function, "");
-            if (by && !by->function[strlen(exit_function)]) {
-                return stack;
-            }
+            if (by && !by->function[strlen(exit_function)]) return stack;
         }
         stack = run_stack_parent(run, stack);
     }
@@ -200,9 +183,7 @@ static uint32_t in_torch(struct run *run, uint32_t stack, const char *prefix, co
         const bool imported = !frame->module && frame->function && frame->kind == GS_FRAME_NATIVE;
         if (imported || (slash && strncmp(slash, "/libtorch", 9) == 0)) {
             frame = run_frame_named(run, stack);
-            if (run_frame_calling(frame, prefix, part)) {
-                return stack;
-            }
+            if (run_frame_calling(frame, prefix, part)) return stack;
         }
         stack = run_stack_parent(run, stack);
     }
@@ -231,14 +212,10 @@ static const char *operation_of(struct run *run, uint32_t stack)
     }
     const struct run_frame *by = run_frame_calling(frame, autograd, apply);
     const char *function = by ? by->function : "", *end = strstr(function, apply), *from = end;
-    if (!end) {
-        return NULL;
-    }
+    if (!end) return NULL;
     for (int depth = 0; from > function; from--) { /* back over a template's arguments */
         depth += (from[-1] == '>') - (from[-1] == '<');
-        if (depth == 0 && from[-1] == ':') {
-            break;
-        }
+        if (depth == 0 && from[-1] == ':') break;
     }
     return run_text(run, from, (size_t)(end - from));
 }
@@ -255,19 +232,13 @@ static bool calls_backward(const struct run *run, uint32_t python)
 static bool is_interpreter_finalised(struct run *run, const struct found *f)
 {
     static const char finaliser[] = "__del__";
-    if (f->python == RUN_NONE) {
-        return false;
-    }
+    if (f->python == RUN_NONE) return false;
     const struct run_frame *frame = run_stack_frame(run, f->python);
     const size_t length = frame->function ? strlen(frame->function) : 0, tail = sizeof finaliser - 1;
-    if (length < tail || strcmp(frame->function + length - tail, finaliser) != 0) {
-        return false;
-    }
+    if (length < tail || strcmp(frame->function + length - tail, finaliser) != 0) return false;
     uint32_t caller = run_stack_parent(run, f->python);
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, caller)) != NULL; hops++) {
-        if (frame->kind == GS_FRAME_PYTHON) {
-            return false;
-        }
+        if (frame->kind == GS_FRAME_PYTHON) return false;
         caller = run_stack_parent(run, caller);
     }
     return true;
@@ -293,15 +264,11 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
         site.library = rank > 0;
     }
     const struct run_frame *frame = run_frame_named(run, at);
-    if (!frame) {
-        return site;
-    }
+    if (!frame) return site;
     site.known = true;
     site.kind = frame->kind;
     site.library = frame->kind == GS_FRAME_PYTHON ? f.user == RUN_NONE : site.library;
-    if (is_interpreter_finalised(run, &f)) {
-        site.library = site.exit = true;
-    }
+    if (is_interpreter_finalised(run, &f)) site.library = site.exit = true;
     site.function = frame->function;
     site.file = frame->file ? frame->file : frame->module;
     site.line = frame->line;
@@ -325,24 +292,17 @@ void site_helpers(const struct run *run, struct map *helpers)
         const struct run_frame *by = run_stack_frame(run, run_stack_parent(run, s));
         const struct run_frame *caller = frame_of_function(run, run_stack_parent(run, s));
         if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
-            (f->function == caller->function && f->file == caller->file)) { /* recursion */
+            (f->function == caller->function && f->file == caller->file)) /* recursion */
             continue;
-        }
         uint64_t function = site_function_key(f->function, f->file);
         uint64_t call = map_hash(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
         uint32_t *seen = map_at(&callers, call);
-        if (*seen != MAP_NEW) {
-            continue;
-        }
+        if (*seen != MAP_NEW) continue;
         *seen = 1;
-        if (site_is_library_file(f->file) || site_is_library_file(by->file)) {
-            continue;
-        }
+        if (site_is_library_file(f->file) || site_is_library_file(by->file)) continue;
         uint32_t *n = map_at(&counts, function);
         *n = *n == MAP_NEW ? 1 : *n + 1;
-        if (*n >= HELPER_CALLERS) {
-            *map_at(helpers, function) = 1;
-        }
+        if (*n >= HELPER_CALLERS) *map_at(helpers, function) = 1;
     }
     map_free(&callers);
     map_free(&counts);
@@ -362,9 +322,7 @@ uint64_t site_key(const struct result_site *site)
                         c ? (uintptr_t)c->file : 0,
                         c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        key = map_hash(key ^ parts[i]) + i;
-    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) key = map_hash(key ^ parts[i]) + i;
     return key;
 }
 
@@ -373,9 +331,8 @@ uint64_t site_line_key(const struct result_site *s)
     const uint64_t parts[] = {(uintptr_t)s->function, (uintptr_t)s->file, (uint64_t)s->line,
                               s->line || s->function ? 0 : s->offset, (uintptr_t)s->operation};
     uint64_t key = (uint64_t)s->known << 1 | s->exit;
-    for (size_t i = 0; s->known && !s->exit && i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; s->known && !s->exit && i < sizeof parts / sizeof *parts; i++)
         key = map_hash(key ^ parts[i]) + i;
-    }
     return key;
 }
 
@@ -386,12 +343,8 @@ static bool same_frame(const struct run_frame *a, const struct run_frame *b)
 
 void site_keep_common(struct result_site *line, const struct result_site *path)
 {
-    if (!same_frame(line->caller, path->caller)) {
-        line->caller = NULL;
-    }
-    if (!same_frame(line->inner, path->inner)) {
-        line->inner = NULL;
-    }
+    if (!same_frame(line->caller, path->caller)) line->caller = NULL;
+    if (!same_frame(line->inner, path->inner)) line->inner = NULL;
     if (line->helper != path->helper || !same_frame(line->via, path->via)) {
         line->helper = false;
         line->via = NULL;
@@ -410,9 +363,7 @@ struct result_site site_of_frame(const struct run_frame *f)
 
 static int frame_order(const struct run_frame *a, const struct run_frame *b)
 {
-    if (!a || !b) {
-        return (a != NULL) - (b != NULL);
-    }
+    if (!a || !b) return (a != NULL) - (b != NULL);
     return sort_compare_texts(a->file, b->file) ?: SORT_UP(a->line, b->line) ?: sort_compare_texts(a->function, b->function);
 }
 

@@ -5,11 +5,8 @@
 /* Parses each file once: many call paths lead through it. */
 static struct site_code code_of_file(struct site_builder *b, const struct run_source_text *text)
 {
-    for (size_t i = 0; i < b->codes_n; i++) {
-        if (b->codes[i].lines == text->lines) {
-            return b->codes[i].code;
-        }
-    }
+    for (size_t i = 0; i < b->codes_n; i++)
+        if (b->codes[i].lines == text->lines) return b->codes[i].code;
     const struct site_code code = site_code_of(b->arena, text->lines, text->n);
     *ARENA_PUSH(b->codes, b->codes_n, b->codes_cap) = (struct site_file_code){text->lines, code};
     return code;
@@ -18,9 +15,7 @@ static struct site_code code_of_file(struct site_builder *b, const struct run_so
 bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at)
 {
     const struct run_source_text *text = frame->line ? run_source_text(b->run, frame->file) : NULL;
-    if (!text) {
-        return false;
-    }
+    if (!text) return false;
     *code = code_of_file(b, text);
     *at = site_code_at(code, frame->line);
     return *at < code->n;
@@ -29,9 +24,7 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 static bool source_has_any(const char *code, const char *const *words, size_t n)
 {
     bool has = false;
-    for (size_t i = 0; i < n && !has; i++) {
-        has = strstr(code, words[i]);
-    }
+    for (size_t i = 0; i < n && !has; i++) has = strstr(code, words[i]);
     return has;
 }
 
@@ -43,24 +36,17 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
         struct site_code code;
         size_t at;
         if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
-            !site_open_source(b, frame, &code, &at)) {
+            !site_open_source(b, frame, &code, &at))
             continue;
-        }
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
             const char *header = code.list[k].code;
-            if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) &&
-                !strstr(header, " if ")) {
+            if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) && !strstr(header, " if "))
                 return true;
-            }
-            if (site_code_begins(&code.list[k], "def")) {
+            if (site_code_begins(&code.list[k], "def"))
                 break; /* the block around it was left when the function was defined */
-            }
         }
-        for (size_t k = 0; k < code.n; k++) {
-            if (strstr(code.list[k].code, "torch.set_grad_enabled(False)") == code.list[k].code) {
-                return true;
-            }
-        }
+        for (size_t k = 0; k < code.n; k++)
+            if (strstr(code.list[k].code, "torch.set_grad_enabled(False)") == code.list[k].code) return true;
     }
     return false;
 }
@@ -72,18 +58,11 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)) {
-            continue;
-        }
-        if (!site_open_source(b, frame, &code, &at)) {
-            return false;
-        }
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)) continue;
+        if (!site_open_source(b, frame, &code, &at)) return false;
         known = true;
-        for (size_t k = 0; k < code.n; k++) {
-            if (source_has_any(code.list[k].code, words, n)) {
-                return false;
-            }
-        }
+        for (size_t k = 0; k < code.n; k++)
+            if (source_has_any(code.list[k].code, words, n)) return false;
     }
     return known;
 }

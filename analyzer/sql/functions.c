@@ -15,9 +15,7 @@ enum { TEXT_MAX = 1 << 16 };
 static struct run *session_run(struct sql_session *s)
 {
     char error[512];
-    if (s->run) {
-        return s->run;
-    }
+    if (s->run) return s->run;
     s->run = arena_realloc(NULL, 1, sizeof *s->run);
     *s->run = (struct run){.options = {.symbol = s->symbol, .symbol_data = s->symbol_data}};
     for (size_t i = 0; i < s->n; i++) {
@@ -46,9 +44,7 @@ static uint32_t sql_stack_of(struct sql_session *s, sqlite3_value *value)
 {
     (void)session_run(s);
     int64_t id = sqlite3_value_int64(value), process = id / SQL_STRIDE;
-    if (sqlite3_value_type(value) != SQLITE_INTEGER || id < 0 || process >= (int64_t)s->n) {
-        return RUN_NONE;
-    }
+    if (sqlite3_value_type(value) != SQLITE_INTEGER || id < 0 || process >= (int64_t)s->n) return RUN_NONE;
     return run_ids_get(&s->databases[process].stacks, id % SQL_STRIDE);
 }
 
@@ -59,24 +55,19 @@ static uint32_t sql_stack_of(struct sql_session *s, sqlite3_value *value)
 FUNCTION(fn_bytes)
 {
     char text[UNITS_TEXT];
-    if (sqlite3_value_type(v[0]) == SQLITE_NULL) {
-        return;
-    }
+    if (sqlite3_value_type(v[0]) == SQLITE_NULL) return;
     int64_t bytes = sqlite3_value_int64(v[0]);
-    if (bytes < 0) {
+    if (bytes < 0)
         units_format_bytes_signed(text, bytes);
-    } else {
+    else
         units_format_bytes(text, (uint64_t)bytes);
-    }
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
 
 FUNCTION(fn_seconds)
 {
     char text[UNITS_TEXT];
-    if (sqlite3_value_type(v[0]) == SQLITE_NULL) {
-        return;
-    }
+    if (sqlite3_value_type(v[0]) == SQLITE_NULL) return;
     double seconds = sqlite3_value_double(v[0]) / 1e9;
     text[0] = '-';
     units_format_seconds(text + (seconds < 0), seconds < 0 ? -seconds : seconds);
@@ -99,14 +90,11 @@ FUNCTION(fn_site)
     struct sql_session *s = sqlite3_user_data(c);
     uint32_t stack = sql_stack_of(s, v[0]);
     char text[TEXT_MAX];
-    if (stack == RUN_NONE) {
-        return;
-    }
+    if (stack == RUN_NONE) return;
     struct result_site site = *known_site(s, stack);
     char function[1024];
-    if (site.function && site.kind == GS_FRAME_NATIVE) { /* C++ without its template arguments */
+    if (site.function && site.kind == GS_FRAME_NATIVE) /* C++ without its template arguments */
         site.function = text_function(function, sizeof function, site.function, 400, true);
-    }
     site_text(&site, text, sizeof text);
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
@@ -118,28 +106,20 @@ FUNCTION(fn_stack_text)
     uint32_t stack = sql_stack_of(s, v[0]), path[RUN_DEPTH_MAX];
     size_t depth = 0, size = 0;
     char *text = NULL;
-    if (stack == RUN_NONE) {
-        return;
-    }
+    if (stack == RUN_NONE) return;
     const bool python = s->python[stack] != RUN_NONE;
-    for (uint32_t at = stack; at != RUN_NONE && depth < RUN_DEPTH_MAX; at = run_stack_parent(s->run, at)) {
-        if (!python || run_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) {
-            path[depth++] = at;
-        }
-    }
+    for (uint32_t at = stack; at != RUN_NONE && depth < RUN_DEPTH_MAX; at = run_stack_parent(s->run, at))
+        if (!python || run_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) path[depth++] = at;
     FILE *out = open_memstream(&text, &size);
     for (size_t i = depth; i-- > 0;) {
         const struct run_frame *f = run_frame_named(s->run, path[i]);
         const char *file = f->file ? f->file : f->module ? f->module : "?";
         fprintf(out, "%s%s", i + 1 < depth ? "\n" : "", file);
-        if (f->line) {
+        if (f->line)
             fprintf(out, ":%d", f->line);
-        } else if (f->kind == GS_FRAME_NATIVE && !f->function) {
+        else if (f->kind == GS_FRAME_NATIVE && !f->function)
             fprintf(out, "+0x%llx", (unsigned long long)f->offset);
-        }
-        if (f->function) {
-            fprintf(out, " in %s", f->function);
-        }
+        if (f->function) fprintf(out, " in %s", f->function);
     }
     fclose(out);
     sqlite3_result_text64(c, text, size, free, SQLITE_UTF8);
@@ -150,17 +130,14 @@ FUNCTION(fn_site_part)
 {
     struct sql_session *s = sqlite3_user_data(c);
     uint32_t stack = sql_stack_of(s, v[0]);
-    if (stack == RUN_NONE) {
-        return;
-    }
+    if (stack == RUN_NONE) return;
     const struct result_site *site = known_site(s, stack);
     const char *texts[] = {site->function, site->file, site->kind == GS_FRAME_PYTHON ? "python" : "native"};
     int what = sqlite3_value_int(v[1]);
-    if (what == 3 && site->line) {
+    if (what == 3 && site->line)
         sqlite3_result_int(c, site->line);
-    } else if (what >= 0 && what < 3 && texts[what]) {
+    else if (what >= 0 && what < 3 && texts[what])
         sqlite3_result_text(c, texts[what], -1, SQLITE_TRANSIENT);
-    }
 }
 
 bool sql_functions(struct sql_session *s)
@@ -176,21 +153,17 @@ bool sql_functions(struct sql_session *s)
         {"stack_text", 1, fn_stack_text},
         {"gpuspy_site_part", 2, fn_site_part},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (sqlite3_create_function_v2(s->db, functions[i].name, functions[i].arguments,
                                        SQLITE_UTF8 | SQLITE_DETERMINISTIC, s, functions[i].call, NULL, NULL,
-                                       NULL) != SQLITE_OK) {
+                                       NULL) != SQLITE_OK)
             return false;
-        }
-    }
     return true;
 }
 
 void sql_functions_free(struct sql_session *s)
 {
-    if (s->run) {
-        run_close(s->run);
-    }
+    if (s->run) run_close(s->run);
     map_free(&s->helpers);
     free(s->python);
     free(s->site_of_stack);

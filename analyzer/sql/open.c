@@ -36,31 +36,21 @@ static int authorize_action(void *session, int action, const char *one, const ch
         {SQLITE_SAVEPOINT, "a transaction"}, {SQLITE_ALTER_TABLE, "ALTER"}, {SQLITE_REINDEX, "REINDEX"},
         {SQLITE_ANALYZE, "ANALYZE"},
     };
-    if (action == SQLITE_SELECT || action == SQLITE_READ || action == SQLITE_RECURSIVE) {
-        return SQLITE_OK;
-    }
-    if (action == SQLITE_FUNCTION) {
+    if (action == SQLITE_SELECT || action == SQLITE_READ || action == SQLITE_RECURSIVE) return SQLITE_OK;
+    if (action == SQLITE_FUNCTION)
         return two && strcasecmp(two, "load_extension") == 0 ? refuse_action(s, "load_extension") : SQLITE_OK;
-    }
     if (action == SQLITE_PRAGMA) {
         bool reads = false;
-        for (size_t i = 0; i < sizeof pragmas / sizeof *pragmas; i++) {
-            reads = reads || strcasecmp(one, pragmas[i]) == 0;
-        }
+        for (size_t i = 0; i < sizeof pragmas / sizeof *pragmas; i++) reads = reads || strcasecmp(one, pragmas[i]) == 0;
         bool sets = two && (strcasecmp(one, "user_version") == 0 || strcasecmp(one, "application_id") == 0 ||
                             strcasecmp(one, "page_size") == 0 || strcasecmp(one, "encoding") == 0);
         return reads && !sets ? SQLITE_OK : refuse_action(s, "this PRAGMA");
     }
     /* Table-valued functions (json_each, pragma_table_info) declare their columns this way; who means it
      * gets no further than SQLite's own "may not be modified". */
-    if (action == SQLITE_UPDATE && one && strcmp(one, "sqlite_master") == 0) {
-        return SQLITE_OK;
-    }
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (action == words[i].action) {
-            return refuse_action(s, words[i].word);
-        }
-    }
+    if (action == SQLITE_UPDATE && one && strcmp(one, "sqlite_master") == 0) return SQLITE_OK;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (action == words[i].action) return refuse_action(s, words[i].word);
     return refuse_action(s, "CREATE or DROP");
 }
 
@@ -98,9 +88,7 @@ static bool open_sql_recording(struct run_database *d, const char *path, char *e
 {
     char recovery[512];
     (void)run_database_recover(d, path, recovery, sizeof recovery);
-    if (!run_database_open(NULL, d, path, error, error_size)) {
-        return false;
-    }
+    if (!run_database_open(NULL, d, path, error, error_size)) return false;
     /* do not stay in one transaction: a log that cannot start anew grows */
     sqlite3_exec(d->db, "COMMIT", NULL, NULL, NULL);
     return true;
@@ -110,30 +98,21 @@ bool sql_open(struct sql_session *s, char *const *paths, size_t n, char *error, 
 {
     for (size_t i = 0; i < n && i < SQL_PROCESSES; i++) {
         s->n = i + 1;
-        if (!open_sql_recording(&s->databases[i], paths[i], error, error_size)) {
-            return false;
-        }
-        if (i == 0) {
+        if (!open_sql_recording(&s->databases[i], paths[i], error, error_size)) return false;
+        if (i == 0)
             s->db = s->databases[0].db;
-        } else if (!attach_recording(s, i, error, error_size)) {
+        else if (!attach_recording(s, i, error, error_size))
             return false;
-        }
     }
     protect_database(s->db);
-    if (!sql_functions(s)) {
-        return run_fail(error, error_size, "cannot read '%s': %s", paths[0], sqlite3_errmsg(s->db));
-    }
-    if (!sql_views(s, error, error_size)) {
-        return false;
-    }
+    if (!sql_functions(s)) return run_fail(error, error_size, "cannot read '%s': %s", paths[0], sqlite3_errmsg(s->db));
+    if (!sql_views(s, error, error_size)) return false;
     sqlite3_set_authorizer(s->db, authorize_action, s);
     return true;
 }
 
 void sql_close(struct sql_session *s)
 {
-    for (size_t i = s->n; i-- > 0;) {
-        run_database_close(&s->databases[i]);
-    }
+    for (size_t i = s->n; i-- > 0;) run_database_close(&s->databases[i]);
     sql_functions_free(s);
 }

@@ -16,9 +16,7 @@ static char *cell_text(sqlite3_stmt *st, int column, bool utf8)
         const unsigned char *bytes = sqlite3_column_blob(st, column);
         size_t n = (size_t)sqlite3_column_bytes(st, column);
         char *hex = arena_realloc(NULL, 2 * n + 4, 1), *at = hex + sprintf(hex, "x'");
-        for (size_t i = 0; i < n; i++) {
-            at += sprintf(at, "%02x", bytes[i]);
-        }
+        for (size_t i = 0; i < n; i++) at += sprintf(at, "%02x", bytes[i]);
         memcpy(at, "'", 2);
         return hex;
     }
@@ -32,9 +30,7 @@ static char *cell_text(sqlite3_stmt *st, int column, bool utf8)
         at += strlen(at);
         free(line);
         p += length;
-        if (*p) {
-            *at++ = *p++;
-        }
+        if (*p) *at++ = *p++;
     }
     *at = 0;
     return out;
@@ -73,17 +69,11 @@ static int widest_line(const char *text)
 static void fit_columns(struct table *t)
 {
     int sum = GAP * (t->n - 1), room = t->p->width;
-    for (int c = 0; c < t->n; c++) {
-        sum += t->width[c];
-    }
+    for (int c = 0; c < t->n; c++) sum += t->width[c];
     while (room > 0 && sum > room) {
         int at = 0;
-        for (int c = 1; c < t->n; c++) {
-            at = t->width[c] > t->width[at] ? c : at;
-        }
-        if (t->width[at] <= LEAST) {
-            break;
-        }
+        for (int c = 1; c < t->n; c++) at = t->width[c] > t->width[at] ? c : at;
+        if (t->width[at] <= LEAST) break;
         t->width[at]--;
         sum--;
     }
@@ -108,9 +98,7 @@ static void print_sql_row(const struct table *t, const struct row *r)
 {
     const char **at = arena_realloc(NULL, (size_t)t->n, sizeof *at);
     bool more = true;
-    for (int c = 0; c < t->n; c++) {
-        at[c] = r->cells[c];
-    }
+    for (int c = 0; c < t->n; c++) at[c] = r->cells[c];
     while (more) {
         more = false;
         for (int c = 0; c < t->n; c++) {
@@ -131,9 +119,7 @@ static void print_sql_row(const struct table *t, const struct row *r)
 
 static void free_sql_row(struct table *t, struct row *r)
 {
-    for (int c = 0; c < t->n; c++) {
-        free(r->cells[c]);
-    }
+    for (int c = 0; c < t->n; c++) free(r->cells[c]);
     free(r->cells);
     free(r->numbers);
 }
@@ -170,9 +156,7 @@ static void print_measured_table(struct table *t)
     }
     fputc('\n', t->p->out);
     for (int c = 0; c < t->n; c++) {
-        for (int i = 0; i < t->width[c]; i++) {
-            fputs(t->p->utf8 ? "─" : "-", t->p->out);
-        }
+        for (int i = 0; i < t->width[c]; i++) fputs(t->p->utf8 ? "─" : "-", t->p->out);
         fprintf(t->p->out, "%*s", c < t->n - 1 ? GAP : 0, "");
     }
     fputc('\n', t->p->out);
@@ -203,9 +187,7 @@ static int print_sql_table(const struct sql_printer *p, sqlite3_stmt *st)
             head = true;
         }
     }
-    if (!head && (rc == SQLITE_DONE || t.rows_n)) {
-        print_measured_table(&t);
-    }
+    if (!head && (rc == SQLITE_DONE || t.rows_n)) print_measured_table(&t);
     free(t.rows);
     free(t.width);
     return rc;
@@ -220,9 +202,7 @@ static void csv_field(FILE *out, const char *text)
         return;
     }
     fputc('"', out);
-    for (const char *p = text; *p; p++) {
-        fputs(*p == '"' ? "\"\"" : (char[]){*p, 0}, out);
-    }
+    for (const char *p = text; *p; p++) fputs(*p == '"' ? "\"\"" : (char[]){*p, 0}, out);
     fputc('"', out);
 }
 
@@ -270,9 +250,7 @@ static void set_column(json_t *row, const char *name, int column, json_t *value)
     char clean[512], other[600];
     terminal_clean(clean, sizeof clean, name, true);
     snprintf(other, sizeof other, "%s", clean);
-    if (json_object_get(row, clean)) {
-        snprintf(other, sizeof other, "%s:%d", clean, column + 1);
-    }
+    if (json_object_get(row, clean)) snprintf(other, sizeof other, "%s:%d", clean, column + 1);
     json_object_set_new(row, other, value);
 }
 
@@ -284,9 +262,7 @@ static int print_sql_json(const struct sql_printer *p, sqlite3_stmt *st)
     fputc('[', p->out);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !ferror(p->out)) {
         json_t *row = json_object();
-        for (int c = 0; c < n; c++) {
-            set_column(row, sqlite3_column_name(st, c), c, statement_column_json(st, c));
-        }
+        for (int c = 0; c < n; c++) set_column(row, sqlite3_column_name(st, c), c, statement_column_json(st, c));
         fputs(first ? "" : ",\n ", p->out);
         json_dumpf(row, p->out, JSON_COMPACT);
         json_decref(row);
@@ -298,9 +274,7 @@ static int print_sql_json(const struct sql_printer *p, sqlite3_stmt *st)
 
 int sql_print(const struct sql_printer *p, sqlite3_stmt *st)
 {
-    if (sqlite3_column_count(st) == 0) {
-        return sqlite3_step(st);
-    }
+    if (sqlite3_column_count(st) == 0) return sqlite3_step(st);
     return p->format == SQL_JSON  ? print_sql_json(p, st)
            : p->format == SQL_CSV ? print_csv(p, st)
                                   : print_sql_table(p, st);

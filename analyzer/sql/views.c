@@ -69,11 +69,8 @@ static bool is_common(const char *table)
     static const char *const common[] = {"layer",       "space",      "direction",     "host_memory",
                                          "sync_kind",   "frame_kind", "sample_source", "mark_kind",
                                          "handle_kind", "api",        "meta"};
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++) {
-        if (strcmp(table, common[i]) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (strcmp(table, common[i]) == 0) return true;
     return false;
 }
 
@@ -83,11 +80,8 @@ static bool is_local(const char *table, const char *column)
     static const char *const local[] = {
         "id",       "stack_id",  "alloc_stack_id", "free_stack_id", "event_stack_id", "parent_id",
         "frame_id", "module_id", "allocation_id",  "thread_id",     "alloc_thread_id"};
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
-        if (strcmp(column, local[i]) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+        if (strcmp(column, local[i]) == 0) return true;
     return strcmp(table, "mark") == 0 && (strcmp(column, "name") == 0 || strcmp(column, "domain") == 0);
 }
 
@@ -102,15 +96,14 @@ static char *select_from(struct making *k, size_t i, const char *table, const ch
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const char *column = (const char *)sqlite3_column_text(st, 0);
         const char *comma = *list ? ", " : "";
-        if (strcmp(column, "process_id") == 0 || (process && strcmp(column, "id") == 0)) {
+        if (strcmp(column, "process_id") == 0 || (process && strcmp(column, "id") == 0))
             list = sqlite3_mprintf("%z%s%d AS %w", list, comma, (int)i + 1, column);
-        } else if (check && !has_attached_column(k, i, table, column)) {
+        else if (check && !has_attached_column(k, i, table, column))
             list = sqlite3_mprintf("%z%sNULL AS %w", list, comma, column);
-        } else if (i > 0 && !is_common(table) && is_local(table, column)) {
+        else if (i > 0 && !is_common(table) && is_local(table, column))
             list = sqlite3_mprintf("%z%s\"%w\" + %lld AS %w", list, comma, column, (long long)i * SQL_STRIDE, column);
-        } else {
+        else
             list = sqlite3_mprintf("%z%s\"%w\"", list, comma, column);
-        }
     }
     sqlite3_finalize(st);
     return sqlite3_mprintf("SELECT %z FROM %s", list, from);
@@ -129,9 +122,8 @@ static char *select_nothing(struct making *k, const char *table)
     char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
     sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
     sqlite3_free(sql);
-    while (st && sqlite3_step(st) == SQLITE_ROW) {
+    while (st && sqlite3_step(st) == SQLITE_ROW)
         list = sqlite3_mprintf("%z%sNULL AS %w", list, *list ? ", " : "", sqlite3_column_text(st, 0));
-    }
     sqlite3_finalize(st);
     return sqlite3_mprintf("SELECT %z WHERE 0", list);
 }
@@ -141,9 +133,7 @@ static bool make_table(struct making *k, const char *table)
     char *all = NULL, from[128], schema[8];
     size_t have = 0;
     for (size_t i = 0; i < (is_common(table) ? 1 : k->s->n); i++) {
-        if (!has_attached_table(k, i, table)) {
-            continue;
-        }
+        if (!has_attached_table(k, i, table)) continue;
         have++;
         schema_of(i, schema);
         snprintf(from, sizeof from, "%s.\"%s\"", schema, table);
@@ -163,9 +153,7 @@ static bool make_table(struct making *k, const char *table)
 static char *replace_text(char *text, const char *what, const char *with)
 {
     char *at = strstr(text, what);
-    if (!at) {
-        return text;
-    }
+    if (!at) return text;
     char *out = sqlite3_mprintf("%.*s%s%s", (int)(at - text), text, with, at + strlen(what));
     sqlite3_free(text);
     return out;
@@ -177,9 +165,8 @@ static bool has_all_columns(struct making *k, size_t i, const char *table)
     char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
     sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
     sqlite3_free(sql);
-    while (all && st && sqlite3_step(st) == SQLITE_ROW) {
+    while (all && st && sqlite3_step(st) == SQLITE_ROW)
         all = has_attached_column(k, i, table, (const char *)sqlite3_column_text(st, 0));
-    }
     sqlite3_finalize(st);
     return all;
 }
@@ -221,18 +208,10 @@ static bool make_view(struct making *k, const char *name, const char *sql)
 {
     const char *as = strstr(sql, "SELECT"), *with = strstr(sql, "WITH RECURSIVE");
     as = with && with < as ? with : as;
-    if (!as) {
-        return true;
-    }
-    if (strcmp(name, "allocation") == 0) {
-        return make_unpacked(k, name, "allocation_row", as);
-    }
-    if (strcmp(name, "copy") == 0) {
-        return make_unpacked(k, name, "copy_row", as);
-    }
-    if (strcmp(name, "sites") == 0) {
-        as = sites;
-    }
+    if (!as) return true;
+    if (strcmp(name, "allocation") == 0) return make_unpacked(k, name, "allocation_row", as);
+    if (strcmp(name, "copy") == 0) return make_unpacked(k, name, "copy_row", as);
+    if (strcmp(name, "sites") == 0) as = sites;
     return run_view_sql(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %s", name, as));
 }
 
@@ -253,9 +232,7 @@ static bool is_recovery(const char *table)
 static bool any_has(struct making *k, const char *table)
 {
     size_t i = 0;
-    while (i < k->s->n && !has_attached_table(k, i, table)) {
-        i++;
-    }
+    while (i < k->s->n && !has_attached_table(k, i, table)) i++;
     return i < k->s->n;
 }
 
@@ -269,19 +246,17 @@ bool sql_views(struct sql_session *s, char *error, size_t error_size)
     if (!ok || sqlite3_prepare_v2(k.model,
                                   "SELECT type, name, sql FROM sqlite_master WHERE type IN "
                                   "('table', 'view') ORDER BY type = 'view', rowid",
-                                  -1, &st, NULL) != SQLITE_OK) {
+                                  -1, &st, NULL) != SQLITE_OK)
         ok = run_fail(error, error_size, "out of memory");
-    }
     while (ok && sqlite3_step(st) == SQLITE_ROW) {
         const char *type = (const char *)sqlite3_column_text(st, 0);
         const char *name = (const char *)sqlite3_column_text(st, 1);
         const char *sql = (const char *)sqlite3_column_text(st, 2);
         bool packed = strcmp(name, "allocation_row") == 0 || strcmp(name, "copy_row") == 0;
-        if (strcmp(type, "view") == 0) {
+        if (strcmp(type, "view") == 0)
             ok = make_view(&k, name, sql);
-        } else if (!is_recovery(name) && !packed && needs_table(&k, name)) {
+        else if (!is_recovery(name) && !packed && needs_table(&k, name))
             ok = make_table(&k, name);
-        }
     }
     sqlite3_finalize(st);
     sqlite3_close(k.model);

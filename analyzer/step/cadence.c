@@ -35,9 +35,8 @@ static int64_t steady_time(const struct step_list *s)
 {
     size_t end = step_steady_end(s);
     int64_t sum = step_start_ns(s, end) - step_start_ns(s, s->steady);
-    for (size_t i = s->steady; s->end_ns && i + 1 <= end; i++) {
+    for (size_t i = s->steady; s->end_ns && i + 1 <= end; i++)
         sum -= i + 1 < s->starts_n ? s->start_ns[i + 1] - s->end_ns[i] : 0;
-    }
     return sum;
 }
 
@@ -51,9 +50,7 @@ static void enter_cadence_process(const struct site_builder *b, struct step_cloc
 
 static void enter_place(struct step_cadence *c, const struct step_clock *k)
 {
-    if (c->process == k->process) {
-        return;
-    }
+    if (c->process == k->process) return;
     c->process = k->process;
     c->now = c->last = SIZE_MAX;
     c->now_calls = 0;
@@ -103,9 +100,7 @@ void step_cadence_add(const struct site_builder *b, struct step_clock *k, struct
     c->first_ns = c->process == 0 || time_ns < c->first_ns ? time_ns : c->first_ns;
     c->last_ns = time_ns > c->last_ns ? time_ns : c->last_ns;
     enter_place(c, k);
-    if (!k->steps) {
-        return;
-    }
+    if (!k->steps) return;
     size_t step = clock_step_at(k, time_ns);
     if (step == SIZE_MAX) {
         size_t done = step_count_done(k->steps, time_ns);
@@ -137,9 +132,7 @@ static bool function_starts_with(const char *function, const char *const *words,
     function = dot ? dot + 1 : function;
     for (size_t i = 0; function && i < n; i++) {
         const char *name = function + strspn(function, "_");
-        if (strncmp(name, words[i], strlen(words[i])) == 0) {
-            return true;
-        }
+        if (strncmp(name, words[i], strlen(words[i])) == 0) return true;
     }
     return false;
 }
@@ -161,9 +154,7 @@ static bool may_be_evaluation(const struct result_site *site)
 static enum result_phase seldom_phase_of(const struct step_cadence *c, const struct result_site *site, unsigned *every)
 {
     bool regular = c->gaps >= 1 && c->gap_most - c->gap_least <= 1 + c->gap_least / 10;
-    if (may_be_evaluation(site) || c->calls >= BURST * c->hits) {
-        return RESULT_PHASE_EVALUATION;
-    }
+    if (may_be_evaluation(site) || c->calls >= BURST * c->hits) return RESULT_PHASE_EVALUATION;
     *every = regular ? (unsigned)(c->gap_sum / c->gaps) : 0;
     return RESULT_PHASE_LOGGING;
 }
@@ -172,18 +163,12 @@ static enum result_phase cadence_phase_of(const struct step_cadence *c, const st
 {
     uint64_t outside = c->before + c->between + c->after;
     *every = 0;
-    if (c->steps == 0) {
-        return RESULT_PHASE_UNKNOWN;
-    }
-    if (c->calls && (double)c->hits >= most * (double)c->steps) {
+    if (c->steps == 0) return RESULT_PHASE_UNKNOWN;
+    if (c->calls && (double)c->hits >= most * (double)c->steps)
         return named_evaluation(site) ? RESULT_PHASE_EVALUATION : RESULT_PHASE_STEP;
-    }
-    if (c->between && c->between >= c->calls) { /* its calls in the step before the gap are its tail */
+    if (c->between && c->between >= c->calls) /* its calls in the step before the gap are its tail */
         return RESULT_PHASE_EVALUATION;
-    }
-    if (c->calls * 2 > outside) {
-        return seldom_phase_of(c, site, every);
-    }
+    if (c->calls * 2 > outside) return seldom_phase_of(c, site, every);
     return c->before >= c->after ? RESULT_PHASE_STARTUP : RESULT_PHASE_END;
 }
 
@@ -206,14 +191,10 @@ struct result_pace step_pace(const struct step_cadence *c, const struct result_s
 
 bool step_pace_matters(const struct result_pace *p, bool simulated, bool by_count, bool otherwise)
 {
-    if (p->phase == RESULT_PHASE_UNKNOWN) {
-        return otherwise;
-    }
+    if (p->phase == RESULT_PHASE_UNKNOWN) return otherwise;
     bool often = p->phase == RESULT_PHASE_STEP ||
                  (p->phase == RESULT_PHASE_LOGGING && p->every && p->every < SELDOM && !simulated);
-    if (simulated) {
-        return often && by_count && p->calls_per_step >= once;
-    }
+    if (simulated) return often && by_count && p->calls_per_step >= once;
     return often && p->steady_share >= matters_share && p->steady_blocked_s >= matters_s;
 }
 
@@ -239,11 +220,8 @@ bool step_is_simulated(const struct site_builder *b)
 {
     size_t n;
     const struct run_device *d = run_devices(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (run_device_is_simulated(d[i].name)) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (run_device_is_simulated(d[i].name)) return true;
     return false;
 }
 
@@ -251,9 +229,7 @@ bool step_has_tensors(const struct site_builder *b)
 {
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);
-        if (s->layer == RUN_SERIES_TENSOR && s->allocations) {
-            return true;
-        }
+        if (s->layer == RUN_SERIES_TENSOR && s->allocations) return true;
     }
     return false;
 }

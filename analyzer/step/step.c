@@ -40,16 +40,11 @@ uint64_t step_module_calls(const struct site_builder *b, uint32_t stack)
     struct step_place_tree *t = &b->steps->tree;
     uint32_t at = step_place_of(t, stack);
     uint64_t rounds;
-    if (!t->places[at].module) {
-        return UINT64_MAX;
-    }
-    while (t->places[t->places[at].parent].module) {
-        at = t->places[at].parent;
-    }
+    if (!t->places[at].module) return UINT64_MAX;
+    while (t->places[t->places[at].parent].module) at = t->places[at].parent;
     rounds = t->stacks[t->places[at].first].events; /* a model executes its first line once per call */
-    for (; at != STEP_PLACE_ROOT; at = t->places[at].parent) {
+    for (; at != STEP_PLACE_ROOT; at = t->places[at].parent)
         rounds = t->places[at].visits > rounds ? t->places[at].visits : rounds;
-    }
     return rounds;
 }
 
@@ -71,9 +66,8 @@ static size_t is_within_step(const struct step_list *s, size_t k, int64_t ns)
 size_t step_at(const struct step_list *s, int64_t ns)
 {
     size_t k = count_steps_begun(s, ns);
-    if (k == 0 || ns > (s->end_ns ? s->end_ns[k - 1] : s->start_ns[k]) || ns > s->start_ns[s->starts_n]) {
+    if (k == 0 || ns > (s->end_ns ? s->end_ns[k - 1] : s->start_ns[k]) || ns > s->start_ns[s->starts_n])
         return SIZE_MAX;
-    }
     return is_within_step(s, k - 1, ns);
 }
 
@@ -85,9 +79,7 @@ size_t step_count_done(const struct step_list *s, int64_t ns)
 
 int64_t step_start_ns(const struct step_list *s, size_t i)
 {
-    if (i >= s->n) {
-        return s->start_ns[s->starts_n];
-    }
+    if (i >= s->n) return s->start_ns[s->starts_n];
     size_t k = i / s->stride, first = k * s->stride;
     size_t size = k + 1 < s->starts_n ? s->stride : s->n - first;
     double span = (double)(s->start_ns[k + 1] - s->start_ns[k]);
@@ -101,9 +93,8 @@ static uint32_t loop_line(const struct step_place_tree *t, uint32_t place)
 {
     uint64_t visits = t->places[place].visits;
     uint32_t line = place;
-    for (uint32_t p = place; p != STEP_PLACE_ROOT; p = t->places[p].parent) {
+    for (uint32_t p = place; p != STEP_PLACE_ROOT; p = t->places[p].parent)
         line = t->places[p].visits * 10 >= visits * 9 ? p : line;
-    }
     return line;
 }
 
@@ -115,14 +106,11 @@ static void find_starts(struct step_place_tree *t, uint32_t line, const struct s
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
         if (p->parent != own->parent || p->visits < LEAST || p->visits * 2 < own->visits || p->thread != own->thread ||
-            (p->shift && p->shift != STEP_PLACE_DROPPED) || p->first_ns > m->times[0]) {
+            (p->shift && p->shift != STEP_PLACE_DROPPED) || p->first_ns > m->times[0])
             continue;
-        }
         const struct times *times = step_place_times(t, p);
         for (size_t k = 0, at = 0; k <= m->n; k++) {
-            while (at < times->n && k > 0 && times_at(times, at) <= m->times[k - 1]) {
-                at++;
-            }
+            while (at < times->n && k > 0 && times_at(times, at) <= m->times[k - 1]) at++;
             int64_t ns = at < times->n ? times_at(times, at) : RUN_NEVER;
             starts[k] = ns < starts[k] ? ns : starts[k];
         }
@@ -155,9 +143,8 @@ static size_t steady_of(const struct step_list *s)
     size_t k = s->starts_n / 10, half = s->starts_n / 2;
     k = k == 0 && s->starts_n > 4 ? 1 : k;
     while (k < half && k + 3 <= s->starts_n &&
-           !(is_usual_step(s, k) && is_usual_step(s, k + 1) && is_usual_step(s, k + 2))) {
+           !(is_usual_step(s, k) && is_usual_step(s, k + 1) && is_usual_step(s, k + 2)))
         k++;
-    }
     return k * s->stride < s->n ? k * s->stride : s->n - 1;
 }
 
@@ -225,9 +212,8 @@ static struct step_list *make_step_list(struct step_finder *f, uint32_t process,
         (struct step_list){.process = process, .source = source, .stack = m->stack, .n = m->count, .stride = m->stride};
     memcpy(starts, m->begins ? m->begins : m->times, m->n * sizeof *starts);
     starts[m->n] = RUN_NEVER;
-    if (m->stride == 1 && m->place != RUN_NONE && source != STEP_SOURCE_PERIOD) {
+    if (m->stride == 1 && m->place != RUN_NONE && source != STEP_SOURCE_PERIOD)
         find_starts(&f->tree, loop_line(&f->tree, m->place), m, starts);
-    }
     set_times(f->b, s, starts, m, run_processes(f->b->run, &processes)[process].end_ns);
     free(starts);
     if (m->stack != RUN_NONE) {
@@ -243,14 +229,11 @@ static struct step_list *make_step_list(struct step_finder *f, uint32_t process,
 static void steps_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct step_finder *f = self;
-    if ((copy ? copy->start_ns : sync->start_ns) < f->kept_from_ns) {
-        return;
-    }
-    if (copy) {
+    if ((copy ? copy->start_ns : sync->start_ns) < f->kept_from_ns) return;
+    if (copy)
         step_places_add_event(&f->calls, copy->thread, copy->stack, copy->start_ns);
-    } else {
+    else
         step_places_add_event(&f->calls, sync->thread, sync->stack, sync->start_ns);
-    }
 }
 
 /* If allocations show no loop, copies and waits may. */
@@ -265,9 +248,7 @@ static struct step_moments period_of_calls(struct step_finder *f, uint32_t proce
 static struct step_moments of_backward(struct step_place_tree *t, uint32_t process)
 {
     struct step_moments m = step_moments_of_calls(t, STEP_PLACE_BACKWARD);
-    if (m.count >= 2 * LEAST) {
-        step_moments_accumulate(&m, t, process);
-    }
+    if (m.count >= 2 * LEAST) step_moments_accumulate(&m, t, process);
     return m;
 }
 
@@ -293,12 +274,9 @@ static struct step_moments ask_step_moments(struct step_finder *f, uint32_t proc
 static void add_step_event(struct step_finder *f, const struct run_lifetime *life, const struct run_series *series)
 {
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
-    if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE) {
-        return; /* PyTorch's allocator occasionally needs a segment */
-    }
-    if (life->alloc_ns < f->kept_from_ns) {
-        return; /* other events of that time were removed */
-    }
+    if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE)
+        return;                                   /* PyTorch's allocator occasionally needs a segment */
+    if (life->alloc_ns < f->kept_from_ns) return; /* other events of that time were removed */
     step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);
 }
 
@@ -382,20 +360,16 @@ void step_finder_build(struct site_builder *b)
 {
     struct result_report *r = b->report;
     r->steps = arena_alloc(b->arena, b->steps->of_process_n * sizeof *r->steps);
-    for (uint32_t i = 0; i < b->steps->of_process_n; i++) {
-        if (b->steps->of_process[i]) {
-            r->steps[r->steps_n++] = b->steps->of_process[i];
-        }
-    }
+    for (uint32_t i = 0; i < b->steps->of_process_n; i++)
+        if (b->steps->of_process[i]) r->steps[r->steps_n++] = b->steps->of_process[i];
 }
 
 void step_finder_adopt(struct site_builder *b, const struct result_report *r)
 {
     struct step_finder *f = arena_realloc(NULL, 1, sizeof *f);
     *f = (struct step_finder){.b = b};
-    for (size_t i = 0; i < r->steps_n; i++) {
+    for (size_t i = 0; i < r->steps_n; i++)
         *SITE_REACH(f->of_process, r->steps[i]->process, f->of_process_n) = r->steps[i];
-    }
     b->steps = f;
 }
 

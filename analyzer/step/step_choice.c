@@ -35,9 +35,7 @@ static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group
                                        : (double)(p->last_ns - p->first_ns) >= 0.8 * (double)(last - first);
         bool better =
             anchor == RUN_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
-        if (p->visits * RARER >= most && spans && better) {
-            anchor = group[i];
-        }
+        if (p->visits * RARER >= most && spans && better) anchor = group[i];
     }
     return anchor;
 }
@@ -56,9 +54,7 @@ static uint32_t whole_step(const struct step_place_tree *t, uint32_t anchor)
 static void add_times(struct step_moments *m, struct step_place_tree *t, const struct step_place *p)
 {
     const struct times *times = step_place_times(t, p);
-    for (size_t i = 0; i < times->n; i++) {
-        *ARENA_PUSH(m->times, m->n, m->cap) = times_at(times, i);
-    }
+    for (size_t i = 0; i < times->n; i++) *ARENA_PUSH(m->times, m->n, m->cap) = times_at(times, i);
     m->count += p->visits;
 }
 
@@ -78,9 +74,7 @@ static void join_anchors(struct step_place_tree *t, const uint32_t *anchors, siz
     for (size_t i = 0; i < n; i++) {
         const struct step_place *p = &t->places[anchors[i]];
         bool once = p->visits == 1 || p->visits * RARER < t->places[most].visits; /* a trial before the loop */
-        if (anchors[i] == most || (!thinned && !once)) {
-            add_times(m, t, p);
-        }
+        if (anchors[i] == most || (!thinned && !once)) add_times(m, t, p);
     }
 }
 
@@ -99,13 +93,9 @@ static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kin
     *all = 0;
     for (size_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
-        if (p->kind != kind || !p->visits) {
-            continue;
-        }
+        if (p->kind != kind || !p->visits) continue;
         *all += p->visits;
-        for (size_t k = p->times.n; k-- > 0 && times_at(&p->times, k) > ns;) {
-            after += (uint64_t)1 << p->shift;
-        }
+        for (size_t k = p->times.n; k-- > 0 && times_at(&p->times, k) > ns;) after += (uint64_t)1 << p->shift;
     }
     return after;
 }
@@ -115,9 +105,7 @@ static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kin
 static bool moments_go_on(const struct step_place_tree *t, const struct step_moments *m)
 {
     uint64_t all, after;
-    if (!m->n) {
-        return false;
-    }
+    if (!m->n) return false;
     after = calls_after(t, STEP_PLACE_BACKWARD, m->times[m->n - 1], &all);
     return (double)after <= 2.0 * (double)all / (double)m->count + 1;
 }
@@ -127,32 +115,20 @@ struct step_moments step_moments_of_calls(struct step_place_tree *t, unsigned ki
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint32_t *found = NULL, *anchors = NULL;
     size_t n = 0, cap = 0, anchors_n = 0, anchors_cap = 0;
-    for (uint32_t i = 1; i < t->n; i++) {
-        if (t->places[i].kind == kind && t->places[i].visits) {
-            *ARENA_PUSH(found, n, cap) = i;
-        }
-    }
-    if (n) {
-        qsort_r(found, n, sizeof *found, by_first, t);
-    }
+    for (uint32_t i = 1; i < t->n; i++)
+        if (t->places[i].kind == kind && t->places[i].visits) *ARENA_PUSH(found, n, cap) = i;
+    if (n) qsort_r(found, n, sizeof *found, by_first, t);
     for (size_t from = 0, to; from < n; from = to) {
         int64_t last = t->places[found[from]].last_ns;
-        for (to = from + 1; to < n && t->places[found[to]].first_ns <= last; to++) {
+        for (to = from + 1; to < n && t->places[found[to]].first_ns <= last; to++)
             last = t->places[found[to]].last_ns > last ? t->places[found[to]].last_ns : last;
-        }
         uint32_t anchor = whole_step(t, anchor_of(t, found + from, to - from));
-        if (anchor != RUN_NONE) {
-            *ARENA_PUSH(anchors, anchors_n, anchors_cap) = anchor;
-        }
+        if (anchor != RUN_NONE) *ARENA_PUSH(anchors, anchors_n, anchors_cap) = anchor;
     }
-    if (anchors_n) {
-        join_anchors(t, anchors, anchors_n, &m);
-    }
+    if (anchors_n) join_anchors(t, anchors, anchors_n, &m);
     free(found);
     free(anchors);
-    if (kind != STEP_PLACE_BACKWARD && !moments_go_on(t, &m)) {
-        m.count = 0;
-    }
+    if (kind != STEP_PLACE_BACKWARD && !moments_go_on(t, &m)) m.count = 0;
     return m;
 }
 
@@ -164,9 +140,7 @@ static uint32_t optimizer_after(const struct step_place_tree *t, const struct st
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
         bool beside = p->parent == clip->parent || t->places[p->parent].parent == caller;
-        if (p->kind != STEP_PLACE_OPTIMIZER || !p->visits || !p->name || p->first_ns < clip->first_ns) {
-            continue;
-        }
+        if (p->kind != STEP_PLACE_OPTIMIZER || !p->visits || !p->name || p->first_ns < clip->first_ns) continue;
         if (found == RUN_NONE || beside > found_beside ||
             (beside == found_beside && p->first_ns < t->places[found].first_ns)) {
             found = i;
@@ -181,12 +155,9 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
     struct step_moments m = step_moments_of_calls(t, STEP_PLACE_CLIP);
     uint64_t passes;
     calls_after(t, STEP_PLACE_BACKWARD, 0, &passes);
-    if (m.count && passes && m.count > passes) { /* several calls of the first step */
+    if (m.count && passes && m.count > passes) /* several calls of the first step */
         m.count = 0;
-    }
-    if (!m.count) {
-        return m;
-    }
+    if (!m.count) return m;
     uint32_t named = optimizer_after(t, &t->places[m.place]);
     if (named == RUN_NONE) {
         struct step_moments backward = step_moments_of_calls(t, STEP_PLACE_BACKWARD);
@@ -218,17 +189,14 @@ static uint64_t *sums_of(const struct step_place_tree *t)
         uint32_t place = t->stacks[i].events ? t->stacks[i].place - 1 : 0;
         sums[place] += t->places[place].kind == STEP_PLACE_LOAD ? 0 : t->stacks[i].events;
     }
-    for (size_t i = t->n; i-- > 1;) { /* children come after their parents */
+    for (size_t i = t->n; i-- > 1;) /* children come after their parents */
         sums[t->places[i].parent] += sums[i];
-    }
     return sums;
 }
 
 static bool lies_in(const struct step_place_tree *t, uint32_t place, uint32_t outer)
 {
-    while (t->places[place].depth > t->places[outer].depth) {
-        place = t->places[place].parent;
-    }
+    while (t->places[place].depth > t->places[outer].depth) place = t->places[place].parent;
     return place == outer;
 }
 
@@ -240,9 +208,7 @@ static bool once_a_visit(const struct step_place_tree *t, uint32_t place)
     uint64_t visits = t->places[place].visits;
     for (size_t i = 0; i < t->stacks_n; i++) {
         uint64_t events = t->stacks[i].events;
-        if (events * 2 >= visits && events < AGAIN * visits && lies_in(t, t->stacks[i].place - 1, place)) {
-            return true;
-        }
+        if (events * 2 >= visits && events < AGAIN * visits && lies_in(t, t->stacks[i].place - 1, place)) return true;
     }
     return false;
 }
@@ -261,13 +227,9 @@ static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const
     uint32_t found = RUN_NONE, tried = 0;
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
-        if (p->parent != parent || p->visits < least || tried == MANY_LINES || !is_place_regular(t, p)) {
-            continue;
-        }
+        if (p->parent != parent || p->visits < least || tried == MANY_LINES || !is_place_regular(t, p)) continue;
         tried++;
-        if (!once_a_visit(t, i)) {
-            continue;
-        }
+        if (!once_a_visit(t, i)) continue;
         uint64_t events = 0;
         for (uint32_t k = 1; k < t->n; k++) {
             const struct step_place *q = &t->places[k];
@@ -284,11 +246,9 @@ static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const
 static uint32_t heaviest_child(const struct step_place_tree *t, uint32_t parent, const uint64_t *sums)
 {
     uint32_t heaviest = RUN_NONE;
-    for (uint32_t i = 1; i < t->n; i++) {
-        if (t->places[i].parent == parent && sums[i] > 0 && (heaviest == RUN_NONE || sums[i] > sums[heaviest])) {
+    for (uint32_t i = 1; i < t->n; i++)
+        if (t->places[i].parent == parent && sums[i] > 0 && (heaviest == RUN_NONE || sums[i] > sums[heaviest]))
             heaviest = i;
-        }
-    }
     return heaviest;
 }
 
@@ -302,9 +262,8 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
         const struct step_place *q = &t->places[i];
         const struct run_frame *f = run_stack_frame(t->run, q->stack);
         if (q->parent == p->parent && q->visits * 2 >= p->visits && f &&
-            (q->kind != STEP_PLACE_LINE || (own->function && (f->function != own->function || f->file != own->file)))) {
+            (q->kind != STEP_PLACE_LINE || (own->function && (f->function != own->function || f->file != own->file))))
             return true;
-        }
     }
     return false;
 }
@@ -317,9 +276,7 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
     uint64_t *sums = sums_of(t);
     uint32_t found = RUN_NONE;
     for (uint32_t at = STEP_PLACE_ROOT; at != RUN_NONE; at = heaviest_child(t, at, sums)) {
-        if (t->places[at].module && found != RUN_NONE) {
-            break;
-        }
+        if (t->places[at].module && found != RUN_NONE) break;
         uint32_t round = round_of(t, at, sums, LEAST_PERIODS);
         if (round != RUN_NONE) {
             found = round;
@@ -338,11 +295,9 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
 /* The others have a whole number of visits per iteration. */
 static bool counts_divide(const uint32_t *counts, size_t n)
 {
-    for (size_t i = 1; i < n; i++) {
-        if (counts[i] % counts[0] > counts[i] / counts[0]) { /* the last iteration may be incomplete */
+    for (size_t i = 1; i < n; i++)
+        if (counts[i] % counts[0] > counts[i] / counts[0]) /* the last iteration may be incomplete */
             return false;
-        }
-    }
     return n > 1;
 }
 
@@ -352,11 +307,9 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
 {
     uint32_t *counts = NULL, usual = 0;
     size_t n = 0, cap = 0, most = 1;
-    for (size_t i = 0; i < t->stacks_n; i++) {
-        if (t->stacks[i].place == place + 1 && t->stacks[i].events >= LEAST_PERIODS) {
+    for (size_t i = 0; i < t->stacks_n; i++)
+        if (t->stacks[i].place == place + 1 && t->stacks[i].events >= LEAST_PERIODS)
             *ARENA_PUSH(counts, n, cap) = t->stacks[i].events;
-        }
-    }
     SORT(counts, n, sort_uint32_up);
     for (size_t i = 0, same = 0; i < n; i++) {
         same = i && counts[i] == counts[i - 1] ? same + 1 : 1;
@@ -380,9 +333,7 @@ static void choice_on_row(void *self, const struct run_row *row)
 {
     struct at_stack *at = self;
     at->rows++;
-    if (row->stack == at->stack) {
-        step_moments_add(at->m, at->rows, row->alloc_ns);
-    }
+    if (row->stack == at->stack) step_moments_add(at->m, at->rows, row->alloc_ns);
 }
 
 struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process)
@@ -390,15 +341,11 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint64_t *sums = sums_of(t);
     uint32_t place = STEP_PLACE_ROOT, stack = 0;
-    for (uint32_t at = place; at != RUN_NONE; at = heaviest_child(t, at, sums)) {
-        place = at;
-    }
+    for (uint32_t at = place; at != RUN_NONE; at = heaviest_child(t, at, sums)) place = at;
     uint64_t here = sums[place], all = sums[STEP_PLACE_ROOT];
     free(sums);
     uint32_t usual = 2 * here >= all ? usual_count(t, place) : 0;
-    while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) {
-        stack++;
-    }
+    while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) stack++;
     char error[256]; /* the replay has reported unreadable rows */
     struct at_stack at = {.stack = stack, .m = &m};
     if (usual && run_each_row(t->run, process, choice_on_row, &at, error, sizeof error) && m.n) {
@@ -426,9 +373,8 @@ static void choice_on_zeroed(void *self, const struct run_row *row)
 {
     struct zeroed *z = self;
     if (row->free_stack == RUN_NONE || row->free_ns == RUN_NEVER ||
-        z->t->places[step_place_of(z->t, row->free_stack)].kind != STEP_PLACE_ZERO) {
+        z->t->places[step_place_of(z->t, row->free_stack)].kind != STEP_PLACE_ZERO)
         return;
-    }
     if ((!z->n || row->alloc_ns > z->last_ns) && z->n < STEP_MOMENTS_MAX) {
         *ARENA_PUSH(z->times, z->n, z->cap) = row->free_ns;
         z->last_ns = row->free_ns;
@@ -447,13 +393,9 @@ void step_moments_accumulate(struct step_moments *m, struct step_place_tree *t, 
     size_t kept = 0, at = 0;
     if (z.n >= 2 && m->n * 2 >= z.n * 3) {
         for (size_t i = 0; i < m->n; i++) {
-            while (at < z.n && z.times[at] <= m->times[i]) {
-                at++;
-            }
+            while (at < z.n && z.times[at] <= m->times[i]) at++;
             bool last = i + 1 == m->n, dropped = at < z.n && !last && z.times[at] <= m->times[i + 1];
-            if (last || dropped) {
-                m->times[kept++] = m->times[i];
-            }
+            if (last || dropped) m->times[kept++] = m->times[i];
         }
         m->n = m->count = kept;
         m->zeroed = true;

@@ -31,18 +31,14 @@ struct finder {
 static int64_t *sorted_gaps(const int64_t *times, size_t n)
 {
     int64_t *gaps = arena_realloc(NULL, n, sizeof *gaps);
-    for (size_t i = 0; i + 1 < n; i++) {
-        gaps[i] = times[i + 1] - times[i];
-    }
+    for (size_t i = 0; i + 1 < n; i++) gaps[i] = times[i + 1] - times[i];
     SORT(gaps, n - 1, sort_int64_up);
     return gaps;
 }
 
 int64_t step_moments_gap(const int64_t *times, size_t n)
 {
-    if (n < 2) {
-        return 0;
-    }
+    if (n < 2) return 0;
     int64_t *gaps = sorted_gaps(times, n), median = gaps[(n - 1) / 2];
     free(gaps);
     return median;
@@ -50,14 +46,10 @@ int64_t step_moments_gap(const int64_t *times, size_t n)
 
 bool step_moments_are_even(const int64_t *times, size_t n)
 {
-    if (n < 3) {
-        return false;
-    }
+    if (n < 3) return false;
     int64_t *gaps = sorted_gaps(times, n), median = gaps[(n - 1) / 2];
     size_t even = 0;
-    for (size_t i = 0; i + 1 < n; i++) {
-        even += gaps[i] >= median / 4 && gaps[i] / 4 <= median;
-    }
+    for (size_t i = 0; i + 1 < n; i++) even += gaps[i] >= median / 4 && gaps[i] / 4 <= median;
     free(gaps);
     return even * 4 >= (n - 1) * 3;
 }
@@ -65,9 +57,7 @@ bool step_moments_are_even(const int64_t *times, size_t n)
 void step_moments_add(struct step_moments *m, int64_t begin_ns, int64_t time_ns)
 {
     m->stride = m->stride ? m->stride : 1;
-    if (m->count++ % m->stride != 0) {
-        return;
-    }
+    if (m->count++ % m->stride != 0) return;
     size_t n = m->n;
     *ARENA_PUSH(m->begins, n, m->begins_cap) = begin_ns;
     *ARENA_PUSH(m->times, m->n, m->cap) = time_ns;
@@ -90,11 +80,8 @@ void step_moments_free(struct step_moments *m)
 static bool says_step(const char *name)
 {
     static const char *const names[] = {"step", "iter", "batch"};
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
-        if (strcasestr(name, names[i])) {
-            return true;
-        }
-    }
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (strcasestr(name, names[i])) return true;
     return false;
 }
 
@@ -113,14 +100,11 @@ static struct series *mark_series_of(struct finder *f, const struct run_mark *ma
 static void marks_on_mark(void *self, const struct run_mark *mark)
 {
     struct finder *f = self;
-    if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT || mark->start_ns < f->kept_from_ns) {
+    if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT || mark->start_ns < f->kept_from_ns)
         return;
-    }
     int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
     struct series *s = mark_series_of(f, mark);
-    if (s->thread != mark->thread) {
-        return;
-    }
+    if (s->thread != mark->thread) return;
     s->nested += mark->start_ns < *end;
     *end = mark->end_ns > *end ? mark->end_ns : *end;
     s->total_ns = arena_add_capped(s->total_ns, mark->end_ns - mark->start_ns);
@@ -130,12 +114,8 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
 static bool is_series_repeated(const struct series *s)
 {
     const struct step_moments *m = &s->moments;
-    if (s->named && !s->library) {
-        return m->count >= 2;
-    }
-    if (m->count < 8 || s->moment || s->nested) {
-        return false;
-    }
+    if (s->named && !s->library) return m->count >= 2;
+    if (m->count < 8 || s->moment || s->nested) return false;
     double filled = (double)s->total_ns / (double)(m->times[m->n - 1] - m->begins[0]);
     return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));
 }
@@ -154,11 +134,8 @@ struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, 
     char error[256]; /* of a damaged table: then its marks are not used here */
     run_each_mark(run, process, marks_on_mark, &f, error, sizeof error);
     struct series *best = NULL;
-    for (size_t i = 0; i < f.n; i++) {
-        if (is_series_repeated(&f.list[i]) && (!best || is_series_better(&f.list[i], best))) {
-            best = &f.list[i];
-        }
-    }
+    for (size_t i = 0; i < f.n; i++)
+        if (is_series_repeated(&f.list[i]) && (!best || is_series_better(&f.list[i], best))) best = &f.list[i];
     for (size_t i = 0; i < f.n; i++) {
         if (&f.list[i] == best) {
             found = best->moments;

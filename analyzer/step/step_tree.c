@@ -26,15 +26,11 @@ static const char *last_function_name(const struct run_frame *f)
 
 static enum step_place_kind place_kind_of(const struct run_frame *f)
 {
-    if (f->kind != GS_FRAME_PYTHON) {
-        return site_module_rank(f->module) == 0 ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
-    }
-    for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++) {
+    if (f->kind != GS_FRAME_PYTHON) return site_module_rank(f->module) == 0 ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
+    for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++)
         if (strstr(f->file, frame_rows[i].file) &&
-            (!frame_rows[i].function || strcmp(last_function_name(f), frame_rows[i].function) == 0)) {
+            (!frame_rows[i].function || strcmp(last_function_name(f), frame_rows[i].function) == 0))
             return frame_rows[i].kind;
-        }
-    }
     return site_is_library_file(f->file) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
 }
 
@@ -75,37 +71,23 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
     uint32_t caller = run_stack_parent(t->run, stack);
     enum step_place_kind kind = place_kind_of(f);
     struct step_place *p = &t->places[place];
-    if (p->kind == STEP_PLACE_BACKWARD || p->kind == STEP_PLACE_LOAD) {
-        return place;
-    }
+    if (p->kind == STEP_PLACE_BACKWARD || p->kind == STEP_PLACE_LOAD) return place;
     if (p->kind == STEP_PLACE_OPTIMIZER) {
-        if (f->kind == GS_FRAME_PYTHON && strcmp(last_function_name(f), "step") == 0) {
-            p->name = f->function;
-        }
-        if (kind != STEP_PLACE_BACKWARD && kind != STEP_PLACE_MODULE && !says_closure(f)) {
-            return place;
-        }
+        if (f->kind == GS_FRAME_PYTHON && strcmp(last_function_name(f), "step") == 0) p->name = f->function;
+        if (kind != STEP_PLACE_BACKWARD && kind != STEP_PLACE_MODULE && !says_closure(f)) return place;
         kind = kind == STEP_PLACE_NOTHING || kind == STEP_PLACE_OPTIMIZER ? STEP_PLACE_LINE : kind;
         place = p->parent;
     }
-    if (kind == STEP_PLACE_MODULE && t->places[place].kind == STEP_PLACE_MODULE) {
-        return place;
-    }
-    if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) {
-        return place;
-    }
+    if (kind == STEP_PLACE_MODULE && t->places[place].kind == STEP_PLACE_MODULE) return place;
+    if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) return place;
     uint32_t made = add_child_place(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
-    if (kind == STEP_PLACE_OPTIMIZER && strcmp(last_function_name(f), "step") == 0) {
-        t->places[made].name = f->function;
-    }
+    if (kind == STEP_PLACE_OPTIMIZER && strcmp(last_function_name(f), "step") == 0) t->places[made].name = f->function;
     return made;
 }
 
 uint32_t step_place_of(struct step_place_tree *t, uint32_t stack)
 {
-    if (!run_stack_frame(t->run, stack)) {
-        return STEP_PLACE_ROOT;
-    }
+    if (!run_stack_frame(t->run, stack)) return STEP_PLACE_ROOT;
     uint32_t path[RUN_DEPTH_MAX], n = 0, place = STEP_PLACE_ROOT;
     for (uint32_t s = stack; run_stack_frame(t->run, s) && n < RUN_DEPTH_MAX; s = run_stack_parent(t->run, s)) {
         if (s < t->stacks_n && t->stacks[s].place) {
@@ -169,16 +151,11 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
         drop_place_times(t, p);
         return;
     }
-    if (p->times.n == t->limit) {
-        halve_place_moments(t, p);
-    }
+    if (p->times.n == t->limit) halve_place_moments(t, p);
     if (t->times == ALL_TIMES && t->limit > LIMIT_LEAST) {
         t->limit /= 2;
-        for (size_t i = 0; i < t->n; i++) {
-            while (t->places[i].times.n >= t->limit) {
-                halve_place_moments(t, &t->places[i]);
-            }
-        }
+        for (size_t i = 0; i < t->n; i++)
+            while (t->places[i].times.n >= t->limit) halve_place_moments(t, &t->places[i]);
     }
 }
 
@@ -197,9 +174,7 @@ static inline void visit_place(struct step_place_tree *t, struct step_place *p, 
     p->visits = visits + 1;
     p->last_event = event;
     p->last_ns = ns;
-    if (!(visits & (((uint64_t)1 << p->shift) - 1))) {
-        keep_time(t, p, ns);
-    }
+    if (!(visits & (((uint64_t)1 << p->shift) - 1))) keep_time(t, p, ns);
 }
 
 void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns)
@@ -207,19 +182,12 @@ void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, ui
     struct step_place *const places = t->places;
     const struct step_place_link *const links = t->links;
     uint32_t p = to, old = *from;
-    if (places[to].kind == STEP_PLACE_LOAD) {
-        return;
-    }
+    if (places[to].kind == STEP_PLACE_LOAD) return;
     *from = to;
-    while (links[old].depth > links[p].depth) {
-        old = links[old].parent;
-    }
-    for (; links[p].depth > links[old].depth; p = links[p].parent) {
+    while (links[old].depth > links[p].depth) old = links[old].parent;
+    for (; links[p].depth > links[old].depth; p = links[p].parent) visit_place(t, &places[p], thread, ns);
+    for (; p != old; p = links[p].parent, old = links[old].parent) /* up to where the two paths meet */
         visit_place(t, &places[p], thread, ns);
-    }
-    for (; p != old; p = links[p].parent, old = links[old].parent) { /* up to where the two paths meet */
-        visit_place(t, &places[p], thread, ns);
-    }
 }
 
 void step_places_restart(struct step_place_tree *t, bool complete)
@@ -235,9 +203,7 @@ void step_places_restart(struct step_place_tree *t, bool complete)
         p->shift = 0;
         memset(p->gaps, 0, sizeof p->gaps);
     }
-    for (size_t i = 0; i < t->stacks_n; i++) {
-        t->stacks[i].events = 0;
-    }
+    for (size_t i = 0; i < t->stacks_n; i++) t->stacks[i].events = 0;
     map_free(&t->threads);
     t->threads_n = t->times = 0;
     t->limit = LIMIT;
@@ -249,9 +215,7 @@ void step_places_restart(struct step_place_tree *t, bool complete)
 
 void step_places_free(struct step_place_tree *t)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        times_free(&t->places[i].times);
-    }
+    for (size_t i = 0; i < t->n; i++) times_free(&t->places[i].times);
     free(t->places);
     free(t->links);
     free(t->stacks);

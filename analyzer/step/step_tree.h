@@ -82,9 +82,7 @@ uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread);
 /* An event of a thread, in order of time. */
 static inline void step_places_add_event(struct step_place_tree *t, uint32_t thread, uint32_t stack, int64_t ns)
 {
-    if (stack >= t->stacks_n || !t->stacks[stack].place) {
-        step_place_of(t, stack);
-    }
+    if (stack >= t->stacks_n || !t->stacks[stack].place) step_place_of(t, stack);
     uint32_t place = STEP_PLACE_ROOT;
     if (stack < t->stacks_n) { /* not if none was recorded */
         place = t->stacks[stack].place - 1;
@@ -93,9 +91,7 @@ static inline void step_places_add_event(struct step_place_tree *t, uint32_t thr
     uint32_t *at = thread == t->thread && t->threads_n ? &t->at[t->thread_index] : step_places_thread(t, thread);
     t->last_ns = ns;
     t->events++;
-    if (*at != place) {
-        step_places_move(t, at, place, thread, ns);
-    }
+    if (*at != place) step_places_move(t, at, place, thread, ns);
 }
 
 #endif

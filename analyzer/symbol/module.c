@@ -224,12 +224,11 @@ static char *join_module_path(const char *folder, const char *file)
     else if (asprintf(&path, "%s/%s", folder, file) < 0)
         path = NULL;
     /* "/build/./x.c" and "/build//x.c" are one file; a path with ".." may contain a link, and stays. */
-    for (char *at = path; at && (at = strstr(at, "/."));) {
+    for (char *at = path; at && (at = strstr(at, "/."));)
         if (at[2] == '/')
             memmove(at, at + 2, strlen(at + 2) + 1);
         else
             at += 2;
-    }
     return path;
 }
 

@@ -164,12 +164,11 @@ static void fill_answer(struct answer *a, struct symbol_module *module)
     size_t n = symbol_module_find(module, a->offset, found);
 
     a->places = n ? calloc(n, sizeof *a->places) : NULL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (a->places)
             a->places[a->n++] = (struct run_symbol_place){found[i].function, found[i].file, found[i].line};
         else
             free(found[i].function), free(found[i].file);
-    }
     while (a->shown + 1 < a->n && (of_system(a->places[a->shown].file) || !a->places[a->shown].function)) a->shown++;
 }
 

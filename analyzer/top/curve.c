@@ -19,13 +19,10 @@ void top_curve_add(struct top_curve *c, int64_t time_ns, int64_t amount)
         c->change = arena_zeroed(BUCKETS, sizeof *c->change);
         c->newest = bucket;
     }
-    for (int64_t i = 0; i < bucket - c->newest && i < BUCKETS; i++) {
-        c->change[(bucket - i) % BUCKETS] = 0;
-    }
+    for (int64_t i = 0; i < bucket - c->newest && i < BUCKETS; i++) c->change[(bucket - i) % BUCKETS] = 0;
     c->newest = bucket > c->newest ? bucket : c->newest;
-    if (bucket > c->newest - BUCKETS) {
+    if (bucket > c->newest - BUCKETS)
         c->change[bucket % BUCKETS] = arena_add_capped(c->change[bucket % BUCKETS], amount);
-    }
 }
 
 void top_curve_clear(struct top_curve *c)
@@ -62,12 +59,8 @@ size_t top_curve_read(const struct top_curve *c, int64_t now_ns, int64_t level, 
 double top_curve_growth(const struct top_span *points, size_t n)
 {
     double x_mean = ((double)n - 1) / 2, y_mean = 0, xx = 0, xy = 0, rest = 0;
-    if (n < POINTS_MIN || points[n - 1].high <= points[n - 2].high) {
-        return 0;
-    }
-    for (size_t i = 0; i < n; i++) {
-        y_mean += (double)points[i].high / (double)n;
-    }
+    if (n < POINTS_MIN || points[n - 1].high <= points[n - 2].high) return 0;
+    for (size_t i = 0; i < n; i++) y_mean += (double)points[i].high / (double)n;
     for (size_t i = 0; i < n; i++) {
         const double x = (double)i - x_mean;
         xx += x * x;

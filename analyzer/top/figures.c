@@ -89,9 +89,7 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
     h.device = live_bytes_of(m, source, d->device, TOP_DEVICE);
     h.tensors = live_bytes_of(m, source, d->device, TOP_TENSOR);
     h.cached = d->reserved_bytes > h.tensors ? d->reserved_bytes - h.tensors : 0;
-    if (d->total_bytes == RUN_UNKNOWN || d->free_bytes == RUN_UNKNOWN) {
-        return h;
-    }
+    if (d->total_bytes == RUN_UNKNOWN || d->free_bytes == RUN_UNKNOWN) return h;
     /* the device's report is up to a second old: this was allocated since */
     const struct top_series *s = top_series_find(m, source, d->device, TOP_DEVICE);
     const int64_t then = s ? top_max(s->bytes - s->after_sample, 0) : 0;
@@ -114,16 +112,12 @@ struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, 
     const struct top_held h = top_held_of(m, source, d);
     struct top_forecast f = {NAN, NAN};
     struct top_span points[FORECAST_POINTS];
-    if (s->state != TOP_RECORDING || !series) {
-        return f;
-    }
+    if (s->state != TOP_RECORDING || !series) return f;
     const int64_t level = series->known != RUN_UNKNOWN ? series->known : series->bytes;
     const size_t n =
         top_curve_read(&series->curve, s->now_ns, level, s->curve_from_ns, TOP_SLOT_S, points, FORECAST_POINTS);
     const double growth = top_curve_growth(points, n) / TOP_SLOT_S;
-    if (growth <= 0 || s->unfound_bytes > level / 100) {
-        return f;
-    }
+    if (growth <= 0 || s->unfound_bytes > level / 100) return f;
     f.bytes_per_s = growth;
     if (h.used != RUN_UNKNOWN) {
         const int64_t most = h.used - top_min(h.cached, top_max(h.device - h.tensors, 0)) - level + points[n - 1].high;

@@ -25,9 +25,7 @@ static uint32_t own_pid(uint32_t pid)
             own = last ? (uint32_t)strtoul(last + 1, NULL, 10) : pid;
         }
     }
-    if (f) {
-        fclose(f);
-    }
+    if (f) fclose(f);
     return own;
 }
 
@@ -52,9 +50,7 @@ static uint32_t parent_of_pid(uint32_t pid)
 bool top_descends(uint32_t pid, uint32_t ancestor)
 {
     for (int i = 0; i < GENERATIONS && pid > 0; i++) {
-        if (pid == ancestor) {
-            return true;
-        }
+        if (pid == ancestor) return true;
         pid = parent_of_pid(pid);
     }
     return false;
@@ -65,9 +61,8 @@ char *top_command_of(uint32_t pid)
     char text[4096], masked[4096];
     size_t n = read_proc(pid, "cmdline", text, sizeof text - 1);
     const bool cut = n == sizeof text - 1;
-    while (cut && n > 0 && text[n - 1] && text[n - 1] != ' ') {
+    while (cut && n > 0 && text[n - 1] && text[n - 1] != ' ')
         n--; /* a word that is cut may be the beginning of a secret */
-    }
     gs_mask_words(masked, sizeof masked, text, n);
     return *masked ? strdup(masked) : NULL;
 }
@@ -81,13 +76,9 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
     snprintf(within, sizeof within, "%s.spool", file);
     if (gs_spool_read_control(within, &c, error, sizeof error)) {
         snprintf(within, sizeof within, "/proc/%u/root%s.spool", pid, file);
-        if (gs_spool_read_control(within, &c, error, sizeof error)) {
-            return false;
-        }
+        if (gs_spool_read_control(within, &c, error, sizeof error)) return false;
     }
-    if (c.pid != pid && c.pid != own_pid(pid)) {
-        return false; /* a child that inherited it from its parent */
-    }
+    if (c.pid != pid && c.pid != own_pid(pid)) return false; /* a child that inherited it from its parent */
     *out = (struct top_found){.pid = pid, .parent = parent_of_pid(pid), .command = top_command_of(pid)};
     out->database = strndup(within, strlen(within) - 6);
     snprintf(out->run_id, sizeof out->run_id, "%s", c.run_id);
@@ -105,9 +96,7 @@ static bool read_descriptors(const char *path, uint32_t pid, struct top_found *o
         file[n > 0 ? n : 0] = 0;
         found = file[0] == '/' && take_file(file, pid, out);
     }
-    if (dir) {
-        closedir(dir);
-    }
+    if (dir) closedir(dir);
     return found;
 }
 
@@ -117,9 +106,7 @@ static bool is_drain(uint32_t pid, const char *task)
     snprintf(path, sizeof path, "/proc/%u/task/%.20s/comm", pid, task);
     FILE *f = fopen(path, "re");
     const bool read = f && fgets(name, sizeof name, f);
-    if (f) {
-        fclose(f);
-    }
+    if (f) fclose(f);
     return read && strcmp(name, "gpuspy-drain\n") == 0;
 }
 
@@ -136,9 +123,7 @@ bool top_find_process(uint32_t pid, struct top_found *out)
             found = read_descriptors(path, pid, out);
         }
     }
-    if (dir) {
-        closedir(dir);
-    }
+    if (dir) closedir(dir);
     return found;
 }
 
@@ -156,13 +141,9 @@ struct top_found *top_find_all(size_t *n)
     *n = 0;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         uint32_t pid = (uint32_t)strtoul(e->d_name, NULL, 10);
-        if (pid && top_find_process(pid, &one)) {
-            *ARENA_PUSH(list, *n, cap) = one;
-        }
+        if (pid && top_find_process(pid, &one)) *ARENA_PUSH(list, *n, cap) = one;
     }
-    if (dir) {
-        closedir(dir);
-    }
+    if (dir) closedir(dir);
     SORT(list, *n, order_files_by_pid);
     return list;
 }

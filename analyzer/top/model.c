@@ -36,9 +36,7 @@ struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 
 void top_model_free(struct top_model *m)
 {
-    if (!m) {
-        return;
-    }
+    if (!m) return;
     for (size_t i = 0; i < m->sources_n; i++) {
         struct top_source *s = &m->sources[i];
         run_database_close(&s->db);
@@ -46,9 +44,7 @@ void top_model_free(struct top_model *m)
         free(s->devices);
         free(s->alive);
     }
-    for (size_t i = 0; i < m->series_n; i++) {
-        top_curve_clear(&m->series[i].curve);
-    }
+    for (size_t i = 0; i < m->series_n; i++) top_curve_clear(&m->series[i].curve);
     run_close(m->run);
     map_free(&m->place_map);
     map_free(&m->copy_map);
@@ -93,9 +89,7 @@ void top_model_sort(struct top_model *m)
         sqlite3_stmt *st = run_database_begin_read(&s->db, error, sizeof error)
                                ? run_database_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
                                : NULL;
-        if (st && sqlite3_step(st) == SQLITE_ROW) {
-            s->rank = run_column_int(st, 0);
-        }
+        if (st && sqlite3_step(st) == SQLITE_ROW) s->rank = run_column_int(st, 0);
         sqlite3_finalize(st);
         run_database_end_read(&s->db);
     }
@@ -129,9 +123,7 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
 static bool still_exists(struct top_source *s)
 {
     struct stat st;
-    if (stat(s->db.path, &st) != 0) {
-        return false;
-    }
+    if (stat(s->db.path, &st) != 0) return false;
     if (!s->loaded) {
         s->file_device = st.st_dev;
         s->file_inode = st.st_ino;
@@ -149,9 +141,7 @@ static void read_progress(struct top_source *s, struct progress *p)
     sqlite3_stmt *st = run_database_prepare(&s->db, "SELECT thread, seq, offset FROM recovery_thread");
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         int64_t thread = sqlite3_column_int64(st, 0);
-        if (thread <= 0 || thread >= GS_SPOOL_THREADS) {
-            continue;
-        }
+        if (thread <= 0 || thread >= GS_SPOOL_THREADS) continue;
         while (p->threads <= (uint64_t)thread) {
             uint32_t n = p->threads ? 2 * p->threads : 64;
             p->at = arena_realloc(p->at, n, sizeof *p->at);
@@ -171,19 +161,14 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     s->start_mono_ns = spool->exists ? spool->start_mono_ns : s->start_mono_ns;
     s->age_ns = 0;
     s->now_ns = s->clock_ns = s->end_ns;
-    if (s->state != TOP_RECORDING) {
-        return;
-    }
+    if (s->state != TOP_RECORDING) return;
     int64_t now = s->end_ns;
-    if (s->start_mono_ns != RUN_UNKNOWN) {
+    if (s->start_mono_ns != RUN_UNKNOWN)
         now = read_clock_ns(CLOCK_MONOTONIC) - s->start_mono_ns;
-    } else if (s->start_real_ns != RUN_UNKNOWN) {
+    else if (s->start_real_ns != RUN_UNKNOWN)
         now = read_clock_ns(CLOCK_REALTIME) - s->start_real_ns;
-    }
     s->clock_ns = now > s->end_ns ? now : s->end_ns;
-    if (s->waiting_bytes == 0) {
-        s->fresh_ns = s->clock_ns;
-    }
+    if (s->waiting_bytes == 0) s->fresh_ns = s->clock_ns;
     s->now_ns = s->fresh_ns > s->end_ns ? s->fresh_ns : s->end_ns;
     s->age_ns = s->clock_ns - s->now_ns;
 }
@@ -201,13 +186,9 @@ static bool read_source_rows(struct top_model *m, uint32_t source, bool final, i
         free(path);
     }
     bool ok = open && top_rows_read(m, source, final, budget_ns, error, sizeof error);
-    if (ok) {
-        read_progress(s, progress);
-    }
+    if (ok) read_progress(s, progress);
     run_database_end_read(&s->db);
-    if (!ok) {
-        snprintf(s->why, sizeof s->why, "%s", error);
-    }
+    if (!ok) snprintf(s->why, sizeof s->why, "%s", error);
     return ok;
 }
 
@@ -226,9 +207,7 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
     struct top_spool spool;
     top_spool_read(s->db.path, NULL, 0, &spool);
     if (!still_exists(s)) {
-        if (s->loaded || !spool.owned) {
-            s->state = TOP_DELETED;
-        }
+        if (s->loaded || !spool.owned) s->state = TOP_DELETED;
         snprintf(s->why, sizeof s->why, "%s", s->loaded ? "" : "the file does not exist");
         return;
     }
@@ -251,9 +230,8 @@ bool top_model_update(struct top_model *m, int64_t budget_ns)
 {
     bool any = false;
     for (size_t i = 0; i < m->sources_n; i++) {
-        if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING) {
+        if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING)
             update_source(m, (uint32_t)i, budget_ns);
-        }
         any = any || m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING;
     }
     return any;

@@ -52,9 +52,7 @@ static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
 /* Same as in the store: all memory on the host is pinned, and shared memory counts for its owner. */
 static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
 {
-    if (space == GS_SPACE_SHARED) {
-        return TOP_SHARED;
-    }
+    if (space == GS_SPACE_SHARED) return TOP_SHARED;
     if (layer == GS_LAYER_DEVICE) {
         bool host = space == GS_SPACE_PINNED || space == GS_SPACE_HOST || (space == GS_SPACE_VMM && device < 0);
         return host ? TOP_PINNED : TOP_DEVICE;
@@ -73,9 +71,7 @@ static void change_series(struct top_series *s, int64_t bytes, int64_t time_ns, 
     s->bytes = arena_add_capped(s->bytes, bytes);
     top_ring_add(&s->ring, time_ns, bytes, count);
     top_curve_add(&s->curve, time_ns, bytes);
-    if (time_ns > s->sampled_ns) {
-        s->after_sample = arena_add_capped(s->after_sample, bytes);
-    }
+    if (time_ns > s->sampled_ns) s->after_sample = arena_add_capped(s->after_sample, bytes);
 }
 
 static void begin_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
@@ -109,18 +105,15 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
     const int64_t time = bound_bytes(sqlite3_column_int64(st, 3));
     int device = row_device_of((kind >> 5 & 127) - 1);
     enum top_layer layer = row_layer_of(kind & 3, kind >> 2 & 7, device);
-    if (layer == TOP_PINNED || layer == TOP_HOST) {
-        device = -1;
-    }
+    if (layer == TOP_PINNED || layer == TOP_HOST) device = -1;
     uint32_t place = top_place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
     struct top_source *s = r->s;
     s->last_allocation = id > s->last_allocation ? id : s->last_allocation;
     begin_block(r->m, place, bytes, time);
-    if (sqlite3_column_type(st, 4) == SQLITE_NULL) {
+    if (sqlite3_column_type(st, 4) == SQLITE_NULL)
         *ARENA_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
-    } else {
+    else
         end_block(r->m, place, bytes, arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4))));
-    }
     return true;
 }
 
@@ -192,9 +185,7 @@ static bool read_top_process(struct reading *r, sqlite3_stmt *st)
         s->run_id = run_column_text(run, st, 5);
     }
     s->start_real_ns = run_column_int(st, 6);
-    if (sqlite3_column_type(st, 7) != SQLITE_NULL) {
-        s->end_ns = bound_bytes(sqlite3_column_int64(st, 7));
-    }
+    if (sqlite3_column_type(st, 7) != SQLITE_NULL) s->end_ns = bound_bytes(sqlite3_column_int64(st, 7));
     s->finished = sqlite3_column_type(st, 8) != SQLITE_NULL;
     s->state = !s->finished ? s->state : sqlite3_column_int64(st, 8) ? TOP_ENDED : TOP_DIED;
     s->lost_events = (uint64_t)bound_bytes(sqlite3_column_int64(st, 9));
@@ -213,9 +204,7 @@ static void set_device_sample(struct reading *r, struct top_device *d, int64_t t
 static bool read_top_device(struct reading *r, sqlite3_stmt *st)
 {
     int device = row_device_of(sqlite3_column_int64(st, 0));
-    if (device < 0) {
-        return true;
-    }
+    if (device < 0) return true;
     struct top_device *d = top_device_at(r->s, device);
     d->name = d->name ? d->name : run_column_text(r->m->run, st, 1);
     d->total_bytes = d->total_bytes == RUN_UNKNOWN ? column_or_unknown(st, 2) : d->total_bytes;
@@ -231,9 +220,7 @@ static bool read_top_sample(struct reading *r, sqlite3_stmt *st)
     int device = row_device_of(sqlite3_column_int64(st, 1));
     int64_t id = sqlite3_column_int64(st, 0), time = bound_bytes(sqlite3_column_int64(st, 2));
     r->s->last_sample = id > r->s->last_sample ? id : r->s->last_sample;
-    if (device < 0 || column_or_unknown(st, 3) == RUN_UNKNOWN) {
-        return true;
-    }
+    if (device < 0 || column_or_unknown(st, 3) == RUN_UNKNOWN) return true;
     struct top_device *d = top_device_at(r->s, device);
     if (d->sampled_ns == RUN_UNKNOWN || time >= d->sampled_ns) {
         set_device_sample(r, d, time);
@@ -261,18 +248,14 @@ static bool read_reserved(struct reading *r, sqlite3_stmt *st)
     int device = row_device_of(sqlite3_column_int64(st, 1));
     int64_t id = sqlite3_column_int64(st, 0);
     r->s->last_reserved = id > r->s->last_reserved ? id : r->s->last_reserved;
-    if (device >= 0) {
-        top_device_at(r->s, device)->reserved_bytes = column_or_unknown(st, 2);
-    }
+    if (device >= 0) top_device_at(r->s, device)->reserved_bytes = column_or_unknown(st, 2);
     return true;
 }
 
 static bool read_failure(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
-    if (s->failures_n == 0) {
-        s->failures_total = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
-    }
+    if (s->failures_n == 0) s->failures_total = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
     s->failures[s->failures_n++] = (struct top_failure){.stack = stack_at(r, st, 7),
                                                         .device = row_device_of(run_column_int(st, 1)),
                                                         .layer = (uint8_t)sqlite3_column_int64(st, 2),
@@ -288,9 +271,8 @@ static bool read_temperature(struct reading *r, sqlite3_stmt *st)
     const char *key = (const char *)sqlite3_column_text(st, 0);
     const int64_t degrees = sqlite3_column_int64(st, 1);
     int device;
-    if (key && sscanf(key, "gpu%2d.temperature", &device) == 1 && row_device_of(device) >= 0) {
+    if (key && sscanf(key, "gpu%2d.temperature", &device) == 1 && row_device_of(device) >= 0)
         top_device_at(r->s, device)->temperature = degrees >= 0 && degrees <= 255 ? (int)degrees : -1;
-    }
     return true;
 }
 
@@ -333,9 +315,7 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
     const char *name = (const char *)sqlite3_column_text(st, 0);
     int device = row_device_of(sqlite3_column_int64(st, 1));
     int64_t value = bound_bytes(sqlite3_column_int64(st, 2));
-    if (name && strcmp(name, "last_ns") == 0) {
-        r->s->end_ns = value > r->s->end_ns ? value : r->s->end_ns;
-    }
+    if (name && strcmp(name, "last_ns") == 0) r->s->end_ns = value > r->s->end_ns ? value : r->s->end_ns;
     for (size_t i = 0; name && i < sizeof totals / sizeof *totals; i++) {
         if (strcmp(name, totals[i].name) == 0) {
             bool host = totals[i].layer == TOP_PINNED || totals[i].layer == TOP_HOST;
@@ -356,15 +336,10 @@ static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t f
 {
     sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
     int rc = SQLITE_DONE;
-    if (!st) { /* an older recording lacks some tables; the required ones were checked */
+    if (!st) /* an older recording lacks some tables; the required ones were checked */
         return true;
-    }
-    if (sqlite3_bind_parameter_count(st) > 0) {
-        sqlite3_bind_int64(st, 1, last);
-    }
-    if (sqlite3_bind_parameter_count(st) > 1) {
-        sqlite3_bind_int64(st, 2, from_ns);
-    }
+    if (sqlite3_bind_parameter_count(st) > 0) sqlite3_bind_int64(st, 1, last);
+    if (sqlite3_bind_parameter_count(st) > 1) sqlite3_bind_int64(st, 2, from_ns);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && each(r, st)) {
     }
     sqlite3_finalize(st);
@@ -431,15 +406,11 @@ static bool find_from(struct reading *r, int64_t *from)
     struct top_source *s = r->s;
     char sql[160];
     *from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
-    if (!r->whole) {
-        return true;
-    }
+    if (!r->whole) return true;
     s->curve_from_ns = 0;
     snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s WHERE id >= (SELECT max(id) FROM %s) - %d ORDER BY id LIMIT 1",
              s->db.allocations, s->db.allocations, CURVE_ROWS);
-    if (!each_row(r, sql, NOTHING, 0, read_time)) {
-        return false;
-    }
+    if (!each_row(r, sql, NOTHING, 0, read_time)) return false;
     const int64_t curve = s->end_ns - (TOP_CURVE_S + TOP_SLOT_S) * 1000000000ll;
     s->curve_from_ns = s->curve_from_ns > curve ? s->curve_from_ns : curve;
     *from = *from < s->curve_from_ns ? *from : s->curve_from_ns;
@@ -452,15 +423,11 @@ static bool read_top_events(struct reading *r)
     struct top_source *s = r->s;
     char sql[256];
     int64_t from;
-    if (!find_from(r, &from)) {
-        return false;
-    }
+    if (!find_from(r, &from)) return false;
     snprintf(sql, sizeof sql, "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
              s->db.allocations,
              r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id" : " ORDER BY id");
-    if (!each_row(r, sql, s->last_allocation, from, read_allocation)) {
-        return false;
-    }
+    if (!each_row(r, sql, s->last_allocation, from, read_allocation)) return false;
     snprintf(sql, sizeof sql, "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
              s->db.copies);
     return each_row(r, sql, s->last_copy, 0, read_top_copy) &&
@@ -477,9 +444,8 @@ static bool skip_to_end(struct reading *r)
     sqlite3_stmt *st;
     snprintf(sql, sizeof sql, "SELECT max(id) FROM %s", r->s->db.allocations);
     st = run_database_prepare(&r->s->db, sql);
-    if (st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > r->s->last_allocation) {
+    if (st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > r->s->last_allocation)
         r->s->last_allocation = sqlite3_column_int64(st, 0);
-    }
     sqlite3_finalize(st);
     return true;
 }
@@ -507,14 +473,11 @@ static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *
     *all_known = true;
     for (size_t i = 0; i < m->series_n; i++) {
         const struct top_series *s = &m->series[i];
-        if (s->source != source || s->layer == TOP_SHARED) {
-            continue;
-        }
+        if (s->source != source || s->layer == TOP_SHARED) continue;
         *all_known = *all_known && (s->known != RUN_UNKNOWN || s->bytes == 0);
         int64_t more = s->known == RUN_UNKNOWN ? 0 : arena_add_capped(s->bytes, -s->known);
-        if (more < 0) { /* a free was undone: the rows that were read are no longer valid */
+        if (more < 0) /* a free was undone: the rows that were read are no longer valid */
             return -1;
-        }
         sum = arena_add_capped(sum, more);
     }
     return sum;
@@ -540,12 +503,9 @@ static void search_range(struct search *f, struct top_alive *a, size_t n)
     sqlite3_bind_int64(f->range, 2, a[n - 1].id);
     while (sqlite3_step(f->range) == SQLITE_ROW) {
         int64_t id = sqlite3_column_int64(f->range, 0);
-        while (i < n && a[i].id < id) {
-            i++;
-        }
-        if (i < n && a[i].id == id && a[i].place != RUN_NONE) {
+        while (i < n && a[i].id < id) i++;
+        if (i < n && a[i].id == id && a[i].place != RUN_NONE)
             end_found_block(f, &a[i], sqlite3_column_int64(f->range, 1));
-        }
     }
     sqlite3_reset(f->range);
 }
@@ -553,13 +513,9 @@ static void search_range(struct search *f, struct top_alive *a, size_t n)
 static void search_each(struct search *f, struct top_alive *a, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (a[i].place == RUN_NONE) {
-            continue;
-        }
+        if (a[i].place == RUN_NONE) continue;
         sqlite3_bind_int64(f->one, 1, a[i].id);
-        if (sqlite3_step(f->one) == SQLITE_ROW) {
-            end_found_block(f, &a[i], sqlite3_column_int64(f->one, 0));
-        }
+        if (sqlite3_step(f->one) == SQLITE_ROW) end_found_block(f, &a[i], sqlite3_column_int64(f->one, 0));
         sqlite3_reset(f->one);
     }
 }
@@ -579,9 +535,7 @@ static void search_freed_blocks(struct search *f, int64_t budget_ns)
     bool young = true, all_known;
     while (left > 0) {
         int64_t spent = now_mono() - began;
-        if (unknown_excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) {
-            break;
-        }
+        if (unknown_excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) break;
         if (budget_ns && young && spent > budget_ns / 2) {
             young = false;
             at = s->cursor < at ? s->cursor : at;
@@ -590,9 +544,7 @@ static void search_freed_blocks(struct search *f, int64_t budget_ns)
         }
         size_t n = at < BLOCK ? at : BLOCK;
         if (n == 0) {
-            if (young) {
-                break;
-            }
+            if (young) break;
             at = s->alive_n;
             continue;
         }
@@ -600,19 +552,14 @@ static void search_freed_blocks(struct search *f, int64_t budget_ns)
         left -= n < left ? n : left;
         search_block(f, &s->alive[at], n);
     }
-    if (!young) {
-        s->cursor = at;
-    }
+    if (!young) s->cursor = at;
 }
 
 static void compact_blocks(struct top_source *s)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < s->alive_n; i++) {
-        if (s->alive[i].place != RUN_NONE) {
-            s->alive[kept++] = s->alive[i];
-        }
-    }
+    for (size_t i = 0; i < s->alive_n; i++)
+        if (s->alive[i].place != RUN_NONE) s->alive[kept++] = s->alive[i];
     s->alive_n = kept;
 }
 
@@ -625,14 +572,10 @@ static void find_ended(struct reading *r, int64_t budget_ns)
     snprintf(sql[1], sizeof sql[1], "SELECT alloc_ns + life_ns FROM %s WHERE id = ? AND life_ns IS NOT NULL",
              r->s->db.allocations);
     struct search f = {r, run_database_prepare(&r->s->db, sql[0]), run_database_prepare(&r->s->db, sql[1]), false};
-    if (f.range && f.one) {
-        search_freed_blocks(&f, budget_ns);
-    }
+    if (f.range && f.one) search_freed_blocks(&f, budget_ns);
     sqlite3_finalize(f.range);
     sqlite3_finalize(f.one);
-    if (f.any) {
-        compact_blocks(r->s);
-    }
+    if (f.any) compact_blocks(r->s);
 }
 
 /* ---------------------------------------------------------------- one look */
@@ -663,34 +606,25 @@ static void top_rows_forget(struct top_model *m, uint32_t source)
 
 static void forget_known(struct top_model *m, uint32_t source)
 {
-    for (size_t i = 0; i < m->series_n; i++) {
-        if (m->series[i].source == source) {
-            m->series[i].known = RUN_UNKNOWN;
-        }
-    }
+    for (size_t i = 0; i < m->series_n; i++)
+        if (m->series[i].source == source) m->series[i].known = RUN_UNKNOWN;
 }
 
 static void remember_before(struct top_model *m, uint32_t source)
 {
-    for (size_t i = 0; i < m->places_n; i++) {
-        if (m->series[m->places[i].series].source == source) {
-            m->places[i].before = m->places[i].bytes;
-        }
-    }
+    for (size_t i = 0; i < m->places_n; i++)
+        if (m->series[m->places[i].series].source == source) m->places[i].before = m->places[i].bytes;
 }
 
 /* A recorder that stores live bytes stores nothing for a device and layer without allocations: zero. */
 static void fill_known(struct top_model *m, uint32_t source)
 {
     bool is_known = false;
-    for (size_t i = 0; i < m->series_n; i++) {
+    for (size_t i = 0; i < m->series_n; i++)
         is_known = is_known || (m->series[i].source == source && m->series[i].known != RUN_UNKNOWN);
-    }
     for (size_t i = 0; is_known && i < m->series_n; i++) {
         struct top_series *s = &m->series[i];
-        if (s->source == source && s->known == RUN_UNKNOWN && s->layer != TOP_SHARED) {
-            s->known = 0;
-        }
+        if (s->source == source && s->known == RUN_UNKNOWN && s->layer != TOP_SHARED) s->known = 0;
     }
 }
 
@@ -703,28 +637,22 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     bool all_known;
     forget_known(m, source);
     if (!run_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
-        !read_top_events(&r)) {
+        !read_top_events(&r))
         return false;
-    }
     fill_known(m, source);
-    if (r.whole) {
+    if (r.whole)
         skip_to_end(&r);
-    } else {
+    else
         find_ended(&r, final || s->finished ? 0 : budget_ns);
-    }
     if (!s->finished && unknown_excess(m, source, &all_known) < 0 && !r.whole &&
         now_mono() - s->reloaded_ns > RELOAD_NS) {
         s->reloaded_ns = now_mono();
         top_rows_forget(m, source);
         r.whole = true;
-        if (!read_top_events(&r)) {
-            return false;
-        }
+        if (!read_top_events(&r)) return false;
         skip_to_end(&r);
     }
-    if (!s->loaded) {
-        remember_before(m, source);
-    }
+    if (!s->loaded) remember_before(m, source);
     s->loaded = true;
     int64_t more = unknown_excess(m, source, &all_known);
     s->unfound_bytes = s->finished || more < 0 ? 0 : more;

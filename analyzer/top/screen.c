@@ -22,9 +22,7 @@ static void write_to_terminal(const char *text, size_t n)
     while (n > 0) {
         ssize_t wrote = write(STDOUT_FILENO, text, n);
         if (wrote < 0 && errno != EINTR) {
-            if (errno != EAGAIN) {
-                return;
-            }
+            if (errno != EAGAIN) return;
             struct pollfd p = {STDOUT_FILENO, POLLOUT, 0};
             poll(&p, 1, 1000);
             continue;
@@ -82,15 +80,12 @@ bool top_screen_open(void)
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
     const char *kind = getenv("TERM");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || !kind || !*kind || !strcmp(kind, "dumb") ||
-        tcgetattr(STDIN_FILENO, &before) != 0) {
+        tcgetattr(STDIN_FILENO, &before) != 0)
         return false;
-    }
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         sigaction(ends[i], &(struct sigaction){.sa_handler = on_end}, NULL);
-    }
-    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) {
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
         sigaction(crashes[i], &(struct sigaction){.sa_handler = on_crash}, NULL);
-    }
     sigaction(SIGWINCH, &(struct sigaction){.sa_handler = on_resize}, NULL);
     signal(SIGPIPE, SIG_IGN);
     atexit(restore_screen);
@@ -125,9 +120,7 @@ void top_screen_draw(const char *text)
     fputs("\033[?2026h\033[H", out);
     for (const char *p = text; *p && row < rows;) {
         size_t length = strcspn(p, "\n");
-        if (!p[length]) {
-            break;
-        }
+        if (!p[length]) break;
         fprintf(out, "%.*s\033[K\r\n", (int)length, p);
         p += length + 1;
         row++;
@@ -167,28 +160,17 @@ static int read_sequence(void)
     };
     char text[16];
     size_t n = 0;
-    if (!is_input_ready(ESCAPE_MS)) {
-        return KEY_ESCAPE;
-    }
+    if (!is_input_ready(ESCAPE_MS)) return KEY_ESCAPE;
     while (n + 1 < sizeof text && is_input_ready(ESCAPE_MS)) {
         int c = read_byte();
-        if (c <= 0) {
-            break;
-        }
+        if (c <= 0) break;
         text[n++] = (char)c;
-        if (n > 1 && c >= 0x40 && c <= 0x7e) {
-            break;
-        }
-        if (n == 1 && c != '[' && c != 'O') {
-            break;
-        }
+        if (n > 1 && c >= 0x40 && c <= 0x7e) break;
+        if (n == 1 && c != '[' && c != 'O') break;
     }
     text[n] = 0;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(text, known[i].text) == 0) {
-            return known[i].key;
-        }
-    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(text, known[i].text) == 0) return known[i].key;
     return KEY_NONE;
 }
 
@@ -198,9 +180,7 @@ int top_screen_key(int milliseconds)
         int c = read_byte();
         return c < 0 ? KEY_QUIT : c == 27 ? read_sequence() : c == '\n' ? KEY_ENTER : c == 8 ? KEY_BACK : c;
     }
-    if (ending) {
-        return KEY_QUIT;
-    }
+    if (ending) return KEY_QUIT;
     if (resized) {
         resized = 0;
         return KEY_RESIZE;

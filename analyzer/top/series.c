@@ -27,9 +27,7 @@ struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int sec
 {
     struct top_sum sum = {0};
     int64_t now = series_slot_of(now_ns), first = now - (seconds / TOP_SLOT_S - 1);
-    if (seconds >= TOP_WINDOW_S) {
-        first = now - (TOP_SLOTS - 1);
-    }
+    if (seconds >= TOP_WINDOW_S) first = now - (TOP_SLOTS - 1);
     first = first < 0 ? 0 : first;
     for (int64_t slot = first; slot <= now; slot++) {
         if (slot <= ring->newest && slot > ring->newest - TOP_SLOTS) {
@@ -45,9 +43,7 @@ struct top_series *top_series_find(const struct top_model *m, uint32_t source, i
 {
     for (size_t i = 0; i < m->series_n; i++) {
         struct top_series *s = &m->series[i];
-        if (s->source == source && s->device == device && s->layer == layer) {
-            return s;
-        }
+        if (s->source == source && s->device == device && s->layer == layer) return s;
     }
     return NULL;
 }
@@ -69,11 +65,8 @@ uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum to
 
 struct top_device *top_device_at(struct top_source *s, int device)
 {
-    for (size_t i = 0; i < s->devices_n; i++) {
-        if (s->devices[i].device == device) {
-            return &s->devices[i];
-        }
-    }
+    for (size_t i = 0; i < s->devices_n; i++)
+        if (s->devices[i].device == device) return &s->devices[i];
     struct top_device *d = ARENA_PUSH(s->devices, s->devices_n, s->devices_cap);
     *d = (struct top_device){.device = device,
                              .total_bytes = RUN_UNKNOWN,

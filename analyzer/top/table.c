@@ -27,18 +27,14 @@ static struct result_site native_site(struct top_model *m, uint32_t stack)
 
 struct result_site top_site(struct top_tables *t, uint32_t stack, bool native)
 {
-    if (stack == RUN_NONE) {
-        return (struct result_site){0};
-    }
+    if (stack == RUN_NONE) return (struct result_site){0};
     return native ? native_site(t->model, stack) : site_of(t->model->run, stack, &t->helpers);
 }
 
 /* Lines as the report distinguishes them; functions by their name and file, the same pointers for the same text. */
 static uint64_t table_site_key(const struct result_site *s, bool function)
 {
-    if (!function) {
-        return site_key(s);
-    }
+    if (!function) return site_key(s);
     uint64_t key = map_hash((uintptr_t)s->file) + (uintptr_t)s->function;
     key = map_hash(key) + (uint64_t)(s->known | s->exit << 1 | s->kind << 2);
     return map_hash(key) + (s->function ? 0 : s->offset);
@@ -64,9 +60,7 @@ static void find_helpers(struct top_tables *t)
         t->frames = t->model->run->frames;
         forget_groups(t);
     }
-    if (stacks <= t->helpers_of + t->helpers_of / 4 && t->helpers_of) {
-        return;
-    }
+    if (stacks <= t->helpers_of + t->helpers_of / 4 && t->helpers_of) return;
     t->helpers_of = stacks;
     map_free(&t->helpers);
     t->helpers = (struct map){0};
@@ -82,9 +76,7 @@ static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bo
         size_t n = t->model->run->stacks_n + 1;
         n = n > at ? n : at + 1;
         g->of_stack = arena_realloc(g->of_stack, n, sizeof *g->of_stack);
-        while (g->stacks < n) {
-            g->of_stack[g->stacks++] = RUN_NONE;
-        }
+        while (g->stacks < n) g->of_stack[g->stacks++] = RUN_NONE;
     }
     if (g->of_stack[at] == RUN_NONE) {
         struct result_site site = top_site(t, stack, native);
@@ -98,9 +90,8 @@ enum top_layer top_layer_of(const struct top_model *m, uint32_t source)
     for (size_t i = 0; i < m->series_n; i++) {
         const struct top_series *s = &m->series[i];
         if (s->source == source && s->layer == TOP_TENSOR &&
-            (s->count > 0 || (s->peak != RUN_UNKNOWN && s->peak > 0) || s->ring.newest > 0)) {
+            (s->count > 0 || (s->peak != RUN_UNKNOWN && s->peak > 0) || s->ring.newest > 0))
             return TOP_TENSOR;
-        }
     }
     return TOP_DEVICE;
 }
@@ -135,15 +126,11 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
     struct top_model *m = t->model;
     const bool function = c->table == TOP_FUNCTIONS;
     uint8_t *is_chosen = arena_realloc(NULL, m->series_n + 1, 1);
-    for (size_t i = 0; i < m->series_n; i++) {
-        is_chosen[i] = is_series_chosen(m, c, &m->series[i]);
-    }
+    for (size_t i = 0; i < m->series_n; i++) is_chosen[i] = is_series_chosen(m, c, &m->series[i]);
     struct top_groups *g = &t->groups[function][c->native];
     for (size_t i = 0; i < m->places_n; i++) {
         const struct top_place *p = &m->places[i];
-        if (!is_chosen[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) {
-            continue;
-        }
+        if (!is_chosen[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) continue;
         uint32_t group = group_of(t, p->stack, function, c->native);
         while (t->n < g->n) {
             const struct result_site *site = &g->sites[t->n];
@@ -167,9 +154,8 @@ static void fill_calls(struct top_tables *t, const struct top_choice *c)
     for (size_t i = 0; i < n; i++) {
         const struct top_calls *k = &list[i];
         if ((c->source != TOP_ALL && c->source != (int)k->source) ||
-            (c->device != TOP_ALL && k->device >= 0 && c->device != k->device)) {
+            (c->device != TOP_ALL && k->device >= 0 && c->device != k->device))
             continue;
-        }
         uint32_t group = group_of(t, k->stack, false, c->native);
         uint32_t *at = map_at(&rows, (uint64_t)group << 32 | (uint64_t)k->kind << 16 | k->api);
         if (*at == MAP_NEW) {
@@ -212,9 +198,7 @@ static int by_choice(const void *a, const void *b, void *choice)
 {
     const struct top_row *x = a, *y = b;
     double kx = sort_key(x, choice), ky = sort_key(y, choice);
-    if (kx != ky) {
-        return kx > ky ? -1 : 1;
-    }
+    if (kx != ky) return kx > ky ? -1 : 1;
     return site_compare(&x->site, &y->site);
 }
 
@@ -230,21 +214,15 @@ void top_tables_fill(struct top_tables *t, const struct top_choice *choice)
     t->n = 0;
     t->total = 0;
     find_helpers(t);
-    if (choice->table == TOP_SYNCS || choice->table == TOP_COPIES) {
+    if (choice->table == TOP_SYNCS || choice->table == TOP_COPIES)
         fill_calls(t, choice);
-    } else {
+    else
         fill_places(t, choice);
-    }
     size_t kept = 0;
-    for (size_t i = 0; i < t->n; i++) {
-        if (t->rows[i].shown && site_matches_filter(&t->rows[i].site, choice->filter)) {
-            t->rows[kept++] = t->rows[i];
-        }
-    }
+    for (size_t i = 0; i < t->n; i++)
+        if (t->rows[i].shown && site_matches_filter(&t->rows[i].site, choice->filter)) t->rows[kept++] = t->rows[i];
     t->n = kept;
-    if (t->n) {
-        qsort_r(t->rows, t->n, sizeof *t->rows, by_choice, (void *)(uintptr_t)choice);
-    }
+    if (t->n) qsort_r(t->rows, t->n, sizeof *t->rows, by_choice, (void *)(uintptr_t)choice);
 }
 
 void top_tables_free(struct top_tables *t)

@@ -42,9 +42,7 @@ static void *find_nvml_function(void *library, const char *newest, const char *o
 static bool open_nvml(void)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!library) {
-        return false;
-    }
+    if (!library) return false;
     nvml.init = (int (*)(void))find_nvml_function(library, "nvmlInit_v2", "nvmlInit");
     nvml.count = (int (*)(unsigned *))find_nvml_function(library, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount");
     nvml.device = (int (*)(unsigned, nvml_abi_device *))find_nvml_function(library, "nvmlDeviceGetHandleByIndex_v2",
@@ -64,27 +62,18 @@ static bool uses_cuda(uint32_t pid)
     bool found = false;
     snprintf(path, sizeof path, "/proc/%u/maps", pid);
     FILE *f = fopen(path, "re");
-    while (f && !found && getline(&line, &size, f) > 0) {
-        found = strstr(line, "/libcuda.so") != NULL;
-    }
+    while (f && !found && getline(&line, &size, f) > 0) found = strstr(line, "/libcuda.so") != NULL;
     free(line);
-    if (f) {
-        fclose(f);
-    }
+    if (f) fclose(f);
     return found;
 }
 
 static void add_user(struct top_users *users, int device, const struct nvml_abi_process *p, bool ids_are_ours)
 {
     struct top_found found;
-    for (size_t i = 0; i < users->n; i++) {
-        if (users->at[i].pid == p->pid && users->at[i].device == device) {
-            return; /* it can be in both lists */
-        }
-    }
-    if (p->pid == (uint32_t)getpid() || (!ids_are_ours && !uses_cuda(p->pid))) {
-        return;
-    }
+    for (size_t i = 0; i < users->n; i++)
+        if (users->at[i].pid == p->pid && users->at[i].device == device) return; /* it can be in both lists */
+    if (p->pid == (uint32_t)getpid() || (!ids_are_ours && !uses_cuda(p->pid))) return;
     if (top_find_process(p->pid, &found)) {
         free(found.database);
         free(found.command);
@@ -100,14 +89,11 @@ static void read_user_list(struct top_users *users, int device, list_function *l
     static uint8_t room[PROCESSES * NVML_ABI_PROCESS_MOST] __attribute__((aligned(8)));
     unsigned n = PROCESSES;
     memset(room, NVML_ABI_PATTERN, sizeof room);
-    if (!list || list(handle, &n, room) != NVML_ABI_SUCCESS || n == 0 || n > PROCESSES) {
-        return;
-    }
+    if (!list || list(handle, &n, room) != NVML_ABI_SUCCESS || n == 0 || n > PROCESSES) return;
     const bool ids_are_ours = nvml_abi_ids_are_ours();
     const size_t stride = nvml_abi_stride(room, sizeof room, n);
-    for (unsigned i = 0; stride && i < n; i++) {
+    for (unsigned i = 0; stride && i < n; i++)
         add_user(users, device, (const struct nvml_abi_process *)(const void *)(room + i * stride), ids_are_ours);
-    }
 }
 
 static int order_users_by_pid(const void *a, const void *b)
@@ -121,14 +107,10 @@ static struct top_users ask_users(void)
     struct top_users users = {.known = true};
     unsigned devices = 0;
     nvml_abi_device handle;
-    if (nvml.count(&devices) != NVML_ABI_SUCCESS) {
-        users.known = false;
-    }
-    for (unsigned i = 0; i < devices; i++) {
-        for (int k = 0; nvml.device(i, &handle) == NVML_ABI_SUCCESS && k < LISTS; k++) {
+    if (nvml.count(&devices) != NVML_ABI_SUCCESS) users.known = false;
+    for (unsigned i = 0; i < devices; i++)
+        for (int k = 0; nvml.device(i, &handle) == NVML_ABI_SUCCESS && k < LISTS; k++)
             read_user_list(&users, (int)i, nvml.list[k], handle);
-        }
-    }
     SORT(users.at, users.n, order_users_by_pid);
     return users;
 }
@@ -137,9 +119,7 @@ static struct top_users ask_users(void)
 
 void top_users_free(struct top_users *users)
 {
-    for (size_t i = 0; i < users->n; i++) {
-        free(users->at[i].command);
-    }
+    for (size_t i = 0; i < users->n; i++) free(users->at[i].command);
     free(users->at);
     *users = (struct top_users){0};
 }
@@ -176,9 +156,7 @@ static void start_users_thread(int wait_ms)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     shared.over = pthread_create(&thread, NULL, run_users_thread, NULL) != 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (shared.over) {
-        return;
-    }
+    if (shared.over) return;
     pthread_detach(thread);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += wait_ms / 1000;
@@ -190,13 +168,9 @@ void top_users_update(struct top_users *users, int wait_ms)
 {
     top_users_free(users);
     pthread_mutex_lock(&shared.lock);
-    if (!shared.started) {
-        start_users_thread(wait_ms);
-    }
+    if (!shared.started) start_users_thread(wait_ms);
     *users = shared.users;
-    if (users->n) {
-        users->at = arena_realloc(NULL, users->n, sizeof *users->at);
-    }
+    if (users->n) users->at = arena_realloc(NULL, users->n, sizeof *users->at);
     for (size_t i = 0; i < users->n; i++) {
         users->at[i] = shared.users.at[i];
         users->at[i].command = users->at[i].command ? strdup(users->at[i].command) : NULL;

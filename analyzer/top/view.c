@@ -54,9 +54,7 @@ static int head_height(const struct top_view *v, bool brief)
 {
     const struct top_model *m = v->tables->model;
     int lines = 1;
-    for (size_t i = 0; i < m->sources_n; i++) {
-        lines += 2 + (int)m->sources[i].devices_n * (brief ? 1 : 3);
-    }
+    for (size_t i = 0; i < m->sources_n; i++) lines += 2 + (int)m->sources[i].devices_n * (brief ? 1 : 3);
     return lines;
 }
 
@@ -69,20 +67,13 @@ void top_view_print(struct top_view *v, FILE *out)
     struct top_line l = {v, head, 0};
     const bool brief = v->rows > 0 && head_height(v, false) > v->rows / 2;
     top_title_line(&l);
-    for (size_t i = 0; i < m->sources_n; i++) {
-        if (v->choice.source == TOP_ALL || v->choice.source == (int)i) {
-            top_source_block(&l, (uint32_t)i, brief);
-        }
-    }
-    if (v->live && !v->lists_users) {
-        top_users_line(&l);
-    }
+    for (size_t i = 0; i < m->sources_n; i++)
+        if (v->choice.source == TOP_ALL || v->choice.source == (int)i) top_source_block(&l, (uint32_t)i, brief);
+    if (v->live && !v->lists_users) top_users_line(&l);
     fclose(head);
     int lines = 0, most_lines = v->rows ? v->rows - 5 : 0;
     for (const char *p = text; *p; p++) { /* a head that leaves no room for the table is cut */
-        if (most_lines > 0 && lines >= most_lines) {
-            break;
-        }
+        if (most_lines > 0 && lines >= most_lines) break;
         fputc(*p, out);
         lines += *p == '\n';
     }
@@ -91,18 +82,15 @@ void top_view_print(struct top_view *v, FILE *out)
     top_finish(&l);
     top_tables_fill(v->tables, &v->choice);
     int room = v->rows ? v->rows - lines - 1 - (v->live ? 1 : 0) : 0;
-    if (v->help) {
+    if (v->help)
         help_lines(&l);
-    } else if (v->lists_users) {
+    else if (v->lists_users)
         top_users_part(&l, room);
-    } else if (m->sources_n) {
+    else if (m->sources_n)
         top_table_part(&l, room);
-    }
     if (!v->live && v->users.n) {
         top_finish(&l);
         top_users_part(&l, 0);
     }
-    if (v->live) {
-        keys_line(&l);
-    }
+    if (v->live) keys_line(&l);
 }

@@ -38,13 +38,9 @@ static void draw_bar(struct top_line *l, const struct top_held *h, int width)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         sum = arena_add_capped(sum, parts[i].bytes);
         int end = (int)top_min((int64_t)((double)sum / (double)h->total * width + 0.5), width);
-        for (; drawn < end; drawn++) {
-            top_put(l, parts[i].style, "%s", l->v->term.utf8 ? parts[i].utf8 : parts[i].ascii);
-        }
+        for (; drawn < end; drawn++) top_put(l, parts[i].style, "%s", l->v->term.utf8 ? parts[i].utf8 : parts[i].ascii);
     }
-    for (; drawn < width; drawn++) {
-        top_put(l, TERMINAL_DIM, "%s", l->v->term.utf8 ? "·" : ".");
-    }
+    for (; drawn < width; drawn++) top_put(l, TERMINAL_DIM, "%s", l->v->term.utf8 ? "·" : ".");
     top_put(l, TERMINAL_PLAIN, "]");
 }
 
@@ -63,25 +59,19 @@ static void add_head_piece(struct top_line *l, enum terminal_style style, const 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (l->at + terminal_columns(text) <= l->v->columns) {
-        top_put(l, style, "%s", text);
-    }
+    if (l->at + terminal_columns(text) <= l->v->columns) top_put(l, style, "%s", text);
 }
 
 static void add_head_amount(struct top_line *l, const char *what, int64_t bytes)
 {
     char text[UNITS_TEXT];
-    if (bytes > 0) {
-        add_head_piece(l, TERMINAL_PLAIN, "  %s %s", what, top_bytes(text, bytes));
-    }
+    if (bytes > 0) add_head_piece(l, TERMINAL_PLAIN, "  %s %s", what, top_bytes(text, bytes));
 }
 
 static void add_head_growth(struct top_line *l, const struct top_series *s, int64_t now_ns)
 {
     char text[UNITS_TEXT], span[UNITS_TEXT];
-    if (!s) {
-        return;
-    }
+    if (!s) return;
     struct top_sum sum = top_ring_sum(&s->ring, now_ns, TOP_WINDOW_S);
     if (sum.amount && sum.seconds > 0) {
         add_head_piece(l, sum.amount > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN, "  %s in %s",
@@ -120,9 +110,8 @@ static void curve_line(struct top_line *l, uint32_t source, const struct top_dev
     char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
     int seconds = TOP_SLOT_S;
     const int64_t known_s = (s->now_ns - s->curve_from_ns) / 1000000000;
-    while (top_min(known_s, TOP_CURVE_S) / seconds > top_max(l->v->columns - CURVE_TEXT, BAR_MIN)) {
+    while (top_min(known_s, TOP_CURVE_S) / seconds > top_max(l->v->columns - CURVE_TEXT, BAR_MIN))
         seconds += TOP_SLOT_S;
-    }
     const int64_t level = series->known != RUN_UNKNOWN ? series->known : series->bytes;
     const size_t n =
         top_curve_read(&series->curve, s->now_ns, level, s->curve_from_ns, seconds, points, CURVE_POINTS_MAX);
@@ -130,9 +119,7 @@ static void curve_line(struct top_line *l, uint32_t source, const struct top_dev
         low = top_min(low, top_max(points[i].high, 0));
         high = top_max(high, points[i].high);
     }
-    if (n < CURVE_POINTS_MIN || high == 0) {
-        return;
-    }
+    if (n < CURVE_POINTS_MIN || high == 0) return;
     top_put(l, TERMINAL_PLAIN, "       ");
     for (size_t i = 0; i < n; i++) {
         const int at =
@@ -163,16 +150,10 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
         top_put(l, TERMINAL_BOLD, "%s", top_bytes(a, used));
         top_put(l, TERMINAL_PLAIN, " of an unknown total");
     }
-    if (d->utilisation >= 0) {
-        add_head_piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
-    }
-    if (d->temperature >= 0) {
-        add_head_piece(l, TERMINAL_PLAIN, l->v->term.utf8 ? "  %d °C" : "  %d C", d->temperature);
-    }
+    if (d->utilisation >= 0) add_head_piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
+    if (d->temperature >= 0) add_head_piece(l, TERMINAL_PLAIN, l->v->term.utf8 ? "  %d °C" : "  %d C", d->temperature);
     top_finish(l);
-    if (brief || (h.device == 0 && h.tensors == 0 && h.used == RUN_UNKNOWN)) {
-        return;
-    }
+    if (brief || (h.device == 0 && h.tensors == 0 && h.used == RUN_UNKNOWN)) return;
     const enum top_layer layer = top_layer_of(m, source);
     top_put(l, TERMINAL_PLAIN, "       ");
     add_head_amount(l, "tensors", h.tensors);
@@ -185,13 +166,10 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     }
     const struct top_series *series = top_series_find(m, source, d->device, layer);
     add_head_growth(l, series, s->now_ns);
-    if (series && series->peak != RUN_UNKNOWN && series->peak > 0) {
+    if (series && series->peak != RUN_UNKNOWN && series->peak > 0)
         add_head_piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
-    }
     top_finish(l);
-    if (series && s->state == TOP_RECORDING) {
-        curve_line(l, source, d, series);
-    }
+    if (series && s->state == TOP_RECORDING) curve_line(l, source, d, series);
 }
 
 static void process_line(struct top_line *l, uint32_t source)
@@ -201,9 +179,7 @@ static void process_line(struct top_line *l, uint32_t source)
     char text[UNITS_TEXT], command[TOP_LINE];
     double rate, amounts;
     top_put(l, TERMINAL_BOLD, "%u", s->pid);
-    if (s->rank != RUN_UNKNOWN) {
-        top_put(l, TERMINAL_BOLD, " rank %lld", (long long)s->rank);
-    }
+    if (s->rank != RUN_UNKNOWN) top_put(l, TERMINAL_BOLD, " rank %lld", (long long)s->rank);
     if (s->state == TOP_RECORDING) {
         top_put(l, TERMINAL_PLAIN, "  %s", units_format_seconds(text, (double)s->clock_ns / 1e9));
         add_head_piece(l, TERMINAL_PLAIN, "  %s alloc/s", top_rate(text, top_allocation_rate(m, source)));
@@ -220,9 +196,7 @@ static void process_line(struct top_line *l, uint32_t source)
         }
     } else {
         top_put(l, TERMINAL_YELLOW, "  %s", top_state_word(s->state));
-        if (s->loaded) {
-            top_put(l, TERMINAL_PLAIN, " after %s", units_format_seconds(text, (double)s->end_ns / 1e9));
-        }
+        if (s->loaded) top_put(l, TERMINAL_PLAIN, " after %s", units_format_seconds(text, (double)s->end_ns / 1e9));
     }
     int room = l->v->columns - l->at - 2;
     if (s->command && room >= 12) {
@@ -246,9 +220,8 @@ static void ranges_line(struct top_line *l, const struct top_source *s)
         add_head_piece(l, TERMINAL_PLAIN, "%s %s%s%s %s", i ? "," : "", domain, *domain ? ": " : "", name,
                        units_format_seconds(time, (double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
     }
-    if (s->ranges_total > s->ranges_n) {
+    if (s->ranges_total > s->ranges_n)
         add_head_piece(l, TERMINAL_PLAIN, " and %zu more", s->ranges_total - s->ranges_n);
-    }
     top_finish(l);
 }
 
@@ -260,13 +233,9 @@ static void failure_line(struct top_line *l, const struct top_source *s)
     top_put(l, TERMINAL_RED, "  failed");
     top_put(l, TERMINAL_PLAIN, " %s ago: %s", units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
             top_bytes(b, f->requested_bytes));
-    if (f->free_bytes != RUN_UNKNOWN) {
-        top_put(l, TERMINAL_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
-    }
+    if (f->free_bytes != RUN_UNKNOWN) top_put(l, TERMINAL_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
     top_put(l, TERMINAL_PLAIN, ", %s", f->fatal ? "not recovered" : "recovered");
-    if (s->failures_total > 1) {
-        top_put(l, TERMINAL_PLAIN, " (%s in total)", units_format_count(a, s->failures_total));
-    }
+    if (s->failures_total > 1) top_put(l, TERMINAL_PLAIN, " (%s in total)", units_format_count(a, s->failures_total));
     top_put(l, TERMINAL_PLAIN, "  %s", top_site_text(l->v, place, sizeof place, &site, 60));
     top_finish(l);
 }
@@ -283,9 +252,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
     }
     for (size_t i = 0; i < s->devices_n; i++) {
         int chosen = l->v->choice.device;
-        if (chosen == TOP_ALL || chosen == s->devices[i].device) {
-            device_line(l, source, &s->devices[i], brief);
-        }
+        if (chosen == TOP_ALL || chosen == s->devices[i].device) device_line(l, source, &s->devices[i], brief);
     }
     struct top_series *pinned = top_series_find(l->v->tables->model, source, -1, TOP_PINNED);
     char text[UNITS_TEXT];
@@ -295,12 +262,8 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         add_head_growth(l, pinned, s->now_ns);
         top_finish(l);
     }
-    if (s->ranges_n && !brief) {
-        ranges_line(l, s);
-    }
-    if (s->failures_n) {
-        failure_line(l, s);
-    }
+    if (s->ranges_n && !brief) ranges_line(l, s);
+    if (s->failures_n) failure_line(l, s);
     if (s->lost_events) {
         top_put(l, TERMINAL_RED, "  %s lost: no space left",
                 units_format_plural(text, s->lost_events, "event was", "events were"));
@@ -336,21 +299,14 @@ void top_title_line(struct top_line *l)
         text_path_here(whole, sizeof whole, m->sources[0].db.path);
         top_put(l, TERMINAL_PLAIN, "  %s", text_path(path, sizeof path, whole, NULL, room, l->v->term.utf8));
     }
-    if (m->sources_n > 1) {
-        top_put(l, TERMINAL_PLAIN, " and %zu more", m->sources_n - 1);
-    }
-    if (!any) {
+    if (m->sources_n > 1) top_put(l, TERMINAL_PLAIN, " and %zu more", m->sources_n - 1);
+    if (!any)
         top_put(l, TERMINAL_YELLOW, "  not recording");
-    } else if (age) {
+    else if (age)
         top_put(l, TERMINAL_PLAIN, "  data %s old", units_format_seconds(text, (double)age / 1e9));
-    } else {
+    else
         top_put(l, TERMINAL_PLAIN, "  data current");
-    }
-    if (l->v->paused) {
-        top_put(l, TERMINAL_YELLOW, "  paused");
-    }
-    if (l->v->columns - l->at > 10) {
-        top_put(l, TERMINAL_DIM, "%*s%s", l->v->columns - l->at - 8, "", clock);
-    }
+    if (l->v->paused) top_put(l, TERMINAL_YELLOW, "  paused");
+    if (l->v->columns - l->at > 10) top_put(l, TERMINAL_DIM, "%*s%s", l->v->columns - l->at - 8, "", clock);
     top_finish(l);
 }

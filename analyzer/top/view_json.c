@@ -137,11 +137,8 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_real(o, "copied_bytes_per_s", copied);
     set_real(o, "syncs_per_s", syncs);
     set_real(o, "blocked_share", blocked / 1e9);
-    for (size_t i = 0; i < m->series_n; i++) {
-        if (m->series[i].source == source) {
-            json_array_append_new(series, series_json(m, &m->series[i]));
-        }
-    }
+    for (size_t i = 0; i < m->series_n; i++)
+        if (m->series[i].source == source) json_array_append_new(series, series_json(m, &m->series[i]));
     set_json(o, "devices", LIST_OF(s->devices_n, i, top_device_json(m, source, &s->devices[i])));
     set_json(o, "live", series);
     set_json(o, "failures", LIST_OF(s->failures_n, i, top_failure_json(t, &s->failures[i])));
@@ -158,9 +155,7 @@ static json_t *top_row_json(const struct top_tables *t, enum top_table table, co
     const double now = (double)t->total;
     set_json(o, "site", draw_json_site(&r->site));
     set_count(o, "count", r->count);
-    if (!syncs) {
-        set_bytes(o, "bytes", r->bytes);
-    }
+    if (!syncs) set_bytes(o, "bytes", r->bytes);
     set_real(o, "share", t->total > 0 ? (double)(syncs ? r->blocked_ns : r->bytes) / now : NAN);
     set_real(o, syncs || copies ? "calls_per_s" : "allocations_per_s", r->rate);
     set_real(o, "last_s", seconds_of_ns(r->last_ns));
@@ -214,9 +209,8 @@ void top_view_json(const struct top_view *v, size_t top, FILE *out)
         top_tables_fill(t, &c);
         set_json(o, names[table], LIST_OF(t->n < top ? t->n : top, i, top_row_json(t, c.table, &t->rows[i])));
     }
-    for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find the helpers */
+    for (size_t i = 0; i < m->sources_n; i++) /* after the tables, which find the helpers */
         json_array_append_new(processes, source_json(t, (uint32_t)i));
-    }
     set_json(o, "unrecorded", users_json(&v->users));
     json_dumpf(o, out, JSON_COMPACT);
     fputc('\n', out);

@@ -63,14 +63,11 @@ CELL(cell_last)
 {
     int64_t now = 0;
     const struct top_model *m = v->tables->model;
-    for (size_t i = 0; i < m->sources_n; i++) {
-        now = top_max(now, m->sources[i].now_ns);
-    }
-    if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll) {
+    for (size_t i = 0; i < m->sources_n; i++) now = top_max(now, m->sources[i].now_ns);
+    if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll)
         snprintf(out, UNITS_TEXT, "long ago");
-    } else {
+    else
         units_format_seconds(out, (double)top_max(now - r->last_ns, 0) / 1e9);
-    }
 }
 CELL(cell_copy)
 {
@@ -133,11 +130,9 @@ static void cell_put(struct top_line *l, enum terminal_style style, int width, c
 static void head_line(struct top_line *l)
 {
     const struct top_view *v = l->v;
-    for (const struct column *c = kinds[v->choice.table].columns; c->head; c++) {
-        if (column_fits(v, c)) {
+    for (const struct column *c = kinds[v->choice.table].columns; c->head; c++)
+        if (column_fits(v, c))
             cell_put(l, c->sort == (int)v->choice.sort ? TERMINAL_BOLD : TERMINAL_DIM, c->width, c->head);
-        }
-    }
     top_put(l, TERMINAL_DIM, "%s", v->choice.table == TOP_FUNCTIONS ? "FUNCTION" : "LINE");
     top_finish(l);
 }
@@ -154,9 +149,7 @@ static void row_line(struct top_line *l, const struct top_row *r)
         }
     }
     struct result_site site = r->site;
-    if (v->choice.table == TOP_FUNCTIONS) {
-        site.line = 0;
-    }
+    if (v->choice.table == TOP_FUNCTIONS) site.line = 0;
     int room = v->columns - l->at;
     if (v->choice.table == TOP_FUNCTIONS && site.known && site.function && !site.exit) {
         char name[TOP_LINE];
@@ -178,18 +171,12 @@ static const char *layer_title(const struct top_view *v)
 {
     static const char *const titles[TOP_LAYERS] = {"CUDA allocations", "tensors", "pinned host memory", "CPU tensors",
                                                    "memory of other processes"};
-    if (v->choice.table >= TOP_SYNCS) {
-        return "";
-    }
-    if (v->choice.layer != TOP_LAYER_AUTO) {
-        return titles[v->choice.layer];
-    }
+    if (v->choice.table >= TOP_SYNCS) return "";
+    if (v->choice.layer != TOP_LAYER_AUTO) return titles[v->choice.layer];
     const struct top_model *m = v->tables->model;
     int source = v->choice.source;
     bool same = true;
-    for (size_t i = 1; i < m->sources_n; i++) {
-        same = same && top_layer_of(m, (uint32_t)i) == top_layer_of(m, 0);
-    }
+    for (size_t i = 1; i < m->sources_n; i++) same = same && top_layer_of(m, (uint32_t)i) == top_layer_of(m, 0);
     return source != TOP_ALL ? titles[top_layer_of(m, (uint32_t)source)]
            : same            ? titles[top_layer_of(m, 0)]
                              : "tensors, or CUDA allocations";
@@ -201,9 +188,7 @@ static void table_title(struct top_line *l)
     const struct top_model *m = v->tables->model;
     const char *layer = layer_title(v);
     top_put(l, TERMINAL_CYAN, "%s", kinds[v->choice.table].title);
-    if (*layer) {
-        top_put(l, TERMINAL_PLAIN, "  %s", layer);
-    }
+    if (*layer) top_put(l, TERMINAL_PLAIN, "  %s", layer);
     if (v->choice.source != TOP_ALL && m->sources_n > 1) {
         const struct top_source *s = &m->sources[v->choice.source];
         s->rank != RUN_UNKNOWN ? top_put(l, TERMINAL_PLAIN, "  rank %lld", (long long)s->rank)
@@ -211,20 +196,13 @@ static void table_title(struct top_line *l)
     } else if (m->sources_n > 1) {
         top_put(l, TERMINAL_PLAIN, "  all processes");
     }
-    if (v->choice.device != TOP_ALL) {
-        top_put(l, TERMINAL_PLAIN, "  GPU %d", v->choice.device);
-    }
-    if (v->choice.native) {
-        top_put(l, TERMINAL_PLAIN, "  native");
-    }
-    if (v->typing) {
+    if (v->choice.device != TOP_ALL) top_put(l, TERMINAL_PLAIN, "  GPU %d", v->choice.device);
+    if (v->choice.native) top_put(l, TERMINAL_PLAIN, "  native");
+    if (v->typing)
         top_put(l, TERMINAL_BOLD, "  /%s_", v->choice.filter);
-    } else if (*v->choice.filter) {
+    else if (*v->choice.filter)
         top_put(l, TERMINAL_YELLOW, "  only /%s", v->choice.filter);
-    }
-    if (v->tables->n && v->scroll) {
-        top_put(l, TERMINAL_DIM, "  from row %d of %zu", v->scroll + 1, v->tables->n);
-    }
+    if (v->tables->n && v->scroll) top_put(l, TERMINAL_DIM, "  from row %d of %zu", v->scroll + 1, v->tables->n);
     top_finish(l);
 }
 
@@ -235,9 +213,7 @@ static void waits_lines(struct top_line *l, int room)
     int shown = 0;
     for (size_t i = 0; i < m->sources_n && shown < room; i++) {
         const struct top_source *s = &m->sources[i];
-        if (source != TOP_ALL && source != (int)i) {
-            continue;
-        }
+        if (source != TOP_ALL && source != (int)i) continue;
         for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next && shown < room; k++) {
             const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
             char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
@@ -262,18 +238,14 @@ void top_table_part(struct top_line *l, int room)
     bool all = v->rows == 0;
     int waits = v->choice.table == TOP_SYNCS ? all ? 5 : room / 3 : 0;
     v->table_rows = all ? (int)v->tables->n : room - 2 - (waits ? waits + 1 : 0);
-    if (!all && v->table_rows < 0) {
-        v->table_rows = 0;
-    }
-    if (v->scroll > (int)v->tables->n - v->table_rows) {
+    if (!all && v->table_rows < 0) v->table_rows = 0;
+    if (v->scroll > (int)v->tables->n - v->table_rows)
         v->scroll = (int)top_max((int64_t)v->tables->n - v->table_rows, 0);
-    }
     table_title(l);
     head_line(l);
     int most_rows = all ? 20 : v->table_rows;
-    for (int i = 0; i < most_rows && (size_t)(v->scroll + i) < v->tables->n; i++) {
+    for (int i = 0; i < most_rows && (size_t)(v->scroll + i) < v->tables->n; i++)
         row_line(l, &v->tables->rows[v->scroll + i]);
-    }
     if (v->tables->n == 0) {
         top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "no row contains this text" : "nothing so far");
         top_finish(l);

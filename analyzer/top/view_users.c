@@ -8,9 +8,7 @@ void top_users_line(struct top_line *l)
     const struct top_users *users = &l->v->users;
     size_t processes = 0;
     char text[UNITS_TEXT];
-    for (size_t i = 0; i < users->n; i++) {
-        processes += i == 0 || users->at[i].pid != users->at[i - 1].pid;
-    }
+    for (size_t i = 0; i < users->n; i++) processes += i == 0 || users->at[i].pid != users->at[i - 1].pid;
     if (processes) {
         top_put(l, TERMINAL_YELLOW, "not recorded: %s on a GPU; press a to list and attach",
                 units_format_plural(text, processes, "process", "processes"));
@@ -40,7 +38,6 @@ void top_users_part(struct top_line *l, int room)
     top_put(l, TERMINAL_BOLD, "%10s  %-6s %12s  COMMAND", "PID", "GPU", "HOLDS");
     top_put(l, TERMINAL_DIM, users->n ? "   not recorded, by NVML" : "   none that is not recorded, by NVML");
     top_finish(l);
-    for (size_t i = from; i < users->n && i < from + rows; i++) {
+    for (size_t i = from; i < users->n && i < from + rows; i++)
         user_line(l, &users->at[i], l->v->live && i == l->v->chosen);
-    }
 }

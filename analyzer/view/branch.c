@@ -80,12 +80,11 @@ struct group {
 
 static void collect_group(const struct building *g, const struct profile_call_node *n, struct group *out)
 {
-    for (size_t i = 0; i < n->children_n; i++) {
+    for (size_t i = 0; i < n->children_n; i++)
         if (is_node_left_out(g, n->children[i]))
             collect_group(g, n->children[i], out);
         else
             *ARENA_PUSH(out->nodes, out->n, out->cap) = n->children[i];
-    }
 }
 
 static int by_frame(const void *a, const void *b)

@@ -27,9 +27,7 @@ struct grid {
 static int count_grid_columns(const struct grid *g)
 {
     int n = 0;
-    while (n < CELLS && g->head[n]) {
-        n++;
-    }
+    while (n < CELLS && g->head[n]) n++;
     return n;
 }
 
@@ -54,9 +52,7 @@ static void print_grid_head(const struct view_diff *v, const struct grid *g, con
 {
     bool last = *g->head[n - 1];
     fprintf(v->out, "%*s", INDENT, "");
-    for (int c = 0; c < n - 1; c++) {
-        print_cell(v, g->head[c], width[c], g->left[c], TERMINAL_DIM, last || c < n - 2);
-    }
+    for (int c = 0; c < n - 1; c++) print_cell(v, g->head[c], width[c], g->left[c], TERMINAL_DIM, last || c < n - 2);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_DIM), g->head[n - 1],
             terminal_style(&v->term, TERMINAL_PLAIN));
 }
@@ -149,9 +145,8 @@ static void grid_print(const struct view_diff *v, struct grid *g)
             fprintf(v->out, "%*s%.*s", c ? GAP : INDENT, "", width[c] < 40 ? width[c] : 40, dashes);
         }
         fprintf(v->out, "%s%*s", l->rule ? "\n" : "", INDENT, "");
-        for (int c = 0; c < n - 1; c++) {
+        for (int c = 0; c < n - 1; c++)
             print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], *l->cell[n - 1] != 0 || c < n - 2);
-        }
         print_last_cell(v, l, n, room);
     }
     free(g->lines);
@@ -221,13 +216,12 @@ static void format_where(const struct view_diff *v, int side, const struct resul
     path_text(v, side, path, sizeof path, s->file);
     const char *slash = strrchr(path, '/');
     text_put(file, sizeof file, "%s", s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash ? slash + 1 : path);
-    if (s->line > 0) {
+    if (s->line > 0)
         text_put(out, size, "%s:%d", file, s->line);
-    } else if (s->function) {
+    else if (s->function)
         text_put(out, size, "%s", file);
-    } else {
+    else
         text_put(out, size, "%s+0x%llx", file, (unsigned long long)s->offset);
-    }
 }
 
 static void function_text(const struct view_diff *v, const struct result_site *s, char *out, size_t size)
@@ -305,11 +299,10 @@ static void counts_text(const struct view_diff *v, const struct diff_sum *s, cha
     char before[UNITS_TEXT], after[UNITS_TEXT];
     units_format_count(before, s->count[0]);
     units_format_count(after, s->count[1]);
-    if (s->count[0] == s->count[1]) {
+    if (s->count[0] == s->count[1])
         text_put(out, size, "%s", after);
-    } else {
+    else
         text_put(out, size, "%s %s %s", before, diff_arrow(v), after);
-    }
 }
 
 static struct line *sum_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s)
@@ -343,15 +336,11 @@ static void rest_line(const struct view_diff *v, struct grid *g, const struct di
                       const char *one, const char *many)
 {
     char n[UNITS_TEXT];
-    if (!s->rows) {
-        return;
-    }
+    if (!s->rows) return;
     struct line *l = sum_line(v, g, s);
     char *last = last_of(v, l, category);
     text_put(last, LINE, "%s %s", units_format_count(n, s->rows), s->rows == 1 ? one : many);
-    for (int c = 0; c < CELLS; c++) {
-        l->style[c] = c ? TERMINAL_DIM : l->style[c];
-    }
+    for (int c = 0; c < CELLS; c++) l->style[c] = c ? TERMINAL_DIM : l->style[c];
 }
 
 static bool any_category(const struct diff *d)
@@ -363,9 +352,8 @@ static void format_in_units(const struct view_diff *v, const struct diff_row *r,
 {
     const struct diff *d = v->diff;
     size_t n = strlen(text);
-    if (d->units_n > 1 && r->units && r->units < d->units_n) {
+    if (d->units_n > 1 && r->units && r->units < d->units_n)
         text_put(text + n, LINE - n, "  (in %u of %zu)", r->units, d->units_n);
-    }
 }
 
 static void view_rows(const struct view_diff *v)
@@ -374,9 +362,7 @@ static void view_rows(const struct view_diff *v)
     bool category = any_category(d), with = is_diff_wide(v);
     struct grid g = {.head = {"change", "before", "after"}, .left = {false}};
     int at = 3;
-    if (with) {
-        g.head[at++] = diff_unit_name(v);
-    }
+    if (with) g.head[at++] = diff_unit_name(v);
     if (with && category) {
         g.left[at] = true;
         g.head[at++] = "for";
@@ -385,15 +371,9 @@ static void view_rows(const struct view_diff *v)
     for (size_t i = 0; i < d->rows_n; i++) {
         const struct diff_row *r = &d->rows[i];
         struct line *l = sum_line(v, &g, &r->sum);
-        if (!r->present[0]) {
-            text_put(l->cell[1], LINE, "new");
-        }
-        if (!r->present[1]) {
-            text_put(l->cell[2], LINE, "gone");
-        }
-        if (with) {
-            counts_text(v, &r->sum, l->cell[3], LINE);
-        }
+        if (!r->present[0]) text_put(l->cell[1], LINE, "new");
+        if (!r->present[1]) text_put(l->cell[2], LINE, "gone");
+        if (with) counts_text(v, &r->sum, l->cell[3], LINE);
         if (with && category) {
             text_put(l->cell[4], LINE, "%s",
                      r->category == RESULT_CATEGORY_UNKNOWN ? "" : result_category_text(r->category));
@@ -408,9 +388,7 @@ static void view_rows(const struct view_diff *v)
     l->rule = true;
     l->style[1] = l->style[2] = TERMINAL_BOLD;
     text_put(last_of(v, l, category), LINE, "total");
-    if (with) {
-        counts_text(v, &d->total, l->cell[3], LINE);
-    }
+    if (with) counts_text(v, &d->total, l->cell[3], LINE);
     fprintf(v->out, "\n%sBy %s%s\n", terminal_style(&v->term, TERMINAL_BOLD), diff_by_word(d->wish.by),
             terminal_style(&v->term, TERMINAL_PLAIN));
     grid_print(v, &g);
@@ -420,9 +398,7 @@ static void view_categories(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
     struct grid g = {.head = {"change", "before", "after", ""}};
-    if (!any_category(d)) {
-        return;
-    }
+    if (!any_category(d)) return;
     for (size_t i = 0; i < d->categories_n; i++) {
         text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s",
                  result_category_text(d->categories[i].category));
@@ -444,14 +420,11 @@ static void format_unit_owner(const struct view_diff *v, int side, const struct 
     }
     const struct run_process *p = &r->processes[u->process[side]];
     char gpu[32] = "";
-    if (u->device[side] >= 0) {
-        snprintf(gpu, sizeof gpu, ", GPU %d", u->device[side]);
-    }
-    if (p->rank >= 0) {
+    if (u->device[side] >= 0) snprintf(gpu, sizeof gpu, ", GPU %d", u->device[side]);
+    if (p->rank >= 0)
         text_put(out, size, "rank %lld%s", (long long)p->rank, gpu);
-    } else {
+    else
         text_put(out, size, "process %u%s", p->pid, gpu);
-    }
 }
 
 /* Processes are in order of rank if they have one: see diff.c. */
@@ -468,13 +441,9 @@ static void view_units(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
     struct grid g = {.head = {"change", "before", "after", ""}};
-    if (d->units_n < 2) {
-        return;
-    }
+    if (d->units_n < 2) return;
     const struct diff_unit **list = arena_realloc(NULL, d->units_n, sizeof *list);
-    for (size_t i = 0; i < d->units_n; i++) {
-        list[i] = &d->units[i];
-    }
+    for (size_t i = 0; i < d->units_n; i++) list[i] = &d->units[i];
     SORT(list, d->units_n, by_width);
     size_t shown = d->units_n < v->top + 1 ? d->units_n : v->top;
     struct diff_sum rest = {0};
@@ -482,9 +451,7 @@ static void view_units(const struct view_diff *v)
         char before[64], after[64];
         const struct diff_unit *u = list[i];
         if (i >= shown) {
-            for (int k = 0; k < 2; k++) {
-                rest.weight[k] = arena_add_capped(rest.weight[k], u->sum.weight[k]);
-            }
+            for (int k = 0; k < 2; k++) rest.weight[k] = arena_add_capped(rest.weight[k], u->sum.weight[k]);
             rest.rows++;
             continue;
         }
@@ -494,19 +461,13 @@ static void view_units(const struct view_diff *v)
         bool both = *before && *after && strcmp(before, after) != 0;
         text_put(l->cell[3], LINE, "%s%s%s%s%s", *before ? before : after, both ? " " : "", both ? diff_arrow(v) : "",
                  both ? " " : "", both ? after : "");
-        if (!*before) {
-            text_put(l->cell[1], LINE, "new");
-        }
-        if (!*after) {
-            text_put(l->cell[2], LINE, "gone");
-        }
+        if (!*before) text_put(l->cell[1], LINE, "new");
+        if (!*after) text_put(l->cell[2], LINE, "gone");
     }
     rest_line(v, &g, &rest, false, "more", "more");
     for (size_t i = 0; i < g.n && rest.rows; i++) {
         bool last = i + 1 == g.n;
-        if (last) {
-            text_put(g.lines[i].cell[3], LINE, "%zu more, --top %zu shows them", rest.rows, d->units_n);
-        }
+        if (last) text_put(g.lines[i].cell[3], LINE, "%zu more, --top %zu shows them", rest.rows, d->units_n);
     }
     fprintf(v->out, "\n%sBy process%s, paired %s\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN),
@@ -541,18 +502,15 @@ static void figure_change(const struct diff_figure *f, struct line *l)
 {
     double change = f->value[1] - f->value[0];
     char text[LINE], share[UNITS_TEXT] = "";
-    if (!isfinite(change) || f->text[0] || f->text[1]) {
-        return;
-    }
+    if (!isfinite(change) || f->text[0] || f->text[1]) return;
     if (change == 0) {
         text_put(l->cell[3], LINE, "the same");
         l->style[3] = TERMINAL_DIM;
         return;
     }
     diff_figure_text(f, fabs(change), NULL, text);
-    if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* for larger changes a share is meaningless */
+    if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) /* for larger changes a share is meaningless */
         units_format_share(share, fabs(change / f->value[0]));
-    }
     text_put(l->cell[3], LINE, "%s%s%s%s%s", change < 0 ? "-" : "+", text, *share ? " (" : "", share,
              *share ? ")" : "");
 }
@@ -618,9 +576,7 @@ static void view_pairings(const struct view_diff *v)
     for (size_t i = 0; i < d->files_n; i++) {
         const struct diff_match_file *f = &d->files[i];
         libraries += f->path == DIFF_MATCH_PATH_LIBRARY;
-        if (f->path == DIFF_MATCH_PATH_LIBRARY || shown >= 4) {
-            continue;
-        }
+        if (f->path == DIFF_MATCH_PATH_LIBRARY || shown >= 4) continue;
         char a[LINE], b[LINE];
         terminal_clean(a, sizeof a, f->a, v->term.utf8);
         terminal_clean(b, sizeof b, f->b, v->term.utf8);
@@ -657,14 +613,10 @@ void view_diff(const struct view_diff *v)
     fputs(terminal_style(&v->term, TERMINAL_BOLD), v->out);
     print_wrapped_diff(v, 0, "", d->verdict);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
-    if (d->more) {
-        print_wrapped_diff(v, 0, "", d->more);
-    }
+    if (d->more) print_wrapped_diff(v, 0, "", d->more);
     side_line(v, DIFF_BEFORE, "before");
     side_line(v, DIFF_AFTER, "after");
-    for (size_t i = 0; i < d->notes_n; i++) {
-        print_wrapped_diff(v, 0, "! ", d->notes[i]);
-    }
+    for (size_t i = 0; i < d->notes_n; i++) print_wrapped_diff(v, 0, "! ", d->notes[i]);
     if (d->total.rows) {
         view_rows(v);
         view_categories(v);

@@ -30,12 +30,11 @@ static void ring_meant(const struct view_estimate *v, const struct estimate_wire
 {
     bool inside = false, across = false;
 
-    for (size_t i = 0; i < w->n; i++) {
+    for (size_t i = 0; i < w->n; i++)
         if (w->rows[i].nodes > 1)
             across |= w->rows[i].factor != 1;
         else
             inside |= w->rows[i].factor != 1;
-    }
     if (!inside && !across) return;
     char text[320] = "S/B: all bytes once over one GPU's link.";
     size_t n = strlen(text);

@@ -242,9 +242,8 @@ static json_t *settings_json(const struct whatif_scenario *s)
     if (s->flush_every) set_count(o, "empty_cache_every", s->flush_every);
     if (s->scale) {
         json_t *scale = json_object();
-        for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
+        for (int c = 0; c < RESULT_CATEGORIES_N; c++)
             if (s->scale[c] != 1) set_real(scale, result_category_word((enum result_category)c), s->scale[c]);
-        }
         set_json(o, "scale", scale);
     }
     return o;

@@ -71,9 +71,8 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
 {
     struct whatif_lane *l = self;
     l->other = arena_add_capped(l->other, -bytes);
-    if (!page_bytes && address >= all_addresses.address && address < all_addresses.address + all_addresses.bytes) {
+    if (!page_bytes && address >= all_addresses.address && address < all_addresses.address + all_addresses.bytes)
         whatif_space_give_back(&l->space, address, (uint64_t)bytes);
-    }
 }
 
 /* Address space is never freed, and is separate from memory that is. */

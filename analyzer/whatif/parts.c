@@ -18,16 +18,14 @@ static void read_settings(struct whatif *w, struct whatif_device *d)
     if (!version)
         version = !w->assumed && list[d->process].torch_like ? list[d->process].torch_like : assumed[w->assumed];
     if (!w->proof.torch_version) w->proof.torch_assumed = version;
-    if (!whatif_rules_recorded(&d->rules, w->run, d->process, version, d->total, error, sizeof error)) {
+    if (!whatif_rules_recorded(&d->rules, w->run, d->process, version, d->total, error, sizeof error))
         w->proof.reason = arena_printf(&w->arena, "%s", error);
-    }
 }
 
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
 {
-    for (size_t i = w->devices_n; i-- > 0;) {
+    for (size_t i = w->devices_n; i-- > 0;)
         if (w->devices[i].process == process && w->devices[i].device == device) return i;
-    }
     struct whatif_device *d = ARENA_PUSH(w->devices, w->devices_n, w->devices_cap);
     *d = (struct whatif_device){.process = process,
                                 .device = device,
@@ -35,11 +33,9 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
                                 .recorded = {.fits = true, .process = process, .device = device}};
     size_t n;
     const struct run_device *list = run_devices(w->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (list[i].process == process && list[i].device == device && list[i].total_bytes > 0) {
+    for (size_t i = 0; i < n; i++)
+        if (list[i].process == process && list[i].device == device && list[i].total_bytes > 0)
             d->total = list[i].total_bytes;
-        }
-    }
     read_settings(w, d);
     whatif_facts_read(&d->facts, w->run, process, device);
     return w->devices_n - 1;
@@ -86,9 +82,8 @@ bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life)
 
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process)
 {
-    for (size_t i = 0; i < w->steps_n; i++) {
+    for (size_t i = 0; i < w->steps_n; i++)
         if (w->steps[i]->process == process) return w->steps[i];
-    }
     return NULL;
 }
 
@@ -130,9 +125,8 @@ int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct 
         if (!passed) { /* a row for each event that it waits for */
             int64_t done = p->done_ns;
             while (++*next < w->pending_n && w->pending[*next].process == process &&
-                   w->pending[*next].free_ns == life->free_ns && w->pending[*next].address == life->address) {
+                   w->pending[*next].free_ns == life->free_ns && w->pending[*next].address == life->address)
                 done = w->pending[*next].done_ns > done ? w->pending[*next].done_ns : done;
-            }
             return done;
         }
         ++*next;

@@ -88,11 +88,10 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
 /* Of whatif_device.flushes. */
 static inline void whatif_empty_as_recorded(struct caching_allocator *a, const struct whatif_moment *flush)
 {
-    if (flush->bytes) {
+    if (flush->bytes)
         caching_empty_pool(a, (uint32_t)flush->bytes);
-    } else {
+    else
         caching_empty_cache(a);
-    }
 }
 
 /* The pool of a tensor; `unknown` is set if it may be in a private one that is not known. */

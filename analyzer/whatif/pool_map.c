@@ -15,9 +15,8 @@ struct numbered {
 
 static int64_t pool_number_of(struct numbered *list, size_t n, int64_t identity)
 {
-    while (n-- > 0) {
+    while (n-- > 0)
         if (list[n].identity == identity) return list[n].number;
-    }
     return 0;
 }
 
@@ -67,9 +66,8 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
         } else if (a->kind == GS_ALLOCATOR_UNUSED) {
             fact.value = pool_number_of(known, known_n, a->value);
             if (!fact.value) continue;
-            for (size_t k = 0; k < known_n; k++) { /* the next with this identity is another */
+            for (size_t k = 0; k < known_n; k++) /* the next with this identity is another */
                 if (known[k].identity == a->value) known[k--] = known[--known_n];
-            }
         }
         f->pools = f->pools || a->kind == GS_ALLOCATOR_POOL;
         *ARENA_PUSH(f->list, f->n, f->cap) = fact;
@@ -81,9 +79,8 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
 void whatif_facts_add_unused(struct whatif_facts *f, int64_t ns, int64_t pool)
 {
     size_t at = f->n;
-    for (size_t i = 0; i < f->n && f->list[i].ns <= ns; i++) {
+    for (size_t i = 0; i < f->n && f->list[i].ns <= ns; i++)
         if (f->list[i].kind == GS_ALLOCATOR_UNUSED && f->list[i].value == pool) return;
-    }
     (void)ARENA_PUSH(f->list, f->n, f->cap);
     for (; at > 0 && f->list[at - 1].ns > ns; at--) f->list[at] = f->list[at - 1];
     f->list[at] = (struct whatif_fact){ns, 0, pool, GS_ALLOCATOR_UNUSED};

@@ -124,9 +124,8 @@ static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t
     size_t at = b->from;
     for (int64_t left = bytes; left > 0; left -= each) {
         while (at < b->calls_n &&
-               !(b->calls[at].free && (page ? b->calls[at].bytes == page : b->calls[at].address == address))) {
+               !(b->calls[at].free && (page ? b->calls[at].bytes == page : b->calls[at].address == address)))
             at++;
-        }
         if (at == b->calls_n) {
             part_replay(b, "the replay frees a segment that the recorded allocator kept");
             return;
@@ -202,9 +201,8 @@ static bool empties_cache(const struct beside *b, uint32_t stack)
 static uint32_t emptied_pool(const struct beside *b, size_t end)
 {
     const uint32_t pool = b->calls[b->from].pool;
-    for (size_t i = b->from; i < end; i++) {
+    for (size_t i = b->from; i < end; i++)
         if (b->calls[i].pool != pool || empties_cache(b, b->calls[i].stack)) return 0;
-    }
     return pool;
 }
 
@@ -306,9 +304,8 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
 
 static void settle_bases(struct whatif_device *d)
 {
-    for (size_t i = d->bases_n; i-- > 1;) {
+    for (size_t i = d->bases_n; i-- > 1;)
         if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
-    }
 }
 
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
@@ -355,9 +352,8 @@ static void note_stream(struct beside *b, uint64_t stream)
     struct whatif_device *d = device_at(b);
     if (stream == b->last_stream && d->streams_n) return;
     b->last_stream = stream;
-    for (size_t i = 0; i < d->streams_n; i++) {
+    for (size_t i = 0; i < d->streams_n; i++)
         if (d->streams[i] == stream) return;
-    }
     if (d->streams_n < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = stream;
 }
 
@@ -497,11 +493,10 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
         if (block == CACHING_NO_BLOCK) return;
-        if (until == RUN_UNKNOWN) {
+        if (until == RUN_UNKNOWN)
             caching_release(b->allocator, block);
-        } else {
+        else
             whatif_release_at(&b->dues, b->allocator, block, until);
-        }
     } else if (series->layer == RUN_SERIES_DEVICE) {
         b = beside_of(p, series->process, life->device);
         see_live(b, series->live_bytes);
@@ -591,9 +586,8 @@ static void conclude_proof(struct whatif *w)
         d->recorded.spare_bytes = RUN_UNKNOWN;
         if (!worst || (worst->recorded.fits && !d->recorded.fits) ||
             (worst->recorded.fits == d->recorded.fits &&
-             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes)) {
+             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes))
             worst = d;
-        }
     }
     if (worst) p->recorded = worst->recorded;
     p->begin_ns = run_kept_from(w->run);
@@ -611,9 +605,8 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
                                           .process_end = proof_on_process_end};
     size_t devices;
     const struct run_device *list = run_devices(w->run, &devices);
-    for (size_t i = 0; i < devices; i++) {
+    for (size_t i = 0; i < devices; i++)
         if (list[i].device >= 0) (void)beside_of(&p, list[i].process, list[i].device);
-    }
     bool ok = run_replay(w->run, &observer, 1, error, error_size);
     for (size_t i = 0; i < p.n; i++) {
         struct beside *b = p.list[i];

@@ -74,9 +74,8 @@ static bool set_max_round(const struct parser *p, const char *key, const char *v
 static bool set_large_segment(const struct parser *p, const char *key, const char *value)
 {
     double n;
-    if (!parse_setting_number(value, &n) || n <= 10 || n > 1e6 || n != floor(n)) {
+    if (!parse_setting_number(value, &n) || n <= 10 || n > 1e6 || n != floor(n))
         return reject_setting(p, key, value, "a whole number of MiB above 10");
-    }
     if (p->rules->max_round_bytes == p->rules->large_bytes) p->rules->max_round_bytes = (int64_t)n * MIB;
     p->rules->large_bytes = (int64_t)n * MIB;
     return true;
@@ -152,9 +151,8 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         const size_t length = strcspn(at, ",]");
         snprintf(entry, sizeof entry, "%.*s", (int)length, at);
         char *colon = strchr(entry, ':');
-        if (!colon || !parse_setting_number(colon + 1, &parts) || (parts != 0 && !is_divisor(parts))) {
+        if (!colon || !parse_setting_number(colon + 1, &parts) || (parts != 0 && !is_divisor(parts)))
             return reject_setting(p, key, value, accepted);
-        }
         *colon = 0;
         const bool rest = strcmp(entry, ">") == 0;
         if (!rest && (!parse_setting_number(entry, &size) || !is_divisor(size)))
@@ -243,9 +241,8 @@ bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *err
             return false;
         }
         snprintf(key, sizeof key, "%.*s", (int)(colon - at), at);
-        for (size_t from = (size_t)(colon + 1 - at); from < (size_t)(end - at) && i + 1 < sizeof value; from++) {
+        for (size_t from = (size_t)(colon + 1 - at); from < (size_t)(end - at) && i + 1 < sizeof value; from++)
             if (!strchr(" \t'\"", at[from])) value[i++] = at[from];
-        }
         value[i] = 0;
         char *name = key + strspn(key, " \t'\"");
         name[strcspn(name, " \t'\"")] = 0;

@@ -64,9 +64,8 @@ static bool is_left_out(struct play *p, uint32_t stack)
     uint8_t *match = &p->matches[stack];
     if (!*match) {
         *match = 2;
-        for (uint32_t at = stack; at != RUN_NONE && *match == 2; at = run_stack_parent(p->w->run, at)) {
+        for (uint32_t at = stack; at != RUN_NONE && *match == 2; at = run_stack_parent(p->w->run, at))
             if (is_at(p, run_stack_frame(p->w->run, at))) *match = 1;
-        }
     }
     return *match == 1;
 }
@@ -113,12 +112,10 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
             caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
         if (f->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(t->lane.allocator, (uint32_t)f->value);
     }
-    for (; t->next_switch < d->switches_n && d->switches[t->next_switch].ns <= ns; t->next_switch++) {
+    for (; t->next_switch < d->switches_n && d->switches[t->next_switch].ns <= ns; t->next_switch++)
         if (!t->own_expandable) caching_set_expandable(t->lane.allocator, d->switches[t->next_switch].bytes);
-    }
-    for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush].ns <= ns; t->next_flush++) {
+    for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush].ns <= ns; t->next_flush++)
         whatif_empty_as_recorded(t->lane.allocator, &d->flushes[t->next_flush]);
-    }
     if (!t->without_n && !every) return;
     const struct step_list *steps = whatif_steps_of(p->w, d->process);
     const size_t done = steps ? step_count_done(steps, ns) : 0;
@@ -225,11 +222,10 @@ static void play_on_alloc(void *self, const struct run_lifetime *life, const str
     if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
     struct track *t = track_of(p, series->process, life->device);
     if (t->over) return;
-    if (tensor) {
+    if (tensor)
         play_allocation(p, t, life, series->process);
-    } else {
+    else
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
-    }
 }
 
 static void play_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -250,11 +246,10 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
     const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
     const uint32_t block = whatif_lane_take(&t->lane, life->address);
     if (block == CACHING_NO_BLOCK) return;
-    if (until == RUN_UNKNOWN) {
+    if (until == RUN_UNKNOWN)
         caching_release(t->lane.allocator, block);
-    } else {
+    else
         whatif_release_at(&t->dues, t->lane.allocator, block, until);
-    }
     note_curve(t, life->free_ns);
 }
 

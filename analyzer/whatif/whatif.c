@@ -71,9 +71,8 @@ static bool prove_replay(struct whatif *w, char *error, size_t error_size)
 {
     bool ok = prove_as(w, 0, error, error_size), partial = false;
     if (!ok || !w->proof.torch_assumed) return ok;
-    for (size_t i = 1; ok && w->proof.parted_at_event && i < WHATIF_ASSUMED_N; i++) {
+    for (size_t i = 1; ok && w->proof.parted_at_event && i < WHATIF_ASSUMED_N; i++)
         if (reproduces_more(w, i, &ok, error, error_size)) partial = w->proof.parted_at_event != 0;
-    }
     return ok && partial ? prove_as(w, w->assumed, error, error_size) : ok;
 }
 

@@ -97,9 +97,8 @@ static void split(const char *text, struct line *l)
 
 static bool has(const struct line *l, const char *word)
 {
-    for (int i = 0; i < l->n; i++) {
+    for (int i = 0; i < l->n; i++)
         if (!strcmp(l->words[i], word)) return true;
-    }
     return false;
 }
 

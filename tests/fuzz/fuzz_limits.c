@@ -19,9 +19,7 @@ static void as_file(const char *text, size_t size)
     for (int g = 0; g < GATES_N; g++) {
         const struct check_limit *found = check_limits_find(&l, (enum check_gate_id)g, NULL, paths, 0);
         FUZZ_CHECK(!found || check_limits_has(&l, (enum check_gate_id)g, paths), "what is found is wanted");
-        if (found) {
-            sound(found, "a file");
-        }
+        if (found) sound(found, "a file");
     }
     check_limits_free(&l);
 }
@@ -36,11 +34,10 @@ static void as_arguments(const uint8_t *data, size_t size)
         struct check_limit l;
         char why[LIMIT_WHY] = "";
         if (!check_gates[g].option || check_gate_is_flag(&check_gates[g])) continue;
-        if (check_limit_parse(&check_gates[g], text, &l, why)) {
+        if (check_limit_parse(&check_gates[g], text, &l, why))
             sound(&l, text);
-        } else {
+        else
             FUZZ_CHECK(*why, "a reason for '%s'", text);
-        }
     }
 }
 

@@ -59,19 +59,18 @@ static void bind(struct fuzz_bytes *b, sqlite3_stmt *st, int at, const char *col
 {
     const uint8_t how = fuzz_u8(b);
     const bool text = strcmp(column, "value") == 0 || strcmp(column, "name") == 0 || strcmp(column, "text") == 0;
-    if (how >= 250) {
+    if (how >= 250)
         sqlite3_bind_double(st, at, (double)fuzz_hostile(b) / 3);
-    } else if (how >= 244) {
+    else if (how >= 244)
         sqlite3_bind_null(st, at);
-    } else if (how >= 236 || (text && how < 200)) {
+    else if (how >= 236 || (text && how < 200))
         bind_text(b, st, at);
-    } else if (how >= 192) {
+    else if (how >= 192)
         sqlite3_bind_int64(st, at, (int64_t)fuzz_hostile(b));
-    } else if (is_process(column)) {
+    else if (is_process(column))
         sqlite3_bind_int64(st, at, (int64_t)(how % PROCESSES + 1) << 24);
-    } else {
+    else
         sqlite3_bind_int64(st, at, how % 12);
-    }
 }
 
 static void fill(struct fuzz_bytes *b, sqlite3 *db, size_t table)

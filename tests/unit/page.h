@@ -20,9 +20,7 @@ static inline struct page_numbers page_numbers(const json_t *o, const char *key)
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *text = json_string_value(json_object_get(o, key));
     struct page_numbers c = {NULL, 0};
-    if (!text) {
-        return c;
-    }
+    if (!text) return c;
     c.list = malloc((strlen(text) + 1) * sizeof *c.list);
     uint64_t value = 0;
     for (unsigned shift = 0; *text; text++) {
@@ -77,9 +75,7 @@ static inline const char *page_check_exact(const json_t *series, const double *h
         sum += exact.list[i + 1];
         bad = line < 0 || line >= (double)lines ? "exact: no such line" : NULL;
     }
-    if (!bad && exact.n && (peak < 0 || peak >= (double)n || sum != high[(size_t)peak])) {
-        bad = "exact: not the peak";
-    }
+    if (!bad && exact.n && (peak < 0 || peak >= (double)n || sum != high[(size_t)peak])) bad = "exact: not the peak";
     free(exact.list);
     return bad;
 }
@@ -94,9 +90,7 @@ static inline const char *page_check_changes(const json_t *series, const double 
     const char *bad = NULL;
     for (size_t i = 0; !bad && i < n; i++) {
         double line = 0, changes = at < c.n ? c.list[at++] : -1;
-        if (changes < 0 || changes * 3 > (double)(c.n - at)) {
-            bad = "changes: they end too early";
-        }
+        if (changes < 0 || changes * 3 > (double)(c.n - at)) bad = "changes: they end too early";
         for (; !bad && changes > 0; changes--, at += 3) {
             line += c.list[at];
             if (line < 0 || line >= (double)lines) {
@@ -131,18 +125,14 @@ static inline const char *page_check_series(const json_t *series, size_t stacks)
         high.list[i] += high.list[i - 1];
         bad = time.list[i] < 0 || start.list[i] < 0 ? "series: time runs backwards" : NULL;
     }
-    for (size_t i = 0; !bad && i < high.n; i++) {
+    for (size_t i = 0; !bad && i < high.n; i++)
         bad = low.list[i] < 0 || low.list[i] > high.list[i] ? "series: the least is more than the most" : NULL;
-    }
-    for (size_t i = 0; !bad && i < stack.n; i++) {
+    for (size_t i = 0; !bad && i < stack.n; i++)
         bad = stack.list[i] < -1 || stack.list[i] >= (double)stacks ? "lines: no such stack" : NULL;
-    }
     bad = bad ? bad : page_check_changes(series, high.list, high.n, stack.n);
     bad = bad ? bad : page_check_exact(series, high.list, high.n, stack.n);
     struct page_numbers *all[] = {&time, &high, &low, &start, &stack, &category, &merged};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        free(all[i]->list);
-    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->list);
     return bad;
 }
 
@@ -229,18 +219,12 @@ static inline char *page_make(const char *path, struct run_options options, char
     struct result_report *report = run ? report_build(run, &options, error, error_size) : NULL;
     FILE *f = report ? open_memstream(&html, &size) : NULL;
     bool ok = f && page_write(page, report, path, f, error, error_size);
-    if (f) {
-        fclose(f);
-    }
+    if (f) fclose(f);
     char *copy = ok ? strdup(html) : NULL; /* otherwise gcc thinks that the pointer refers to itself */
     free(html);
-    if (report) {
-        report_free(report);
-    }
+    if (report) report_free(report);
     page_free(page);
-    if (run) {
-        run_close(run);
-    }
+    if (run) run_close(run);
     return copy;
 }
 

@@ -36,9 +36,7 @@ __attribute__((unused)) static int64_t syn_sql(struct syn *s, const char *format
     char *sql = sqlite3_vmprintf(format, args);
     va_end(args);
     char *error = NULL;
-    if (sqlite3_exec(s->db, sql, NULL, NULL, &error) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, error);
-    }
+    if (sqlite3_exec(s->db, sql, NULL, NULL, &error) != SQLITE_OK) fail_msg("%s: %s", sql, error);
     sqlite3_free(sql);
     return sqlite3_last_insert_rowid(s->db);
 }
@@ -123,9 +121,7 @@ struct syn_alloc {
 __attribute__((unused)) static int64_t syn_alloc(struct syn *s, struct syn_alloc a)
 {
     char life[32] = "NULL";
-    if (a.life != SYN_LIVE) {
-        snprintf(life, sizeof life, "%lld", (long long)a.life);
-    }
+    if (a.life != SYN_LIVE) snprintf(life, sizeof life, "%lld", (long long)a.life);
     return syn_sql(s,
                    "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
                    "VALUES(%lld,%lld,%lld,%lld,%s,0,nullif(%lld,0))",
@@ -187,13 +183,9 @@ __attribute__((unused)) static struct result_report *syn_report(struct syn *s, c
     const char *path = s->path;
     syn_done(s);
     struct run *run = run_open(&path, 1, options ? options : &everything, error, sizeof error);
-    if (!run) {
-        fail_msg("%s", error);
-    }
+    if (!run) fail_msg("%s", error);
     struct result_report *report = report_build(run, options ? options : &everything, error, sizeof error);
-    if (!report) {
-        fail_msg("%s", error);
-    }
+    if (!report) fail_msg("%s", error);
     return report;
 }
 
@@ -207,11 +199,8 @@ __attribute__((unused)) static void syn_close(struct result_report *report)
 __attribute__((unused)) static const struct result_peak *syn_peak(const struct result_report *report,
                                                                   enum run_series_layer layer)
 {
-    for (size_t i = 0; i < report->peaks_n; i++) {
-        if (report->peaks[i].layer == layer) {
-            return &report->peaks[i];
-        }
-    }
+    for (size_t i = 0; i < report->peaks_n; i++)
+        if (report->peaks[i].layer == layer) return &report->peaks[i];
     fail_msg("no peak of layer %s", result_series_word(layer));
     return NULL;
 }

@@ -55,33 +55,24 @@ static int64_t block(struct world *w, int64_t address, int64_t bytes, int64_t at
 
 static const struct allocator_state *state(const struct result_report *r, enum allocator_moment_kind moment)
 {
-    for (size_t i = 0; i < r->allocator_n; i++) {
-        if (r->allocator[i].moment == moment) {
-            return &r->allocator[i];
-        }
-    }
+    for (size_t i = 0; i < r->allocator_n; i++)
+        if (r->allocator[i].moment == moment) return &r->allocator[i];
     fail_msg("no %s", allocator_moment_word(moment));
     return NULL;
 }
 
 static const struct allocator_pool_share *pool(const struct allocator_state *s, enum allocator_pool_kind kind)
 {
-    for (size_t i = 0; i < s->by_pool_n; i++) {
-        if (s->by_pool[i].pool == kind) {
-            return &s->by_pool[i];
-        }
-    }
+    for (size_t i = 0; i < s->by_pool_n; i++)
+        if (s->by_pool[i].pool == kind) return &s->by_pool[i];
     fail_msg("no pool %s", allocator_pool_word(kind));
     return NULL;
 }
 
 static const struct allocator_pool_share *stream(const struct allocator_state *s, uint64_t handle)
 {
-    for (size_t i = 0; i < s->by_stream_n; i++) {
-        if (s->by_stream[i].stream_known && s->by_stream[i].stream == handle) {
-            return &s->by_stream[i];
-        }
-    }
+    for (size_t i = 0; i < s->by_stream_n; i++)
+        if (s->by_stream[i].stream_known && s->by_stream[i].stream == handle) return &s->by_stream[i];
     fail_msg("no stream %llx", (unsigned long long)handle);
     return NULL;
 }
@@ -255,16 +246,12 @@ static void very_many_streams(void **state_)
     struct world w;
     begin(&w);
     syn_reserved(&w.s, 5, 20 * SYN_MIB);
-    for (int i = 0; i < 1000; i++) {
-        block(&w, BASE + i * 4096, 512, 11 + i, SYN_LIVE, i + 1);
-    }
+    for (int i = 0; i < 1000; i++) block(&w, BASE + i * 4096, 512, 11 + i, SYN_LIVE, i + 1);
     struct result_report *r = syn_report(&w.s, NULL);
     const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_in_range(s->by_stream_n, 512, 513);
     int64_t sum = 0;
-    for (size_t i = 0; i < s->by_stream_n; i++) {
-        sum += s->by_stream[i].allocated;
-    }
+    for (size_t i = 0; i < s->by_stream_n; i++) sum += s->by_stream[i].allocated;
     assert_int_equal(sum, 1000 * 512);
     syn_close(r);
     syn_end(&w.s);
@@ -344,9 +331,7 @@ static void right_flushes(void **state_)
 static void collect(struct world *w, const char *conf)
 {
     begin(w);
-    if (conf) {
-        syn_sql(&w->s, "INSERT INTO meta VALUES('env.PYTORCH_CUDA_ALLOC_CONF',%Q)", conf);
-    }
+    if (conf) syn_sql(&w->s, "INSERT INTO meta VALUES('env.PYTORCH_CUDA_ALLOC_CONF',%Q)", conf);
     syn_reserved(&w->s, 5, 20 * SYN_MIB);
     int64_t id = segment(w, BASE, 20 * SYN_MIB, 10, 90);
     syn_sql(&w->s, "UPDATE allocation_row SET free_stack_id=%lld WHERE id=%lld",

@@ -47,11 +47,8 @@ static void block(struct syn *s, int thread, int at, int end, int64_t bytes, int
 static const struct result_by_stack *of_bytes(const struct result_report *r, int64_t bytes)
 {
     const struct result_peak *p = syn_peak(r, RUN_SERIES_TENSOR);
-    for (size_t i = 0; i < p->by_stack_n; i++) {
-        if (p->by_stack[i].bytes == bytes) {
-            return &p->by_stack[i];
-        }
-    }
+    for (size_t i = 0; i < p->by_stack_n; i++)
+        if (p->by_stack[i].bytes == bytes) return &p->by_stack[i];
     fail_msg("no stack holds %lld bytes", (long long)bytes);
     return NULL;
 }

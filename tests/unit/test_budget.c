@@ -152,9 +152,8 @@ static void test_each_sentence(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *says = why(&cases[i].figures, cases[i].category);
-        if (cases[i].says ? !says || !strstr(says, cases[i].says) : says != NULL) {
+        if (cases[i].says ? !says || !strstr(says, cases[i].says) : says != NULL)
             fail_msg("case %zu: '%s', not '%s'", i, says ? says : "", cases[i].says ? cases[i].says : "");
-        }
     }
     arena_free(&arena);
 }
@@ -174,11 +173,8 @@ static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, 
 
 static const struct result_budget_row *row_of(const struct result_budget *b, enum result_category c)
 {
-    for (size_t i = 0; i < b->rows_n; i++) {
-        if (b->rows[i].category == c) {
-            return &b->rows[i];
-        }
-    }
+    for (size_t i = 0; i < b->rows_n; i++)
+        if (b->rows[i].category == c) return &b->rows[i];
     return NULL;
 }
 
@@ -220,9 +216,7 @@ static void test_rows_of_a_report(void **state)
     assert_int_equal(row_of(b, A)->peak_bytes, 20 * MB);
     assert_true(isnan(row_of(b, A)->difference_bytes));
     int64_t sum = 0;
-    for (size_t i = 0; i < b->rows_n; i++) {
-        sum += b->rows[i].peak_bytes;
-    }
+    for (size_t i = 0; i < b->rows_n; i++) sum += b->rows[i].peak_bytes;
     assert_int_equal(sum, b->measured_bytes);
     syn_close(r);
     syn_end(&s);
@@ -251,9 +245,7 @@ static void rank(struct syn *s, int number, int64_t states)
 {
     char name[32];
     snprintf(name, sizeof name, number ? "run.%d.db" : "run.db", number);
-    if (number) {
-        syn_open(s, name);
-    }
+    if (number) syn_open(s, name);
     syn_process(s, "r", 100 + number, SYN_S, 1);
     syn_sql(s, "UPDATE process SET rank = %d", number);
     int64_t main_ = syn_python(s, 0, "<module>", "/home/u/train.py", 9);
@@ -286,9 +278,7 @@ static void test_each_rank(void **state)
     struct run_estimate_bytes estimate = {2e6, 2e6, 4e6, 8e6, 1e6, 0};
     struct run_options options = {.all = true, .memory_map = true, .estimate = &estimate, .plan_gpus = 3};
     syn_start(&s);
-    for (int i = 0; i < 3; i++) {
-        rank(&s, i, i == 1 ? 8 : 4);
-    }
+    for (int i = 0; i < 3; i++) rank(&s, i, i == 1 ? 8 : 4);
     struct result_report *r = syn_report(&s, &options);
     const struct result_budget *b = &r->budget;
     assert_int_equal(b->gpus, 3);

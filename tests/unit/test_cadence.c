@@ -65,38 +65,26 @@ static struct result_report *train(struct syn *s, const char *gpu)
     l.evaluate = item_at(s, main_line, "accuracy", 20);
     l.load = item_at(s, main_line, "load", 30);
     l.end = item_at(s, main_line, "summary", 40);
-    for (int i = 0; i < 100; i++) {
-        item(s, l.load, i * SYN_MS, SYN_MS / 2);
-    }
+    for (int i = 0; i < 100; i++) item(s, l.load, i * SYN_MS, SYN_MS / 2);
     for (int i = 0; i < STEPS; i++, at += STEP_NS) {
         tensor(s, l.train, at);
         tensor(s, l.optimizer, at + SYN_MS);
         item(s, l.item, at + 2 * SYN_MS, SYN_MS / 2);
         item(s, l.cheap, at + 3 * SYN_MS, 1000);
-        if (i % 2) {
-            item(s, l.second, at + 3 * SYN_MS + SYN_MS / 2, SYN_MS / 4);
-        }
-        if (i % EVERY == EVERY - 1) {
-            item(s, l.log, at + 4 * SYN_MS, SYN_MS - 1000);
-        }
-        for (int j = 0; i % EPOCH == EPOCH - 1 && j < 20; j++) {
+        if (i % 2) item(s, l.second, at + 3 * SYN_MS + SYN_MS / 2, SYN_MS / 4);
+        if (i % EVERY == EVERY - 1) item(s, l.log, at + 4 * SYN_MS, SYN_MS - 1000);
+        for (int j = 0; i % EPOCH == EPOCH - 1 && j < 20; j++)
             item(s, l.evaluate, at + STEP_NS + (2 + 4 * j) * SYN_MS, 2 * SYN_MS);
-        }
         at += i % EPOCH == EPOCH - 1 ? 100 * SYN_MS : 0;
     }
-    for (int i = 0; i < 50; i++) {
-        item(s, l.end, at + 100 * SYN_MS + i * SYN_MS, SYN_MS / 2);
-    }
+    for (int i = 0; i < 50; i++) item(s, l.end, at + 100 * SYN_MS + i * SYN_MS, SYN_MS / 2);
     return syn_report(s, NULL);
 }
 
 static const struct result_sync_site *at_line(const struct result_report *r, int line)
 {
-    for (size_t i = 0; i < r->syncs_n; i++) {
-        if (r->syncs[i].site.line == line) {
-            return &r->syncs[i];
-        }
-    }
+    for (size_t i = 0; i < r->syncs_n; i++)
+        if (r->syncs[i].site.line == line) return &r->syncs[i];
     fail_msg("no wait at line %d", line);
     return NULL;
 }
@@ -116,9 +104,7 @@ static void check_phases(const struct result_report *r)
         assert_string_equal(s->pattern, "print");
         assert_int_equal(s->pace.phase, wanted[i].phase);
         assert_int_equal(s->pace.every, wanted[i].every);
-        if (!isnan(wanted[i].calls)) {
-            assert_true(fabs(s->pace.calls_per_step - wanted[i].calls) < 0.01);
-        }
+        if (!isnan(wanted[i].calls)) assert_true(fabs(s->pace.calls_per_step - wanted[i].calls) < 0.01);
     }
 }
 
@@ -133,9 +119,8 @@ static void test_by_time(void **state)
     assert_false(at_line(r, 13)->matters || at_line(r, 13)->advice);    /* 1 us of 5 ms */
     assert_true(fabs(at_line(r, 12)->pace.steady_share - 0.1) < 0.002); /* without the evaluation */
     assert_true(at_line(r, 15)->matters);                               /* every 2nd step, 2.5 % of the time */
-    for (int line = 14; line <= 40; line += line == 14 ? 6 : 10) {      /* 14, 20, 30, 40 */
+    for (int line = 14; line <= 40; line += line == 14 ? 6 : 10)        /* 14, 20, 30, 40 */
         assert_false(at_line(r, line)->matters || at_line(r, line)->advice);
-    }
     assert_int_equal(r->syncs[0].site.line, 12); /* the wait that matters comes first, although others took longer */
     syn_close(r);
     syn_end(&s);

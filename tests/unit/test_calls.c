@@ -20,9 +20,8 @@ static const struct result_sync_site *wait_at(const struct result_report *r, int
 {
     for (size_t i = 0; i < r->syncs_n; i++) {
         const char *p = r->syncs[i].pattern;
-        if (r->syncs[i].site.line == line && (p == pattern || (p && pattern && strcmp(p, pattern) == 0))) {
+        if (r->syncs[i].site.line == line && (p == pattern || (p && pattern && strcmp(p, pattern) == 0)))
             return &r->syncs[i];
-        }
     }
     fail_msg("no wait at line %d that looks like %s", line, pattern ? pattern : "nothing special");
     return NULL;
@@ -30,11 +29,8 @@ static const struct result_sync_site *wait_at(const struct result_report *r, int
 
 static const struct result_transfer *transfer_at(const struct result_report *r, int line)
 {
-    for (size_t i = 0; i < r->transfers_n; i++) {
-        if (r->transfers[i].site.line == line) {
-            return &r->transfers[i];
-        }
-    }
+    for (size_t i = 0; i < r->transfers_n; i++)
+        if (r->transfers[i].site.line == line) return &r->transfers[i];
     fail_msg("no transfer at line %d", line);
     return NULL;
 }
@@ -212,11 +208,9 @@ static void test_kinds(void **state)
     (void)state;
     struct syn s;
     int64_t train = begin(&s);
-    for (int kind = 0; kind <= GS_SYNC_IMPLICIT; kind++) {
-        for (int i = 0; i < 3; i++) { /* a single wait, as at the end of a program, gets no advice */
+    for (int kind = 0; kind <= GS_SYNC_IMPLICIT; kind++)
+        for (int i = 0; i < 3; i++) /* a single wait, as at the end of a program, gets no advice */
             syn_sync(&s, kind, (kind * 3 + i) * 33 * SYN_MS, 30 * SYN_MS + kind, 0, train);
-        }
-    }
     syn_sync(&s, GS_SYNC_STREAM, 900 * SYN_MS, 10, 0, 0); /* without a stack */
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->syncs_n, 6);

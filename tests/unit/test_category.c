@@ -44,11 +44,8 @@ static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, 
 
 static const struct result_category_share *share_of(const struct result_peak *p, const char *evidence)
 {
-    for (size_t i = 0; i < p->by_category.shares_n; i++) {
-        if (strcmp(p->by_category.shares[i].evidence, evidence) == 0) {
-            return &p->by_category.shares[i];
-        }
-    }
+    for (size_t i = 0; i < p->by_category.shares_n; i++)
+        if (strcmp(p->by_category.shares[i].evidence, evidence) == 0) return &p->by_category.shares[i];
     return NULL;
 }
 
@@ -111,15 +108,11 @@ static void test_each_rule(void **state)
     assert_int_equal(peak->bytes, all);
     for (size_t i = 0; i < n; i++) {
         const struct result_category_share *share = share_of(peak, cases[i].evidence);
-        if (!share) {
-            fail_msg("no category has this evidence: %s", cases[i].evidence);
-        }
+        if (!share) fail_msg("no category has this evidence: %s", cases[i].evidence);
         assert_int_equal(share->bytes, (int64_t)1 << (20 + i));
         assert_int_equal(share->category, cases[i].category);
     }
-    for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) {
-        assert_int_equal(peak->by_category.bytes[c], by_category[c]);
-    }
+    for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) assert_int_equal(peak->by_category.bytes[c], by_category[c]);
     syn_close(r);
     syn_end(&s);
 }
@@ -200,9 +193,8 @@ static void test_what_was_live_at_a_failure(void **state)
     block(&s, 1, 64, p.moved, -1, 0);
     block(&s, 2, 4096, p.forward, 3, p.forward); /* at the peak; freed before the failure */
     block(&s, 4, 32, p.forward, 30, p.main);
-    for (int at = 5; at < 8; at++) {
+    for (int at = 5; at < 8; at++)
         block(&s, at, 16, p.main, at + 1, p.main); /* block 4 outlives the previous one by these */
-    }
     syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
                                  .fatal = 1,
                                  .requested = SYN_GIB,
@@ -250,9 +242,7 @@ static void test_a_first_backward_that_failed(void **state)
     block(&s, 2, 4096, p.moved, 700, 0);
     block(&s, 3, 40 * SYN_MIB, p.moved, 700, 0);
     block(&s, 4, 100, p.forward, 600, p.main); /* freed while the exception propagated */
-    for (int i = 0; i < 3; i++) {
-        block(&s, 5 + i, 4096, p.backward, 500, 0);
-    }
+    for (int i = 0; i < 3; i++) block(&s, 5 + i, 4096, p.backward, 500, 0);
     block(&s, 8, 40 * SYN_MIB + 600000, p.backward, 500, 0);
     block(&s, 9, 5 * SYN_MIB, p.backward, 500, 0);
     failure(&s, 10, p.backward);
@@ -344,9 +334,8 @@ static void test_weights_that_no_module_holds(void **state)
     syn_process(&s, "r", 1, SYN_S, 1);
     struct program p = make(&s);
     int64_t second = syn_python(&s, p.step, "Adam._init_group", TORCH "optim/adam.py", 6);
-    for (int i = 0; i < 4; i++) { /* two of them are something else */
+    for (int i = 0; i < 4; i++) /* two of them are something else */
         block(&s, 1 + i, 4096, p.main, -1, 0);
-    }
     block(&s, 5, 512, p.load, -1, 0);
     block(&s, 6, 256, p.object, -1, 0);
     for (int i = 0; i < 2; i++) {

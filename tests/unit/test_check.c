@@ -15,9 +15,8 @@ static struct check_limit good(enum check_gate_id gate, const char *text)
 {
     struct check_limit l;
     char why[LIMIT_WHY] = "";
-    if (!check_limit_parse(&check_gates[gate], text, &l, why)) {
+    if (!check_limit_parse(&check_gates[gate], text, &l, why))
         fail_msg("%s: '%s' %s", check_gates[gate].option, text, why);
-    }
     return l;
 }
 
@@ -25,12 +24,10 @@ static void bad(enum check_gate_id gate, const char *text, const char *reported)
 {
     struct check_limit l;
     char why[LIMIT_WHY] = "";
-    if (check_limit_parse(&check_gates[gate], text, &l, why)) {
+    if (check_limit_parse(&check_gates[gate], text, &l, why))
         fail_msg("%s: '%s' was taken", check_gates[gate].option, text);
-    }
-    if (!strstr(why, reported)) {
+    if (!strstr(why, reported))
         fail_msg("%s: '%s': \"%s\" is not in \"%s\"", check_gates[gate].option, text, reported, why);
-    }
 }
 
 static void test_units(void **state)
@@ -178,9 +175,8 @@ static void test_file_errors(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_false(read_text(cases[i].text));
-        if (strncmp(error, cases[i].reported, strlen(cases[i].reported)) != 0) {
+        if (strncmp(error, cases[i].reported, strlen(cases[i].reported)) != 0)
             fail_msg("'%s': %s", cases[i].text, error);
-        }
     }
     assert_false(check_limits_read(&limits, "a\0b", 3, "f", error, sizeof error));
     check_limits_free(&limits);

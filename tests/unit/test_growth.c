@@ -19,9 +19,7 @@ static int64_t begin(struct syn *s)
 static struct result_report *grown(struct syn *s, size_t n)
 {
     struct result_report *r = syn_report(s, NULL);
-    if (r->growth_n != n) {
-        fail_msg("%zu call paths grow instead of %zu", r->growth_n, n);
-    }
+    if (r->growth_n != n) fail_msg("%zu call paths grow instead of %zu", r->growth_n, n);
     return r;
 }
 
@@ -81,12 +79,8 @@ static void test_a_leak_that_begins_late_and_one_in_epochs(void **state)
     struct syn s;
     int64_t late = begin(&s), epoch = syn_python(&s, 0, "epoch", "/home/u/train.py", 12);
     for (int i = 0; i < STEPS; i++) {
-        if (i > STEPS / 2) {
-            keep(&s, late, i, 1000, SYN_LIVE);
-        }
-        if (i % 80 == 40) {
-            keep(&s, epoch, i, 100000, SYN_LIVE);
-        }
+        if (i > STEPS / 2) keep(&s, late, i, 1000, SYN_LIVE);
+        if (i % 80 == 40) keep(&s, epoch, i, 100000, SYN_LIVE);
     }
     keep(&s, epoch, STEPS - 1, 1, 1);
     struct result_report *r = grown(&s, 2);
@@ -104,15 +98,9 @@ static void test_what_does_not_grow(void **state)
     int64_t jump = syn_python(&s, 0, "jump", "/home/u/train.py", 22);
     int64_t saw = syn_python(&s, 0, "saw", "/home/u/train.py", 23);
     int64_t cache = syn_python(&s, 0, "cache", "/home/u/train.py", 24);
-    for (int i = 0; i < 60; i++) {
-        keep(&s, load, i, 100000, SYN_LIVE); /* weights: in the first tenth, then flat */
-    }
-    for (int i = 0; i < STEPS / 2; i++) {
-        keep(&s, ramp, i, 1000, SYN_LIVE); /* loads for half of the run, then flat */
-    }
-    for (int i = 0; i < 20; i++) {
-        keep(&s, jump, STEPS / 2, 100000, SYN_LIVE); /* at once, in the middle */
-    }
+    for (int i = 0; i < 60; i++) keep(&s, load, i, 100000, SYN_LIVE);      /* weights: in the first tenth, then flat */
+    for (int i = 0; i < STEPS / 2; i++) keep(&s, ramp, i, 1000, SYN_LIVE); /* loads for half of the run, then flat */
+    for (int i = 0; i < 20; i++) keep(&s, jump, STEPS / 2, 100000, SYN_LIVE); /* at once, in the middle */
     for (int i = 0; i < STEPS; i++) {
         int64_t next_clear = 160 - i % 160;
         keep(&s, saw, i, 10000, next_clear * 10 * SYN_MS); /* a cache that is emptied now and then */
@@ -136,9 +124,7 @@ static void test_tiny_and_few_are_not_reported(void **state)
     keep(&s, base, 0, SYN_GIB, SYN_LIVE);
     for (int i = 1; i < STEPS; i++) {
         keep(&s, tiny, i, 8, SYN_LIVE);
-        if (i % 220 == 0) {
-            keep(&s, few, i, 100 * SYN_MIB, SYN_LIVE);
-        }
+        if (i % 220 == 0) keep(&s, few, i, 100 * SYN_MIB, SYN_LIVE);
     }
     struct result_report *r = grown(&s, 0);
     syn_close(r);
@@ -185,9 +171,7 @@ static void test_every_tenth_step_is_growth_by_step(void **state)
     struct loop l = a_loop(&s);
     for (int i = 0; i < STEPS; i++) {
         work(&s, &l, i);
-        if (i % 10 == 0) {
-            keep(&s, l.keep, i, 640, SYN_LIVE);
-        }
+        if (i % 10 == 0) keep(&s, l.keep, i, 640, SYN_LIVE);
     }
     struct result_report *r = grown(&s, 1);
     assert_true(r->growth[0].by_steps && !r->growth[0].graph);
@@ -228,14 +212,10 @@ static void test_a_kept_graph_is_one_leak_of_many_lines(void **state)
     int64_t other = syn_python(&s, 0, "log", "/home/u/log.py", 7);
     for (int i = 0; i < STEPS; i++) {
         work(&s, &l, i);
-        for (int k = 0; k < 3; k++) {
-            for (int times = 0; times <= k; times++) {
-                keep(&s, line[k], i, 1000, SYN_LIVE);
-            }
-        }
-        if (i > STEPS / 2) { /* with another rhythm */
+        for (int k = 0; k < 3; k++)
+            for (int times = 0; times <= k; times++) keep(&s, line[k], i, 1000, SYN_LIVE);
+        if (i > STEPS / 2) /* with another rhythm */
             keep(&s, other, i, 500, SYN_LIVE);
-        }
     }
     in_order(&s);
     struct result_report *r = grown(&s, 2);
@@ -261,9 +241,7 @@ static void test_once_an_epoch_is_growth_in_jumps(void **state)
     struct loop l = a_loop(&s);
     for (int i = 0; i < STEPS; i++) {
         work(&s, &l, i);
-        for (int k = 0; k < 20 && i % 80 == 79; k++) {
-            keep(&s, l.keep, i, 1000, SYN_LIVE);
-        }
+        for (int k = 0; k < 20 && i % 80 == 79; k++) keep(&s, l.keep, i, 1000, SYN_LIVE);
     }
     in_order(&s);
     struct result_report *r = grown(&s, 1);

@@ -40,13 +40,9 @@ static void add(struct sites *s, const char *line)
                                      .count = count};
     for (char *word = strtok(calls, ","); word && site->calls_n < CALLS; word = strtok(NULL, ",")) {
         uint64_t hash = 1;
-        for (const char *p = word; *p; p++) {
-            hash = hash << 8 ^ (unsigned char)*p;
-        }
+        for (const char *p = word; *p; p++) hash = hash << 8 ^ (unsigned char)*p;
         size_t at = site->calls_n++;
-        for (; at > 0 && s->calls[s->n][at - 1] > hash; at--) {
-            s->calls[s->n][at] = s->calls[s->n][at - 1];
-        }
+        for (; at > 0 && s->calls[s->n][at - 1] > hash; at--) s->calls[s->n][at] = s->calls[s->n][at - 1];
         s->calls[s->n][at] = hash;
     }
     s->n++;
@@ -55,9 +51,7 @@ static void add(struct sites *s, const char *line)
 static void fill(struct sites *s, const char *const *lines)
 {
     s->n = 0;
-    for (; *lines; lines++) {
-        add(s, *lines);
-    }
+    for (; *lines; lines++) add(s, *lines);
 }
 
 static struct diff_match *match(const struct sites *a, const struct sites *b)
@@ -190,9 +184,8 @@ static void test_cases(void **state)
         struct diff_match *m = match(&a, &b);
         for (size_t i = 0; i < a.n; i++) {
             int found = m->of_a[i] == DIFF_MATCH_ALONE ? -1 : (int)m->of_a[i];
-            if (found != cases[c].of_a[i]) {
+            if (found != cases[c].of_a[i])
                 fail_msg("%s: %s is %d, not %d", cases[c].name, cases[c].a[i], found, cases[c].of_a[i]);
-            }
         }
         check_turned(&a, &b, m);
         diff_match_free(m);
@@ -243,9 +236,7 @@ static void scatter(struct sites *s)
     s->n = 0;
     for (unsigned i = below(40); i > 0; i--) {
         unsigned file = below(3), function = below(4), at = below(12);
-        if (seen[file][function][at]) {
-            continue;
-        }
+        if (seen[file][function][at]) continue;
         seen[file][function][at] = true;
         snprintf(line, sizeof line, "%sf%u.py g%u %u c%u,c%u %ux%u", file == 0 ? "!/x/" : "/y/", file, function, at,
                  below(4), below(4), 1 + below(3), 1 + below(3));

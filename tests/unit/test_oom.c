@@ -51,9 +51,8 @@ static struct result_report *report_of(struct syn *s, enum result_cause cause)
     struct result_report *r = syn_report(s, NULL);
     assert_int_equal(r->ooms_n, 1);
     const struct result_oom_verdict *v = &r->ooms[0];
-    if (v->cause != cause) {
+    if (v->cause != cause)
         fail_msg("%s instead of %s: %s", result_cause_word(v->cause), result_cause_word(cause), v->verdict);
-    }
     assert_true(v->advice_n > 0 && v->evidence_n > 2);
     assert_non_null(strstr(r->advice[0].text, v->advice[0]));
     return r;
@@ -91,9 +90,8 @@ static void test_leak(void **state)
     assert_true(r->growth[0].fit > 0.99);
     assert_true(r->leaks[0].growing || r->leaks[1].growing);
     assert_false(r->leaks_at_end);
-    for (size_t i = 0; i < r->advice_n; i++) { /* the verdict already states it */
+    for (size_t i = 0; i < r->advice_n; i++) /* the verdict already states it */
         assert_string_not_equal(r->advice[i].topic, "leak");
-    }
     finish(&s, r);
 }
 
@@ -148,9 +146,8 @@ static void test_loading_is_not_a_leak(void **state)
     syn_process(&s, "r", 7, 300 * SYN_MS, 0);
     int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
     int64_t apply = syn_python(&s, main, "Module._apply", "/x/site-packages/torch/nn/modules/module.py", 900);
-    for (int i = 0; i < 290; i++) {
+    for (int i = 0; i < 290; i++)
         syn_alloc(&s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = apply});
-    }
     syn_oom(&s, (struct syn_oom){
                     .requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1, .at = 291 * SYN_MS});
     finish(&s, report_of(&s, RESULT_CAUSE_CAPACITY));
@@ -359,9 +356,7 @@ static void test_failures_that_were_not_examined_are_unknown(void **state)
     size_t unknown = 0;
     assert_int_equal(r->ooms_n, 100);
     for (size_t i = 0; i < r->ooms_n; i++) {
-        if (strstr(r->ooms[i].verdict, " 0 B")) {
-            fail_msg("%s", r->ooms[i].verdict);
-        }
+        if (strstr(r->ooms[i].verdict, " 0 B")) fail_msg("%s", r->ooms[i].verdict);
         unknown += strstr(r->ooms[i].verdict, "unknown") != NULL;
     }
     assert_true(unknown > 0 && unknown < 100);
@@ -399,9 +394,7 @@ static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool 
     syn_process(&s, "r", 7, 10 * SYN_S, 1);
     syn_device(&s, 0, 16 * SYN_GIB, 16 * SYN_GIB - 500 * SYN_MIB);
     syn_sql(&s, "INSERT INTO thread(id,process_id,tid) VALUES(1,1,%d)", thread ? 8 : 7);
-    if (exit_status >= 0) {
-        syn_sql(&s, "INSERT INTO meta VALUES('exit_status',%d)", exit_status);
-    }
+    if (exit_status >= 0) syn_sql(&s, "INSERT INTO meta VALUES('exit_status',%d)", exit_status);
     const char *file = !thread                          ? "/u/a.py"
                        : strcmp(thread, "_worker") == 0 ? "/lib/concurrent/futures/thread.py"
                                                         : "/lib/threading.py";
@@ -417,9 +410,7 @@ static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool 
                               .life = SYN_MS,
                               .stack = !after || came == LOOP ? loop : save};
         a.bytes = after && came == SMALL ? 512 : a.bytes;
-        if (!after || came == LOOP || came == LARGE || (came == SMALL && i == 20)) {
-            syn_alloc(&s, a);
-        }
+        if (!after || came == LOOP || came == LARGE || (came == SMALL && i == 20)) syn_alloc(&s, a);
     }
     syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
                                  .requested = 3 * SYN_GIB,
@@ -469,9 +460,8 @@ static void test_how_it_ended(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum result_oom_outcome got = outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread);
-        if (got != cases[i].outcome) {
+        if (got != cases[i].outcome)
             fail_msg("case %zu: %s instead of %s", i, result_outcome_word(got), result_outcome_word(cases[i].outcome));
-        }
     }
 }
 
@@ -480,9 +470,7 @@ static int64_t gib_in(const char *text, const char *before)
     double number = 0;
     char unit[4] = "";
     const char *at = strstr(text, before);
-    if (at && sscanf(at + strlen(before), " %lf %3s", &number, unit) != 2) {
-        return 0;
-    }
+    if (at && sscanf(at + strlen(before), " %lf %3s", &number, unit) != 2) return 0;
     return (int64_t)(number * (unit[0] == 'G' ? (double)SYN_GIB : unit[0] == 'M' ? (double)SYN_MIB : 1));
 }
 
@@ -496,9 +484,7 @@ static void test_the_capacity_sentence_is_true(void **state)
     for (size_t i = 0; i < 5 * 3 * 3; i++) {
         int64_t live = lives[i % 5] * mib, cached = caches[i / 5 % 3] * mib;
         int64_t free = total - 500 * mib - live - cached - 512, asked = free + asks[i / 15] * mib;
-        if (free < 0) {
-            continue;
-        }
+        if (free < 0) continue;
         struct syn s;
         syn_start(&s);
         syn_process(&s, "r", 7, 10 * SYN_S, 1);

@@ -51,9 +51,7 @@ static int parse(const struct command *c, const char *line, struct settings *s, 
 
     assert_non_null(file);
     snprintf(copy, sizeof copy, "%s", line);
-    for (char *p = copy; p; argc++) {
-        argv[argc] = strsep(&p, "|");
-    }
+    for (char *p = copy; p; argc++) argv[argc] = strsep(&p, "|");
     if (!*line) argc = 0;
     dup2(fileno(file), 2);
     *s = (struct settings){0};

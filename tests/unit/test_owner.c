@@ -43,9 +43,8 @@ struct frame { /* outermost first; offset 0 with a line: Python */
 static int64_t stack_of(struct syn *s, const struct frame *f)
 {
     int64_t at = 0;
-    for (; f->file; f++) {
+    for (; f->file; f++)
         at = f->line ? syn_python(s, at, "f", f->file, f->line) : syn_native(s, at, f->file, f->offset);
-    }
     return at;
 }
 
@@ -176,9 +175,8 @@ static void test_by_frames(void **state)
                   (struct syn_alloc){.bytes = 100, .at = 1, .life = SYN_LIVE, .stack = stack_of(&s, cases[i].frames)});
         struct result_report *r = syn_report(&s, &options);
         const struct result_by_owner *o = one_owner(r);
-        if (strcmp(o->owner, cases[i].owner) != 0 || o->kind != cases[i].kind) {
+        if (strcmp(o->owner, cases[i].owner) != 0 || o->kind != cases[i].kind)
             fail_msg("case %zu: %s (%s), not %s", i, o->owner, result_owner_kind_word(o->kind), cases[i].owner);
-        }
         syn_close(r);
         syn_end(&s);
     }
@@ -186,11 +184,8 @@ static void test_by_frames(void **state)
 
 static const struct result_by_owner *owner_named(const struct result_peak *p, const char *owner)
 {
-    for (size_t i = 0; i < p->by_owner_n; i++) {
-        if (strcmp(p->by_owner[i].owner, owner) == 0) {
-            return &p->by_owner[i];
-        }
-    }
+    for (size_t i = 0; i < p->by_owner_n; i++)
+        if (strcmp(p->by_owner[i].owner, owner) == 0) return &p->by_owner[i];
     fail_msg("nothing of %s", owner);
     return NULL;
 }
@@ -283,9 +278,7 @@ static struct result_report *taken(struct syn *s, const char *set, const struct 
     syn_process(s, "r", 1, SYN_S, 1);
     syn_device(s, 0, 10 * SYN_GIB, 10 * SYN_GIB);
     syn_sql(s, "INSERT INTO meta VALUES('env', '')");
-    if (set) {
-        syn_sql(s, "INSERT INTO meta VALUES('env.%.*s', %Q)", (int)strcspn(set, "="), set, strchr(set, '=') + 1);
-    }
+    if (set) syn_sql(s, "INSERT INTO meta VALUES('env.%.*s', %Q)", (int)strcspn(set, "="), set, strchr(set, '=') + 1);
     for (int64_t i = 0; pieces[i].by; i++) {
         syn_alloc(s, (struct syn_alloc){.address = i,
                                         .bytes = pieces[i].gib * SYN_GIB,
@@ -331,9 +324,7 @@ static void test_in_advance(void **state)
             assert_string_equal(p->owner, table[i].owner);
             assert_int_equal(p->in_advance, table[i].in_advance);
             assert_int_equal(p->site.line, 9);
-            if (!strstr(p->sentence, table[i].has)) {
-                fail_msg("case %zu: %s", i, p->sentence);
-            }
+            if (!strstr(p->sentence, table[i].has)) fail_msg("case %zu: %s", i, p->sentence);
         }
         syn_close(r);
         syn_end(&s);

@@ -31,9 +31,7 @@ static struct oracle oracle_of(const struct life *lives, size_t n)
                 now.total_count++;
             }
         }
-        if (now.bytes >= best.bytes) {
-            best = now;
-        }
+        if (now.bytes >= best.bytes) best = now;
     }
     return best;
 }
@@ -47,9 +45,7 @@ static void check_round(unsigned seed)
     srand(seed);
     syn_start(&s);
     syn_process(&s, "r", 1, 0, 1);
-    for (int i = 1; i <= STACKS; i++) {
-        stacks[i] = syn_python(&s, 0, "f", "/home/u/train.py", i);
-    }
+    for (int i = 1; i <= STACKS; i++) stacks[i] = syn_python(&s, 0, "f", "/home/u/train.py", i);
     size_t n = 1 + (size_t)rand() % LIVES;
     for (size_t i = 0; i < n; i++) {
         now += rand() % 4; /* equal times occur */
@@ -92,9 +88,7 @@ static void check_round(unsigned seed)
 static void test_exact(void **state)
 {
     (void)state;
-    for (unsigned seed = 1; seed <= ROUNDS; seed++) {
-        check_round(seed);
-    }
+    for (unsigned seed = 1; seed <= ROUNDS; seed++) check_round(seed);
 }
 
 static void test_layers_do_not_mix(void **state)
@@ -159,9 +153,8 @@ static void test_the_timeline_is_bounded(void **state)
     const struct result_timeline *t = &r->timelines[0];
     bool seen = false;
     assert_in_range(t->n, 500, 2000);
-    for (size_t i = 0; i < t->n; i++) {
+    for (size_t i = 0; i < t->n; i++)
         seen = seen || (t->points[i].bytes == 1000 && (int64_t)(t->points[i].time_s * 1e9 + 0.5) == 12345LL * 1000003);
-    }
     assert_true(seen);
     assert_int_equal(t->points[t->n - 1].bytes, 0);
     syn_close(r);

@@ -174,9 +174,7 @@ static void test_of_whole_batches(void **state)
     struct export_pickle p;
     start(&p);
     export_pickle_list(&p);
-    for (int i = 0; i < 2000; i++) {
-        export_pickle_int(&p, i);
-    }
+    for (int i = 0; i < 2000; i++) export_pickle_int(&p, i);
     export_pickle_end(&p);
     reads_as(&p, "assert got == list(range(2000)) and data[1] == 4");
 }

@@ -58,9 +58,7 @@ static struct profile *build(struct run *run, struct profile_request wish)
 {
     char error[256] = "";
     struct profile *p = profile_build(run, &wish, error, sizeof error);
-    if (!p) {
-        fail_msg("%s", error);
-    }
+    if (!p) fail_msg("%s", error);
     int64_t total = 0;
     uint64_t count = 0;
     for (size_t i = 0; i < p->n; i++) {
@@ -85,21 +83,15 @@ static struct profile_request of(enum profile_what what)
 static int64_t weight_of(const struct profile *p, uint32_t stack)
 {
     int64_t sum = 0;
-    for (size_t i = 0; i < p->n; i++) {
-        sum += p->entries[i].stack == stack ? p->entries[i].weight : 0;
-    }
+    for (size_t i = 0; i < p->n; i++) sum += p->entries[i].stack == stack ? p->entries[i].weight : 0;
     return sum;
 }
 
 static void same_categories(const struct profile *p, const struct result_by_category *want)
 {
     int64_t have[RESULT_CATEGORIES_N] = {0};
-    for (size_t i = 0; i < p->n; i++) {
-        have[p->entries[i].category] += p->entries[i].weight;
-    }
-    for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
-        assert_int_equal(have[c], want->bytes[c]);
-    }
+    for (size_t i = 0; i < p->n; i++) have[p->entries[i].category] += p->entries[i].weight;
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) assert_int_equal(have[c], want->bytes[c]);
 }
 
 static void check_peak(struct result_report *r, const struct result_peak *peak, bool categories)
@@ -113,12 +105,9 @@ static void check_peak(struct result_report *r, const struct result_peak *peak, 
     assert_int_equal(p->total, peak->bytes);
     assert_int_equal(p->count, peak->count);
     assert_int_equal(p->moments[peak->process], peak->time_ns);
-    for (size_t i = 0; i < peak->by_stack_n; i++) {
+    for (size_t i = 0; i < peak->by_stack_n; i++)
         assert_int_equal(weight_of(p, peak->by_stack[i].stack.number), peak->by_stack[i].bytes);
-    }
-    if (categories) {
-        same_categories(p, &peak->by_category);
-    }
+    if (categories) same_categories(p, &peak->by_category);
     profile_free(p);
 }
 
@@ -159,9 +148,7 @@ static void check_sums(struct result_report *r)
         peaks += usual ? peak->bytes : 0;
         allocated += usual ? peak->allocated_bytes : 0;
     }
-    for (size_t i = 0; i < r->leaks_n; i++) {
-        leaks += r->leaks[i].bytes;
-    }
+    for (size_t i = 0; i < r->leaks_n; i++) leaks += r->leaks[i].bytes;
     for (int categories = 0; categories < 2; categories++) {
         struct profile_request wish = of(PROFILE_PEAK);
         wish.categories = categories;
@@ -208,12 +195,8 @@ static void check_calls(struct result_report *r)
 {
     int64_t copied = 0;
     uint64_t waits = 0;
-    for (size_t i = 0; i < r->transfers_n; i++) {
-        copied += r->transfers[i].bytes;
-    }
-    for (size_t i = 0; i < r->syncs_n; i++) {
-        waits += r->syncs[i].count;
-    }
+    for (size_t i = 0; i < r->transfers_n; i++) copied += r->transfers[i].bytes;
+    for (size_t i = 0; i < r->syncs_n; i++) waits += r->syncs[i].count;
     struct profile *p = build(r->run, of(PROFILE_COPIES));
     assert_int_equal(p->total, copied);
     profile_free(p);
@@ -261,9 +244,7 @@ static void test_processes(void **state)
     struct profile_request one = of(PROFILE_PEAK);
     one.process = 1;
     struct profile *p = build(r->run, one);
-    for (size_t i = 0; i < p->n; i++) {
-        assert_int_equal(p->entries[i].process, 1);
-    }
+    for (size_t i = 0; i < p->n; i++) assert_int_equal(p->entries[i].process, 1);
     assert_int_equal(p->moments[0], RUN_UNKNOWN);
     profile_free(p);
     syn_close(r);

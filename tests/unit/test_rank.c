@@ -41,23 +41,17 @@ static void record(struct syn *s, int number, const struct process *p)
 {
     char name[32];
     snprintf(name, sizeof name, number ? "run.%d.db" : "run.db", number);
-    if (number) {
-        syn_open(s, name);
-    }
+    if (number) syn_open(s, name);
     syn_process(s, "r", 100 + number, 10 * SYN_S, 1);
     syn_sql(s, "UPDATE process SET rank = nullif(%d, -1), host = %Q, start_real_ns = start_real_ns + %lld", p->rank,
             p->host ? p->host : "host", (long long)(p->start_s * SYN_S));
     syn_sql(s, "INSERT INTO meta VALUES('env', '')");
-    if (p->visible) {
-        syn_sql(s, "INSERT INTO meta VALUES('env.CUDA_VISIBLE_DEVICES', %Q)", p->visible);
-    }
+    if (p->visible) syn_sql(s, "INSERT INTO meta VALUES('env.CUDA_VISIBLE_DEVICES', %Q)", p->visible);
     for (int device = 0; device < 4; device++) {
         bool used = false;
         for (int i = 0; i < 4; i++) {
             const struct held *h = &p->held[i];
-            if (!h->line || h->device != device) {
-                continue;
-            }
+            if (!h->line || h->device != device) continue;
             int64_t at = syn_python(s, 0, "main", "/home/u/train.py", h->line);
             at = h->how == LOADED ? syn_python(s, at, "load", TORCH "serialization.py", 1000) : at;
             if (h->how == CONTEXT) {
@@ -90,9 +84,7 @@ static void record(struct syn *s, int number, const struct process *p)
 static struct result_report *run_of(struct syn *s, const struct process *list, int n)
 {
     syn_start(s);
-    for (int i = 0; i < n; i++) {
-        record(s, i, &list[i]);
-    }
+    for (int i = 0; i < n; i++) record(s, i, &list[i]);
     return syn_report(s, NULL);
 }
 
@@ -175,9 +167,8 @@ static void test_findings(void **state)
         }
         if (cases[i].text) {
             const struct result_rank_finding *f = r->rank_findings;
-            if (strncmp(f->text, cases[i].text, strlen(cases[i].text)) != 0 || !strstr(f->advice, cases[i].advice)) {
+            if (strncmp(f->text, cases[i].text, strlen(cases[i].text)) != 0 || !strstr(f->advice, cases[i].advice))
                 fail_msg("%s: %s; %s", cases[i].name, f->text, f->advice);
-            }
         }
         syn_close(r);
         syn_end(&s);

@@ -14,14 +14,11 @@ static void refuse(const char *path, const char *because)
     char error[1024] = "";
     struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
     struct result_report *report = run ? report_build(run, &defaults, error, sizeof error) : NULL;
-    if (report) {
-        fail_msg("%s was read", path);
-    }
+    if (report) fail_msg("%s was read", path);
     run_close(run);
     if (!strstr(error, because) || strncmp(error, "cannot read '", 13) != 0 || !strstr(error, "; ") ||
-        strchr(error, '\n')) {
+        strchr(error, '\n'))
         fail_msg("'%s' does not say '%s'", error, because);
-    }
 }
 
 static void write_file(const char *path, const char *text, size_t n)
@@ -37,9 +34,7 @@ static void small_run(struct syn *s)
     syn_start(s);
     syn_process(s, "r", 10, SYN_S, 1);
     int64_t f = syn_python(s, 0, "f", "/home/u/a.py", 1);
-    for (int i = 0; i < 3000; i++) {
-        syn_alloc(s, (struct syn_alloc){.bytes = 10, .at = i, .life = SYN_LIVE, .stack = f});
-    }
+    for (int i = 0; i < 3000; i++) syn_alloc(s, (struct syn_alloc){.bytes = 10, .at = i, .life = SYN_LIVE, .stack = f});
     syn_done(s);
 }
 
@@ -117,18 +112,14 @@ static void test_scribbled(void **state)
     for (int round = 0; round < 150; round++) {
         char *copy = malloc((size_t)st.st_size);
         memcpy(copy, whole, (size_t)st.st_size);
-        for (int i = 0; i < 40; i++) {
-            copy[rand() % st.st_size] = (char)rand();
-        }
+        for (int i = 0; i < 40; i++) copy[rand() % st.st_size] = (char)rand();
         write_file(s.path, copy, (size_t)st.st_size);
         free(copy);
         const char *path = s.path;
         struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
         struct result_report *report = run ? report_build(run, &defaults, error, sizeof error) : NULL;
         FILE *null = fopen("/dev/null", "w");
-        if (report) {
-            json_report_some(report, NULL, 0, null);
-        }
+        if (report) json_report_some(report, NULL, 0, null);
         fclose(null);
         report_free(report);
         run_close(run);
@@ -150,9 +141,7 @@ static void test_read_only_folder(void **state)
     syn_close(r);
     assert_int_equal(chmod(s.folder, 0755), 0);
     assert_int_equal(chmod(s.path, 0000), 0);
-    if (geteuid() != 0) {
-        refuse(s.path, "Permission denied");
-    }
+    if (geteuid() != 0) refuse(s.path, "Permission denied");
     syn_end(&s);
 }
 
@@ -251,16 +240,13 @@ static void test_hostile_rows(void **state)
             sqlite3_free(sql);
         }
     }
-    for (int i = 1; i <= 5; i++) {
+    for (int i = 1; i <= 5; i++)
         syn_alloc(&s, (struct syn_alloc){.bytes = 1LL << 59, .at = i, .life = SYN_LIVE, .stack = i});
-    }
     struct result_report *r = syn_report(&s, NULL);
     FILE *null = fopen("/dev/null", "w");
     assert_int_equal(json_report_some(r, NULL, 0, null), 0);
     fclose(null);
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        assert_true(r->peaks[i].bytes >= 0);
-    }
+    for (size_t i = 0; i < r->peaks_n; i++) assert_true(r->peaks[i].bytes >= 0);
     assert_false(r->complete);
     assert_true(r->notes_n >= 1);
     syn_close(r);
@@ -282,9 +268,8 @@ static void test_deep_and_circular_stacks_end(void **state)
     syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 2, .life = SYN_LIVE, .stack = 30001});
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 3);
-    for (size_t i = 0; i < r->peaks[0].by_stack_n; i++) {
+    for (size_t i = 0; i < r->peaks[0].by_stack_n; i++)
         assert_in_range(run_stack_depth(r->run, r->peaks[0].by_stack[i].stack.number), 1, RUN_DEPTH_MAX);
-    }
     syn_close(r);
     syn_end(&s);
 }
@@ -318,9 +303,8 @@ static void test_every_row_is_read_once(void **state)
         struct syn s;
         syn_start(&s);
         syn_process(&s, "r", 1, SYN_S, 1);
-        for (int row = 1; row <= ROWS; row++) {
+        for (int row = 1; row <= ROWS; row++)
             syn_alloc(&s, (struct syn_alloc){.bytes = BYTES, .at = row * 100, .life = 50, .address = row});
-        }
         snprintf(sql, sizeof sql, "UPDATE allocation_row SET %s WHERE id = %d", odd[i], ODD);
         syn_sql(&s, "%s", sql);
         struct result_report *r = syn_report(&s, NULL);

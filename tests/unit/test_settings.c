@@ -48,9 +48,7 @@ static void begin(struct world *w, bool known)
 {
     syn_start(&w->s);
     syn_process(&w->s, "run", 1, SYN_S, 1);
-    if (known) {
-        syn_sql(&w->s, "INSERT INTO meta VALUES('env','')");
-    }
+    if (known) syn_sql(&w->s, "INSERT INTO meta VALUES('env','')");
 }
 
 static void set(struct world *w, const char *name, const char *value)
@@ -72,9 +70,7 @@ static struct run_torch_settings answer(struct world *w)
     const char *path = w->s.path;
     syn_done(&w->s);
     w->run = run_open(&path, 1, NULL, error, sizeof error);
-    if (!w->run) {
-        fail_msg("%s", error);
-    }
+    if (!w->run) fail_msg("%s", error);
     return run_torch_settings(w->run, 0);
 }
 

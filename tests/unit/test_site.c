@@ -30,12 +30,8 @@ static void test_library_files(void **state)
         "/home/u/lib/python_tools/a.py",
         "/tmp/ipykernel_12/3456.py",
     };
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        assert_true(site_is_library_file(libraries[i]));
-    }
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        assert_false(site_is_library_file(own[i]));
-    }
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) assert_true(site_is_library_file(libraries[i]));
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) assert_false(site_is_library_file(own[i]));
     assert_int_equal(site_module_rank("/usr/lib/libcudart.so.13"), 2);
     assert_int_equal(site_module_rank("/home/me/gpuspy/build/libgpuspy.so"), 2);
     assert_int_equal(site_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), 1);
@@ -342,9 +338,8 @@ static size_t whole(void *data, const char *module, const char *build_id, uint64
     static struct run_symbol_place chain[2];
     (void)innermost(data, module, build_id, offset, &chain[0].function, &chain[0].file, &chain[0].line);
     (void)autograd(data, module, build_id, offset, &chain[1].function, &chain[1].file, &chain[1].line);
-    if (strstr(module, "python")) {
+    if (strstr(module, "python"))
         (void)finalize(data, module, build_id, offset, &chain[1].function, &chain[1].file, &chain[1].line);
-    }
     *places = chain;
     return 2;
 }

@@ -48,9 +48,7 @@ static struct script begin(struct syn *s)
     c.forward = syn_python(s, call, "Net.forward", "/home/u/model.py", 12);
     c.backward = backward_at_line(s, c.main, 41);
     c.optimizer = step_at_line(s, c.main, 42);
-    for (int i = 0; i < 20; i++) {
-        tensor(s, c.load, 1000 + i, SYN_LIVE);
-    }
+    for (int i = 0; i < 20; i++) tensor(s, c.load, 1000 + i, SYN_LIVE);
     return c;
 }
 
@@ -72,13 +70,10 @@ static int64_t step(struct syn *s, const struct script *c, int64_t at, int passe
 static struct result_report *found(struct syn *s, enum step_source source, size_t n)
 {
     struct result_report *r = syn_report(s, NULL);
-    if (r->steps_n != 1) {
-        fail_msg("%zu kinds of steps instead of one", r->steps_n);
-    }
+    if (r->steps_n != 1) fail_msg("%zu kinds of steps instead of one", r->steps_n);
     const struct step_list *steps = r->steps[0];
-    if (steps->source != source || steps->n != n) {
+    if (steps->source != source || steps->n != n)
         fail_msg("%zu instead of %zu: %s, of %s", steps->n, n, steps->evidence, step_source_word(steps->source));
-    }
     assert_true(steps->steady < steps->n && steps->starts_n * steps->stride <= n + steps->stride);
     return r;
 }
@@ -96,9 +91,7 @@ static void test_gradients_of_four_passes_are_one_step(void **state)
     struct script c = begin(&s);
     const int64_t first = 10 * SYN_S;
     int64_t at = first;
-    for (int i = 0; i < 50; i++) {
-        at = step(&s, &c, at, 4, c.optimizer);
-    }
+    for (int i = 0; i < 50; i++) at = step(&s, &c, at, 4, c.optimizer);
     struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 50);
     const struct step_list *steps = r->steps[0];
     assert_string_equal(steps->evidence, "Adam.step at train.py:42, 50 times");
@@ -129,9 +122,7 @@ static void test_optimizers_that_take_turns_make_one_step(void **state)
         struct script c = begin(&s);
         int64_t other = step_at_line(&s, c.main, 50), at = SYN_S;
         for (int i = 0; i < 40; i++) {
-            for (int k = 0; k < times; k++) {
-                at = step(&s, &c, at, 1, c.optimizer);
-            }
+            for (int k = 0; k < times; k++) at = step(&s, &c, at, 1, c.optimizer);
             at = step(&s, &c, at, 1, other);
         }
         struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 40);
@@ -166,9 +157,7 @@ static void test_an_optimizer_of_a_later_phase_adds_its_steps(void **state)
     struct syn s;
     struct script c = begin(&s);
     int64_t other = step_at_line(&s, c.main, 50), at = SYN_S;
-    for (int i = 0; i < 60; i++) {
-        at = step(&s, &c, at, 1, i < 40 ? c.optimizer : other);
-    }
+    for (int i = 0; i < 60; i++) at = step(&s, &c, at, 1, i < 40 ? c.optimizer : other);
     finish(&s, found(&s, STEP_SOURCE_OPTIMIZER, 60));
 }
 
@@ -178,9 +167,8 @@ static void test_an_optimizer_seen_once_is_not_the_step(void **state)
     struct syn s;
     struct script c = begin(&s);
     int64_t at = SYN_S;
-    for (int i = 0; i < 30; i++) { /* momentum is allocated once */
+    for (int i = 0; i < 30; i++) /* momentum is allocated once */
         at = step(&s, &c, at, 1, i == 0 ? c.optimizer : 0);
-    }
     struct result_report *r = found(&s, STEP_SOURCE_BACKWARD, 30);
     assert_string_equal(r->steps[0]->evidence, "backward at train.py:41, 30 times");
     finish(&s, r);
@@ -225,13 +213,9 @@ static void test_an_evaluation_is_in_no_step(void **state)
     int64_t evaluate = syn_python(&s, c.main, "evaluate", "/home/u/train.py", 70);
     int64_t at = SYN_S, evaluation = 0;
     for (int epoch = 0; epoch < 4; epoch++) {
-        for (int i = 0; i < 25; i++) {
-            at = step(&s, &c, at, 1, c.optimizer);
-        }
+        for (int i = 0; i < 25; i++) at = step(&s, &c, at, 1, c.optimizer);
         evaluation = at;
-        for (int i = 0; i < 30; i++, at += 5 * SYN_MS) {
-            tensor(&s, evaluate, at, SYN_MS);
-        }
+        for (int i = 0; i < 30; i++, at += 5 * SYN_MS) tensor(&s, evaluate, at, SYN_MS);
     }
     struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 100);
     const struct step_list *steps = r->steps[0];
@@ -317,9 +301,7 @@ static void test_a_loop_in_c(void **state)
     int64_t main = syn_native(&s, 0, "/home/u/solver", 0x1000), setup = syn_native(&s, main, "/home/u/solver", 0x2000);
     int64_t a = syn_native(&s, syn_native(&s, 0, "/home/u/solver", 0x1100), "/home/u/solver", 0x3000);
     int64_t b = syn_native(&s, syn_native(&s, 0, "/home/u/solver", 0x1200), "/home/u/solver", 0x4000);
-    for (int i = 0; i < 50; i++) {
-        tensor(&s, setup, 1000 + i, SYN_LIVE);
-    }
+    for (int i = 0; i < 50; i++) tensor(&s, setup, 1000 + i, SYN_LIVE);
     for (int i = 0; i < 200; i++) {
         tensor(&s, a, SYN_S + i * 10 * SYN_MS, SYN_MS);
         tensor(&s, a, SYN_S + i * 10 * SYN_MS + 1000, SYN_MS);
@@ -376,9 +358,7 @@ static void test_one_line_with_a_whole_model_in_it(void **state)
     int64_t conv = syn_python(&s, call, "Conv2d.forward", TORCH "nn/modules/conv.py", 5);
     int64_t relu = syn_python(&s, call, "ReLU.forward", TORCH "nn/modules/activation.py", 6);
     for (int i = 0; i < 30; i++) {
-        for (int k = 0; k < 3; k++) {
-            tensor(&s, conv, SYN_S + i * SYN_MS + 1000 * k, 500);
-        }
+        for (int k = 0; k < 3; k++) tensor(&s, conv, SYN_S + i * SYN_MS + 1000 * k, 500);
         tensor(&s, relu, SYN_S + i * SYN_MS + 5000, 500);
     }
     struct result_report *r = found(&s, STEP_SOURCE_PERIOD, 30);
@@ -392,12 +372,9 @@ static void test_no_steps_if_nothing_repeats(void **state)
     struct syn s;
     struct script c = begin(&s);
     int64_t once = syn_python(&s, c.main, "use", "/home/u/train.py", 8);
-    for (int i = 0; i < 300; i++) { /* loading, then a little work */
+    for (int i = 0; i < 300; i++) /* loading, then a little work */
         tensor(&s, i % 2 ? c.load : once, SYN_MS + i * 1000, SYN_LIVE);
-    }
-    for (int i = 0; i < 5; i++) {
-        tensor(&s, c.forward, SYN_S + i * i * SYN_S, SYN_MS);
-    }
+    for (int i = 0; i < 5; i++) tensor(&s, c.forward, SYN_S + i * i * SYN_S, SYN_MS);
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->steps_n, 0);
     finish(&s, r);

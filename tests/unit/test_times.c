@@ -18,18 +18,14 @@ static uint64_t draw(void)
 static size_t halve(int64_t *list, size_t n, size_t first)
 {
     size_t kept = 0;
-    for (size_t i = first; i < n; i += 2) {
-        list[kept++] = list[i];
-    }
+    for (size_t i = first; i < n; i += 2) list[kept++] = list[i];
     return kept;
 }
 
 static void check(const struct times *t, const int64_t *expected, size_t n)
 {
     assert_int_equal(t->n, n);
-    for (size_t i = 0; i < n; i++) {
-        assert_int_equal(times_at(t, i), expected[i]);
-    }
+    for (size_t i = 0; i < n; i++) assert_int_equal(times_at(t, i), expected[i]);
 }
 
 static void run_of(int64_t farthest)

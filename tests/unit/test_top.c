@@ -104,13 +104,9 @@ static void check(struct bench *b)
     assert_true(s->unfound_bytes >= 0);
     assert_int_equal(s->alive_n, series->count);
     int64_t places = 0;
-    for (size_t i = 0; i < b->m->places_n; i++) {
-        places += b->m->places[i].bytes;
-    }
+    for (size_t i = 0; i < b->m->places_n; i++) places += b->m->places[i].bytes;
     assert_int_equal(places, series->bytes);
-    if (s->unfound_bytes == 0) {
-        assert_int_equal(series->count, count);
-    }
+    if (s->unfound_bytes == 0) assert_int_equal(series->count, count);
 }
 
 /* An update that may search for a nanosecond only finds some and states what is missing; one without a limit finds
@@ -126,9 +122,7 @@ static void found_from_row_to_row(void **state)
         assert_true(top_model_update(b.m, round % 4 == 3 ? 0 : 1));
         check(&b);
         some_missing = some_missing || b.m->sources[0].unfound_bytes > 0;
-        if (round % 4 == 3) {
-            assert_int_equal(b.m->sources[0].unfound_bytes, 0);
-        }
+        if (round % 4 == 3) assert_int_equal(b.m->sources[0].unfound_bytes, 0);
         churn(&b, (int)ev_below(&b.random, 700));
         commit(&b);
     }
@@ -212,9 +206,7 @@ static void ended(void **state)
 static void rings(void **state)
 {
     struct top_ring r = {0};
-    for (int i = 0; i < 200; i++) {
-        top_ring_add(&r, i * SECOND, 10, 1);
-    }
+    for (int i = 0; i < 200; i++) top_ring_add(&r, i * SECOND, 10, 1);
     struct top_sum minute = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 60),
                    late = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 10);
     assert_int_equal(minute.amount, 650); /* 13 slots of five */

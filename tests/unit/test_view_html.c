@@ -49,17 +49,13 @@ static void test_columns(void **state)
     static const int64_t values[] = {0, 1, -1, 15, 16, -16, 511, 512, 1 << 20, -(1LL << 40), (1LL << 52) + 1};
     enum { N = sizeof values / sizeof *values };
     struct page_column c = {0};
-    for (size_t i = 0; i < N; i++) {
-        page_column_add(&c, values[i]);
-    }
+    for (size_t i = 0; i < N; i++) page_column_add(&c, values[i]);
     char text[256];
     snprintf(text, sizeof text, "%.*s", (int)c.n, c.text);
     json_t *o = json_pack("{s:s}", "c", text);
     struct page_numbers back = page_numbers(o, "c");
     assert_int_equal(back.n, N);
-    for (size_t i = 0; i < N; i++) {
-        assert_true(back.list[i] == (double)values[i]);
-    }
+    for (size_t i = 0; i < N; i++) assert_true(back.list[i] == (double)values[i]);
     page_column_add(&c, INT64_MIN); /* keeps the following deltas right, whatever value it has */
     page_column_add(&c, INT64_MAX);
     page_column_free(&c);
@@ -73,22 +69,15 @@ static json_t *page_of(struct syn *s, char **html)
     const char *why;
     syn_done(s);
     char *text = page_make(s->path, (struct run_options){0}, error, sizeof error);
-    if (!text) {
-        fail_msg("%s", error);
-    }
+    if (!text) fail_msg("%s", error);
     json_t *data = page_data(text, &why);
-    if (!data) {
-        fail_msg("%s", why);
-    }
+    if (!data) fail_msg("%s", why);
     why = page_check(data);
-    if (why) {
-        fail_msg("%s", why);
-    }
-    if (html) {
+    if (why) fail_msg("%s", why);
+    if (html)
         *html = text;
-    } else {
+    else
         free(text);
-    }
     return data;
 }
 
@@ -105,9 +94,7 @@ static void busy(struct syn *s, int paths, int blocks)
     syn_process(s, "r", 10, blocks * 1000LL + 5000, 1);
     syn_device(s, 0, 16 * SYN_GIB, 15 * SYN_GIB);
     root = syn_python(s, 0, "main", "/home/u/train.py", 1);
-    for (int i = 0; i < paths; i++) {
-        stacks[i] = syn_python(s, root, "f", "/home/u/model.py", i + 1);
-    }
+    for (int i = 0; i < paths; i++) stacks[i] = syn_python(s, root, "f", "/home/u/model.py", i + 1);
     for (int i = 0; i < blocks; i++) {
         random = (random * 1103515245 + 12345) & 0x7fffffff;
         syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,

@@ -38,9 +38,7 @@ static json_t *find(json_t *root, const char *where)
     snprintf(path, sizeof path, "%s", where);
     for (char *part = strtok_r(path, ".", &save); part && root; part = strtok_r(NULL, ".", &save)) {
         char *list = strstr(part, "[]");
-        if (list) {
-            *list = 0;
-        }
+        if (list) *list = 0;
         root = json_object_get(root, part);
         root = list ? json_array_get(root, 0) : root;
     }
@@ -83,15 +81,10 @@ static void test_contract(void **state)
     for (size_t i = 0; i < sizeof contract / sizeof *contract; i++) {
         json_t *o = find(root, contract[i].where);
         char fields[256], *save = NULL;
-        if (!json_is_object(o)) {
-            fail_msg("no %s", contract[i].where);
-        }
+        if (!json_is_object(o)) fail_msg("no %s", contract[i].where);
         snprintf(fields, sizeof fields, "%s", contract[i].fields);
-        for (char *field = strtok_r(fields, " ", &save); field; field = strtok_r(NULL, " ", &save)) {
-            if (!json_object_get(o, field)) {
-                fail_msg("%s has no %s", contract[i].where, field);
-            }
-        }
+        for (char *field = strtok_r(fields, " ", &save); field; field = strtok_r(NULL, " ", &save))
+            if (!json_object_get(o, field)) fail_msg("%s has no %s", contract[i].where, field);
     }
     assert_string_equal(json_string_value(json_object_get(find(root, "peak[]"), "layer")), "device");
     assert_string_equal(json_string_value(json_object_get(find(root, "oom[]"), "cause")), "leak");
@@ -137,9 +130,7 @@ static void test_a_full_disk_is_an_error(void **state)
     (void)state;
     struct syn s;
     FILE *full = fopen("/dev/full", "w");
-    if (!full) {
-        skip();
-    }
+    if (!full) skip();
     full_run(&s);
     struct result_report *r = syn_report(&s, NULL);
     int rc = json_report_some(r, NULL, 0, full);

@@ -26,9 +26,7 @@ static int64_t sum_of(const int64_t *parts)
 {
     int64_t sum = 0;
     for (int i = 0; i < RESULT_HELD_N; i++) {
-        if (parts[i] < 0) {
-            fail_msg("%s: %lld", result_held_word((enum result_held)i), (long long)parts[i]);
-        }
+        if (parts[i] < 0) fail_msg("%s: %lld", result_held_word((enum result_held)i), (long long)parts[i]);
         sum += parts[i];
     }
     return sum;
@@ -97,11 +95,8 @@ static void test_who_holds_what(void **state)
 
 static const struct result_held_part *part_of(const struct result_oom_verdict *v, enum result_held what)
 {
-    for (size_t i = 0; i < v->waterfall_n; i++) {
-        if (v->waterfall[i].what == what) {
-            return &v->waterfall[i];
-        }
-    }
+    for (size_t i = 0; i < v->waterfall_n; i++)
+        if (v->waterfall[i].what == what) return &v->waterfall[i];
     return NULL;
 }
 
