@@ -214,16 +214,14 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
 {
     char path[OPTION_LIST_MAX][PATH_MAX];
     const char *paths[OPTION_LIST_MAX];
-    bool bad_input;
     int n = 0;
 
     for (size_t i = 0; i < s->config.n; i++) {
         snprintf(path[i], sizeof path[i], "%.*s", s->config.item[i].length, s->config.item[i].text);
         paths[i] = path[i];
     }
-    if (!estimate_recipe_read("estimate", paths, s->config.n, plan_settings_model_given(&s->plan), recipe,
-                              &bad_input)) {
-        *exit_code = bad_input ? EXIT_INPUT : EXIT_USAGE;
+    if (!estimate_recipe_read("estimate", paths, s->config.n, plan_settings_model_given(&s->plan), recipe)) {
+        *exit_code = EXIT_INPUT;
         return NULL;
     }
     char **all = calloc(recipe->options_n + (size_t)*argc + 1, sizeof *all);

@@ -722,7 +722,7 @@ static int64_t stage_named(const char *name)
 }
 
 bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
-                          struct estimate_recipe *r, bool *bad_input)
+                          struct estimate_recipe *r)
 {
     json_t *roots[16], *named = NULL;
     struct values values;
@@ -731,7 +731,6 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     char why[200] = "";
 
     *r = (struct estimate_recipe){.options_n = 0};
-    *bad_input = true;
     memset(&values, 0, sizeof values);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].kind != TEXT && keys[i].kind != NOTHING)

@@ -20,10 +20,10 @@ struct estimate_recipe {
 };
 
 /* Reads the files in order; a later one's keys replace an earlier one's. `model_given`: the user names a model, and
- * that of the files is ignored. False after one line on stderr that begins with `command`; `*bad_input` is then true if
- * a file is the cause. Call estimate_recipe_free() in either case. */
+ * that of the files is ignored. False after one line on stderr that begins with `command`: a file cannot be read, is
+ * written for no known tool, or is one too many. Call estimate_recipe_free() in either case. */
 bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
-                          struct estimate_recipe *recipe, bool *bad_input);
+                          struct estimate_recipe *recipe);
 void estimate_recipe_free(struct estimate_recipe *recipe);
 
 /* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL

@@ -58,17 +58,35 @@ static void spread_settings(char *out, size_t size, const char *name)
     out[n] = 0;
 }
 
-/* Says what "request fits" leaves open, once below the table. */
-static void print_open_end(const struct draw_text *t, const struct view_whatif *w)
+/* What limits the results, once below the table. */
+static void print_limits(const struct draw_text *t, const struct view_whatif *w)
 {
+    bool fits = false, pool = false;
     for (size_t i = 0; i < w->n; i++) {
-        if (w->n == 1 || w->scenarios[i].error || !w->scenarios[i].outcome.request_fits) continue;
+        fits = fits || (w->n > 1 && !w->scenarios[i].error && w->scenarios[i].outcome.request_fits);
+        pool = pool || (!w->scenarios[i].error && w->scenarios[i].outcome.unsure);
+    }
+    const struct {
+        bool holds;
+        const char *text;
+    } limits[] = {
+        {fits, "\"request fits\": the request that failed gets memory. The recording ends there, so what the program "
+               "would need later is unknown"},
+        {w->proof->unsure_sizes,
+         "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to "
+         "1 MiB for each such block"},
+        {w->proof->unsure_frees,
+         "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait as long "
+         "as in the recording; with other settings that can differ"},
+        {w->n && w->proof->unsure_context && w->scenarios[0].limit,
+         "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others"},
+        {pool, "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that "
+               "fail here"},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (!limits[i].holds) continue;
         fputc('\n', t->out);
-        draw_wrap(
-            t, INDENT, "",
-            "\"request fits\": the request that failed gets memory. The recording ends there, so what the program "
-            "would need later is unknown");
-        return;
+        draw_wrap(t, INDENT, "", limits[i].text);
     }
 }
 
@@ -173,34 +191,7 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
     for (size_t i = 0; i < w->n; i++)
         add_outcome_row(&table, w->scenarios[i].name, w->scenarios[i].error, &w->scenarios[i].outcome);
     text_table_print(&table, &t->term, INDENT, t->out);
-    print_open_end(t, w);
-    if (w->proof->unsure_sizes) {
-        fputc('\n', t->out);
-        draw_wrap(t, INDENT, "",
-                  "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by "
-                  "up to 1 MiB for each such block");
-    }
-    if (w->proof->unsure_frees) {
-        fputc('\n', t->out);
-        draw_wrap(t, INDENT, "",
-                  "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait "
-                  "as long as in the recording; with other settings that can differ");
-    }
-    if (w->proof->unsure_context && w->scenarios[0].limit) {
-        fputc('\n', t->out);
-        draw_wrap(t, INDENT, "",
-                  "How much memory CUDA's context takes is known of one GPU only: the others are assumed to have as "
-                  "large a context");
-    }
-    for (size_t i = 0; i < w->n; i++) {
-        if (w->scenarios[i].error || !w->scenarios[i].outcome.unsure) continue;
-        fputc('\n', t->out);
-        draw_wrap(
-            t, INDENT, "",
-            "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that "
-            "fail here");
-        break;
-    }
+    print_limits(t, w);
     if (w->search && w->n) print_next_whatif(t, w);
 }
 
