@@ -9,12 +9,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct estimate_recipe recipe;
     char path[300];
     const char *const paths[] = {path};
-    bool bad_input;
 
     if (!size) return 0;
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), names[*data % 4]);
     fuzz_write(path, data + 1, size - 1);
-    const bool ok = estimate_recipe_read("estimate", paths, 1, false, &recipe, &bad_input);
+    const bool ok = estimate_recipe_read("estimate", paths, 1, false, &recipe);
     FUZZ_CHECK(ok ? recipe.tools[0] != 0 : recipe.options_n == 0, "%d", ok);
     estimate_recipe_free(&recipe);
     return 0;
