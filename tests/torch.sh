@@ -95,6 +95,7 @@ wait
 for venv in ${venvs[@]+"${venvs[@]}"}; do
     [ "$(count "$venv/figures.txt" failed)" -gt 0 ] || continue
     { echo "once more, alone:" && figures "$venv" --last-failed; } >"$venv/again.txt" 2>&1
+    sed -i 's/^FAILED /late: /' "$venv/figures.txt"
     sed -i "\$s/[0-9]* failed, //" "$venv/figures.txt"
 done
 for venv in ${venvs[@]+"${venvs[@]}"}; do

@@ -13,7 +13,7 @@
  *   - is close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however large, is not
  *     growth, and neither is a cache that fills ever more slowly,
  *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest pause before,
- *     nor for a quarter of its time: otherwise it has levelled off,
+ *     nor for a quarter of its pieces: otherwise it has levelled off,
  *   - gains at least half a percent of the memory that is live at the end, or would in a hundred thousand steps more,
  *     by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
@@ -305,9 +305,8 @@ static bool is_growing(const struct site_growth *s, const struct span *span, con
     int64_t ends[] = {span->end_ns, steps ? step_start_ns(steps, steps->n) : span->end_ns};
     for (size_t i = 0; i < 2; i++) {
         uint32_t to = piece_at(span, ends[i]);
-        int64_t since = span->piece_ends[s->first - 1];
-        since = since < s->first_ns ? since : s->first_ns;
-        if (from > to || ends[i] - s->last_ns > (ends[i] - since) / 4) continue;
+        uint32_t last = piece_at(span, s->last_ns);
+        if (from > to || (last < to && (to - last) * 4 > to - (s->first - 1))) continue;
         take_samples(s, span, steps, from, to, a);
         if (samples_rise(a) && is_fit_straight(a, fit)) return true;
     }

@@ -199,6 +199,22 @@ static void test_a_short_training_after_a_long_start(void **state)
     syn_end(&s);
 }
 
+static void test_a_pause_before_the_last_allocation_ends_no_growth(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct loop l = a_loop(&s);
+    for (int i = 0; i < STEPS / 2; i++) {
+        work(&s, &l, i);
+        keep(&s, l.keep, i, 1000, SYN_LIVE);
+    }
+    work(&s, &l, STEPS - 1); /* a checkpoint was saved, or the machine was busy */
+    struct result_report *r = grown(&s, 1);
+    assert_true(r->growth[0].bytes == STEPS / 2 * 1000);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_a_kept_graph_is_one_leak_of_many_lines(void **state)
 {
     (void)state;
@@ -390,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_tiny_and_few_are_not_reported),
         cmocka_unit_test(test_every_tenth_step_is_growth_by_step),
         cmocka_unit_test(test_a_short_training_after_a_long_start),
+        cmocka_unit_test(test_a_pause_before_the_last_allocation_ends_no_growth),
         cmocka_unit_test(test_a_kept_graph_is_one_leak_of_many_lines),
         cmocka_unit_test(test_once_an_epoch_is_growth_in_jumps),
         cmocka_unit_test(test_what_levels_off_does_not_grow),
