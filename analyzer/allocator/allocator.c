@@ -8,21 +8,15 @@
 enum { UNSEEN = 64 };
 static const int64_t small_block = 1 << 20; /* larger blocks are in the pool of large ones */
 
-static const char *const moment_words[] = {
 #define WORD(s, w) [ALLOCATOR_MOMENT_##s] = w,
-    ALLOCATOR_MOMENTS(WORD)
+static const char *const moment_words[] = {ALLOCATOR_MOMENTS(WORD)};
 #undef WORD
-};
-static const char *const pool_words[] = {
 #define WORD(s, w) [ALLOCATOR_POOL_##s] = w,
-    ALLOCATOR_POOLS(WORD)
+static const char *const pool_words[] = {ALLOCATOR_POOLS(WORD)};
 #undef WORD
-};
-static const char *const flush_words[] = {
 #define WORD(s, w) [ALLOCATOR_FLUSH_##s] = w,
-    ALLOCATOR_FLUSHES(WORD)
+static const char *const flush_words[] = {ALLOCATOR_FLUSHES(WORD)};
 #undef WORD
-};
 const char *allocator_moment_word(enum allocator_moment_kind moment)
 {
     return moment_words[moment];

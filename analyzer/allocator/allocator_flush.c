@@ -324,11 +324,8 @@ static void judge_flush_line(struct allocator_flushes *f, struct line *l)
     }
 }
 
-static int order_flushes_by_bytes(const void *a, const void *b)
-{
-    const struct allocator_cache_flush *x = a, *y = b;
-    return SORT_DOWN(x->matters, y->matters) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->first_s, y->first_s);
-}
+SORT_ORDER(order_flushes_by_bytes, struct allocator_cache_flush,
+           SORT_DOWN(x->matters, y->matters) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->first_s, y->first_s))
 
 static void give_times(struct allocator_flushes *f)
 {

@@ -50,11 +50,7 @@ static void moment_add(struct allocator_map_work *w, uint32_t process, int devic
         (struct moment){.state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
 }
 
-static int order_moments_by_time(const void *a, const void *b)
-{
-    const struct moment *x = a, *y = b;
-    return SORT_UP(x->state.time_ns, y->state.time_ns);
-}
+SORT_ORDER(order_moments_by_time, struct moment, SORT_UP(x->state.time_ns, y->state.time_ns))
 
 /* A device counts if PyTorch reported blocks there, or allocated from CUDA's pool. */
 static bool uses_pool(const struct site_builder *b, uint32_t process, int device)
@@ -180,17 +176,9 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
 
 /* --- placing ----------------------------------------------------------------------------------------- */
 
-static int piece_order(const void *a, const void *b)
-{
-    const struct piece *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(piece_order, struct piece, SORT_UP(x->address, y->address))
 
-static int order_map_blocks(const void *a, const void *b)
-{
-    const struct block *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending);
-}
+SORT_ORDER(order_map_blocks, struct block, SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending))
 
 /* A freed block is reported once per event, and its free slightly before it ends. */
 static void draw_moment_once(struct moment *m)
@@ -330,11 +318,9 @@ static void place_all(struct moment *m, struct sums *sums)
 
 /* --- answers --------------------------------------------------------------------------------------- */
 
-static int compare_pool_shares(const void *a, const void *b)
-{
-    const struct allocator_pool_share *x = a, *y = b;
-    return SORT_DOWN(x->reserved, y->reserved) ?: SORT_DOWN(x->allocated, y->allocated) ?: SORT_UP(x->pool, y->pool) ?: SORT_UP(x->stream, y->stream);
-}
+SORT_ORDER(compare_pool_shares, struct allocator_pool_share,
+           SORT_DOWN(x->reserved, y->reserved) ?: SORT_DOWN(x->allocated, y->allocated) ?: SORT_UP(x->pool, y->pool)
+               ?: SORT_UP(x->stream, y->stream))
 
 static struct allocator_pool_share *sort_pool_shares(struct site_builder *b, struct allocator_pool_share *list,
                                                      size_t n)
@@ -421,11 +407,9 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
     w->n = 0;
 }
 
-static int order_pool_shares(const void *a, const void *b)
-{
-    const struct allocator_state *x = a, *y = b;
-    return SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->moment, y->moment);
-}
+SORT_ORDER(order_pool_shares, struct allocator_state,
+           SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->time_ns, y->time_ns)
+               ?: SORT_UP(x->moment, y->moment))
 
 static void allocator_map_work_build(struct allocator_replay *a)
 {

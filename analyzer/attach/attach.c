@@ -4,7 +4,6 @@
 #include "analyzer/attach/attach.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* Small memory tools of the analyzer. If memory runs out, the program prints a line and exits with status 3: a partial
  * answer is useless. */
-#ifndef GPUSPY_ARENA_H
-#define GPUSPY_ARENA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -63,5 +62,3 @@ static inline int64_t arena_add_capped(int64_t a, int64_t b)
     int64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? (b < 0 ? INT64_MIN + 1 : INT64_MAX - 1) : sum;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Shortens names of files and functions for display. All functions write cleaned text (terminal_clean). */
-#ifndef GPUSPY_TEXT_H
-#define GPUSPY_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ void text_put(char *out, size_t size, const char *format, ...) __attribute__((fo
 size_t text_word_length(const char *text);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
-
-#endif

@@ -162,11 +162,7 @@ static void list_category_moments(struct work *w, uint32_t process)
     for (size_t i = 0; i < n; i++) place_add(w, moments[i], NULL)->moment = i;
 }
 
-static int order_category_moments(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    return SORT_UP(x->time_ns, y->time_ns);
-}
+SORT_ORDER(order_category_moments, struct place, SORT_UP(x->time_ns, y->time_ns))
 
 /* Blocks of one size: PyTorch's large ones may have a rest of up to 1 MiB. */
 static uint64_t size_class(int64_t bytes)
@@ -313,11 +309,8 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
     return ok;
 }
 
-static int order_category_shares(const void *a, const void *b)
-{
-    const struct result_category_share *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(order_category_shares, struct result_category_share,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->category, y->category))
 
 /* Blocks of rows with inconsistent times may have been live in the replay but are not found again: the missing part is
  * unknown. */

@@ -5,7 +5,6 @@
 #include "analyzer/check/check.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
-#include "analyzer/base/units.h"
 
 enum { LINES = 8, CLEAN = 2048 };
 

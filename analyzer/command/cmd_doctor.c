@@ -49,11 +49,9 @@ static size_t count_findings(const struct doctor *d, enum doctor_state state)
     return n;
 }
 
-static const char *const sections[] = {
 #define SECTION(symbol, word) word,
-    DOCTOR_SECTIONS(SECTION)
+static const char *const sections[] = {DOCTOR_SECTIONS(SECTION)};
 #undef SECTION
-};
 static const char *const states[] = {"ok", "warning", "problem"};
 
 /* ---------------------------------------------------------------- printing */

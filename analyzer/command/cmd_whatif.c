@@ -131,11 +131,7 @@ static bool parse_scale(const struct option_list *list, double *scale)
     return true;
 }
 
-static int by_size(const void *x, const void *y)
-{
-    const struct estimate_gpu *const *a = x, *const *b = y;
-    return SORT_UP((*a)->total_bytes, (*b)->total_bytes);
-}
+SORT_ORDER_OF_POINTERS(by_size, struct estimate_gpu, SORT_UP(x->total_bytes, y->total_bytes))
 
 /* A GPU for each size; only those smaller than `below`, if that is known. */
 static size_t list_gpus(const struct estimate_gpu **list, int64_t below)

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* The rows of a comparison: both profiles summed by what is compared, and sorted. See diff.h. */
 #include "analyzer/diff/diff_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
@@ -302,15 +301,10 @@ static int64_t both_weights(const struct diff_row *r)
 }
 
 /* Both orders of the sides give one order of rows: the largest change first, then by name. */
-static int by_change(const void *x, const void *y)
-{
-    const struct diff_row *a = x, *b = y;
-    return SORT_DOWN(absolute_value(diff_change(&a->sum)), absolute_value(diff_change(&b->sum)))
-               ?: SORT_DOWN(both_weights(a), both_weights(b))
-               ?: sort_compare_texts(a->name, b->name)
-               ?: site_compare(diff_row_site(a), diff_row_site(b))
-               ?: SORT_UP(a->category, b->category);
-}
+SORT_ORDER(by_change, struct diff_row,
+           SORT_DOWN(absolute_value(diff_change(&x->sum)), absolute_value(diff_change(&y->sum)))
+               ?: SORT_DOWN(both_weights(x), both_weights(y)) ?: sort_compare_texts(x->name, y->name)
+               ?: site_compare(diff_row_site(x), diff_row_site(y)) ?: SORT_UP(x->category, y->category))
 
 static void characterise_rows(struct work *w)
 {

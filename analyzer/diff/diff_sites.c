@@ -161,11 +161,7 @@ static void mark_program(struct through *t)
     for (size_t i = 0; i < t->s->n && file; i++) t->s->sites[i].program = strcmp(t->s->sites[i].file, file) == 0;
 }
 
-static int order_entries_by_site(const void *p, const void *q)
-{
-    const struct call *a = p, *b = q;
-    return SORT_UP(a->site, b->site) ?: SORT_UP(a->name, b->name);
-}
+SORT_ORDER(order_entries_by_site, struct call, SORT_UP(x->site, y->site) ?: SORT_UP(x->name, y->name))
 
 static void give_calls(struct through *t)
 {

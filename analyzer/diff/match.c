@@ -1,7 +1,6 @@
 /* Which line is which: the lines of a function aligned. See match.h; match_files.c pairs the files. */
 #include "analyzer/diff/match.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
@@ -338,11 +337,7 @@ struct renaming {
     double alike;
 };
 
-static int more_alike(const void *p, const void *q)
-{
-    const struct renaming *x = p, *y = q;
-    return SORT_DOWN(x->alike, y->alike);
-}
+SORT_ORDER(more_alike, struct renaming, SORT_DOWN(x->alike, y->alike))
 
 static void take_renamings(struct matcher *x, const struct groups *f, const struct groups *g, struct renaming *list,
                            size_t n)

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/shard.h"
-#include "analyzer/estimate/states.h"
 
 struct walk {
     double live;                        /* kept activations and gradients of activations */

@@ -7,26 +7,18 @@
 #include "analyzer/estimate/adapter_kinds.h"
 #include "schema/shell_word.h"
 
-const char *const estimate_part_key[] = {
 #define PART(id, key, title) key,
-    ESTIMATE_PARTS(PART)
+const char *const estimate_part_key[] = {ESTIMATE_PARTS(PART)};
 #undef PART
-};
-const char *const estimate_part_title[] = {
 #define PART(id, key, title) title,
-    ESTIMATE_PARTS(PART)
+const char *const estimate_part_title[] = {ESTIMATE_PARTS(PART)};
 #undef PART
-};
-const char *const estimate_phase_key[] = {
 #define PHASE(id, key, title) key,
-    ESTIMATE_PHASES(PHASE)
+const char *const estimate_phase_key[] = {ESTIMATE_PHASES(PHASE)};
 #undef PHASE
-};
-const char *const estimate_phase_title[] = {
 #define PHASE(id, key, title) title,
-    ESTIMATE_PHASES(PHASE)
+const char *const estimate_phase_title[] = {ESTIMATE_PHASES(PHASE)};
 #undef PHASE
-};
 
 struct estimate_interval estimate_answer_part(const struct estimate_result *r, enum estimate_part part,
                                               unsigned *phases)

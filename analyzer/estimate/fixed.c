@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "analyzer/base/units.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"

@@ -7,7 +7,6 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/gpu.h"
-#include "analyzer/estimate/quantisation.h"
 #include "analyzer/model/denoisers.h"
 
 #define WORD(id, word, what) word "|"

@@ -46,20 +46,16 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
     TYPE(IQ4_XS, 136, 256, IQ4_NL)
 /* clang-format on */
 
-enum type {
 #define TYPE(id, bytes, weights, fallback) id,
-    TYPES(TYPE)
+enum type { TYPES(TYPE) };
 #undef TYPE
-};
 
 static const struct {
     unsigned bytes, weights;
     enum type fallback;
-} types[] = {
 #define TYPE(id, bytes, weights, fallback) {bytes, weights, fallback},
-    TYPES(TYPE)
+} types[] = {TYPES(TYPE)};
 #undef TYPE
-};
 
 enum kind { EMBEDDING, OUTPUT, Q, K, V, O, DOWN, EXPERT, OTHER, ANY };
 

@@ -7,11 +7,9 @@
 
 #define TOO_MUCH 1e24 /* operations or bytes: more are refused */
 
-const char *const estimate_roof_dim_option[ROOF_DIMS_N] = {
 #define DIM(field, option, what) option,
-    ROOF_DIMS(DIM)
+const char *const estimate_roof_dim_option[ROOF_DIMS_N] = {ROOF_DIMS(DIM)};
 #undef DIM
-};
 
 struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s)
 {

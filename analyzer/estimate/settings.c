@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/base/exit_code.h"
 
 const char estimate_default_precision[] = "fp32";
 

@@ -14,16 +14,12 @@ const char estimate_solve_words[] =
     SOLVE_WHATS(SOLVE)
 #undef SOLVE
         "";
-const char *const estimate_solve_word[] = {
 #define SOLVE(id, word, what) word,
-    SOLVE_WHATS(SOLVE)
+const char *const estimate_solve_word[] = {SOLVE_WHATS(SOLVE)};
 #undef SOLVE
-};
-const char *const estimate_solve_words_of[] = {
 #define SOLVE(id, word, what) what,
-    SOLVE_WHATS(SOLVE)
+const char *const estimate_solve_words_of[] = {SOLVE_WHATS(SOLVE)};
 #undef SOLVE
-};
 
 enum { LIMIT_BATCH = 1 << 20, LIMIT_SEQ = 1 << 24, LIMIT_LAYERS = 100000, LIMIT_GPUS = 16384 };
 

@@ -3,15 +3,12 @@
  * Each GPU of a pipeline stage holds its part by tensor and expert parallelism (shard.c). ZeRO's stage determines what
  * of that is divided again among the GPUs with other data: 1 optimizer states and master weights, 2 gradients too, 3
  * weights too (Rajbhandari et al. 2020, section 5). */
-#include "analyzer/estimate/estimate.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
-#include "analyzer/estimate/optimizer.h"
-#include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
 
 #define BUCKET 5e8 /* elements: DeepSpeed's reduce_bucket_size */

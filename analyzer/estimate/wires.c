@@ -13,11 +13,9 @@
 
 #define RING "ring: Patarasuk and Yuan 2009; NCCL"
 
-const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {
 #define KIND(id, word) word,
-    WIRE_KINDS(KIND)
+const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {WIRE_KINDS(KIND)};
 #undef KIND
-};
 
 /* ---------------------------------------------------------------- links */
 

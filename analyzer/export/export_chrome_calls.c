@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_chrome.h"
-#include "analyzer/base/json_out.h"
 #include "analyzer/site/site.h"
 #include "analyzer/base/term.h"
 #include "analyzer/run/words.h"

@@ -30,20 +30,12 @@ void export_lines_free(struct export_lines *l)
 }
 
 /* Compares pointers, because equal texts of a run have the same address. */
-static int same_place(const void *a, const void *b)
-{
-    const struct export_line *x = a, *y = b;
-    return SORT_UP(x->process, y->process)
-               ?: SORT_UP(x->device, y->device)
-               ?: SORT_UP(x->kind, y->kind)
-               ?: SORT_UP(x->site.known, y->site.known)
-               ?: SORT_UP(x->site.line, y->site.line)
-               ?: SORT_UP(x->site.library, y->site.library)
-               ?: SORT_UP(x->site.file, y->site.file)
-               ?: SORT_UP(x->site.function, y->site.function)
-               ?: SORT_UP(x->site.operation, y->site.operation)
-               ?: (x->site.line > 0 ? 0 : SORT_UP(x->site.offset, y->site.offset));
-}
+SORT_ORDER(same_place, struct export_line,
+           SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->kind, y->kind)
+               ?: SORT_UP(x->site.known, y->site.known) ?: SORT_UP(x->site.line, y->site.line)
+               ?: SORT_UP(x->site.library, y->site.library) ?: SORT_UP(x->site.file, y->site.file)
+               ?: SORT_UP(x->site.function, y->site.function) ?: SORT_UP(x->site.operation, y->site.operation)
+               ?: (x->site.line > 0 ? 0 : SORT_UP(x->site.offset, y->site.offset)))
 
 static int compare_lines(const void *a, const void *b)
 {

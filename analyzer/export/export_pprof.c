@@ -8,7 +8,6 @@
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
-#include "analyzer/report/report.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
 

@@ -212,11 +212,9 @@ static void table_on_mark(void *self, const struct run_mark *m)
 
 void export_table_of_marks(struct export_tables *x)
 {
-    static const char *const kinds[] = {
 #define WORD(s, v, w) [v] = w,
-        GS_MARK_KINDS(WORD)
+    static const char *const kinds[] = {GS_MARK_KINDS(WORD)};
 #undef WORD
-    };
     size_t n;
     char error[256]; /* the report has already stated what cannot be read */
     run_processes(x->e->run, &n);

@@ -54,11 +54,9 @@ struct tracer {
 
 const char *export_trace_word(enum export_trace_action action)
 {
-    static const char *const words[] = {
 #define WORD(s, w) [EXPORT_TRACE_##s] = w,
-        EXPORT_TRACE_ACTIONS(WORD)
+    static const char *const words[] = {EXPORT_TRACE_ACTIONS(WORD)};
 #undef WORD
-    };
     return words[action];
 }
 
@@ -200,11 +198,8 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
 
 /* --- mappings ----------------------------------------------------------------------------------- */
 
-static int order_changes(const void *a, const void *b)
-{
-    const struct change *x = a, *y = b;
-    return SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->mapped, y->mapped) ?: SORT_UP(x->mapping, y->mapping);
-}
+SORT_ORDER(order_changes, struct change,
+           SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->mapped, y->mapped) ?: SORT_UP(x->mapping, y->mapping))
 
 static void list_changes(struct tracer *t)
 {
@@ -239,11 +234,7 @@ static void block_free(struct tracer *t, const struct export_trace_block *b, int
 
 /* --- frees that wait ---------------------------------------------------------------------------- */
 
-static int pending_order(const void *a, const void *b)
-{
-    const struct pending *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_UP(x->free_ns, y->free_ns);
-}
+SORT_ORDER(pending_order, struct pending, SORT_UP(x->address, y->address) ?: SORT_UP(x->free_ns, y->free_ns))
 
 static void trace_on_pending(void *self, const struct run_pending *p)
 {
@@ -525,17 +516,9 @@ static void gather_pieces(struct tracer *t)
     }
 }
 
-static int order_trace_segments(const void *a, const void *b)
-{
-    const struct export_trace_segment *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_trace_segments, struct export_trace_segment, SORT_UP(x->address, y->address))
 
-static int order_trace_blocks(const void *a, const void *b)
-{
-    const struct export_trace_block *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_trace_blocks, struct export_trace_block, SORT_UP(x->address, y->address))
 
 /* Assigns the blocks to their segments. Of blocks that overlap or extend beyond their segment, keeps the first, because
  * the sizes must add up. */

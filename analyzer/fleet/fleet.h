@@ -1,8 +1,7 @@
 /* All active recordings of this machine, for gpuspy metrics. Each is read as gpuspy top reads it, gets the labels of
  * the job and pod that its environment names, and is analysed from time to time in a child process. Bounded: at most
  * FLEET_RECORDINGS recordings with FLEET_LINES_MAX lines each. */
-#ifndef GPUSPY_FLEET_H
-#define GPUSPY_FLEET_H
+#pragma once
 
 #include <stdio.h>
 #include <sys/types.h>
@@ -68,5 +67,3 @@ void fleet_analysis_stop(struct fleet *f);
 
 /* OpenMetrics 1.0, or Prometheus's older text format. */
 void fleet_write(const struct fleet *f, bool openmetrics, FILE *out);
-
-#endif

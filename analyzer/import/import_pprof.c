@@ -3,7 +3,6 @@
  * github.com/google/pprof, profile.proto; how JAX fills them: xla/python/py_client.cc, HeapProfile. */
 #include "analyzer/import/import_pprof.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -99,11 +99,7 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
     }
 }
 
-static int order_pieces_by_address(const void *a, const void *b)
-{
-    const struct import_snapshot_piece *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_pieces_by_address, struct import_snapshot_piece, SORT_UP(x->address, y->address))
 
 static void hold_end(struct importer *s)
 {

@@ -90,11 +90,7 @@ static void claim_block(struct writing *w, struct import_trace_record *r)
     if (r->a && r->bytes >= 0 && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = r->bytes;
 }
 
-static int order_records_by_time(const void *a, const void *b)
-{
-    const struct import_trace_record *x = a, *y = b;
-    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a);
-}
+SORT_ORDER(order_records_by_time, struct import_trace_record, SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a))
 
 static void find_alone(struct writing *w)
 {

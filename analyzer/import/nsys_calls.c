@@ -1,6 +1,5 @@
 #include "analyzer/import/nsys_calls.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "schema/event.h"

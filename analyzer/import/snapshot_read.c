@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/base/arena.h"
 #include "analyzer/import/import.h"
 #include "analyzer/base/sort.h"
 
@@ -352,11 +351,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
 
 /* --- the program's annotations -------------------------------------------------------------------------- */
 
-static int order_notes_by_time(const void *a, const void *b)
-{
-    const struct import_snapshot_note *x = a, *y = b;
-    return SORT_UP(x->time_us, y->time_us);
-}
+SORT_ORDER(order_notes_by_time, struct import_snapshot_note, SORT_UP(x->time_us, y->time_us))
 
 static void read_notes(struct import_snapshot *s, const struct import_value *notes)
 {

@@ -57,11 +57,8 @@ void import_records_free(struct import_records *s)
     free(s);
 }
 
-static int order_trace_records(const void *a, const void *b)
-{
-    const struct import_trace_record *x = a, *y = b;
-    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_DOWN(x->duration_ns, y->duration_ns) ?: SORT_UP(x->number, y->number);
-}
+SORT_ORDER(order_trace_records, struct import_trace_record,
+           SORT_UP(x->at_ns, y->at_ns) ?: SORT_DOWN(x->duration_ns, y->duration_ns) ?: SORT_UP(x->number, y->number))
 
 /* --- files ------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
 #include "analyzer/step/cadence.h"
-#include "analyzer/report/report.h"
 
 #include "analyzer/json/json_parts.h"
 #include "analyzer/run/words.h"

@@ -664,11 +664,9 @@ size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, s
     return w.failed ? 0 : w.n;
 }
 
-static const char *const op_words[] = {
 #define OP(id, word, what) word,
-    CONV_OPS(OP)
+static const char *const op_words[] = {CONV_OPS(OP)};
 #undef OP
-};
 
 const char *model_conv_op_word(enum model_conv_op op)
 {

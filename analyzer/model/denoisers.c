@@ -2,7 +2,6 @@
  */
 #include "analyzer/model/denoisers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
 

@@ -176,11 +176,9 @@ static bool read_gguf_value(struct reader *r, struct value *v)
 
 static void keep_gguf_value(struct model_gguf_metadata *d, const char *key, const struct value *v)
 {
-    static const char *const keys[] = {
 #define KEY(id, key) key,
-        GGUF_KEYS(KEY)
+    static const char *const keys[] = {GGUF_KEYS(KEY)};
 #undef KEY
-    };
     const char *dot = strchr(key, '.');
 
     if (strcmp(key, "general.architecture") == 0) snprintf(d->architecture, sizeof d->architecture, "%s", v->text);

@@ -1,7 +1,6 @@
 /* The list of a model's tensors, and sums over it. */
 #include "analyzer/model/model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"
 #include "analyzer/model/files.h"

@@ -137,11 +137,7 @@ static bool read_header_entry(struct header *h, const char *name, size_t length)
 
 /* ---------------------------------------------------------------- one file */
 
-static int by_begin(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    return SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end);
-}
+SORT_ORDER(by_begin, struct entry, SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end))
 
 static bool check_layout(struct header *h, uint64_t data)
 {

@@ -9,11 +9,9 @@
 /* Kinds of layers: see struct model_tensor. */
 enum { EVERY, FIRST, SECOND };
 
-static const char *const words[] = {
 #define FAMILY(id, word, what) word,
-    MODEL_FAMILIES(FAMILY)
+static const char *const words[] = {MODEL_FAMILIES(FAMILY)};
 #undef FAMILY
-};
 
 const char *model_family_word(enum model_family family)
 {

@@ -240,11 +240,7 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     }
 }
 
-static int order_ranges_by_address(const void *a, const void *b)
-{
-    const struct allocator_range *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_ranges_by_address, struct allocator_range, SORT_UP(x->address, y->address))
 
 /* Physical memory counts at the address where it was mapped. Adjacent mappings are one segment: an expandable segment's
  * blocks extend over several pieces. */

@@ -1,7 +1,6 @@
 /* When a call path allocated, in bounded memory: distinguishes old blocks from new ones independent of the passes'
  * duration. A first pass, or one that the machine interrupted, takes as long as a hundred others. */
-#ifndef GPUSPY_OOM_HISTORY_H
-#define GPUSPY_OOM_HISTORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ struct oom_history { /* all 0: no allocation yet */
 void oom_history_add(struct oom_history *h, int64_t ns);
 /* The share of its allocations, 0 to 1, that came before that time. */
 double oom_history_rank(const struct oom_history *h, int64_t ns);
-
-#endif

@@ -53,11 +53,8 @@ static void take_layout_lifetime(void *self, const struct run_lifetime *life)
                                                         life->alloc_ns};
 }
 
-static int order_layout_by_address(const void *x, const void *y)
-{
-    const struct piece *a = x, *b = y;
-    return SORT_UP(a->at.address, b->at.address) ?: SORT_UP(a->at.block, b->at.block);
-}
+SORT_ORDER(order_layout_by_address, struct piece,
+           SORT_UP(x->at.address, y->at.address) ?: SORT_UP(x->at.block, y->at.block))
 
 /* CUDA allocations of other code have no blocks; a graph's segment serves only the graph. */
 static size_t keep_segments(struct piece *list, size_t n)

@@ -265,12 +265,8 @@ static int64_t asked_of_device(const facts *f)
     return f->device_requested > f->requested ? f->device_requested : f->requested;
 }
 
-static int compare_held_parts(const void *a, const void *b)
-{
-    const struct result_held_part *x = *(const struct result_held_part *const *)a,
-                                  *y = *(const struct result_held_part *const *)b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->what, y->what);
-}
+SORT_ORDER_OF_POINTERS(compare_held_parts, struct result_held_part,
+                       SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->what, y->what))
 
 /* If the live memory would fit by itself: names other parts of the device's memory, the largest first, until the sum
  * exceeds the device. NULL: the recorded parts do not explain the failure. */

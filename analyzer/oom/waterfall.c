@@ -13,11 +13,9 @@
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
 
-static const char *const texts[RESULT_HELD_N] = {
 #define TEXT(s, w, t) [RESULT_HELD_##s] = t,
-    RESULT_HELDS(TEXT)
+static const char *const texts[RESULT_HELD_N] = {RESULT_HELDS(TEXT)};
 #undef TEXT
-};
 
 /* --- the sum -------------------------------------------------------------------------------------
  */
@@ -205,11 +203,8 @@ static void add_text_line(struct lines *l, const char *text, int64_t bytes, uint
     l->sum = arena_add_capped(l->sum, or_zero(bytes));
 }
 
-static int compare_held_lines(const void *a, const void *b)
-{
-    const struct result_held_line *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site) ?: SORT_DOWN(x->count, y->count);
-}
+SORT_ORDER(compare_held_lines, struct result_held_line,
+           SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site) ?: SORT_DOWN(x->count, y->count))
 
 /* Lines whose sum exceeds their part cannot be its lines: they are left out. */
 static void lines_close(struct lines *l, struct result_held_part *part)

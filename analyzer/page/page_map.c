@@ -86,11 +86,9 @@ static bool map_has_tensors(const struct result_report *r, uint32_t process, int
     return false;
 }
 
-static int map_order(const void *a, const void *b)
-{
-    const struct address_map *x = a, *y = b;
-    return SORT_UP(x->process, y->process) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->oom, y->oom) ?: SORT_UP(x->device, y->device);
-}
+SORT_ORDER(map_order, struct address_map,
+           SORT_UP(x->process, y->process) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->oom, y->oom)
+               ?: SORT_UP(x->device, y->device))
 
 static void list_maps(struct page_maps *m)
 {
@@ -185,17 +183,9 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
 
 /* --- placing ------------------------------------------------------------------------------------ */
 
-static int order_map_segments(const void *a, const void *b)
-{
-    const struct segment *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_DOWN(x->bytes, y->bytes);
-}
+SORT_ORDER(order_map_segments, struct segment, SORT_UP(x->address, y->address) ?: SORT_DOWN(x->bytes, y->bytes))
 
-static int order_segment_blocks(const void *a, const void *b)
-{
-    const struct block *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending);
-}
+SORT_ORDER(order_segment_blocks, struct block, SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending))
 
 /* Does [address, address + bytes) end at or before `end`? */
 static bool is_range_within(uint64_t address, int64_t bytes, uint64_t end)
@@ -330,11 +320,7 @@ static void merge_small(struct address_map *map, int64_t size)
     map->blocks_n = kept;
 }
 
-static int larger_segment(const void *a, const void *b)
-{
-    const struct segment *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->address, y->address);
-}
+SORT_ORDER(larger_segment, struct segment, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->address, y->address))
 
 /* The largest segments for whose blocks there is room. */
 static void keep_large(struct address_map *map, size_t room)

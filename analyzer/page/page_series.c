@@ -1,4 +1,5 @@
 #include "analyzer/page/page_series_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,13 +67,8 @@ struct rated {
     int64_t most;
 };
 
-static int rated_order(const void *a, const void *b)
-{
-    const struct rated *x = a, *y = b;
-    return x->level != y->level ? (x->level < y->level ? -1 : 1)
-           : x->most != y->most ? (x->most > y->most ? -1 : 1)
-                                : (x->stack > y->stack) - (x->stack < y->stack);
-}
+SORT_ORDER(rated_order, struct rated,
+           SORT_UP(x->level, y->level) ?: SORT_DOWN(x->most, y->most) ?: SORT_UP(x->stack, y->stack))
 
 static uint32_t level_at(const struct page_series *p, uint32_t process, int device, enum run_series_layer layer)
 {
@@ -111,12 +107,6 @@ static void choose_lines(struct page_series *p)
 }
 
 /* --- where buckets are cut ---------------------------------------------------------------------- */
-
-static int order_cuts(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
 
 /* The peak, and the failures from which the program did not recover. */
 static size_t list_focus(const struct page_series *p, const struct page_level *l, int64_t *out)
@@ -186,7 +176,7 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
             add_cut(l, &cap, (double)focus[f] - away, end_ns);
         }
     }
-    if (l->cuts_n > 1) qsort(l->cuts, l->cuts_n, sizeof *l->cuts, order_cuts);
+    if (l->cuts_n > 1) qsort(l->cuts, l->cuts_n, sizeof *l->cuts, sort_int64_up);
 }
 
 static void list_levels(struct page_series *p)

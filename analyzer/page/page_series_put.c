@@ -1,6 +1,7 @@
 /* Writes what page_series.c collected: call paths that are too small for their own line are merged by line of code, and
  * those that still do not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,19 +152,10 @@ static void number_lines(struct putting *t, const uint32_t *order, size_t n, siz
 
 /* --- at the peak -------------------------------------------------------------------------------- */
 
-static int exact_order(const void *a, const void *b)
-{
-    const struct exact *x = a, *y = b;
-    return x->bytes != y->bytes   ? (x->bytes > y->bytes ? -1 : 1)
-           : x->stack != y->stack ? (x->stack > y->stack) - (x->stack < y->stack)
-                                  : (int)x->category - (int)y->category;
-}
+SORT_ORDER(exact_order, struct exact,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->category, y->category))
 
-static int number_order(const void *a, const void *b)
-{
-    const struct exact *x = a, *y = b;
-    return (x->number > y->number) - (x->number < y->number);
-}
+SORT_ORDER(number_order, struct exact, SORT_UP(x->number, y->number))
 
 static void exact_add(struct putting *t, struct map *of, uint32_t stack, unsigned category, int64_t bytes,
                       int64_t blocks)

@@ -98,17 +98,12 @@ static uint32_t tree_node_of(struct tree *t, struct run *run, uint32_t stack, bo
 }
 
 /* Equal weights are ordered by text, so that the result is the same each time. */
-static int compare_nodes(const void *a, const void *b)
-{
-    const struct profile_call_node *x = *(struct profile_call_node *const *)a;
-    const struct profile_call_node *y = *(struct profile_call_node *const *)b;
-    return SORT_DOWN(x->total, y->total)
-               ?: sort_compare_texts(x->frame->file, y->frame->file)
-               ?: SORT_UP(x->frame->line, y->frame->line)
-               ?: sort_compare_texts(x->frame->function, y->frame->function)
-               ?: sort_compare_texts(x->frame->module, y->frame->module)
-               ?: SORT_UP(x->frame->offset, y->frame->offset);
-}
+SORT_ORDER_OF_POINTERS(compare_nodes, struct profile_call_node,
+                       SORT_DOWN(x->total, y->total) ?: sort_compare_texts(x->frame->file, y->frame->file)
+                           ?: SORT_UP(x->frame->line, y->frame->line)
+                           ?: sort_compare_texts(x->frame->function, y->frame->function)
+                           ?: sort_compare_texts(x->frame->module, y->frame->module)
+                           ?: SORT_UP(x->frame->offset, y->frame->offset))
 
 /* Children have higher numbers than their parents. */
 static void sum_up_tree(struct tree *t)

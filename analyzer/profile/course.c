@@ -141,14 +141,10 @@ static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 /* ---------------------------------------------------------------- lists */
 
-static int order_courses(const void *a, const void *b)
-{
-    const struct profile_course *x = a, *y = b;
-
-    return SORT_UP(x->process, y->process)
+SORT_ORDER(order_courses, struct profile_course,
+           SORT_UP(x->process, y->process)
                ?: SORT_UP((unsigned)x->device, (unsigned)y->device) /* -1, the host, last */
-               ?: SORT_UP(x->layer == RUN_SERIES_DEVICE, y->layer == RUN_SERIES_DEVICE);
-}
+               ?: SORT_UP(x->layer == RUN_SERIES_DEVICE, y->layer == RUN_SERIES_DEVICE))
 
 static bool is_course_chosen(const struct profile_course_request *w, const struct profile_course *c)
 {

@@ -34,11 +34,9 @@ struct build {
 
 static const struct {
     const char *word, *title;
-} kinds[] = {
 #define ROW(s, w, t) [PROFILE_##s] = {w, t},
-    PROFILE_KINDS(ROW)
+} kinds[] = {PROFILE_KINDS(ROW)};
 #undef ROW
-};
 
 const char *profile_word(enum profile_what what)
 {
@@ -461,11 +459,9 @@ static bool add_calls(struct build *b, char *error, size_t error_size)
 
 /* --- the whole ----------------------------------------------------------------------------------- */
 
-static int compare_entries(const void *a, const void *b)
-{
-    const struct profile_entry *x = a, *y = b;
-    return SORT_DOWN(x->weight, y->weight) ?: SORT_UP(x->process, y->process) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(compare_entries, struct profile_entry,
+           SORT_DOWN(x->weight, y->weight) ?: SORT_UP(x->process, y->process) ?: SORT_UP(x->stack, y->stack)
+               ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->category, y->category))
 
 static void finish_profile(struct profile *p)
 {

@@ -1,11 +1,11 @@
 /* One list of advice, by impact: first for an OOM, then by the share of the peak or of the wall time that each
  * concerns. */
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
 #include "analyzer/whatif/whatif.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -299,12 +299,7 @@ static void of_recording(struct advices *a)
     }
 }
 
-static int order_advice_by_impact(const void *x, const void *y)
-{
-    const struct result_advice *a = x, *b = y;
-    if (a->impact != b->impact) return a->impact > b->impact ? -1 : 1;
-    return strcmp(a->text, b->text);
-}
+SORT_ORDER(order_advice_by_impact, struct result_advice, SORT_DOWN(x->impact, y->impact) ?: strcmp(x->text, y->text))
 
 void question_advice_build(struct site_builder *b)
 {

@@ -20,7 +20,6 @@
  * in the creation of a torch.nn module are left out, unless they occur at each step. One forward pass that runs out of
  * memory looks the same, too: a model's inside counts only if the model was called three times.
  */
-#include "analyzer/question/question.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Libraries that allocate device memory in advance, or keep it in a pool: CUDA's calls do not show how much of it is
  * used, and the report must state that. By the table in preallocation.def. */
 #include "analyzer/question/question.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/site/owner.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -266,12 +266,8 @@ static void describe_pool(struct question_preallocations *p, const struct result
     }
 }
 
-static int compare_preallocations(const void *a, const void *b)
-{
-    const struct result_preallocation *x = a, *y = b;
-    if (x->process != y->process) return x->process < y->process ? -1 : 1;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->device - y->device;
-}
+SORT_ORDER(compare_preallocations, struct result_preallocation,
+           SORT_UP(x->process, y->process) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->device, y->device))
 
 void question_preallocations_finish(struct question_preallocations *p)
 {

@@ -1,5 +1,6 @@
 /* See rank.h. */
 #include "analyzer/question/rank_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -374,12 +375,6 @@ static const struct result_by_site *rank_excess(const struct result_peak *more, 
     return best;
 }
 
-static int by_weight(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
 static void report_imbalance(struct question_ranks *r)
 {
     const struct result_report *report = r->b->report;
@@ -397,7 +392,7 @@ static void report_imbalance(struct question_ranks *r)
         sorted[i] = rank_weight(list[i], tensors);
         most = !most || sorted[i] > rank_weight(most, tensors) ? list[i] : most;
     }
-    qsort(sorted, n, sizeof *sorted, by_weight);
+    SORT(sorted, n, sort_int64_up);
     int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
     for (size_t i = 0; i < n && !middle; i++) middle = rank_weight(list[i], tensors) == usual ? list[i] : NULL;
     free(sorted);

@@ -1,6 +1,7 @@
 /* The ranks of a job compared: which are missing, which were started again, how far apart they are, and which rank the
  * others wait for. */
 #include "analyzer/question/rank_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -151,11 +152,7 @@ static double figure_of(const struct result_rank *k, enum result_rank_figure fig
     }
 }
 
-static int order_ranks_by_value(const void *x, const void *y)
-{
-    const double *a = x, *b = y;
-    return (*a > *b) - (*a < *b);
-}
+SORT_ORDER(order_ranks_by_value, double, SORT_UP(*x, *y))
 
 static void measure_rank_spread(struct result_report *report, const struct result_rank *const *list, size_t n)
 {
@@ -210,11 +207,7 @@ struct waiting {
     double share; /* the share of its time in which it waits for the GPU */
 };
 
-static int by_share(const void *x, const void *y)
-{
-    const struct waiting *a = x, *b = y;
-    return a->share != b->share ? (a->share < b->share ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
-}
+SORT_ORDER(by_share, struct waiting, SORT_UP(x->share, y->share) ?: SORT_UP(x->rank, y->rank))
 
 static bool all_overlap(const struct site_builder *b, const struct waiting *list, size_t n)
 {

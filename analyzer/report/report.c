@@ -243,11 +243,7 @@ static bool conclude_questions(struct asked *a, char *error, size_t error_size)
 
 /* --- what is in every report ------------------------------------------------------------------------------- */
 
-static int by_index(const void *a, const void *b)
-{
-    const struct run_device *x = a, *y = b;
-    return SORT_UP(x->device, y->device);
-}
+SORT_ORDER(by_index, struct run_device, SORT_UP(x->device, y->device))
 
 /* The most that the devices held for graphs: the processes of a run share them, but each was told only of its own
  * graphs. */
@@ -320,11 +316,7 @@ static void describe_run(struct site_builder *b)
     }
 }
 
-static int order_calls_by_count(const void *x, const void *y)
-{
-    const struct result_call *a = x, *b = y;
-    return SORT_DOWN(a->count, b->count) ?: strcmp(a->api, b->api);
-}
+SORT_ORDER(order_calls_by_count, struct result_call, SORT_DOWN(x->count, y->count) ?: strcmp(x->api, y->api))
 
 static void list_unhooked_calls(struct site_builder *b)
 {
@@ -372,11 +364,9 @@ static void count_events(struct site_builder *b)
 
 static void note_report_lacks(const struct run *run, struct result_report *r)
 {
-    static const char *const words[] = {
 #define RUN_FACT(symbol, word) word,
-        RUN_FACTS(RUN_FACT)
+    static const char *const words[] = {RUN_FACTS(RUN_FACT)};
 #undef RUN_FACT
-    };
     for (size_t i = 0; i < RUN_FACT_N; i++)
         if (run_why_unknown(run, (enum run_fact)i)) r->lacks[r->lacks_n++] = words[i];
     r->imported = run_is_imported(run);

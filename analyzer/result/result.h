@@ -4,8 +4,7 @@
  * unknown double is NAN, an unknown string is NULL. The report owns everything until report_free, which must come
  * before run_close, because strings of frames belong to the run. Lists have the largest entry first unless a comment
  * states another order, and are cut to options.top; `…_total` is their length before the cut. */
-#ifndef GPUSPY_RESULT_H
-#define GPUSPY_RESULT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -792,5 +791,3 @@ const char *result_cause_word(enum result_cause cause);  /* of JSON */
 const char *result_cause_title(enum result_cause cause); /* of the page */
 const char *result_certainty_word(enum result_certainty certainty);
 const char *result_outcome_word(enum result_oom_outcome outcome);
-
-#endif

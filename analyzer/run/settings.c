@@ -7,11 +7,9 @@
 #include <strings.h>
 #include "analyzer/run/run_internal.h"
 
-static const char *const backend_words[] = {
 #define WORD(symbol, word) [RUN_BACKEND_##symbol] = word,
-    RUN_BACKENDS(WORD)
+static const char *const backend_words[] = {RUN_BACKENDS(WORD)};
 #undef WORD
-};
 
 const char *run_backend_word(enum run_backend backend)
 {

@@ -379,11 +379,7 @@ void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint
     }
 }
 
-static int compare_owners(const void *a, const void *b)
-{
-    const struct result_by_owner *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner);
-}
+SORT_ORDER(compare_owners, struct result_by_owner, SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner))
 
 struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
 {

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 #include "schema/source_file.h"
 

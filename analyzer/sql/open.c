@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include "schema/store.h"
 
 /* ---------------------------------------------------------------- nothing is written */
 

@@ -19,11 +19,9 @@ struct step_finder {
     int64_t kept_from_ns; /* of the process: earlier events are incomplete */
 };
 
-static const char *const words[] = {
 #define WORD(s, w) [STEP_SOURCE_##s] = w,
-    STEP_SOURCES(WORD)
+static const char *const words[] = {STEP_SOURCES(WORD)};
 #undef WORD
-};
 
 const char *step_source_word(enum step_source source)
 {

@@ -301,11 +301,7 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
 
 /* ---------------------------------------------------------------- the end */
 
-static int by_frames(const void *a, const void *b)
-{
-    const struct symbolize_module *x = a, *y = b;
-    return SORT_DOWN(x->frames, y->frames) ?: strcmp(x->path, y->path);
-}
+SORT_ORDER(by_frames, struct symbolize_module, SORT_DOWN(x->frames, y->frames) ?: strcmp(x->path, y->path))
 
 void symbolize_finish(struct symbolize *s)
 {

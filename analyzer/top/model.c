@@ -75,11 +75,7 @@ void top_model_add(struct top_model *m, const char *path)
     };
 }
 
-static int order_sources_by_rank(const void *a, const void *b)
-{
-    const struct top_source *x = a, *y = b;
-    return SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path);
-}
+SORT_ORDER(order_sources_by_rank, struct top_source, SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path))
 
 void top_model_sort(struct top_model *m)
 {

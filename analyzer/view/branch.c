@@ -1,6 +1,5 @@
 #include "analyzer/view/branch.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
@@ -87,12 +86,7 @@ static void collect_group(const struct building *g, const struct profile_call_no
             *ARENA_PUSH(out->nodes, out->n, out->cap) = n->children[i];
 }
 
-static int by_frame(const void *a, const void *b)
-{
-    const struct profile_call_node *x = *(const struct profile_call_node *const *)a,
-                                   *y = *(const struct profile_call_node *const *)b;
-    return SORT_UP(x->frame, y->frame) ?: SORT_DOWN(x->total, y->total);
-}
+SORT_ORDER_OF_POINTERS(by_frame, struct profile_call_node, SORT_UP(x->frame, y->frame) ?: SORT_DOWN(x->total, y->total))
 
 /* Equal weights are ordered by text, because addresses differ from run to run. */
 static int compare_branches(const void *a, const void *b)

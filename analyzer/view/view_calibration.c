@@ -3,15 +3,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 
-static const char *const words[] = {
 #define LEARN(id, key, words) [LEARN_##id] = words,
-    LEARNS(LEARN)
+static const char *const words[] = {LEARNS(LEARN)};
 #undef LEARN
-};
 
 static const char *calibration_bytes_text(char out[UNITS_TEXT], double n)
 {

@@ -21,15 +21,9 @@ static bool is_entry_growing(const struct result_report *r, const struct profile
     return false;
 }
 
-static int compare_leak_rows(const void *a, const void *b)
-{
-    const struct view_leak_row *x = a, *y = b;
-
-    return SORT_DOWN(x->growing, y->growing)
-               ?: SORT_DOWN(x->bytes, y->bytes)
-               ?: site_compare(&x->site, &y->site)
-               ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(compare_leak_rows, struct view_leak_row,
+           SORT_DOWN(x->growing, y->growing) ?: SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site)
+               ?: SORT_UP(x->category, y->category))
 
 /* A row for each call path, or for each line, whatever path led to it and in which process. `paths`: those that have
  * been added. */

@@ -1,6 +1,5 @@
 #include "analyzer/view/view_roofline.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <jansson.h>

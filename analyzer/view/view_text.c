@@ -2,7 +2,6 @@
 #include "analyzer/view/view_text.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
-#include "analyzer/base/text.h"
 #include "analyzer/view/text_chart.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -415,11 +414,7 @@ static void sort_by_rank(const struct result_report *r, const struct result_peak
     }
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    const struct result_peak *x = *(const struct result_peak *const *)a, *y = *(const struct result_peak *const *)b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y);
-}
+SORT_ORDER_OF_POINTERS(by_bytes, struct result_peak, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y))
 
 void view_text_memory(const struct draw_text *v)
 {

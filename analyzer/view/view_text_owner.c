@@ -1,8 +1,6 @@
 /* Owners of memory: what frameworks preallocated, next to a device's parts. */
-#include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"
-#include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
 void view_text_preallocations(const struct draw_text *v, uint32_t process, int device)

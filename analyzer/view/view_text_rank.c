@@ -119,11 +119,7 @@ struct outlier {
     double outside;
 };
 
-static int order_by_distance(const void *x, const void *y)
-{
-    const struct outlier *a = x, *b = y;
-    return SORT_DOWN(a->outside, b->outside) ?: SORT_UP(a->rank, b->rank);
-}
+SORT_ORDER(order_by_distance, struct outlier, SORT_DOWN(x->outside, y->outside) ?: SORT_UP(x->rank, y->rank))
 
 static void print_outliers(const struct draw_text *v, const struct columns *c)
 {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
-#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 

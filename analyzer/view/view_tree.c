@@ -4,7 +4,6 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
-#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"

@@ -1,7 +1,5 @@
 /* The recording replayed under other rules. All scenarios run in one pass over the recording. A scenario ends for a
  * device if a request fails that did not fail in the recording: how the program would have continued is unknown. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/whatif/parts.h"
