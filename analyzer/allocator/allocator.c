@@ -30,8 +30,6 @@ const char *allocator_flush_word(enum allocator_flush_kind kind)
     return flush_words[kind];
 }
 
-/* --- segments ------------------------------------------------------------------------------------ */
-
 static enum run_known is_torch_owner(const struct site_builder *b, uint32_t owner)
 {
     return !owner ? RUN_UNSURE : site_owner_kind(b, owner) == RESULT_OWNER_TORCH ? RUN_YES : RUN_NO;
@@ -96,8 +94,6 @@ struct allocator_affinity allocator_segment_affinity(const struct allocator_repl
     const struct allocator_segment *s = at == MAP_NEW ? NULL : &a->kept_list[at];
     return s && s->address == address && s->alloc_ns == alloc_ns ? s->affinity : nothing;
 }
-
-/* --- what a block tells -------------------------------------------------------------------------- */
 
 struct allocator_affinity allocator_block_affinity(const struct allocator_replay *a, int64_t bytes, uint64_t stream,
                                                    bool captured)
@@ -167,8 +163,6 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
         if (a->unseen_mappings_n == UNSEEN) a->unseen_mappings_n = 0; /* no block was ever placed in them */
     } while (mapping_waits(a, block->alloc_ns));
 }
-
-/* --- the replay ------------------------------------------------------------------------------------ */
 
 static void segments_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {

@@ -53,8 +53,6 @@ struct allocator_flushes {
 
 enum { TIMES = 1 << 16 };
 
-/* --- who gave it back -------------------------------------------------------------------------- */
-
 static bool is_flush_python(const struct run_frame *f)
 {
     return f->function && f->file && strcmp(f->function, "empty_cache") == 0 && strstr(f->file, "torch");
@@ -94,8 +92,6 @@ static uint32_t python_of(const struct run *run, uint32_t stack)
     return stack;
 }
 
-/* --- lines --------------------------------------------------------------------------------------- */
-
 static size_t flush_line_of(struct allocator_flushes *f, uint32_t process, int device, uint32_t stack,
                             enum allocator_flush_kind kind)
 {
@@ -127,8 +123,6 @@ static void add_flush(struct allocator_flushes *f, size_t at, int64_t ns, int64_
     f->owing = at;
     f->owed = arena_add_capped(f->owed, bytes);
 }
-
-/* --- the replay ------------------------------------------------------------------------------------ */
 
 static struct retry *open_on(struct allocator_flushes *f, int device)
 {
@@ -271,8 +265,6 @@ struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a)
     f->owing = SIZE_MAX;
     return f;
 }
-
-/* --- answers ----------------------------------------------------------------------------------------- */
 
 /* Flushes in the steady steps; those between steps (an evaluation) do not count. */
 static double flushes_per_step(const struct allocator_flushes *f, const struct line *l)

@@ -41,8 +41,6 @@ struct allocator_map_work {
     size_t states_n, states_cap;
 };
 
-/* --- which moments -------------------------------------------------------------------------------- */
-
 static void moment_add(struct allocator_map_work *w, uint32_t process, int device, enum allocator_moment_kind kind,
                        int64_t ns)
 {
@@ -105,8 +103,6 @@ const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_
     *n = w->n;
     return w->n ? w->times : NULL;
 }
-
-/* --- what was live --------------------------------------------------------------------------------- */
 
 static struct block map_block_of(const struct allocator_replay *a, uint64_t address, int64_t bytes, uint64_t stream,
                                  bool captured)
@@ -173,8 +169,6 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
         block->pending = true;
     }
 }
-
-/* --- placing ----------------------------------------------------------------------------------------- */
 
 SORT_ORDER(piece_order, struct piece, SORT_UP(x->address, y->address))
 
@@ -315,8 +309,6 @@ static void place_all(struct moment *m, struct sums *sums)
         count_block(sums, &m->blocks[at], NULL);
     }
 }
-
-/* --- answers --------------------------------------------------------------------------------------- */
 
 SORT_ORDER(compare_pool_shares, struct allocator_pool_share,
            SORT_DOWN(x->reserved, y->reserved) ?: SORT_DOWN(x->allocated, y->allocated) ?: SORT_UP(x->pool, y->pool)

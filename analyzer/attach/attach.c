@@ -51,8 +51,6 @@ static void pause_ms(int ms)
     nanosleep(&step, NULL);
 }
 
-/* ---------------------------------------------------------------- in a stopped thread */
-
 static bool call_in_target(struct attach_thread *t, uintptr_t function, uintptr_t first, uintptr_t second,
                            uintptr_t *result)
 {
@@ -109,8 +107,6 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
     return result;
 }
 
-/* ---------------------------------------------------------------- choosing the thread */
-
 static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
     const uintptr_t sp = attach_thread_stack(t), floor = attach_process_stack_floor(j->process->pid, sp);
@@ -157,8 +153,6 @@ static enum attach_result try_threads(struct job *j)
         (int)j->process->pid, SEARCH_MS / 1000);
 }
 
-/* ---------------------------------------------------------------- the answer */
-
 static bool read_answer(const struct job *j, struct gs_attach_answer *a)
 {
     const struct attach_thread reader = {.tid = j->process->pid};
@@ -185,8 +179,6 @@ static enum attach_result wait_answer(const struct job *j)
     fail_attach(j, "process %d: %.*s", (int)j->process->pid, ATTACH_WHY - 64, a.text);
     return a.step == GS_ATTACH_REFUSED ? ATTACH_REFUSED : ATTACH_FAILED;
 }
-
-/* ---------------------------------------------------------------- */
 
 /* Blocks signals to gpuspy: if gpuspy ended now, the target's thread would stay in the middle of a call. */
 static enum attach_result try_undisturbed(struct job *j)

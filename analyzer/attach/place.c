@@ -41,8 +41,6 @@ void attach_places_close(struct attach_places *p)
     free(p);
 }
 
-/* ---------------------------------------------------------------- objects */
-
 enum kind { OTHER, LIBC, FORBIDDEN };
 
 static bool module_starts_with(const char *text, const char *with)
@@ -100,8 +98,6 @@ uintptr_t attach_places_libc(struct attach_places *p, const char *name)
     (void)dwfl_getmodules(p->dwfl, find_in_libc, &w, 0);
     return w.at;
 }
-
-/* ---------------------------------------------------------------- a thread's frames */
 
 struct walk {
     Dwfl *dwfl;

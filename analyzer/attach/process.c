@@ -39,8 +39,6 @@ static ssize_t read_process_file(const char *path, char *out, size_t size)
     return n;
 }
 
-/* ---------------------------------------------------------------- permission */
-
 /* The value of kernel.yama.ptrace_scope; -1: this kernel has no such setting. */
 static int attach_process_scope(void)
 {
@@ -114,8 +112,6 @@ bool attach_process_allowed(char *why)
     return attaches_to_child() ||
            refuse_process(why, "the system call ptrace is forbidden here, as in many containers");
 }
-
-/* ---------------------------------------------------------------- its kind */
 
 static char process_state_of(pid_t pid)
 {
@@ -273,8 +269,6 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
         return refuse_process(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;
 }
-
-/* ---------------------------------------------------------------- its threads */
 
 size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room)
 {

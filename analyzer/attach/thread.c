@@ -15,8 +15,6 @@
 
 enum { RED_ZONE = 256, CALL_MS = 20000, STOP_MS = 2000, ATTEMPTS = 100 };
 
-/* ---------------------------------------------------------------- registers */
-
 #if defined(__x86_64__)
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_X86_XSTATE, NT_PRFPREG};
@@ -173,8 +171,6 @@ long attach_thread_syscall(const struct attach_thread *t)
     return syscall_of(t, &r);
 }
 
-/* ---------------------------------------------------------------- stopping */
-
 static long long thread_now_ms(void)
 {
     struct timespec now;
@@ -238,8 +234,6 @@ void attach_thread_release(struct attach_thread *t)
     t->gone = true;
 }
 
-/* ---------------------------------------------------------------- memory */
-
 bool attach_thread_read(const struct attach_thread *t, uintptr_t at, void *out, size_t size)
 {
     struct iovec local = {out, size}, remote = {(void *)at, size};
@@ -258,8 +252,6 @@ uintptr_t attach_thread_put(struct attach_thread *t, const char *text)
     t->below = (t->below - size) & ~(uintptr_t)15;
     return attach_thread_write(t, t->below, text, size) ? t->below : 0;
 }
-
-/* ---------------------------------------------------------------- calls */
 
 bool attach_thread_begin(struct attach_thread *t)
 {

@@ -19,8 +19,9 @@ bool input_check_paths(const char *who, char **paths, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         if (stat(paths[i], &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) continue;
-        complain("%s: cannot read '%s': it is not a regular file; give a database that gpuspy recorded", who, paths[i]);
-        return false;
+        return complain_with(false,
+                             "%s: cannot read '%s': it is not a regular file; give a database that gpuspy recorded",
+                             who, paths[i]);
     }
     return true;
 }

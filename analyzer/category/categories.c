@@ -240,9 +240,6 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
     }
 }
 
-/* --- what had not come to its end --------------------------------------------------------------
- */
-
 /* The round in which the category is determined: at once; for a pass that failed, when the parameters are known; or
  * last, for blocks that no rule covers. */
 enum round { KNOWN, FAILED, KEPT, ROUNDS };

@@ -39,8 +39,6 @@ static char *checked_text_of(struct arena *arena, const char *text)
     return text ? arena_printf(arena, "%s", text) : NULL;
 }
 
-/* ---------------------------------------------------------------- lines */
-
 static int compare_check_lines(const void *a, const void *b)
 {
     const struct check_line *x = a, *y = b;
@@ -80,8 +78,6 @@ static void settle_lines(struct checking *c, struct check_result *r)
     }
     free(work);
 }
-
-/* ---------------------------------------------------------------- verdicts */
 
 static double base_value_of(const struct bases *b, enum check_gate_id gate, const char *scope, int device)
 {
@@ -176,8 +172,6 @@ static void judge_reading(struct checking *c, const struct check_result *reading
     result->limit = limit_value_of(r, reading, l);
     judge_results(r, result);
 }
-
-/* ---------------------------------------------------------------- processes */
 
 static bool is_limited(const struct runner *r, enum check_gate_id gate)
 {

@@ -46,8 +46,6 @@ static const char *over_steps(struct checking *c)
     return arena_printf(c->arena, "over %zu usual step%s", n, n == 1 ? "" : "s");
 }
 
-/* ---------------------------------------------------------------- the recording */
-
 /* Without a fatal OOM, which itself explains why the program ended. */
 static bool has_crashed(struct checking *c, char *failure, size_t size)
 {
@@ -103,8 +101,6 @@ static void explain_oom(struct checking *c, struct check_result *r)
         }
     }
 }
-
-/* ---------------------------------------------------------------- peaks */
 
 static const struct result_peak *measured_peak_of(const struct result_report *r, enum run_series_layer layer,
                                                   int device)
@@ -291,8 +287,6 @@ static void explain_peak(struct checking *c, struct check_result *r)
     if (p) explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
 }
 
-/* ---------------------------------------------------------------- growth and leaks */
-
 static bool on_gpu(enum run_series_layer layer, int device)
 {
     return device >= 0 && (layer == RUN_SERIES_DEVICE || layer == RUN_SERIES_TENSOR);
@@ -424,8 +418,6 @@ static void explain_leak(struct checking *c, struct check_result *r)
     }
 }
 
-/* ---------------------------------------------------------------- waits */
-
 /* Calls that occur rarely, such as logging at every tenth step, an evaluation or a checkpoint, are not calls of the
  * steps. They are left out and named. The number of steps from the first of them on is accidental: one more is allowed.
  * */
@@ -490,8 +482,6 @@ static void explain_syncs(struct checking *c, struct check_result *r)
             check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
     }
 }
-
-/* ---------------------------------------------------------------- copies */
 
 static bool with_host(const struct result_transfer *t)
 {
@@ -571,8 +561,6 @@ static void explain_h2d(struct checking *c, struct check_result *r)
     if (collect_copies(c, &k)) merge_sites(c, r, &k.stacks, usual_steps(&k), "copies");
     free_stacks(&k.stacks);
 }
-
-/* ---------------------------------------------------------------- the allocator */
 
 static void measure_retries(struct checking *c)
 {
@@ -658,8 +646,6 @@ static void measure_fragmentation(struct checking *c)
     }
 }
 
-/* ---------------------------------------------------------------- the budget */
-
 static void one_budget(struct checking *c, const char *what, double value, double estimate, const char *why)
 {
     const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, NULL, c->paths, -1);
@@ -719,8 +705,6 @@ static void explain_budget(struct checking *c, struct check_result *r)
         if (one || all || three) check_line_add(c, r, &cap, &s->stack.site, (double)s->bytes, one ? NULL : word);
     }
 }
-
-/* ---------------------------------------------------------------- the table */
 
 #define GATE(id, option, unit, argument, measure, explain, what, help) \
     [GATE_##id] = {option, UNIT_##unit, argument, what, help, measure_##measure, explain_##explain},

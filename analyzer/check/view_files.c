@@ -11,8 +11,6 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
-/* ---------------------------------------------------------------- JSON */
-
 /* Text from a database may be invalid UTF-8. */
 static json_t *check_text_json(const char *s)
 {
@@ -80,8 +78,6 @@ bool check_view_json(struct check *c, FILE *out)
     json_decref(root);
     return ok;
 }
-
-/* ---------------------------------------------------------------- JUnit */
 
 /* As an attribute or as text; characters that XML cannot represent become '?'. */
 static void print_xml_text(FILE *out, const char *s)
@@ -165,8 +161,6 @@ bool check_view_junit(struct check *c, FILE *out)
     fputs("    <system-out/>\n    <system-err/>\n  </testsuite>\n</testsuites>\n", out);
     return !ferror(out);
 }
-
-/* ---------------------------------------------------------------- GitHub */
 
 /* A workflow command ends with its line; in a property ',' and ':' would also end the value. */
 static void print_annotation_text(FILE *out, const char *s, bool property)

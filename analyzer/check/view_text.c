@@ -75,8 +75,6 @@ char *check_sentence(struct check *c, const struct check_result *r)
                         r->why ? ")" : "");
 }
 
-/* ---------------------------------------------------------------- the terminal */
-
 static const char *const marks[] = {[CHECK_OK] = "ok", [CHECK_FAILED] = "FAILED", [CHECK_UNKNOWN] = "UNKNOWN"};
 static const enum terminal_style styles[] = {
     [CHECK_OK] = TERMINAL_GREEN, [CHECK_FAILED] = TERMINAL_RED, [CHECK_UNKNOWN] = TERMINAL_YELLOW};
@@ -185,8 +183,6 @@ void check_view_text(struct check *c, FILE *out, bool all)
                 terminal_style(&t, TERMINAL_PLAIN));
     }
 }
-
-/* ---------------------------------------------------------------- GitHub's summary */
 
 /* In Markdown's table: escapes characters that would end a cell or begin markup. */
 static void print_markdown_cell(FILE *out, const char *text)

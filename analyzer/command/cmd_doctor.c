@@ -54,8 +54,6 @@ static const char *const sections[] = {DOCTOR_SECTIONS(SECTION)};
 #undef SECTION
 static const char *const states[] = {"ok", "warning", "problem"};
 
-/* ---------------------------------------------------------------- printing */
-
 /* Prints the text wrapped. The cursor is at column `indent`, where the following lines start, too. */
 static void print_wrapped(const struct terminal *term, const char *text, int indent)
 {
@@ -137,8 +135,6 @@ static bool print_doctor_json(const struct doctor *d)
     return ok;
 }
 
-/* ---------------------------------------------------------------- the command */
-
 static int run_doctor_child(const char *what)
 {
     int rc = strcmp(what, "driver") == 0     ? doctor_ask_driver()
@@ -158,10 +154,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
     if (child && *child && argc == 0) return run_doctor_child(child);
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 1) {
-        complain("doctor: give one Python or program at a time");
-        return EXIT_USAGE;
-    }
+    if (operands > 1) return complain_with(EXIT_USAGE, "doctor: give one Python or program at a time");
     struct doctor *d = arena_zeroed(1, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;

@@ -54,8 +54,6 @@ const struct command_text command_text_symbolize = {
     .examples = examples,
 };
 
-/* ---------------------------------------------------------------- the files */
-
 struct files {
     char **path; /* as the user named them or run_open found them */
     char **from; /* what to copy; NULL: in place */
@@ -99,19 +97,16 @@ static bool list_symbolize_files(struct run *run, const char *output, struct fil
     }
     for (size_t i = 0; i < f->n; i++) {
         if (p[i].recording) {
-            complain("symbolize: '%s' is still being recorded; try again when the program has ended", p[i].path);
-            return false;
+            return complain_with(false, "symbolize: '%s' is still being recorded; try again when the program has ended",
+                                 p[i].path);
         }
         for (size_t k = 0; f->to[i] && k < i; k++)
             if (strcmp(f->to[i], f->to[k]) == 0) {
-                complain("symbolize: '%s' and '%s' would both become '%s'; give one at a time", f->path[k], f->path[i],
-                         f->to[i]);
-                return false;
+                return complain_with(false, "symbolize: '%s' and '%s' would both become '%s'; give one at a time",
+                                     f->path[k], f->path[i], f->to[i]);
             }
-        if (f->to[i] && access(f->to[i], F_OK) == 0) {
-            complain("symbolize: '%s' exists; remove it, or give another name", f->to[i]);
-            return false;
-        }
+        if (f->to[i] && access(f->to[i], F_OK) == 0)
+            return complain_with(false, "symbolize: '%s' exists; remove it, or give another name", f->to[i]);
     }
     return true;
 }
@@ -145,8 +140,6 @@ static bool in_place(struct symbolize *s, const char *path)
     if (!ok) complain("symbolize: %s", error);
     return ok;
 }
-
-/* ---------------------------------------------------------------- what was done */
 
 static const char clear_line[] = "\r\033[K";
 
@@ -223,8 +216,6 @@ static void print_symbolize_text(const struct symbolize *s, const struct files *
     for (size_t i = 0; i < f->n && f->to[i]; i++) fprintf(stderr, "gpuspy: written to %s\n", f->to[i]);
 }
 
-/* ---------------------------------------------------------------- the command */
-
 static int run_symbolize(const struct settings *set, struct symbolize *s, char **paths, size_t n)
 {
     char error[1024] = "";
@@ -262,21 +253,16 @@ int command_symbolize(const struct command *self, int argc, char **argv)
     const char *servers, *problem = NULL;
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands == 0) {
-        complain("symbolize: no recording given; type: gpuspy symbolize run.db");
-        return EXIT_USAGE;
-    }
-    if (set.output && operands > 1) {
-        complain("symbolize: --output works with one recording only");
-        return EXIT_USAGE;
-    }
+    if (operands == 0) return complain_with(EXIT_USAGE, "symbolize: no recording given; type: gpuspy symbolize run.db");
+    if (set.output && operands > 1)
+        return complain_with(EXIT_USAGE, "symbolize: --output works with one recording only");
     if (!input_check_paths("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
     for (int i = 0; i < operands; i++)
         if (import_format_of(argv[i])) {
-            complain(
+            return complain_with(
+                EXIT_INPUT,
                 "symbolize: '%s' is another tool's recording and has its own names; convert it first: gpuspy import",
                 argv[i]);
-            return EXIT_INPUT;
         }
     struct symbolize s = {.symbols = symbolizer_new(), .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     if (!s.symbols) return EXIT_INPUT;

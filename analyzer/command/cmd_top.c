@@ -78,8 +78,6 @@ const struct command_text command_text_top = {
     .examples = examples,
 };
 
-/* ---------------------------------------------------------------- which recordings */
-
 static void add_once(struct top_model *m, const char *path)
 {
     struct stat a, b;
@@ -235,8 +233,6 @@ static int add_operand(struct top_model *m, const char *word)
     return EXIT_YES;
 }
 
-/* ---------------------------------------------------------------- looking */
-
 static int64_t top_now_ns(void)
 {
     struct timespec t;
@@ -254,10 +250,11 @@ static int print_unreadable(const struct top_view *v)
 {
     const struct top_model *m = v->tables->model;
     if (m->sources_n == 0) {
-        complain(v->users.n ? "top: no program is being recorded; record one that runs already with: gpuspy attach PID"
-                            : "top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a "
-                              "recording");
-        return EXIT_NO;
+        return complain_with(
+            EXIT_NO, v->users.n
+                         ? "top: no program is being recorded; record one that runs already with: gpuspy attach PID"
+                         : "top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a "
+                           "recording");
     }
     const struct top_source *s = &m->sources[0];
     if (s->loaded || s->state == TOP_WAITING) return EXIT_YES;
@@ -308,8 +305,6 @@ static int print_reads(struct top_view *v, const struct settings *s)
     }
     return ferror(stdout) ? EXIT_INPUT : EXIT_YES;
 }
-
-/* ---------------------------------------------------------------- keys */
 
 static void next_process(struct top_view *v, int step)
 {
@@ -501,16 +496,12 @@ static int watch_top(struct top_view *v, const struct settings *s)
     return EXIT_YES;
 }
 
-/* ---------------------------------------------------------------- the command */
-
 static bool take_top_interval(const char *text, double *out)
 {
     char *end = NULL;
     *out = text ? strtod(text, &end) : 1;
-    if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400))) {
-        complain("top: --interval: '%s' is not a number of seconds from 0.1 to 86400", text);
-        return false;
-    }
+    if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400)))
+        return complain_with(false, "top: --interval: '%s' is not a number of seconds from 0.1 to 86400", text);
     return true;
 }
 
@@ -543,10 +534,7 @@ int command_top(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 1) {
-        complain("top: give one recording, or the folder of a run");
-        return EXIT_USAGE;
-    }
+    if (operands > 1) return complain_with(EXIT_USAGE, "top: give one recording, or the folder of a run");
     if (!take_top_interval(s.interval, &v.interval_s)) return EXIT_USAGE;
     if (!input_check_paths("top", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();

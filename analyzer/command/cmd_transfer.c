@@ -252,18 +252,13 @@ static void print_transfer_json(const struct settings *s, const struct answer *a
 static bool are_transfer_options_sensible(const struct settings *s)
 {
     if (!s->bytes == !s->params) {
-        complain("%s", s->bytes ? "transfer: give --bytes or --params, not both"
-                                : "transfer: no size given; add --bytes 28GB or --params 7B");
-        return false;
+        return complain_with(false, "%s",
+                             s->bytes ? "transfer: give --bytes or --params, not both"
+                                      : "transfer: no size given; add --bytes 28GB or --params 7B");
     }
-    if (s->gpu && s->bandwidth) {
-        complain("transfer: give --gpu or --bandwidth, not both");
-        return false;
-    }
-    if (s->network && !s->gpu && !s->per_node) {
-        complain("transfer: --network needs the GPUs per machine; add --gpus-per-node or --gpu");
-        return false;
-    }
+    if (s->gpu && s->bandwidth) return complain_with(false, "transfer: give --gpu or --bandwidth, not both");
+    if (s->network && !s->gpu && !s->per_node)
+        return complain_with(false, "transfer: --network needs the GPUs per machine; add --gpus-per-node or --gpu");
     return true;
 }
 
@@ -276,8 +271,8 @@ int command_transfer(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain("transfer: '%s' is unexpected; write --bytes or --params before a size", argv[0]);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "transfer: '%s' is unexpected; write --bytes or --params before a size",
+                             argv[0]);
     }
     if (!are_transfer_options_sensible(&s) || (s.gpu && !(gpu = estimate_gpu_require("transfer", "gpu", s.gpu))))
         return EXIT_USAGE;

@@ -67,8 +67,6 @@ const struct command_text command_text_whatif = {
     .examples = examples,
 };
 
-/* --- the what-ifs ----------------------------------------------------------------------------------------- */
-
 static const char *const searched[] = {
     "expandable_segments:True",
     "max_split_size_mb:128",
@@ -121,10 +119,10 @@ static bool parse_scale(const struct option_list *list, double *scale)
         while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
         const double factor = equals ? strtod(equals + 1, &end) : 0;
         if (!equals || c == RESULT_CATEGORIES_N || end == equals + 1 || *end || !(factor >= 0 && factor <= 1000)) {
-            complain("whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
-                     " and a factor from 0 to 1000, such as activations=0.5",
-                     list->item[i].length, list->item[i].text);
-            return false;
+            return complain_with(false,
+                                 "whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
+                                 " and a factor from 0 to 1000, such as activations=0.5",
+                                 list->item[i].length, list->item[i].text);
         }
         scale[c] = factor;
     }
@@ -206,8 +204,6 @@ static bool wants_one(const struct settings *s)
 {
     return !s->search && (s->set.n || s->limit || s->without || s->scale.n || s->flush_every);
 }
-
-/* --- the command --------------------------------------------------------------------------------------------- */
 
 static bool one_fails(const struct question *q)
 {

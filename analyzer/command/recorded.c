@@ -28,8 +28,6 @@ struct list {
     size_t n;
 };
 
-/* ---------------------------------------------------------------- finding */
-
 /* Whether the database holds a process of the run. */
 static bool of_run(const char *path, const char *run_id)
 {
@@ -94,8 +92,6 @@ static void forget_recorded(struct list *l)
     for (size_t i = 0; i < l->n; i++) free(l->path[i]);
     free(l->path);
 }
-
-/* ---------------------------------------------------------------- the summary */
 
 static const struct run_device *recorded_device_of(const struct result_report *r, int device)
 {

@@ -40,9 +40,6 @@ struct work {
     size_t units_cap;
 };
 
-/* --- processes -------------------------------------------------------------------------------------
- */
-
 static uint64_t unit_key(int side, uint32_t process, int device)
 {
     return map_hash((uint64_t)process << 32 | (uint64_t)(uint32_t)device) * 2 + (uint64_t)side;
@@ -141,9 +138,6 @@ static void add_units(struct work *w, int side)
         }
     }
 }
-
-/* --- what is summed --------------------------------------------------------------------------------
- */
 
 static uint64_t combine_text_key(uint64_t key, const char *text)
 {
@@ -248,9 +242,6 @@ static void sum_up_places(struct work *w)
     }
 }
 
-/* --- by owner: what the report says of the peak ----------------------------------------------------
- */
-
 static void add_owner(struct work *w, int side, const struct result_peak *p, const struct result_by_owner *by)
 {
     uint32_t *at = map_at(&w->unit_of, unit_key(side, p->process, p->device));
@@ -279,9 +270,6 @@ static void sum_owners(struct work *w)
         }
     }
 }
-
-/* --- the rows --------------------------------------------------------------------------------------
- */
 
 static int64_t absolute_value(int64_t x)
 {
@@ -394,9 +382,6 @@ static void list_categories(struct work *w)
     for (size_t i = 0; i < RESULT_CATEGORIES_N; i++)
         if (rows[i].sum.rows) d->categories[d->categories_n++] = rows[i];
 }
-
-/* --- both profiles ---------------------------------------------------------------------------------
- */
 
 static bool bytes_of_memory(enum profile_what what)
 {

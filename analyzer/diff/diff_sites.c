@@ -40,9 +40,6 @@ static uint32_t native_slot(struct diff_sites *s, const struct result_site *site
     return site_slot(s, site->file, function, site->line);
 }
 
-/* --- what came through each stack ------------------------------------------------------------------
- */
-
 struct call { /* a site calls a name */
     uint32_t site;
     uint64_t name;

@@ -59,8 +59,7 @@ static void pair_sites(struct matcher *x, uint32_t i, uint32_t j, bool function)
     x->m->how_a[i] = x->m->how_b[j] = function ? DIFF_MATCH_FUNCTION : same ? DIFF_MATCH_SAME : DIFF_MATCH_LINE;
 }
 
-/* --- alignment ------------------------------------------------------------------------------------
- * Cells are pairs of lines; the best chain of cells in which both sides' lines ascend. */
+/* Cells are pairs of lines; the best chain of cells in which both sides' lines ascend. */
 
 struct cell {
     double worth;  /* of the best chain that ends here; negative: they are not the same line */
@@ -252,9 +251,6 @@ static void pair_identical(struct matcher *x, const struct group *f, const struc
         if (here == 1) pair_sites(x, s, t, false);
     }
 }
-
-/* --- functions ------------------------------------------------------------------------------------
- */
 
 struct groups {
     uint32_t *order;

@@ -36,8 +36,6 @@ static bool try_move(const struct estimate_move *move, struct plan *p, struct es
            estimate_make(p, after);
 }
 
-/* ---------------------------------------------------------------- one change */
-
 /* Adds the time of transfers per step to the cost, if the change increases it. */
 static void add_wires(const struct plan *before, const struct plan *after, struct estimate_change *c)
 {
@@ -112,8 +110,6 @@ static void find_singles(const struct plan *p, const struct estimate_result *now
     }
     qsort(out->rows, out->n, sizeof *out->rows, by_saved);
 }
-
-/* ---------------------------------------------------------------- several together */
 
 struct way {
     size_t moves[CHANGES_WAY_MAX];

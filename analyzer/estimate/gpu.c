@@ -85,8 +85,6 @@ static const char *const aliases[][2] = {
 #undef ALIAS
 };
 
-/* ---------------------------------------------------------------- by name */
-
 /* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, without makers and families. */
 static void bare_gpu_name(const char *name, char *out, size_t size)
 {
@@ -156,8 +154,6 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
         complain("%s: --%s: '%s' is unknown; 'gpuspy estimate --gpus' lists them", command, option, name);
     return NULL;
 }
-
-/* ---------------------------------------------------------------- the list */
 
 static const char *gpu_rate_text(double tflops, char out[16])
 {

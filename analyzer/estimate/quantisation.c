@@ -24,8 +24,6 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
     return NULL;
 }
 
-/* ---------------------------------------------------------------- GGUF */
-
 /* TYPE(id, bytes of a block, weights in it, type if rows are not a multiple of that). ggml-common.h;
  * tensor_type_fallback in llama-quant.cpp. */
 /* clang-format off */
@@ -220,8 +218,6 @@ static double gguf_bits(const struct estimate_quantisation *q, const struct mode
         bits += type_bits(quantised_type_of(q->word, base, kind, m, t, layer, layers), row);
     return bits / (double)layers;
 }
-
-/* ---------------------------------------------------------------- any */
 
 /* Matrices in the layers that a token is multiplied with. A bare number of parameters counts as such, because nearly
  * all of them are. */

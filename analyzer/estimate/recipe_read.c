@@ -12,8 +12,6 @@
 
 enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128 };
 
-/* ---------------------------------------------------------------- scalars */
-
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -51,8 +49,6 @@ static json_t *scalar_json(const char *text)
     }
     return string_json(text);
 }
-
-/* ---------------------------------------------------------------- YAML */
 
 struct yaml {
     yaml_parser_t parser;
@@ -177,8 +173,6 @@ static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
     return root;
 }
 
-/* ---------------------------------------------------------------- TOML: [section], key = value */
-
 static char *trim_line(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
@@ -250,8 +244,6 @@ static json_t *read_toml(char *text)
     return root;
 }
 
-/* ---------------------------------------------------------------- a command line: --name value, NAME=value */
-
 static void strip_quotes(char *word)
 {
     size_t n = strlen(word);
@@ -304,8 +296,6 @@ static json_t *read_arguments(char *text)
     json_decref(variables);
     return root;
 }
-
-/* ---------------------------------------------------------------- which of them */
 
 static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why_size)
 {

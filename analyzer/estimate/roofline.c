@@ -24,8 +24,6 @@ struct estimate_roof_point estimate_roof_point(double flops, double bytes, doubl
     return p;
 }
 
-/* ---------------------------------------------------------------- operators */
-
 static double dim_or(const struct estimate_roof_shape *s, enum estimate_roof_dim which, double otherwise)
 {
     return s->of[which] ? (double)s->of[which] : otherwise;
@@ -195,8 +193,6 @@ const struct estimate_roof_op *estimate_roof_op_find(const char *word)
         if (strcmp(estimate_roof_ops[i].word, word) == 0) return &estimate_roof_ops[i];
     return NULL;
 }
-
-/* ---------------------------------------------------------------- shapes */
 
 __attribute__((format(printf, 3, 4))) static bool refuse_shape(char *why, size_t size, const char *text, ...)
 {

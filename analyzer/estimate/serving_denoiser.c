@@ -116,8 +116,6 @@ double estimate_serving_beside_bytes(const struct plan *p)
     return sum;
 }
 
-/* --- images ----------------------------------------------------------------------------------- */
-
 /* Pixels that the VAE decodes at once; `pixels`: of all images. */
 static double pixels_at_once(const struct plan *p, double *pixels)
 {

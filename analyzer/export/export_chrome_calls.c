@@ -111,8 +111,6 @@ static void slices_on_call(void *self, const struct run_copy *copy, const struct
     }
 }
 
-/* --- marks --------------------------------------------------------------------------------------- */
-
 static void finish_mark(struct calls *s, const struct run_mark *m)
 {
     export_chrome_text(s->c, "name",

@@ -151,8 +151,6 @@ static void counters_on_process_end(void *self, uint32_t process, int64_t end_ns
     }
 }
 
-/* --- what PyTorch and NVML reported -------------------------------------------------------------- */
-
 static void write_counter_value(struct memory *m, uint32_t process, int device, int64_t time_ns, const char *name,
                                 const char *unit, int64_t value)
 {

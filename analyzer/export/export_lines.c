@@ -77,8 +77,6 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
     map_free(&helpers);
 }
 
-/* --- gathering ----------------------------------------------------------------------------------- */
-
 static bool add_peaks(struct export_tables *x, char *error, size_t error_size)
 {
     struct profile_request wish = {.what = PROFILE_PEAK, .process = -1, .device = x->e->device, .layer = PROFILE_ALL};
@@ -208,8 +206,6 @@ bool export_tables_gather(struct export_tables *x, char *error, size_t error_siz
     }
     return ok;
 }
-
-/* --- writing ------------------------------------------------------------------------------------- */
 
 static void put_place_cells(struct export_tables *x, const struct result_site *s)
 {

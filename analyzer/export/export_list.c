@@ -74,8 +74,6 @@ void export_list_csv(const json_t *rows, FILE *out)
     }
 }
 
-/* ---------------------------------------------------------------- a page */
-
 static void put_list_text(const char *text, FILE *out)
 {
     char clean[1024];

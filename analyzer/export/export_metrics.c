@@ -27,8 +27,6 @@ struct family {
     unsigned of_line; /* which of its values */
 };
 
-/* --- samples ------------------------------------------------------------------------------------- */
-
 static void put_metric_label(struct metrics *m, const char *key, const char *value)
 {
     char clean[512];
@@ -78,8 +76,6 @@ static void end_value(struct metrics *m, int64_t value)
     const char *unit = m->family->unit;
     (unit && strcmp(unit, "seconds") == 0 ? end_seconds : end_metric)(m, value);
 }
-
-/* --- families ------------------------------------------------------------------------------------ */
 
 static void run_info(struct metrics *m)
 {

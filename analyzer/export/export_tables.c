@@ -30,8 +30,6 @@ static const char table_words[] =
 #undef TABLE
     ;
 
-/* --- the tables from the report ------------------------------------------------------------------ */
-
 void export_table_of_processes(struct export_tables *x)
 {
     size_t n;
@@ -175,8 +173,6 @@ void export_table_of_scopes(struct export_tables *x)
     }
 }
 
-/* --- marks --------------------------------------------------------------------------------------- */
-
 struct mark {
     const char *name, *domain;
     uint8_t kind;
@@ -234,8 +230,6 @@ void export_table_of_marks(struct export_tables *x)
         free(s.list);
     }
 }
-
-/* --- files --------------------------------------------------------------------------------------- */
 
 static bool is_table_chosen(const struct export_run *e, const char *word)
 {

@@ -124,8 +124,6 @@ static void emit_free(struct tracer *t, const struct export_trace_block *b, int6
                                                      .stream = b->stream});
 }
 
-/* --- pieces ------------------------------------------------------------------------------------ */
-
 /* The number of pieces that begin at or before the address. */
 static size_t pieces_up_to(const struct tracer *t, uint64_t address)
 {
@@ -196,8 +194,6 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
     }
 }
 
-/* --- mappings ----------------------------------------------------------------------------------- */
-
 SORT_ORDER(order_changes, struct change,
            SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->mapped, y->mapped) ?: SORT_UP(x->mapping, y->mapping))
 
@@ -231,8 +227,6 @@ static void block_free(struct tracer *t, const struct export_trace_block *b, int
     emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_FREE_COMPLETED);
     if (whole) emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_SEGMENT_FREE);
 }
-
-/* --- frees that wait ---------------------------------------------------------------------------- */
 
 SORT_ORDER(pending_order, struct pending, SORT_UP(x->address, y->address) ?: SORT_UP(x->free_ns, y->free_ns))
 
@@ -290,8 +284,6 @@ static void complete_trace(struct tracer *t)
         t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns : t->next_done_ns;
 }
 
-/* --- merging in order of time ------------------------------------------------------------------- */
-
 static struct export_trace_block block_of_mapping(const struct run_mapping *m)
 {
     return (struct export_trace_block){.address = m->address,
@@ -336,8 +328,6 @@ static void catch_up(struct tracer *t, int64_t time_ns)
         }
     }
 }
-
-/* --- lifetimes ---------------------------------------------------------------------------------- */
 
 /* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
 static bool is_device_lifetime(const struct run_lifetime *life)
@@ -450,8 +440,6 @@ static void trace_on_process_end(void *self, uint32_t process, int64_t end_ns)
         t->done = true;
     }
 }
-
-/* --- the state at the moment --------------------------------------------------------------------- */
 
 static void add_segment(struct tracer *t, struct export_trace_segment s)
 {

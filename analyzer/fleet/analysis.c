@@ -17,8 +17,6 @@
 enum { EACH_S = 60, EACH_YOUNG_S = 10, YOUNG_S = 120, REST = 30, CPU_S = 120, WALL_S = 300, NICE = 10 };
 #define MEMORY_MAX ((rlim_t)4 << 30)
 
-/* ---------------------------------------------------------------- in the child */
-
 static bool in_range(int device)
 {
     return device >= 0 && device < FLEET_DEVICES;
@@ -77,8 +75,6 @@ static void be_analyst(const char *database, int out)
     run_analysis(database, &a);
     _exit(write(out, &a, sizeof a) == (ssize_t)sizeof a ? 0 : 1);
 }
-
-/* ---------------------------------------------------------------- in the parent */
 
 static struct fleet_recording *recording_due(const struct fleet *f, int64_t now)
 {

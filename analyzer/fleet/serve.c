@@ -20,8 +20,6 @@ enum { CLIENTS = 32, BACKLOG = 64, READ_S = 5, WRITE_S = 10, CLOSE_S = 1, TICK_M
 
 static volatile sig_atomic_t stopped;
 
-/* ---------------------------------------------------------------- the address */
-
 static bool split_address(const char *text, char *host, size_t size, const char **port)
 {
     const char *colon = strrchr(text, ':'), *end = colon;
@@ -82,8 +80,6 @@ int fleet_listen(const char *text, char *address, size_t size, char *why, size_t
     freeaddrinfo(a);
     return fd;
 }
-
-/* ---------------------------------------------------------------- clients */
 
 enum phase { READING, WRITING, CLOSING };
 struct client {
@@ -214,8 +210,6 @@ static void accept_client(struct server *s)
     s->clients[s->n++] = c;
 }
 
-/* ---------------------------------------------------------------- the file */
-
 static void name_files(const char *folder, char *path, char *temporary, size_t size)
 {
     snprintf(path, size, "%s/gpuspy.prom", folder);
@@ -249,8 +243,6 @@ static void remove_file(const char *folder)
     name_files(folder, path, temporary, sizeof path);
     unlink(path);
 }
-
-/* ---------------------------------------------------------------- the loop */
 
 static void stop_serving(int number)
 {

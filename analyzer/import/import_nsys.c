@@ -76,8 +76,6 @@ bool import_holds_nsys(const char *path)
     return import_nsys_has_tables(path);
 }
 
-/* --- threads and call chains ------------------------------------------------------------------- */
-
 static const char *column_text(sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
@@ -169,8 +167,6 @@ static uint16_t api_of(struct reading *r, int64_t id)
     uint32_t number = id ? map_get(&r->apis, (uint64_t)id) : 0;
     return number == MAP_NEW ? 0 : (uint16_t)number;
 }
-
-/* --- a process --------------------------------------------------------------------------------- */
 
 static sqlite3_stmt *prepare_nsys(struct reading *r, const char *sql)
 {
@@ -290,8 +286,6 @@ static bool start_nsys_process(struct reading *r, int64_t process, const char *n
     import_feed_until(r->feed, last - r->base);
     return add_apis(r) && add_nsys_devices(r);
 }
-
-/* --- events ------------------------------------------------------------------------------------ */
 
 static struct import_event nsys_event_of(struct reading *r, sqlite3_stmt *st)
 {
@@ -415,8 +409,6 @@ static void read_nsys_event(struct reading *r, sqlite3_stmt *st)
     default: read_nsys_range(r, st, kind); break;
     }
 }
-
-/* --- the export -------------------------------------------------------------------------------- */
 
 /* Events of one process, up to the first event of the next. */
 static bool read_nsys_process(struct reading *r, int *rc)

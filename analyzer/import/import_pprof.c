@@ -67,8 +67,6 @@ bool import_is_pprof(const unsigned char *head, size_t n)
     return n >= 6 && head[0] == 0x0a && head[1] <= 12 && (head[2] == 0x08 || head[2] == 0x10);
 }
 
-/* --- the file ---------------------------------------------------------------------------------- */
-
 static bool load_pprof(struct profile *p, const char *path, char *error, size_t error_size)
 {
     gzFile file = gzopen(path, "rbe");
@@ -214,8 +212,6 @@ bool import_pprof_is_memory(const char *path)
     release_pprof(&p);
     return memory;
 }
-
-/* --- samples ----------------------------------------------------------------------------------- */
 
 /* Such as "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
 static bool read_pprof_device(const char *text, int *device)

@@ -54,8 +54,6 @@ bool import_is_snapshot(const unsigned char *head, size_t n)
                       ((head[0] == '}' || head[0] == ']') && (head[1] == 'q' || head[1] == '(')));
 }
 
-/* --- what is held ------------------------------------------------------------------------------ */
-
 static void hold_piece(struct set *set, const struct import_snapshot_piece *h)
 {
     uint32_t *at = map_at(&set->index, h->address);
@@ -136,8 +134,6 @@ static uint16_t event_pool_of(const struct importer *s, const struct import_snap
     return IMPORT_POOL_UNKNOWN;
 }
 
-/* --- back to the beginning ----------------------------------------------------------------------- */
-
 static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 {
     struct import_snapshot_piece *earlier = find_piece(&s->blocks, e->address, e->device);
@@ -209,8 +205,6 @@ static void forget_cut_frees(struct importer *s)
         e->bytes = 0;
     }
 }
-
-/* --- writing ----------------------------------------------------------------------------------- */
 
 static bool is_python_file(const char *file)
 {
@@ -384,8 +378,6 @@ static void write_imported_event(struct importer *s, const struct import_snapsho
     }
 }
 
-/* --- the program's annotations -------------------------------------------------------------------- */
-
 static bool is_same(const struct import_snapshot_note *a, const struct import_snapshot_note *b)
 {
     return a->name == b->name && a->device == b->device;
@@ -432,8 +424,6 @@ static void skip_notes(struct importer *s)
     }
     s->from.notes_n = kept;
 }
-
-/* --- facts beside the events ------------------------------------------------------------------------ */
 
 static void remark_totals(struct importer *s)
 {
@@ -495,8 +485,6 @@ static void write_about(struct importer *s)
     if (import_unpickled_more(s->from.pickle))
         import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }
-
-/* --- the whole file -------------------------------------------------------------------------------- */
 
 /* Chooses the events of a part. The memory at its begin follows from the end, as for the whole history. */
 static bool choose_part(struct importer *s, const struct import_part *part, char *error, size_t error_size)

@@ -43,8 +43,6 @@ bool import_is_json(const unsigned char *head, size_t n)
     return i < n && (head[i] == '{' || head[i] == '[');
 }
 
-/* --- calls and their copies on the GPU --------------------------------------------------------- */
-
 static uint64_t chain_key(uint32_t correlation, uint8_t kind)
 {
     return (uint64_t)correlation << 8 | kind;
@@ -142,8 +140,6 @@ static bool prepare_records(struct writing *w, char *error, size_t error_size)
                  strerror(import_records_error(w->t->records)));
     return ok;
 }
-
-/* --- events ------------------------------------------------------------------------------------ */
 
 static int64_t trace_time_of(const struct writing *w, int64_t at_ns)
 {
@@ -333,8 +329,6 @@ static void write_devices(struct writing *w)
     }
 }
 
-/* --- notes ------------------------------------------------------------------------------------- */
-
 #define REMARK(w, ...) import_feed_remark((w)->feed, ++(w)->notes, __VA_ARGS__)
 
 static void note_levels(struct writing *w)
@@ -442,8 +436,6 @@ static void write_trace_notes(struct writing *w)
     note_levels(w);
     note_limits(w);
 }
-
-/* --- the whole file ---------------------------------------------------------------------------- */
 
 static struct import_source source_of(const struct writing *w, const char *path)
 {

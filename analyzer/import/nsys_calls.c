@@ -116,8 +116,6 @@ static int space_of(int kind)
     }
 }
 
-/* --- in SQL ------------------------------------------------------------------------------------ */
-
 static void sql_name(sqlite3_context *context, int n, sqlite3_value **v)
 {
     char name[256];

@@ -28,8 +28,6 @@ static json_t *estimate_count_json(uint64_t n)
     return n ? json_integer((json_int_t)n) : json_null();
 }
 
-/* ---------------------------------------------------------------- the question */
-
 static json_t *model_json(const struct model *m)
 {
     const struct model_shape *s = &m->shape;
@@ -125,8 +123,6 @@ static json_t *plan_json(const struct estimate_answer *a)
                             : json_null());
     return o;
 }
-
-/* ---------------------------------------------------------------- lines, phases, the peak */
 
 static json_t *phase_bits_json(const struct estimate_result *r, unsigned phases)
 {

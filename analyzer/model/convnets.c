@@ -71,8 +71,6 @@ static void after_blocks(struct walk *w)
     w->place = TENSOR_AFTER;
 }
 
-/* --- operations ------------------------------------------------------------------------------- */
-
 static uint64_t slid_side(struct walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
 {
     if (side + 2 * padding < kernel) {
@@ -200,8 +198,6 @@ static void put_both(struct walk *w, enum model_conv_op op, bool in_place, size_
     w->other = other;
     put_conv_map(w, op, in_place, map_size(w));
 }
-
-/* --- networks --------------------------------------------------------------------------------- */
 
 static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, bool bottleneck, uint64_t groups,
                            uint64_t group_width)
@@ -615,8 +611,6 @@ static void walk_convnext(struct walk *w, const int n[NUMBERS])
     layer_norm(w);
     put_conv_linear(w, 1000, true);
 }
-
-/* --- by name ---------------------------------------------------------------------------------- */
 
 static const struct net {
     const char *name;

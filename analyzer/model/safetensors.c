@@ -23,8 +23,6 @@ static const struct {
     {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 };
 
-/* ---------------------------------------------------------------- one tensor of the header */
-
 struct entry {
     struct model_stored_tensor tensor;
     uint64_t begin, end;
@@ -134,8 +132,6 @@ static bool read_header_entry(struct header *h, const char *name, size_t length)
     *ARENA_PUSH(h->entries, h->n, h->cap) = e;
     return true;
 }
-
-/* ---------------------------------------------------------------- one file */
 
 SORT_ORDER(by_begin, struct entry, SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end))
 

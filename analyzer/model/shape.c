@@ -374,8 +374,6 @@ static void list_mamba(struct lister *l)
     add_head(l, s->vocab, s->hidden, !s->tied);
 }
 
-/* --- limits of a shape --------------------------------------------------------------------------- */
-
 /* Products of two sizes, sums of a few such products, and products of three sizes of an image then fit in 64 bits. */
 #define SIZE_LARGEST 1000000000u
 #define PICTURE_LARGEST 100000u

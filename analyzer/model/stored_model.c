@@ -31,8 +31,6 @@ static bool is_type(const struct model_stored_form *t, const char *type)
     return t && strcmp(t->type, type) == 0;
 }
 
-/* ---------------------------------------------------------------- packed weights */
-
 /* PLAIN parts are one parameter per stored number: 840 is divisible by 1 to 8, whereas 3 bits do not divide 32. */
 enum { PLAIN = 840 };
 
@@ -71,8 +69,6 @@ static unsigned unpacking_factor(const struct model_stored *s, const struct mode
         return of_bits(8, 4); /* bitsandbytes, MXFP4, NVFP4 */
     return PLAIN;
 }
-
-/* ---------------------------------------------------------------- tensors that are not parameters */
 
 static bool is_companion(const struct model_stored *s, const struct model_stored_form *t)
 {
@@ -123,8 +119,6 @@ static bool is_companion(const struct model_stored *s, const struct model_stored
     return is_type(t, "I64") || is_type(t, "U64") || is_type(t, "BOOL") || is_type(t, "I16") || is_type(t, "U16") ||
            is_type(t, "F8_E8M0");
 }
-
-/* ---------------------------------------------------------------- roles */
 
 static bool has_any(const char *name, const char *words)
 {
@@ -183,8 +177,6 @@ static enum model_tensor_place stored_place_of(const char *pattern, enum model_t
     return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE
                                                                                            : TENSOR_AFTER;
 }
-
-/* ---------------------------------------------------------------- names */
 
 /* Names that many models have for the same tensor, as model_from_shape calls it. The first row matches whose words end
  * the name (without ".weight" and suffixes of packing) and whose role fits. */
@@ -273,8 +265,6 @@ static void stored_name_of(const char *pattern, enum model_tensor_role role, cha
     while (from > clean && ((unsigned char)*from & 0xc0) == 0x80) from++;
     snprintf(out, 80, "%s%.76s", from > clean ? "…" : "", from);
 }
-
-/* ---------------------------------------------------------------- the model */
 
 /* Sets the layers that have it: see struct model_tensor. */
 static void place_in_layers(struct model_tensor *row, const struct model_stored *s, const struct model_stored_form *t,

@@ -84,9 +84,6 @@ struct oom_failures {
     int64_t reserved[128];  /* by device, of the process now replayed */
 };
 
-/* --- groups ------------------------------------------------------------------------------------
- */
-
 /* Does PyTorch's failure result from CUDA's? PyTorch requests at least as much from CUDA as the program requested, but
  * piece by piece if it maps memory; both are within one call, so from one line of Python; and if CUDA's failure was
  * recovered and PyTorch's never was, they are two. */
@@ -166,9 +163,6 @@ static void choose_captures(struct oom_failures *o)
         }
     }
 }
-
-/* --- what was live -------------------------------------------------------------------------------
- */
 
 static uint32_t find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
 {
@@ -476,9 +470,6 @@ struct oom_failures *oom_start(struct site_builder *b, struct run_observer *obse
                                       .reserved = failures_on_reserved};
     return o;
 }
-
-/* --- answers -------------------------------------------------------------------------------------
- */
 
 static int64_t first_outside(const struct site_builder *b, uint32_t process, int device)
 {

@@ -24,8 +24,6 @@ struct oom_layout {
     size_t n;
 };
 
-/* --- taking it --------------------------------------------------------------------------------------- */
-
 struct taking {
     const struct run_oom *row;
     struct piece *list;
@@ -97,8 +95,6 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     free(t.list);
     return layout;
 }
-
-/* --- the request once more ------------------------------------------------------------------------------ */
 
 static bool is_dropped(const struct site_builder *b, const struct oom_drop *drop, const struct piece *p)
 {

@@ -24,9 +24,6 @@
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
-/* --- adding and choosing -------------------------------------------------------------------------
- */
-
 /* The value of an amount: of two similar ones the easier is preferred. */
 static double measure_worth(const struct result_measure *m)
 {
@@ -89,9 +86,6 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
     v->advice_n = v->measures_n;
     for (size_t i = 0; i < v->measures_n; i++) v->advice[i] = v->measures[i].text;
 }
-
-/* --- the measures: each adds what applies
- * --------------------------------------------------------- */
 
 /* A guess is never reported as enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)

@@ -17,9 +17,6 @@
 static const char *const texts[RESULT_HELD_N] = {RESULT_HELDS(TEXT)};
 #undef TEXT
 
-/* --- the sum -------------------------------------------------------------------------------------
- */
-
 static int64_t or_zero(int64_t value)
 {
     return run_is_known(value) && value > 0 ? value : 0;
@@ -91,9 +88,6 @@ bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESU
     return true;
 }
 
-/* --- what is known of the moment
- * ------------------------------------------------------------------ */
-
 /* In a run without PyTorch's own reports: memory with a category was allocated by its allocator. */
 static bool is_tensor(const struct result_oom_verdict *v, enum result_category category)
 {
@@ -162,9 +156,6 @@ static struct oom_waterfall_facts waterfall_facts_of(struct site_builder *b, con
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
     return w;
 }
-
-/* --- lines
- * ---------------------------------------------------------------------------------------- */
 
 struct lines {
     struct site_builder *b;
@@ -329,9 +320,6 @@ static void list_direct_lines(struct site_builder *b, const struct result_oom_ve
     lines_close(&lines, part);
 }
 
-/* --- other processes
- * ------------------------------------------------------------------------------ */
-
 /* The bytes that a process of this run had allocated on a GPU of its host by then, according to its timeline. */
 static int64_t bytes_taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
@@ -393,9 +381,6 @@ static void list_other_processes(struct site_builder *b, const struct result_oom
     }
     lines_close(&lines, part);
 }
-
-/* --- all of it
- * ------------------------------------------------------------------------------------ */
 
 /* Up to 1 MiB, PyTorch rounds up to 512 bytes; larger blocks keep up to 1 MiB that is not worth a separate block. */
 static int64_t rounding_bytes(const struct result_oom_verdict *v)

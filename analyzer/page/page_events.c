@@ -14,8 +14,6 @@ enum {
     RETRIES = 500,
 };
 
-/* --- failures, retries, flushes ------------------------------------------------------------------ */
-
 static void put_when(struct page_writer *w, const char *kind, uint32_t process, int device, double time_s, size_t index)
 {
     page_put_open(w, NULL, '{');
@@ -74,8 +72,6 @@ void page_events_put(const struct result_report *r, struct page_writer *w)
     }
     page_put_close(w, ']');
 }
-
-/* --- marks --------------------------------------------------------------------------------------- */
 
 struct mark {
     int64_t start_ns, end_ns;

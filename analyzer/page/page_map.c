@@ -66,8 +66,6 @@ struct page_maps {
     struct address_map *filling;
 };
 
-/* --- which moments ------------------------------------------------------------------------------ */
-
 static void map_add(struct page_maps *m, uint32_t process, int device, bool oom, size_t index, int64_t time_ns,
                     bool tensors)
 {
@@ -110,8 +108,6 @@ static void list_maps(struct page_maps *m)
     }
     SORT(m->maps, m->n, map_order);
 }
-
-/* --- what is live ------------------------------------------------------------------------------- */
 
 static bool is_in_device(const struct run_lifetime *life)
 {
@@ -180,8 +176,6 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
         }
     }
 }
-
-/* --- placing ------------------------------------------------------------------------------------ */
 
 SORT_ORDER(order_map_segments, struct segment, SORT_UP(x->address, y->address) ?: SORT_DOWN(x->bytes, y->bytes))
 
@@ -286,8 +280,6 @@ static void classify_empty(struct page_maps *m, const struct address_map *map, s
         s->owner = DIRECT;
 }
 
-/* --- making it fit ------------------------------------------------------------------------------ */
-
 static bool do_blocks_touch(const struct block *a, const struct block *b)
 {
     return a->address + (uint64_t)a->bytes == b->address && a->pending == b->pending;
@@ -347,8 +339,6 @@ static void make_fit(const struct page_maps *m, struct address_map *map)
     for (int64_t size = 1024; map->blocks_n > room && size <= GRAIN / 2; size *= 2) merge_small(map, size);
     if (map->blocks_n > room || map->segments_n > room || map->segments_n > SEGMENTS_MOST) keep_large(map, room);
 }
-
-/* --- in the replay ------------------------------------------------------------------------------ */
 
 static void fill_map(struct page_maps *m, struct address_map *map)
 {
@@ -432,8 +422,6 @@ void page_maps_free(struct page_maps *m)
     free(m->maps);
     free(m);
 }
-
-/* --- writing ------------------------------------------------------------------------------------ */
 
 static uint32_t segment_pool_of(const struct segment *s, struct page_stacks *stacks)
 {

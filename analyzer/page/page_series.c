@@ -44,8 +44,6 @@ static void *grow_zeroed(void *list, size_t index, size_t *cap, size_t size)
     return list;
 }
 
-/* --- the first pass ----------------------------------------------------------------------------- */
-
 static void series_on_first_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct page_series *p = self;
@@ -59,8 +57,6 @@ struct run_observer page_series_observer(struct page_series *p)
 {
     return (struct run_observer){.self = p, .alloc = series_on_first_alloc};
 }
-
-/* --- which call paths have lines ---------------------------------------------------------------- */
 
 struct rated {
     uint32_t level, stack;
@@ -105,8 +101,6 @@ static void choose_lines(struct page_series *p)
     free(rated);
     free(level);
 }
-
-/* --- where buckets are cut ---------------------------------------------------------------------- */
 
 /* The peak, and the failures from which the program did not recover. */
 static size_t list_focus(const struct page_series *p, const struct page_level *l, int64_t *out)
@@ -201,8 +195,6 @@ static void list_levels(struct page_series *p)
     }
 }
 
-/* --- buckets ------------------------------------------------------------------------------------ */
-
 /* Stores a line's difference. True: the next bucket may differ again. */
 static bool close_line(struct page_series *p, struct page_level *l, uint32_t number)
 {
@@ -265,8 +257,6 @@ static inline void total_is(struct page_level *l, int64_t total, int64_t ns, boo
     }
     l->now.low = total < l->now.low ? total : l->now.low;
 }
-
-/* --- the second pass ---------------------------------------------------------------------------- */
 
 static struct page_level *page_level_of(struct page_series *p, const struct run_lifetime *life,
                                         const struct run_series *series)

@@ -78,8 +78,6 @@ static void weigh_lines(struct putting *t)
     }
 }
 
-/* --- lines -------------------------------------------------------------------------------------- */
-
 static uint32_t add_line_index(struct putting *t, uint32_t stack, unsigned category, bool merged)
 {
     *ARENA_PUSH(t->lines, t->lines_n, t->lines_cap) =
@@ -149,8 +147,6 @@ static void number_lines(struct putting *t, const uint32_t *order, size_t n, siz
     }
     r->lines += t->lines_n;
 }
-
-/* --- at the peak -------------------------------------------------------------------------------- */
 
 SORT_ORDER(exact_order, struct exact,
            SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->category, y->category))
@@ -227,8 +223,6 @@ static int64_t peak_bucket(const struct page_level *l)
     return -1;
 }
 
-/* --- changes ------------------------------------------------------------------------------------ */
-
 struct sums { /* of one bucket, by number; a bit marks those in use */
     int64_t *bytes, *blocks;
     uint64_t *set;
@@ -293,8 +287,6 @@ static void put_changes(struct putting *t, struct page_writer *w)
     }
     page_put_column(w, "exact", &exact);
 }
-
-/* --- a series ----------------------------------------------------------------------------------- */
 
 static void put_level_label(const struct result_report *r, const struct page_level *l, struct page_writer *w)
 {

@@ -30,8 +30,6 @@ void page_singles_free(struct page_singles *s)
     free(s->list);
 }
 
-/* --- candidates --------------------------------------------------------------------------------- */
-
 void page_singles_enqueue(struct page_singles *s, uint32_t path)
 {
     if (!s->paths[path].queued) {
@@ -142,8 +140,6 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     page_singles_enqueue(s, path);
 }
 
-/* --- moments ------------------------------------------------------------------------------------ */
-
 static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
 {
     for (size_t i = 0; p->unlisted && i < p->n; i++)
@@ -230,8 +226,6 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
     s->queue_n = kept;
     if (s->n > s->most) drop_small_singles(s);
 }
-
-/* --- writing ------------------------------------------------------------------------------------ */
 
 SORT_ORDER(single_by_time, struct page_single,
            SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns))

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- columns ------------------------------------------------------------------------------------ */
-
 void page_column_add(struct page_column *c, int64_t value)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -39,8 +37,6 @@ void page_column_free(struct page_column *c)
     free(c->text);
     *c = (struct page_column){0};
 }
-
-/* --- JSON --------------------------------------------------------------------------------------- */
 
 void page_put_bytes(struct page_writer *w, const char *bytes, size_t n)
 {

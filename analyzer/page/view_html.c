@@ -64,8 +64,6 @@ void page_free(struct page *page)
     }
 }
 
-/* --- the data ----------------------------------------------------------------------------------- */
-
 static void put_categories(struct page_writer *w)
 {
     page_put_open(w, "categories", '[');
@@ -231,8 +229,6 @@ static bool put_page_data(struct page *page, const struct result_report *report,
     fputs("</script>\n", out);
     return ok;
 }
-
-/* --- the page ----------------------------------------------------------------------------------- */
 
 /* As text of HTML. */
 static void put_page_title(const char *text, FILE *out)

@@ -27,8 +27,6 @@ struct tree {
     size_t nodes_n, nodes_cap;
 };
 
-/* --- frames that say the same -------------------------------------------------------------------- */
-
 static uint64_t hash_frame(const struct run_frame *f)
 {
     bool named = f->function != NULL;
@@ -59,8 +57,6 @@ static uint32_t frame_id(struct tree *t, const struct run_frame *f)
     *ARENA_PUSH(t->frames, t->frames_n, t->frames_cap) = f;
     return *known = *head = (uint32_t)(t->frames_n - 1);
 }
-
-/* --- nodes --------------------------------------------------------------------------------------- */
 
 static uint32_t node_new(struct tree *t, uint32_t parent, const struct run_frame *frame)
 {

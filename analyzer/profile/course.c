@@ -139,8 +139,6 @@ static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
-/* ---------------------------------------------------------------- lists */
-
 SORT_ORDER(order_courses, struct profile_course,
            SORT_UP(x->process, y->process)
                ?: SORT_UP((unsigned)x->device, (unsigned)y->device) /* -1, the host, last */
@@ -187,8 +185,6 @@ static void list_steps(struct building *w)
     }
 }
 
-/* ---------------------------------------------------------------- NVTX ranges */
-
 static void cover_columns(void *self, const struct run_mark *mark)
 {
     struct building *w = self;
@@ -225,8 +221,6 @@ static bool list_scopes(struct building *w, char *error, size_t error_size)
         ok = run_each_mark(w->run, w->process, cover_columns, w, error, error_size);
     return ok;
 }
-
-/* ---------------------------------------------------------------- categories */
 
 static void fill_course_column(struct profile_course_column *k, const struct category_moment *m)
 {
@@ -270,8 +264,6 @@ static bool categorise_course(struct building *w, uint32_t process, char *error,
     free(of);
     return ok;
 }
-
-/* ---------------------------------------------------------------- all of it */
 
 struct profile_courses *profile_courses_build(struct run *run, const struct profile_course_request *wish, char *error,
                                               size_t error_size)

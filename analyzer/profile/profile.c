@@ -50,8 +50,6 @@ enum profile_what profile_of_word(const char *word)
     return (enum profile_what)i;
 }
 
-/* --- entries ------------------------------------------------------------------------------------- */
-
 static void add_profile_entry(struct build *b, const struct profile_entry *e)
 {
     struct profile *p = b->p;
@@ -82,8 +80,6 @@ static void add_live_entry(struct build *b, const struct run_series *s, uint32_t
                                                  .weight = bytes,
                                                  .count = count});
 }
-
-/* --- the replay: moments and sums ---------------------------------------------------------------- */
 
 static bool process_is_chosen(const struct build *b, uint32_t process)
 {
@@ -180,8 +176,6 @@ static bool replay_profile(struct build *b, char *error, size_t error_size)
     return true;
 }
 
-/* --- which series -------------------------------------------------------------------------------- */
-
 static bool device_has_tensors(const struct run *run, uint32_t process, int device)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
@@ -244,8 +238,6 @@ static void find_ooms(struct build *b)
         if (here && (!*last || all[i].fatal >= (*last)->fatal)) *last = &all[i];
     }
 }
-
-/* --- what was live ------------------------------------------------------------------------------- */
 
 static bool has_moment(const struct build *b, uint32_t series)
 {
@@ -401,8 +393,6 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
     return true;
 }
 
-/* --- waits and copies ---------------------------------------------------------------------------- */
-
 static void add_calls_of(struct build *b, uint32_t process, uint32_t stack, int device, int64_t weight, uint64_t count)
 {
     const struct profile_request *w = b->wish;
@@ -456,8 +446,6 @@ static bool add_calls(struct build *b, char *error, size_t error_size)
     question_signer_free(signer);
     return ok;
 }
-
-/* --- the whole ----------------------------------------------------------------------------------- */
 
 SORT_ORDER(compare_entries, struct profile_entry,
            SORT_DOWN(x->weight, y->weight) ?: SORT_UP(x->process, y->process) ?: SORT_UP(x->stack, y->stack)

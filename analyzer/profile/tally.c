@@ -26,8 +26,6 @@ struct tallying {
     const struct run_frame *frames[RUN_DEPTH_MAX];
 };
 
-/* ---------------------------------------------------------------- modules */
-
 static const char *after_packages(const char *file)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
@@ -66,8 +64,6 @@ void profile_tally_module(const struct run_frame *f, const char *cwd, char *out,
     if (length > 9 && strcmp(out + length - 9, "/__init__") == 0) out[length - 9] = 0;
     for (char *p = out; *p && *path != '<'; p++) *p = *p == '/' ? '.' : *p;
 }
-
-/* ---------------------------------------------------------------- rows */
 
 static struct profile_tally_row *tally_row_of(struct tallying *w, uint64_t key)
 {
@@ -238,8 +234,6 @@ void profile_tally_free(struct profile_tally *t)
         free(t);
     }
 }
-
-/* ---------------------------------------------------------------- order */
 
 static int are_row_names_same(const struct profile_tally_row *x, const struct profile_tally_row *y)
 {

@@ -99,8 +99,6 @@ void question_budgets_free(struct question_budgets *g)
     free(g);
 }
 
-/* --- the peak ------------------------------------------------------------------------------------ */
-
 /* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors. */
 static const enum run_series_layer preferred[] = {RUN_SERIES_TENSOR, RUN_SERIES_DEVICE, RUN_SERIES_HOST};
 
@@ -125,8 +123,6 @@ static const struct most *budget_most_of(const struct question_budgets *g, const
     }
     return NULL;
 }
-
-/* --- rows ---------------------------------------------------------------------------------------- */
 
 static double estimate_of(const struct run_estimate_bytes *e, enum result_category c)
 {
@@ -270,8 +266,6 @@ static void compare_with_budget(struct question_budgets *g, const struct result_
         make_rows(g, budget, peak);
     }
 }
-
-/* --- ranks --------------------------------------------------------------------------------------- */
 
 static const struct result_peak *peak_of_rank(const struct result_report *r, const struct result_rank *rank)
 {

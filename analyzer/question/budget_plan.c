@@ -98,8 +98,6 @@ int8_t question_plan_level_of(const struct estimate_interval *expected, double m
                : measured >= 0.98 * expected->low - 4096 && measured <= 1.02 * expected->high + 4096;
 }
 
-/* --- above the tensors --------------------------------------------------------------------------- */
-
 static bool of_level(const struct estimate_line *l, int level)
 {
     switch (level) {
@@ -158,8 +156,6 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
         b->levels_n += !isnan(measured[l]) && level->expected.high > 0;
     }
 }
-
-/* --- when ---------------------------------------------------------------------------------------- */
 
 /* Backward frees activations as it makes gradients: with more than half of them it has just begun. */
 int question_phase_of(const char *during, double activations, double most_activations)

@@ -120,9 +120,6 @@ struct question_preallocations *question_preallocations_start(struct site_builde
     return p;
 }
 
-/* --- answers -------------------------------------------------------------------------------------
- */
-
 /* The memory of the device, as recorded there or at a failure; RUN_UNKNOWN. */
 static int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
 {

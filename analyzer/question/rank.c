@@ -10,9 +10,6 @@ static const double more_share = 0.1;            /* a rank may hold this much mo
 static const int64_t more_bytes = 64 << 20;      /* a smaller difference is not reported */
 enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a forged file */
 
-/* --- events --------------------------------------------------------------------------------------
- */
-
 static void ranks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_ranks *r = self;
@@ -54,9 +51,6 @@ void question_ranks_add(struct question_ranks *r, const struct run_copy *copy, c
         c->collective_s += below_collective(r, sync->stack) ? seconds : 0;
     }
 }
-
-/* --- who is where --------------------------------------------------------------------------------
- */
 
 const char *question_gpu_word(const struct site_builder *b, uint32_t process, int device)
 {
@@ -188,9 +182,6 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
     }
     return NULL;
 }
-
-/* --- what stands out -----------------------------------------------------------------------------
- */
 
 /* A rank's use of a GPU that is not its own: memory, or only a context. */
 struct stray {

@@ -15,9 +15,6 @@ static const double fewer = 0.5;  /* the rank that others wait for itself waits 
 static const double as_often = 0.5; /* … although it waits about as often as they do */
 enum { RANKS = 1 << 16, NAMED = 8 };
 
-/* --- started again, children -----------------------------------------------------------------------
- */
-
 static const struct run_process *process_of_rank(const struct site_builder *b, const struct result_rank *k)
 {
     return &b->report->processes[k->process];
@@ -77,9 +74,6 @@ static void report_restart(struct question_ranks *r, struct site_builder *b)
     free(marked);
 }
 
-/* --- missing ---------------------------------------------------------------------------------------
- */
-
 /* The number of ranks of the job, as its processes know it; else one more than the highest rank. */
 static size_t world_of(const struct site_builder *b, bool *declared)
 {
@@ -133,9 +127,6 @@ static void report_missing(struct question_ranks *r, struct site_builder *b)
     }
     free(present);
 }
-
-/* --- spread ----------------------------------------------------------------------------------------
- */
 
 static double figure_of(const struct result_rank *k, enum result_rank_figure figure)
 {
@@ -198,8 +189,7 @@ static void count_hosts(struct result_report *report)
     report->rank_hosts = hosts;
 }
 
-/* --- who waits for whom ----------------------------------------------------------------------------
- * In a collective all ranks wait for the last one to come: the one that waits least while the others wait
+/* In a collective all ranks wait for the last one to come: the one that waits least while the others wait
  * is the one that comes last. */
 
 struct waiting {

@@ -67,8 +67,6 @@ struct question_scopes {
     size_t n, cap;
 };
 
-/* ---------------------------------------------------------------- ends to come */
-
 static void ends_push(struct question_scopes *s, struct end e)
 {
     (void)ARENA_PUSH(s->ends, s->ends_n, s->ends_cap);
@@ -89,8 +87,6 @@ static struct end ends_pop(struct question_scopes *s)
     s->ends[i] = e;
     return first;
 }
-
-/* ---------------------------------------------------------------- scopes */
 
 /* The name unchanged, except that many names like "step 1", "step 2" become "step #". */
 static const char *scope_name_of(struct question_scopes *s, const char *full, const char *pattern)
@@ -211,8 +207,6 @@ static void close_scope(struct question_scopes *s, uint32_t number, int64_t end_
     scope->depth = 0;
 }
 
-/* ---------------------------------------------------------------- time goes on */
-
 static void read_next(struct question_scopes *s)
 {
     while (s->rows && run_mark_rows_next(s->rows, &s->next))
@@ -275,8 +269,6 @@ static void scope_on_free(void *self, const struct run_lifetime *life, const str
 {
     scope_on_event(self, life, series, life->free_ns);
 }
-
-/* ---------------------------------------------------------------- ranges whose rows were removed */
 
 static struct result_scope row_for(const struct scope *scope, uint32_t process)
 {
@@ -367,8 +359,6 @@ static void add_removed(struct question_scopes *s, size_t from, uint32_t process
     }
 }
 
-/* ---------------------------------------------------------------- processes */
-
 static void scope_on_process_start(void *self, uint32_t process)
 {
     struct question_scopes *s = self;
@@ -421,8 +411,6 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
     s->rows = NULL;
     s->scopes_n = s->ends_n = s->series_n = 0;
 }
-
-/* ---------------------------------------------------------------- the question */
 
 static void count_alike(struct question_scopes *s, struct map *seen, const char *name)
 {

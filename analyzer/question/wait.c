@@ -176,8 +176,6 @@ void question_waits_add(struct question_waits *w, const struct run_copy *copy, c
     }
 }
 
-/* --- sums of removed rows --------------------------------------------------------------------- */
-
 static void list_removed(struct question_waits *w)
 {
     size_t n, cap = 0;

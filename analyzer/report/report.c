@@ -22,8 +22,7 @@ struct owner { /* the report comes first, so that a pointer to it is also one to
     struct arena arena;
 };
 
-/* --- the rows of questions.def, for one caller -------------------------------------------------------- */
-
+/* The rows of questions.def, for one caller. */
 struct asked { /* what is requested of one run */
     struct site_builder *b;
     unsigned order[REPORT_QUESTIONS_N], n;
@@ -166,8 +165,6 @@ static const struct question {
 #undef none
 };
 
-/* --- asking ---------------------------------------------------------------------------------------------- */
-
 /* Everything that a question needs, then the question. Other questions do not need OOMs if there are none. */
 static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 {
@@ -240,8 +237,6 @@ static bool conclude_questions(struct asked *a, char *error, size_t error_size)
     }
     return ok;
 }
-
-/* --- what is in every report ------------------------------------------------------------------------------- */
 
 SORT_ORDER(by_index, struct run_device, SORT_UP(x->device, y->device))
 

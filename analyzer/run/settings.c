@@ -16,9 +16,7 @@ const char *run_backend_word(enum run_backend backend)
     return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend] : "unknown";
 }
 
-/* --- "key:value,key:[256:1,512:2,>:8]" --------------------------------------------------------- */
-
-/* The end of an entry: a comma outside of brackets. */
+/* The end of an entry of "key:value,key:[256:1,512:2,>:8]": a comma outside of brackets. */
 static const char *entry_end(const char *p)
 {
     int depth = 0;
@@ -74,8 +72,6 @@ static enum asked ask_setting(const struct conf *c, struct run *run, const char 
     return ASKED;
 }
 
-/* --- what was seen ------------------------------------------------------------------------------ */
-
 enum run_known run_is_called_by(const struct run *run, uint32_t stack, const char *module)
 {
     const struct run_frame *f = stack == RUN_NONE ? NULL : run_stack_frame(run, stack);
@@ -99,8 +95,6 @@ static enum run_known has_mapped_segments(const struct run *run, uint32_t proces
     }
     return seen;
 }
-
-/* --- the answer ----------------------------------------------------------------------------------- */
 
 static bool parse_truth(const char *value)
 {

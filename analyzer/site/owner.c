@@ -56,9 +56,6 @@ struct site_owners {
     struct pending pending[DEVICES];
 };
 
-/* --- frames --------------------------------------------------------------------------------------
- */
-
 static const char *path_base_of(const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
@@ -132,9 +129,6 @@ static const struct row *function_row(const struct run_frame *f)
     }
     return NULL;
 }
-
-/* --- owners --------------------------------------------------------------------------------------
- */
 
 static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t length, enum result_owner_kind kind,
                                const char *by)
@@ -245,12 +239,8 @@ static const char *site_owner_file(const struct site_builder *b, uint32_t owner)
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;
 }
 
-/* --- locations -----------------------------------------------------------------------------------
- *
- * PyTorch tells its new total just after it took a segment. Where the stack does not say who took it
- * (Python frames alone, or none), a total that rose by just what was taken since says it.
- */
-
+/* PyTorch tells its new total just after it took a segment. Where the stack does not say who took it
+ * (Python frames alone, or none), a total that rose by just what was taken since says it. */
 static struct pending *pending_of(struct site_owners *o, int device)
 {
     return device >= 0 && device < DEVICES ? &o->pending[device] : NULL;
@@ -341,9 +331,6 @@ uint32_t site_owner_of_location(struct site_builder *b, uint32_t location)
 {
     return b->owners && location < b->owners->made_cap ? b->owners->made[location].owner : 0;
 }
-
-/* --- sums ----------------------------------------------------------------------------------------
- */
 
 struct sum {
     struct result_by_owner of;

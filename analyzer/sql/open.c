@@ -6,8 +6,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* ---------------------------------------------------------------- nothing is written */
-
 static const char *const pragmas[] = {
     "table_info",     "table_xinfo",     "table_list",     "index_list",    "index_info",      "user_version",
     "application_id", "compile_options", "database_list",  "function_list", "integrity_check", "quick_check",
@@ -52,8 +50,6 @@ static int authorize_action(void *session, int action, const char *one, const ch
         if (action == words[i].action) return refuse_action(s, words[i].word);
     return refuse_action(s, "CREATE or DROP");
 }
-
-/* ---------------------------------------------------------------- opening */
 
 static void protect_database(sqlite3 *db)
 {

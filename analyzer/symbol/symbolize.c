@@ -62,8 +62,6 @@ static int64_t query_int(const struct work *w, const char *sql)
     return value;
 }
 
-/* ---------------------------------------------------------------- modules */
-
 static struct symbolize_module *symbolize_module_of(struct symbolize *s, const char *path, const char *build_id)
 {
     build_id = build_id ? build_id : "";
@@ -74,8 +72,6 @@ static struct symbolize_module *symbolize_module_of(struct symbolize *s, const c
     *m = (struct symbolize_module){.path = strdup(path), .build_id = strdup(build_id)};
     return m;
 }
-
-/* ---------------------------------------------------------------- one frame */
 
 static const char *statement_text(sqlite3_stmt *st, int column)
 {
@@ -194,8 +190,6 @@ static bool all_build_ids(struct work *w)
     return ok;
 }
 
-/* ---------------------------------------------------------------- one database */
-
 static bool prepare_symbolize(struct work *w)
 {
     static const char table[] =
@@ -298,8 +292,6 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
     sqlite3_close(source.db);
     return ok;
 }
-
-/* ---------------------------------------------------------------- the end */
 
 SORT_ORDER(by_frames, struct symbolize_module, SORT_DOWN(x->frames, y->frames) ?: strcmp(x->path, y->path))
 

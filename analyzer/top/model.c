@@ -16,15 +16,11 @@ static int64_t read_clock_ns(clockid_t clock)
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-/* ---------------------------------------------------------------- lists */
-
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api)
 {
     uint32_t at = run_ids_get(&s->db.apis, api);
     return at != RUN_NONE && m->run->api_names[at] ? m->run->api_names[at] : "";
 }
-
-/* ---------------------------------------------------------------- the model */
 
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
@@ -112,8 +108,6 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
     *recording = spool.owned;
     return found;
 }
-
-/* ---------------------------------------------------------------- one look at one of them */
 
 /* Does the name still refer to the file that was read? */
 static bool still_exists(struct top_source *s)

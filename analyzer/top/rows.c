@@ -47,8 +47,6 @@ static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
     return run_ids_get(&r->s->db.stacks, run_column_int(st, column));
 }
 
-/* ---------------------------------------------------------------- lifetimes */
-
 /* Same as in the store: all memory on the host is pinned, and shared memory counts for its owner. */
 static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
 {
@@ -117,8 +115,6 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-/* ---------------------------------------------------------------- copies and waits */
-
 static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *cap, struct map *map,
                                   const struct top_calls *like)
 {
@@ -169,8 +165,6 @@ static bool read_top_sync(struct reading *r, sqlite3_stmt *st)
     r->s->last_sync = id > r->s->last_sync ? id : r->s->last_sync;
     return true;
 }
-
-/* ---------------------------------------------------------------- the small tables */
 
 static bool read_top_process(struct reading *r, sqlite3_stmt *st)
 {
@@ -327,8 +321,6 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-/* ---------------------------------------------------------------- reading them */
-
 #define NOTHING INT64_MIN
 /* Calls `each` for each row until it has enough. False: the table cannot be read. */
 static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t from_ns,
@@ -465,8 +457,6 @@ static bool find_last(struct reading *r)
     return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, read_last_row);
 }
 
-/* ---------------------------------------------------------------- what has ended */
-
 static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *all_known)
 {
     int64_t sum = 0;
@@ -577,8 +567,6 @@ static void find_ended(struct reading *r, int64_t budget_ns)
     sqlite3_finalize(f.one);
     if (f.any) compact_blocks(r->s);
 }
-
-/* ---------------------------------------------------------------- one look */
 
 static void top_rows_forget(struct top_model *m, uint32_t source)
 {

@@ -31,8 +31,6 @@ static struct {
     list_function *list[LISTS];
 } nvml;
 
-/* ---------------------------------------------------------------- NVML */
-
 static void *find_nvml_function(void *library, const char *newest, const char *older)
 {
     void *found = dlsym(library, newest);
@@ -110,8 +108,6 @@ static struct top_users ask_users(void)
     SORT(users.at, users.n, order_users_by_pid);
     return users;
 }
-
-/* ---------------------------------------------------------------- the thread */
 
 void top_users_free(struct top_users *users)
 {

@@ -9,8 +9,6 @@
 
 #define WHOLE 400 /* columns: nothing is cut */
 
-/* ---------------------------------------------------------------- building */
-
 /* Frames that only pass a call on: a row for them would be useless. */
 static const struct {
     const char *file, *function; /* the end of the path; a part of the name, NULL any */
@@ -145,8 +143,6 @@ struct view_branch *view_branch_build(struct arena *arena, const struct profile_
     build_branch(&g, root, &top, 1);
     return root;
 }
-
-/* ---------------------------------------------------------------- names */
 
 static enum view_branch_kind branch_kind_of(const struct run_frame *f)
 {

@@ -25,8 +25,6 @@ static const char *calibration_key_text(char *out, size_t size, const struct est
     return out;
 }
 
-/* --- what was learned ---------------------------------------------------------------------------- */
-
 static void learned_text(const struct question_learned_row *l, enum question_learn what, char *out, size_t size)
 {
     const struct estimate_calibration_row *row = &l->row;
@@ -68,8 +66,6 @@ static void learned_view(const struct question_learned *l, const struct terminal
     }
     if (!l->n) fputs("Nothing was learned: no device memory was recorded.\n\n", out);
 }
-
-/* --- what is known ------------------------------------------------------------------------------- */
 
 static const char *calibration_value_text(char out[UNITS_TEXT], enum estimate_calibration_what what, double x)
 {

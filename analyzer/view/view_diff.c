@@ -153,9 +153,6 @@ static void grid_print(const struct view_diff *v, struct grid *g)
     g->lines = NULL;
 }
 
-/* --- words -----------------------------------------------------------------------------------------
- */
-
 static void print_wrapped_diff(const struct view_diff *v, int indent, const char *mark, const char *text)
 {
     char clean[4 * LINE];
@@ -291,9 +288,6 @@ static void diff_cell_text(const struct view_diff *v, const struct diff_row *r, 
     }
 }
 
-/* --- the list --------------------------------------------------------------------------------------
- */
-
 static void counts_text(const struct view_diff *v, const struct diff_sum *s, char *out, size_t size)
 {
     char before[UNITS_TEXT], after[UNITS_TEXT];
@@ -408,9 +402,6 @@ static void view_categories(const struct view_diff *v)
     grid_print(v, &g);
 }
 
-/* --- processes -------------------------------------------------------------------------------------
- */
-
 static void format_unit_owner(const struct view_diff *v, int side, const struct diff_unit *u, char *out, size_t size)
 {
     const struct result_report *r = v->side[side].report;
@@ -475,9 +466,6 @@ static void view_units(const struct view_diff *v)
     grid_print(v, &g);
     free(list);
 }
-
-/* --- side by side ----------------------------------------------------------------------------------
- */
 
 static void diff_figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
@@ -556,9 +544,6 @@ static void view_scopes(const struct view_diff *v)
     grid_print(v, &g);
     if (shown < d->scopes_n) fprintf(v->out, "  %zu more, --top %zu shows them\n", d->scopes_n - shown, d->scopes_n);
 }
-
-/* --- how lines and files were paired ---------------------------------------------------------------
- */
 
 static void view_pairings(const struct view_diff *v)
 {

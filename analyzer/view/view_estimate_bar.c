@@ -131,8 +131,6 @@ static void print_bar_legend(const struct view_estimate *v, const struct seen *s
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-/* ---------------------------------------------------------------- in words */
-
 static enum terminal_style verdict_style(enum estimate_fit_verdict verdict)
 {
     return verdict == FIT_YES ? TERMINAL_GREEN : verdict == FIT_TIGHT ? TERMINAL_YELLOW : TERMINAL_RED;

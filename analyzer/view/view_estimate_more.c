@@ -76,8 +76,6 @@ void view_estimate_wires(const struct view_estimate *v)
     if (v->explain) view_estimate_explain_wires(v);
 }
 
-/* ---------------------------------------------------------------- what would help */
-
 enum { FEW = 5 };
 
 /* Bytes of the first clause: the most important part comes first. */
@@ -236,8 +234,6 @@ void view_estimate_solution(const struct view_estimate *v)
     }
     view_estimate_sentence(v, INDENT, s->note);
 }
-
-/* ---------------------------------------------------------------- what to type next */
 
 static void next_command(const struct view_estimate *v, const char *command, const char *what)
 {

@@ -151,8 +151,6 @@ static void print_flame_legend(const struct flame *f)
     fputc('\n', f->v->out);
 }
 
-/* ---------------------------------------------------------------- where nobody looks at cells */
-
 static void plain_row(const struct flame *f, const struct view_branch *b, unsigned depth)
 {
     char weight[UNITS_TEXT], share[UNITS_TEXT], text[2048];

@@ -82,8 +82,6 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
     map_free(&paths);
 }
 
-/* ---------------------------------------------------------------- text */
-
 static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
 {
     struct text_table table = {SITES(t), .head = {"bytes", "blocks", "of", "for", "", "line"},
@@ -148,8 +146,6 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
         fputc('\n', t->out);
     print_rows(t, rows);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *leak_row_json(struct run *run, const struct result_report *r, const struct view_leak_row *row)
 {

@@ -263,8 +263,6 @@ void view_roofline_text(const struct view_roofline *r, const struct terminal *te
     print_rates(r, term, out);
 }
 
-/* ---------------------------------------------------------------- JSON */
-
 static json_t *roofline_place_json(const struct view_roofline *r, const struct estimate_gpu *gpu,
                                    const struct estimate_roof_way *w)
 {

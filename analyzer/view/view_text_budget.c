@@ -118,8 +118,6 @@ static void on_top(const struct draw_text *v, const struct result_budget *b)
     draw_wrap(v, INDENT, "", line);
 }
 
-/* ---------------------------------------------------------------- ranks */
-
 enum { RANKS = 16, NAME = 64 };
 
 static void budget_name(const struct draw_text *v, const struct result_budget *b, char *out)

@@ -50,8 +50,6 @@ static const char *at_peak_words(const struct draw_text *v)
     return v->report->no_history ? "" : " at the peak";
 }
 
-/* ---------------------------------------------------------------- by line */
-
 static void add_live_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
                          uint64_t count, const struct result_site *site, char *below)
 {
@@ -87,8 +85,6 @@ static void print_by_line(const struct draw_text *v, const struct result_peak *p
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
     draw_more(v, total, shown);
 }
-
-/* ---------------------------------------------------------------- the device's parts */
 
 static void add_part_row(struct text_table *t, int64_t bytes, int64_t whole, const char *what)
 {
@@ -197,8 +193,6 @@ static void print_parts(const struct draw_text *v, uint32_t process, int device)
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
-/* ---------------------------------------------------------------- what the tensors are */
-
 /* The largest line of unknown category: where to look. */
 static const struct result_site *most_unknown(const struct result_peak *p)
 {
@@ -243,8 +237,6 @@ static void print_categories(const struct draw_text *v, const struct result_peak
             terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
-
-/* ---------------------------------------------------------------- a device */
 
 static void peak_line(const struct draw_text *v, const struct result_peak *p, const char *what)
 {
@@ -365,8 +357,6 @@ static void print_host_memory(const struct draw_text *v, const struct result_pea
     print_categories(v, p);
     print_by_line(v, p, live_by_line(v, ""), v->top);
 }
-
-/* ---------------------------------------------------------------- all of them */
 
 /* Does the peak represent its device? (The tensor level is shown with the device level.) */
 static bool is_leading_peak(const struct result_report *r, const struct result_peak *p)

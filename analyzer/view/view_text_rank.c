@@ -87,9 +87,6 @@ static struct text_table rank_table(const struct columns *c)
     return t;
 }
 
-/* --- many ------------------------------------------------------------------------------------------
- */
-
 static double distance_from_median(double value, double median, double least)
 {
     double difference = fabs(value - median);

@@ -157,8 +157,6 @@ void view_tree(const struct draw_text *v, const struct profile *p, const struct 
     free(d);
 }
 
-/* ---------------------------------------------------------------- JSON */
-
 static json_t *node_json(const struct profile *p, const struct profile_call_node *n, json_int_t parent)
 {
     json_t *o = json_object();

@@ -10,8 +10,6 @@
 #include "analyzer/site/site.h"
 #include "analyzer/view/view_text_parts.h"
 
-/* ---------------------------------------------------------------- text */
-
 static void failure_text(const struct view_whatif *w, const struct whatif_failure *f, char *out, size_t size)
 {
     char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
@@ -194,8 +192,6 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
     print_limits(t, w);
     if (w->search && w->n) print_next_whatif(t, w);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *whatif_failure_json(const struct view_whatif *w, const struct whatif_failure *f)
 {

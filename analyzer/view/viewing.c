@@ -12,8 +12,6 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
-/* ---------------------------------------------------------------- opening */
-
 static void fill_head(struct viewing *v)
 {
     struct result_report *h = &v->head;
@@ -65,11 +63,8 @@ void viewing_close(struct viewing *v)
 
 int viewing_failed(const struct viewing *v, const char *error)
 {
-    complain("%s: %s", v->who, error);
-    return EXIT_INPUT;
+    return complain_with(EXIT_INPUT, "%s: %s", v->who, error);
 }
-
-/* ---------------------------------------------------------------- showing */
 
 struct draw_text viewing_text(struct viewing *v, const struct result_report *report, size_t top)
 {
@@ -109,8 +104,6 @@ int viewing_json(struct viewing *v, json_t *o)
     bool written = rc == 0 && fputc('\n', stdout) != EOF;
     return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* a user who leaves the pager has seen enough */
 }
-
-/* ---------------------------------------------------------------- the profile */
 
 bool view_profile_sensible(const char *who, const struct view_profile_settings *s)
 {
