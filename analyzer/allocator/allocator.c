@@ -218,8 +218,7 @@ static void segments_on_process_start(void *self, uint32_t process)
 static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct allocator_replay *a = self;
-    for (size_t i = 0; i < a->segments_n; i++) {
-        const struct allocator_segment *s = &a->segments[i];
+    EACH (s, a->segments, a->segments_n) {
         if (s->alloc_ns >= 0) {
             *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
             *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;

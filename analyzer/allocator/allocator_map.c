@@ -56,10 +56,8 @@ static bool uses_pool(const struct site_builder *b, uint32_t process, int device
     size_t n;
     const struct run_torch_settings s = run_torch_settings(b->run, process);
     if (s.backend != RUN_BACKEND_ASYNC) return false;
-    for (size_t i = 0; i < b->report->peaks_n; i++) {
-        const struct result_peak *p = &b->report->peaks[i];
+    EACH (p, b->report->peaks, b->report->peaks_n)
         if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR) return false;
-    }
     run_devices(b->run, &n);
     return n > 0;
 }
@@ -68,8 +66,7 @@ static void list_map_moments(struct site_builder *b, struct allocator_map_work *
 {
     size_t n, failures = 0;
     const int64_t end = run_processes(b->run, &n)[process].last_alloc_ns;
-    for (size_t i = 0; i < b->report->peaks_n; i++) {
-        const struct result_peak *p = &b->report->peaks[i];
+    EACH (p, b->report->peaks, b->report->peaks_n) {
         const bool async =
             p->layer == RUN_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 && uses_pool(b, process, p->device);
         if (p->process == process && p->device >= 0 && p->bytes > 0 && (p->layer == RUN_SERIES_TENSOR || async)) {
@@ -269,8 +266,7 @@ static void place_piece(struct moment *m, struct sums *sums, struct piece *p, si
 static void doubt_streams(struct moment *m)
 {
     size_t at = 0;
-    for (size_t i = 0; i < m->pieces_n; i++) {
-        struct piece *p = &m->pieces[i];
+    EACH (p, m->pieces, m->pieces_n) {
         const uint64_t end = p->address + (uint64_t)p->bytes;
         for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
             const struct block *b = &m->blocks[at];
@@ -387,8 +383,7 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
     struct allocator_map_work *w = a->map;
     if (!w->n) return;
     allocator_each_pending_at(b->run, process, w->times, w->n, holes_on_pending, a);
-    for (size_t i = 0; i < w->n; i++) {
-        struct moment *m = &w->moments[i];
+    EACH (m, w->moments, w->n) {
         close_moment(a, m);
         if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM)
             *ARENA_PUSH(w->states, w->states_n, w->states_cap) = m->state;

@@ -57,9 +57,8 @@ static enum kind module_kind_of(Dwfl_Module *m)
                                             "libjemalloc", "libmimalloc", "libasan",      "libtsan",
                                             "libhwasan",   "liblsan",     "libheaptrack", "libmemray"};
     const char *name = m ? dwfl_module_info(m, NULL, NULL, NULL, NULL, NULL, NULL, NULL) : NULL;
-    const char *slash = name ? strrchr(name, '/') : NULL;
 
-    if (slash) name = slash + 1;
+    if (name) name = basename(name);
     for (size_t i = 0; name && i < sizeof libc / sizeof *libc; i++)
         if (module_starts_with(name, libc[i])) return LIBC;
     for (size_t i = 0; name && i < sizeof forbidden / sizeof *forbidden; i++)

@@ -189,12 +189,6 @@ static FILE *open_maps(pid_t pid)
     return fopen(path, "re");
 }
 
-static const char *process_base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Whether both processes see the same file under this path: in a container it may be another file or none. */
 static bool is_same_here(const struct mapping *m)
 {
@@ -217,7 +211,7 @@ static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
     bool any = false, libc = false;
 
     while (maps && read_mapping(maps, &m)) {
-        const char *base = process_base_name(m.path);
+        const char *base = basename(m.path);
         any = true;
         if (strncmp(base, "libcuda", 7) == 0) p->has_cuda = true;
         if (strncmp(base, "libgpuspy", 9) == 0) memcpy(p->recorder, m.path, sizeof p->recorder);

@@ -85,7 +85,7 @@ static bool is_sibling_name(const char *name, const char *stem, size_t length)
 
 char **input_siblings(const char *path, size_t *n)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = basename(path);
     const size_t length = strlen(base), folder = (size_t)(base - path);
     char **list = NULL;
     size_t cap = 0;

@@ -108,8 +108,7 @@ int64_t caching_cached(const struct caching_allocator *a, int64_t *largest)
 {
     int64_t sum = 0;
     *largest = 0;
-    for (size_t i = 0; i < a->blocks_n; i++) {
-        const struct caching_block *b = &a->blocks[i];
+    EACH (b, a->blocks, a->blocks_n) {
         if (!b->bytes || b->allocated || b->pending || !b->mapped) continue;
         sum += b->bytes;
         *largest = b->bytes > *largest ? b->bytes : *largest;

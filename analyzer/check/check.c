@@ -83,8 +83,7 @@ static double base_value_of(const struct bases *b, enum check_gate_id gate, cons
 {
     double most = NAN;
     bool same = false;
-    for (size_t i = 0; i < b->n; i++) {
-        const struct base *x = &b->list[i];
+    EACH (x, b->list, b->n) {
         if (x->gate != gate || !check_is_same_scope(x->scope, scope) || (same && x->device != device)) continue;
         if (x->device == device && !same) { /* its own GPU's, if it has one */
             same = true;
@@ -293,8 +292,7 @@ static void doubt_incomplete_run(struct check *c)
     bool whole = true;
     for (size_t i = 0; i < c->n; i++)
         whole = whole && (c->results[i].gate > GATE_LOST || c->results[i].status == CHECK_OK);
-    for (size_t i = 0; i < c->n; i++) {
-        struct check_result *r = &c->results[i];
+    EACH (r, c->results, c->n) {
         if (!whole && r->gate > GATE_LOST && r->status == CHECK_OK) {
             r->status = CHECK_UNKNOWN;
             r->why = "the recording is not complete";

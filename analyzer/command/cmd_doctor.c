@@ -85,8 +85,7 @@ static void print_doctor_text(const struct doctor *d)
 
     for (int s = 0; s < DOCTOR_SECTIONS_N; s++) {
         const char *head = sections[s];
-        for (size_t i = 0; i < d->n; i++) {
-            const struct doctor_finding *f = &d->list[i];
+        EACH (f, d->list, d->n) {
             if ((int)f->section != s) continue;
             printf("%s%-10s%s  %s%-7s%s  ", terminal_style(&term, TERMINAL_BOLD), head,
                    terminal_style(&term, TERMINAL_PLAIN), terminal_style(&term, styles[f->state]), states[f->state],
@@ -120,8 +119,7 @@ static bool print_doctor_json(const struct doctor *d)
 {
     json_t *checks = json_array();
 
-    for (size_t i = 0; i < d->n; i++) {
-        const struct doctor_finding *f = &d->list[i];
+    EACH (f, d->list, d->n) {
         json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:o, s:o}", "section", sections[f->section], "id",
                                                 f->id, "state", states[f->state], "text", json_text(f->text), "fix",
                                                 json_text(f->fix)));

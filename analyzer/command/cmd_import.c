@@ -59,11 +59,10 @@ static char *import_usual_name(const char *path)
 {
     static const char *const endings[] = {".gz",    ".pickle", ".pkl",  ".json",  ".raw",
                                           ".trace", ".pt",     ".prof", ".sqlite"};
-    const char *slash = strrchr(path, '/');
-    size_t length = strlen(slash ? slash + 1 : path);
+    size_t length = strlen(basename(path));
     char *name = malloc(length + sizeof ".db");
     if (!name) return NULL;
-    memcpy(name, slash ? slash + 1 : path, length + 1);
+    memcpy(name, basename(path), length + 1);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t n = strlen(endings[i]);
         if (length > n && strcmp(name + length - n, endings[i]) == 0) name[length -= n] = 0;

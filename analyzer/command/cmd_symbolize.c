@@ -74,7 +74,7 @@ static void files_free(struct files *f)
 /* The name of a copy: copy.db for run.db, copy.1234.db for run.1234.db. */
 static char *target_of(const char *output, const char *path, bool first)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = basename(path);
     size_t n = strlen(output), m = strlen(base);
     const char *end = m > 3 && strcmp(base + m - 3, ".db") == 0 ? base + m - 3 : base + m, *dot = end;
     char *to;
@@ -154,8 +154,7 @@ static int print_symbolize_json(const struct symbolize *s, const struct files *f
     json_t *databases = json_array(), *modules = json_array();
 
     for (size_t i = 0; i < f->n; i++) json_array_append_new(databases, json_string(f->to[i] ? f->to[i] : f->path[i]));
-    for (size_t i = 0; i < s->modules_n; i++) {
-        const struct symbolize_module *m = &s->modules[i];
+    EACH (m, s->modules, s->modules_n) {
         char hint[512];
         bool hinted = m->lack && export_package_debug_hint(m->path, hint, sizeof hint);
         json_t *path = json_string(m->path); /* NULL: it is not UTF-8 */
@@ -182,8 +181,7 @@ static void print_lacks(const struct symbolize *s)
     char name[512], line[1024], hint[512] = "", before[512] = "";
     bool printed = false;
 
-    for (size_t i = 0; i < s->modules_n; i++) {
-        const struct symbolize_module *m = &s->modules[i];
+    EACH (m, s->modules, s->modules_n) {
         if (!m->lack) continue;
         if (!printed) printf("\nModules without all names and lines:\n");
         printed = true;

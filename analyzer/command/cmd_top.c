@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/clock.h"
 #include "analyzer/command/attached.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
@@ -233,13 +234,6 @@ static int add_operand(struct top_model *m, const char *word)
     return EXIT_YES;
 }
 
-static int64_t top_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 /* How much of each interval the search for freed memory may take. */
 static int64_t draw_budget_ns(double interval_s)
 {
@@ -287,7 +281,7 @@ static int print_reads(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count : s->interval && !s->once ? -1 : 1;
-    int64_t next = top_now_ns();
+    int64_t next = clock_now_ns();
     bool going = true;
     for (bool first = true; left != 0 && going && !ferror(stdout); first = false) {
         if (!first) {
@@ -475,7 +469,7 @@ static int watch_top(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count - 1 : -1;
-    int64_t next = top_now_ns();
+    int64_t next = clock_now_ns();
     v->live = true;
     v->lists_users = m->sources_n == 0;
     for (bool on = true; on;) {
@@ -483,8 +477,8 @@ static int watch_top(struct top_view *v, const struct settings *s)
         v->chosen = v->chosen < v->users.n ? v->chosen : 0;
         draw_top(v);
         next += (int64_t)(v->interval_s * 1e9);
-        next = next < top_now_ns() ? top_now_ns() : next;
-        for (int64_t wait; on && (wait = next - top_now_ns()) > 0;) {
+        next = next < clock_now_ns() ? clock_now_ns() : next;
+        for (int64_t wait; on && (wait = next - clock_now_ns()) > 0;) {
             int key = top_screen_key((int)(wait / 1000000) + 1);
             on = press_key(v, key);
             if (on && key != KEY_NONE) draw_top(v);

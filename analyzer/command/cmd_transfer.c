@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
@@ -222,8 +223,7 @@ static void print_transfer_json(const struct settings *s, const struct answer *a
 {
     json_t *links = json_array();
 
-    for (size_t i = 0; i < a->n; i++) {
-        const struct link *l = &a->links[i];
+    EACH (l, a->links, a->n) {
         json_t *one =
             json_pack("{s:s, s:f, s:f}", "name", l->name, "bytes_per_s", l->rate, "one_pass_s", a->bytes / l->rate);
         if (l->slow > 0) json_object_set_new(one, "one_pass_most_s", json_real(a->bytes / l->slow));

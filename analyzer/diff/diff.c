@@ -260,8 +260,7 @@ static void sum_owners(struct work *w)
 {
     for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
         const struct result_report *r = w->side[side].report;
-        for (size_t i = 0; i < r->peaks_n; i++) {
-            const struct result_peak *p = &r->peaks[i];
+        EACH (p, r->peaks, r->peaks_n) {
             bool meant = p->layer == RUN_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
                          (w->wish->rank < 0 || diff_rank_of(w, side, p->process) == w->wish->rank);
             if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW)
@@ -343,8 +342,7 @@ static void list_rows(struct work *w)
     characterise_rows(w);
     SORT(w->rows, w->rows_n, by_change);
     d->rows = arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
-    for (size_t i = 0; i < w->rows_n; i++) {
-        const struct diff_row *r = &w->rows[i];
+    EACH (r, w->rows, w->rows_n) {
         int64_t change = diff_change(&r->sum);
         if (change == 0) {
             add_sum(&d->same, &r->sum);

@@ -94,8 +94,7 @@ static void add_site_entries(struct through *t, const struct profile *p)
 {
     struct run *run = t->s->run;
     struct map seen = {0};
-    for (size_t i = 0; i < p->n; i++) {
-        const struct profile_entry *e = &p->entries[i];
+    EACH (e, p->entries, p->n) {
         uint32_t python = e->stack != RUN_NONE ? run_stack_python(run, e->stack) : RUN_NONE;
         if (e->stack != RUN_NONE && python == RUN_NONE) add_native(t, e);
         if (python == RUN_NONE) continue;

@@ -38,7 +38,7 @@ static bool in_path(const char *name, char *out, size_t size)
 
 static bool is_python_path(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = basename(path);
 
     return strncmp(base, "python", 6) == 0 || strncmp(base, "pypy", 4) == 0;
 }

@@ -304,8 +304,7 @@ static const char *last_path_part(char *path)
 
     while (n > 1 && path[n - 1] == '/') path[--n] = 0;
     if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return basename(path);
 }
 
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.

@@ -1,5 +1,6 @@
 /* Text in, JSON out: the four forms of configuration. */
 #include "analyzer/estimate/recipe.h"
+#include "analyzer/base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -321,13 +322,6 @@ static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why
     return NULL;
 }
 
-static bool recipe_path_ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool begins_with_an_option(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -345,9 +339,9 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
-    } else if (recipe_path_ends_with(path, ".toml"))
+    } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
-    else if (recipe_path_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
+    else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
         root = read_arguments(text);
     else
         root = read_yaml(text, n, why, why_size);

@@ -111,8 +111,7 @@ static void add_removed_lines(struct export_tables *x)
 {
     size_t n;
     const struct run_removed *removed = run_removed(x->e->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         const enum run_series_layer layer = run_removed_layer(r);
         const int device = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST ? -1 : r->device;
         const struct run_series s = {.process = r->process, .device = device, .layer = layer};
@@ -224,8 +223,7 @@ static void put_line_values(struct export_tables *x, const struct export_line *l
 void export_table_of_sites(struct export_tables *x)
 {
     static const unsigned which[] = {0, 1, 2, 3, 4, 5};
-    for (size_t i = 0; i < x->sites.n; i++) {
-        const struct export_line *l = &x->sites.list[i];
+    EACH (l, x->sites.list, x->sites.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, result_series_word((enum run_series_layer)l->kind));
@@ -238,8 +236,7 @@ void export_table_of_sites(struct export_tables *x)
 void export_table_of_waits(struct export_tables *x)
 {
     static const unsigned which[] = {1, 0, 2};
-    for (size_t i = 0; i < x->waits.n; i++) {
-        const struct export_line *l = &x->waits.list[i];
+    EACH (l, x->waits.list, x->waits.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, run_sync_word(l->kind));
@@ -252,8 +249,7 @@ void export_table_of_waits(struct export_tables *x)
 void export_table_of_copies(struct export_tables *x)
 {
     static const unsigned which[] = {1, 0, 2, 3};
-    for (size_t i = 0; i < x->copies.n; i++) {
-        const struct export_line *l = &x->copies.list[i];
+    EACH (l, x->copies.list, x->copies.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, run_direction_word(l->kind >> 16));

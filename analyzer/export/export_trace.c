@@ -485,8 +485,7 @@ static void gather_trace_mappings(struct tracer *t)
 static void gather_pieces(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
-    for (size_t i = 0; i < t->pieces_n; i++) {
-        const struct piece *p = &t->pieces[i];
+    EACH (p, t->pieces, t->pieces_n) {
         struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
         if (!p->written) continue;
         if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
@@ -513,8 +512,7 @@ SORT_ORDER(order_trace_blocks, struct export_trace_block, SORT_UP(x->address, y-
 static void share_out_trace_blocks(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;
-    for (size_t i = 0; i < s->segments_n; i++) {
-        struct export_trace_segment *g = &s->segments[i];
+    EACH (g, s->segments, s->segments_n) {
         uint64_t from = g->address, end = g->address + (uint64_t)g->bytes;
         g->first = kept;
         for (; at < s->blocks_n && s->blocks[at].address < end; at++) {

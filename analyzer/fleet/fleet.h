@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <sys/types.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/top/view.h"
 
 enum { FLEET_RECORDINGS = 256, FLEET_LINES = 10, FLEET_LINES_MAX = 100, FLEET_DEVICES = 16, FLEET_WORD = 256 };
@@ -54,7 +55,6 @@ struct fleet {
     } analysis;
 };
 
-int64_t fleet_clock_ns(void);
 /* Reads new events, at most once per second, and searches for new recordings every five seconds. */
 void fleet_refresh(struct fleet *f);
 void fleet_free(struct fleet *f);

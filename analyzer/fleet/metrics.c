@@ -162,8 +162,7 @@ static void write_failures(struct writer *w)
 
 static void write_each_series(struct writer *w)
 {
-    for (size_t i = 0; i < w->r->model->series_n; i++) {
-        const struct top_series *s = &w->r->model->series[i];
+    EACH (s, w->r->model->series, w->r->model->series_n) {
         const int64_t value = w->family->of_series(s);
         if (value != RUN_UNKNOWN) {
             begin_sample(w);

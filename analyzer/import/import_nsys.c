@@ -123,8 +123,7 @@ static const char *api_name(struct reading *r, int64_t id)
 /* A frame of CUPTI, or a frame of CUDA without a symbol. */
 static bool is_inside(const struct import_frame *frame)
 {
-    const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
-    const char *name = slash ? slash + 1 : frame->module;
+    const char *name = frame->module ? basename(frame->module) : NULL;
     return name && (strncmp(name, "libcupti", 8) == 0 || (!frame->function && strncmp(name, "libcuda", 7) == 0));
 }
 
@@ -505,9 +504,8 @@ static bool read_export(struct reading *r)
 bool import_nsys(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                  size_t error_size)
 {
-    const char *slash = strrchr(path, '/');
     struct import_nsys s = {.progress = progress, .self = self};
-    struct reading r = {.s = &s, .to = to, .file = slash ? slash + 1 : path, .error = error, .error_size = error_size};
+    struct reading r = {.s = &s, .to = to, .file = basename(path), .error = error, .error_size = error_size};
     if (error_size) *error = 0;
     bool ok = import_nsys_open(&s, path, to, error, error_size) && import_nsys_stage(&s, error, error_size) &&
               read_export(&r);

@@ -380,10 +380,9 @@ bool import_pprof(const char *path, const char *to, void (*progress)(void *, uin
                   size_t error_size)
 {
     struct profile p;
-    const char *slash = strrchr(path, '/');
     bool ok = read_profile(&p, path, error, error_size);
     struct import_source source = {.format = "JAX device memory profile",
-                                   .file = slash ? slash + 1 : path,
+                                   .file = basename(path),
                                    .start_real_ns = p.time_ns < INT64_MAX ? p.time_ns : 0};
     if (ok) p.feed = import_feed_start(to, &source, error, error_size);
     ok = ok && p.feed;

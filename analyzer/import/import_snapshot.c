@@ -546,12 +546,11 @@ static void release_importer(struct importer *s)
 bool import_snapshot_part(const char *path, const char *to, const struct import_part *part,
                           void (*progress)(void *, uint64_t), void *self, char *error, size_t error_size)
 {
-    const char *slash = strrchr(path, '/');
     struct importer *s = arena_zeroed(1, sizeof *s);
     bool ok = import_snapshot_read(&s->from, path, progress, self, error, error_size) &&
               choose_part(s, part, error, error_size);
     if (ok) {
-        struct import_source source = {.format = "PyTorch snapshot", .file = slash ? slash + 1 : path};
+        struct import_source source = {.format = "PyTorch snapshot", .file = basename(path)};
         if (s->start_us > 1) source.start_real_ns = (uint64_t)s->start_us * 1000 - BEFORE_NS;
         s->feed = import_feed_start(to, &source, error, error_size);
         ok = s->feed != NULL;

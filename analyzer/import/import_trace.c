@@ -440,9 +440,8 @@ static void write_trace_notes(struct writing *w)
 static struct import_source source_of(const struct writing *w, const char *path)
 {
     const struct import_trace *t = w->t;
-    const char *slash = strrchr(path, '/');
     struct import_source source = {.format = t->timeline ? "PyTorch memory timeline" : "torch.profiler trace",
-                                   .file = slash ? slash + 1 : path,
+                                   .file = basename(path),
                                    .rank_plus_1 = t->rank + 1};
     int64_t real = w->start_ns > in_1973_ns ? w->start_ns : t->base_ns ? arena_add_capped(t->base_ns, w->start_ns) : 0;
     source.start_real_ns = real > BEFORE_NS ? (uint64_t)(real - BEFORE_NS) : 0;

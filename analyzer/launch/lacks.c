@@ -48,8 +48,7 @@ size_t launch_lacks_list(struct launch_lack **list)
 
     used = used < GS_LACKS ? used : GS_LACKS;
     struct launch_lack *l = *list = arena_realloc(NULL, used + 1, sizeof **list);
-    for (uint32_t i = 0; i < used; i++) {
-        struct gs_lack *row = &table->rows[i];
+    EACH (row, table->rows, used) {
         if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls)) continue;
         row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] =
             0; /* every process of the run can write to the table */

@@ -107,8 +107,7 @@ static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *
                            const struct oom_drop *drop)
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < layout->n; i++) {
-        const struct piece *p = &layout->pieces[i];
+    EACH (p, layout->pieces, layout->n) {
         if (!is_dropped(b, drop, p)) continue;
         const uint32_t block = whatif_lane_take(lane, p->at.address);
         if (block == CACHING_NO_BLOCK) continue;

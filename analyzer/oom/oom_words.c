@@ -194,12 +194,10 @@ void oom_explain_preallocation(struct oom_words *w)
 static const struct result_growth *growth_at(const struct oom_words *w, const struct result_site *site)
 {
     const struct result_report *r = w->b->report;
-    for (size_t i = 0; i < r->growth_n; i++) {
-        const struct result_growth *g = &r->growth[i];
+    EACH (g, r->growth, r->growth_n)
         if (g->process == w->v->process && g->layer == RUN_SERIES_DEVICE && g->stack.site.line == site->line &&
             g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0)
             return g;
-    }
     return NULL;
 }
 
@@ -276,8 +274,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     const struct result_held_part *parts[RESULT_HELD_N];
     size_t n = 0, named = 0;
     int64_t live = run_is_known(f->free) ? f->total - f->free : 0;
-    for (size_t i = 0; i < w->v->waterfall_n; i++) {
-        const struct result_held_part *part = &w->v->waterfall[i];
+    EACH (part, w->v->waterfall, w->v->waterfall_n) {
         if (bytes_beside(f, part->what) && n < RESULT_HELD_N) {
             parts[n++] = part;
             live -= part->bytes;

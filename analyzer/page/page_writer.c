@@ -187,3 +187,10 @@ size_t page_text_most(const struct page_writer *w)
     size_t most = w->text_bytes < PAGE_TEXTS ? PAGE_TEXT : PAGE_TEXT_LESS;
     return w->text_most && w->text_most < most ? w->text_most : most;
 }
+
+const char *page_put_up_to(const char *from, const char *mark, FILE *out)
+{
+    const char *at = strstr(from, mark);
+    fwrite(from, 1, (size_t)(at - from), out);
+    return at + strlen(mark);
+}

@@ -239,13 +239,6 @@ static void put_page_title(const char *text, FILE *out)
     for (const char *p = clean; *p; p++) fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
 }
 
-static const char *put_page_up_to(const char *from, const char *mark, FILE *out)
-{
-    const char *at = strstr(from, mark);
-    fwrite(from, 1, (size_t)(at - from), out);
-    return at + strlen(mark);
-}
-
 bool page_write(struct page *page, const struct result_report *report, const char *source, FILE *out, char *error,
                 size_t error_size)
 {
@@ -258,9 +251,9 @@ bool page_write(struct page *page, const struct result_report *report, const cha
     page_stacks_start(&stacks, page->run);
     bool ok = page_series_replay(page->serieses, report, kinds, &stacks, &maps_watch, error, error_size);
     if (ok) {
-        rest = put_page_up_to(page_html_page, "<!--gpuspy:title-->", out);
+        rest = page_put_up_to(page_html_page, "<!--gpuspy:title-->", out);
         put_page_title(name, out);
-        rest = put_page_up_to(rest, "<!--gpuspy:data-->\n", out);
+        rest = page_put_up_to(rest, "<!--gpuspy:data-->\n", out);
         ok = put_page_data(page, report, maps, &stacks, name, out, error, error_size);
         fwrite(rest, 1, strlen(rest), out);
     }

@@ -130,8 +130,7 @@ struct profile_call_tree *profile_call_tree_build(struct run *run, const struct 
     struct map node_of_stack = {0};
     *t = (struct tree){0};
     node_new(t, RUN_NONE, NULL);
-    for (size_t i = 0; i < profile->n; i++) {
-        const struct profile_entry *e = &profile->entries[i];
+    EACH (e, profile->entries, profile->n) {
         if (keep && !keep(self, e)) continue;
         uint32_t *at = map_at(&node_of_stack, e->stack);
         if (*at == MAP_NEW) *at = tree_node_of(t, run, e->stack, native);

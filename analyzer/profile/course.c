@@ -109,8 +109,7 @@ static void put_course_levels(const struct building *w, struct line *l, size_t c
     struct profile_course_column levels = {.known = true, .high = -1, .low = INT64_MAX, .high_ns = from};
     size_t n;
     const struct run_level *list = run_levels(w->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_level *x = &list[i];
+    EACH (x, list, n) {
         if (x->process != l->course.process || x->device != l->course.device || x->layer != l->course.layer ||
             x->end_ns <= from || x->start_ns > to)
             continue;
@@ -249,8 +248,7 @@ static bool categorise_course(struct building *w, uint32_t process, char *error,
         arena_realloc(NULL, c->n * c->columns_n, sizeof(struct profile_course_column *));
     size_t n = 0;
 
-    for (size_t i = 0; i < c->n; i++) {
-        struct profile_course *k = &c->list[i];
+    EACH (k, c->list, c->n) {
         for (size_t x = 0; k->process == process && is_worth_showing(c, k) && x < c->columns_n; x++) {
             if (!k->columns[x].known || k->columns[x].high <= 0) continue;
             of[n] = &k->columns[x];

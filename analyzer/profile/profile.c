@@ -362,8 +362,7 @@ static void add_removed_allocations(struct build *b)
 {
     size_t n;
     const struct run_removed *removed = run_removed(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         const enum run_series_layer layer = run_removed_layer(r);
         const bool host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
         const struct run_series s = {.process = r->process, .device = host ? -1 : r->device, .layer = layer};
@@ -427,10 +426,8 @@ static void add_removed_copies(struct build *b)
 {
     size_t n;
     const struct run_removed *removed = run_removed(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n)
         if (r->what == GS_REMOVED_COPY) add_calls_of(b, r->process, r->stack, r->device, r->bytes, r->count);
-    }
 }
 
 static bool add_calls(struct build *b, char *error, size_t error_size)

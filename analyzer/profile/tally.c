@@ -49,15 +49,14 @@ void profile_tally_module(const struct run_frame *f, const char *cwd, char *out,
         snprintf(out, size, "%s", f->function ? f->function : "?");
         return;
     }
-    const char *slash = strrchr(path, '/');
     if (f->kind == GS_FRAME_NATIVE) {
-        snprintf(out, size, "%s", slash ? slash + 1 : path);
+        snprintf(out, size, "%s", basename(path));
         return;
     }
     const char *name = after_packages(path);
     size_t n = cwd ? strlen(cwd) : 0;
     if (!name && n > 1 && strncmp(path, cwd, n) == 0 && path[n] == '/') name = path + n + 1;
-    name = name ? name : slash ? slash + 1 : path;
+    name = name ? name : basename(path);
     snprintf(out, size, "%s", name);
     size_t length = strlen(out);
     if (length > 3 && strcmp(out + length - 3, ".py") == 0) out[length -= 3] = 0;

@@ -269,8 +269,7 @@ SORT_ORDER(compare_preallocations, struct result_preallocation,
 void question_preallocations_finish(struct question_preallocations *p)
 {
     struct result_report *r = p->b->report;
-    for (size_t i = 0; i < p->n; i++) {
-        const struct holder *h = &p->list[i];
+    EACH (h, p->list, p->n) {
         int64_t total = question_device_total(p->b, h->process, h->device);
         double share = total > 0 ? (double)h->largest / (double)total : 0;
         const struct ahead *row = ahead_row(p, h, share);
@@ -293,9 +292,7 @@ void question_preallocations_finish(struct question_preallocations *p)
 
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)
 {
-    for (size_t i = 0; i < r->preallocations_n; i++) {
-        const struct result_preallocation *f = &r->preallocations[i];
+    EACH (f, r->preallocations, r->preallocations_n)
         if (f->process == process && f->device == device && f->in_advance && !f->within) return f;
-    }
     return NULL;
 }

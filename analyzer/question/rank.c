@@ -92,8 +92,7 @@ static int *homes_of(struct question_ranks *r, size_t n)
         const struct result_peak *p = &report->peaks[i];
         *map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
     }
-    for (size_t i = 0; i < report->peaks_n; i++) {
-        const struct result_peak *p = &report->peaks[i];
+    EACH (p, report->peaks, report->peaks_n) {
         if (p->process < n && p->layer == RUN_SERIES_DEVICE && p->bytes > 0) {
             const struct result_peak *t = rank_peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
             uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
@@ -176,10 +175,8 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
                                          const char *gpu)
 {
     const struct result_report *report = r->b->report;
-    for (size_t i = 0; i < report->ranks_n; i++) {
-        const struct result_rank *rank = &report->ranks[i];
+    EACH (rank, report->ranks, report->ranks_n)
         if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) return rank;
-    }
     return NULL;
 }
 

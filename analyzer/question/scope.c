@@ -123,8 +123,7 @@ static void correct_entries(struct question_scopes *s, uint32_t number)
     const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
     for (size_t i = 0; i < s->series_n; i++) {
         const struct run_series *series = run_series(s->b->run, s->series[i].number);
-        for (size_t k = 0; k < n; k++) {
-            const struct run_removed_scope *r = &all[k];
+        EACH (r, all, n) {
             bool same = r->process == series->process && r->device == series->device && r->layer == series->layer;
             if (same && r->open_entry_bytes != RUN_UNKNOWN && scope_of_removed(s, r) == number)
                 s->scopes[number].of[i].entry = r->open_entry_bytes;
@@ -334,8 +333,7 @@ static void add_removed(struct question_scopes *s, size_t from, uint32_t process
 {
     size_t n;
     const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed_scope *r = &all[i];
+    EACH (r, all, n) {
         uint32_t number = r->process == process && r->device >= 0 ? scope_of_removed(s, r) : NOBODY;
         if (number == NOBODY) continue;
         const struct scope *scope = &s->scopes[number];

@@ -284,8 +284,7 @@ static void describe_run(struct site_builder *b)
     r->complete = true;
     uint64_t damaged = 0;
     char count[UNITS_TEXT];
-    for (size_t i = 0; i < r->processes_n; i++) {
-        const struct run_process *p = &r->processes[i];
+    EACH (p, r->processes, r->processes_n) {
         r->lost_events += p->lost_events;
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;

@@ -780,6 +780,8 @@ const char *result_level_key(enum result_level level);
 const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
+const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
+double result_bytes_or_nan(int64_t bytes);
 const char *result_series_word(enum run_series_layer layer); /* device tensor pinned host shared */
 const char *result_held_word(enum result_held what);
 const char *result_phase_word(enum result_phase phase);          /* startup step logging evaluation end; NULL: unknown

@@ -1,5 +1,7 @@
 /* The result's small numbers in the words of JSON and of people. */
 #include "analyzer/result/result.h"
+#include "analyzer/base/arena.h"
+#include <math.h>
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",
@@ -110,4 +112,16 @@ const char *result_moment_key(int phase)
 const char *result_moment_text(int phase)
 {
     return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_titles[phase] : NULL;
+}
+
+const struct run_device *result_device_of(const struct result_report *r, int device)
+{
+    EACH (d, r->devices, r->devices_n)
+        if (d->device == device) return d;
+    return NULL;
+}
+
+double result_bytes_or_nan(int64_t bytes)
+{
+    return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }

@@ -1,4 +1,5 @@
 #include "analyzer/run/run_internal.h"
+#include "analyzer/base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,12 +7,6 @@
 enum mark { PYTHON = 1, INSIDE = 2, OPENS = 4 };
 enum { THREADS_MAX = 1 << 20, OPEN_MAX = 64 };
 static const char thread_prefix[] = "pt_autograd_", engine[] = "torch::autograd::Engine::";
-
-static bool text_ends_with(const char *text, const char *tail)
-{
-    size_t n = text ? strlen(text) : 0, m = strlen(tail);
-    return n >= m && strcmp(text + n - m, tail) == 0;
-}
 
 static bool is_frame_called(const struct run_frame *f, const char *name)
 {

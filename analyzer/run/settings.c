@@ -76,8 +76,7 @@ enum run_known run_is_called_by(const struct run *run, uint32_t stack, const cha
 {
     const struct run_frame *f = stack == RUN_NONE ? NULL : run_stack_frame(run, stack);
     if (!f || f->kind != GS_FRAME_NATIVE || !f->module) return RUN_UNSURE;
-    const char *slash = strrchr(f->module, '/');
-    return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
+    return strncmp(basename(f->module), module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
 }
 
 /* A mapping by PyTorch's allocator is an expandable segment. Without native frames it may be another library's. */

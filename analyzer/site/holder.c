@@ -406,9 +406,8 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
 {
     const char *text = "";
     for (size_t i = 0; i < n; i++) {
-        const char *slash = strrchr(holders[i].file, '/');
         char file[128];
-        terminal_clean(file, sizeof file, slash ? slash + 1 : holders[i].file, true);
+        terminal_clean(file, sizeof file, basename(holders[i].file), true);
         text = arena_printf(b->arena, "%s%s%s:%d `%s`", text, i ? " or " : "", file, holders[i].line, holders[i].text);
     }
     return text;

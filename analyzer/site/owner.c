@@ -58,8 +58,7 @@ struct site_owners {
 
 static const char *path_base_of(const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path;
+    return path ? basename(path) : NULL;
 }
 
 /* "…/site-packages/torch/lib/x.so" → "torch/lib/x.so"; NULL: not installed as a package. */

@@ -297,8 +297,7 @@ SORT_ORDER(by_frames, struct symbolize_module, SORT_DOWN(x->frames, y->frames) ?
 
 void symbolize_finish(struct symbolize *s)
 {
-    for (size_t i = 0; i < s->modules_n; i++) {
-        struct symbolize_module *m = &s->modules[i];
+    EACH (m, s->modules, s->modules_n) {
         const char *build_id;
         m->lack = m->lines == m->frames
                       ? NULL

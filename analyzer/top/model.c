@@ -33,8 +33,7 @@ struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 void top_model_free(struct top_model *m)
 {
     if (!m) return;
-    for (size_t i = 0; i < m->sources_n; i++) {
-        struct top_source *s = &m->sources[i];
+    EACH (s, m->sources, m->sources_n) {
         run_database_close(&s->db);
         run_names_seen_free(&s->names);
         free(s->devices);
@@ -76,8 +75,7 @@ SORT_ORDER(order_sources_by_rank, struct top_source, SORT_UP(x->rank, y->rank) ?
 void top_model_sort(struct top_model *m)
 {
     char error[512];
-    for (size_t i = 0; i < m->sources_n; i++) {
-        struct top_source *s = &m->sources[i];
+    EACH (s, m->sources, m->sources_n) {
         sqlite3_stmt *st = run_database_begin_read(&s->db, error, sizeof error)
                                ? run_database_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
                                : NULL;

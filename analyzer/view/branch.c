@@ -227,16 +227,14 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
         return out;
     }
     if (f->kind == GS_FRAME_NATIVE && f->line <= 0 && f->function) {
-        const char *module = f->module ? f->module : "", *slash = strrchr(module, '/');
-        terminal_clean(text, sizeof text, slash ? slash + 1 : module, v->term.utf8);
+        terminal_clean(text, sizeof text, f->module ? basename(f->module) : "", v->term.utf8);
         text_put(out, size, "%s%s%s", function, *text ? "  " : "", text);
         return out;
     }
     struct run_frame place = *f;
     if (f->function) place.function = NULL;
     draw_frame(v, text, sizeof text, &place, WHOLE);
-    const char *slash = file ? strrchr(text, '/') : NULL;
-    text_put(out, size, "%s%s%s", slash ? slash + 1 : text, *function ? " " : "", function);
+    text_put(out, size, "%s%s%s", file ? basename(text) : text, *function ? " " : "", function);
     return out;
 }
 

@@ -1,4 +1,5 @@
 #include "analyzer/view/view_calibration.h"
+#include "analyzer/base/arena.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,8 +53,7 @@ static void learned_view(const struct question_learned *l, const struct terminal
 {
     char text[512], clean[512];
 
-    for (size_t i = 0; i < l->n; i++) {
-        const struct question_learned_row *row = &l->rows[i];
+    EACH (row, l->rows, l->n) {
         terminal_clean(clean, sizeof clean, row->recording, term->utf8);
         fprintf(out, "%s%s%s, process %u, GPU %d%s%s%s\n", terminal_style(term, TERMINAL_BOLD), clean,
                 terminal_style(term, TERMINAL_PLAIN), row->pid, row->device, *row->row.gpu ? " (" : "",
@@ -86,8 +86,7 @@ static void known_view(const struct estimate_calibration *c, const struct termin
     size_t n;
     struct estimate_calibration_known *list = estimate_calibration_list(c, &n);
 
-    for (size_t i = 0; i < n; i++) {
-        const struct estimate_calibration_known *k = &list[i];
+    EACH (k, list, n) {
         char runs[UNITS_TEXT], least[UNITS_TEXT], mean[UNITS_TEXT], most[UNITS_TEXT], what[256], of[128] = "";
         if (k->what == CALIBRATION_ACTIVATIONS)
             calibration_key_text(of, sizeof of, k->of);

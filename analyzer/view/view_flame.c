@@ -103,8 +103,7 @@ static void print_flame_row(const struct flame *f)
 {
     int at = 0;
 
-    for (size_t i = 0; i < f->row_n; i++) {
-        const struct cell *c = &f->row[i];
+    EACH (c, f->row, f->row_n) {
         int from = flame_column(f, c->start), to = flame_column(f, c->start + flame_share_of(f, c->b));
         fprintf(f->v->out, "%*s", from - at, "");
         print_flame_cell(f, c, to - from);

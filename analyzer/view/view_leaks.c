@@ -56,8 +56,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
     size_t kept = 0;
 
     site_helpers(run, &helpers);
-    for (size_t i = 0; i < p->n; i++) {
-        const struct profile_entry *e = &p->entries[i];
+    EACH (e, p->entries, p->n) {
         struct view_leak_row row = {.process = e->process,
                                     .stack = e->stack,
                                     .device = e->device,
@@ -88,8 +87,7 @@ static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
                                .left = {false, false, true, true, true, true}};
     size_t shown = rows->n < t->top ? rows->n : t->top;
 
-    for (size_t i = 0; i < shown; i++) {
-        const struct view_leak_row *r = &rows->list[i];
+    EACH (r, rows->list, shown) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
         bool uncategorized = r->category == RESULT_CATEGORY_UNKNOWN;
         const char *cells[] = {draw_bytes(bytes, r->bytes), units_format_count(count, r->count),

@@ -247,8 +247,7 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
 
     if (!shown) return;
     heading_of(t, x, what);
-    for (size_t i = 0; i < shown; i++) {
-        const struct profile_tally_row *r = &lines->rows[i];
+    EACH (r, lines->rows, shown) {
         char bytes[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], of[UNITS_TEXT];
         if (r->own <= 0 && !r->own_count) continue;
         const char *cells[] = {

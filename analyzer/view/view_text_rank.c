@@ -206,8 +206,7 @@ void view_text_ranks(const struct draw_text *v)
         print_spread(v);
         print_outliers(v, &c);
     }
-    for (size_t i = 0; i < r->rank_findings_n; i++) {
-        const struct result_rank_finding *f = &r->rank_findings[i];
+    EACH (f, r->rank_findings, r->rank_findings_n) {
         print_rank_sentence(v, v->term.utf8 ? "• " : "- ", f->text);
         if (f->advice) print_rank_sentence(v, "  ", f->advice);
     }

@@ -307,8 +307,7 @@ static void scope_rows(const struct chart *k)
 {
     size_t all = 0;
 
-    for (size_t i = 0; i < k->c->scopes_n; i++) {
-        const struct profile_course_scope *s = &k->c->scopes[i];
+    EACH (s, k->c->scopes, k->c->scopes_n) {
         const bool same = s->scope.process == k->front->process && s->scope.device == k->front->device;
         if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
         if (all == 1) {
@@ -345,10 +344,7 @@ static const struct profile_course_column *peak_column(const struct chart *k)
 {
     const struct profile_course_column *best = NULL;
 
-    for (size_t x = 0; x < k->c->columns_n; x++) {
-        const struct profile_course_column *f = &k->front->columns[x];
-        best = f->known && (!best || f->high >= best->high) ? f : best;
-    }
+    EACH (f, k->front->columns, k->c->columns_n) best = f->known && (!best || f->high >= best->high) ? f : best;
     return best;
 }
 

@@ -242,8 +242,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     json_t *recorded = json_object(), *list = json_array(), *replay = json_object();
     outcome_json(recorded, w, &p->recorded);
     set_json(o, "recorded", recorded);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct whatif_scenario *s = &w->scenarios[i];
+    EACH (s, w->scenarios, w->n) {
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));

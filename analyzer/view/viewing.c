@@ -1,4 +1,5 @@
 #include "analyzer/view/viewing.h"
+#include "analyzer/base/arena.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -219,8 +220,7 @@ static void where_text(const struct draw_text *t, const struct profile *p, char 
     uint64_t seen[128] = {0};
     bool one_process = true;
 
-    for (size_t i = 0; i < p->n; i++) {
-        const struct profile_entry *e = &p->entries[i];
+    EACH (e, p->entries, p->n) {
         layer[e->layer] = true;
         one_process = one_process && e->process == first->process;
         int device = e->device < 0 || e->device > 126 ? 127 : e->device;
