@@ -211,7 +211,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
         return;
     }
     if (!r || r->requested != oom->requested_bytes || r->device != oom->device ||
-        oom->time_ns - r->last_ns >= group_ns) {
+        (!r->open && oom->time_ns - r->last_ns >= group_ns)) {
         f->open -= r && r->open;
         if (r) r->open = false;
         *at = (uint32_t)f->retries_n;

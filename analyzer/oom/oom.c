@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
+static const int64_t group_ns =
+    10000000000;                     /* rows further apart are different failures, unless PyTorch reports them */
 enum { CAPTURES = 64, LAYOUTS = 4 }; /* groups for which live memory is kept, and the layout: fatal ones first */
 
 struct group {
@@ -108,11 +109,11 @@ static bool is_reported_next(const struct oom_failures *o, size_t index)
 static bool belongs_to_group(const struct oom_failures *o, const struct group *g, size_t index)
 {
     const struct run_oom *last = &o->rows[g->last], *row = &o->rows[index];
-    return !g->tensor_failed && last->process == row->process && last->device == row->device &&
-           row->time_ns - last->time_ns < group_ns &&
-           (row->layer == GS_LAYER_TENSOR
-                ? reports_same_failure(o->b->run, row, last)
-                : row->requested_bytes == last->requested_bytes && (last->fatal || is_reported_next(o, index)));
+    if (g->tensor_failed || last->process != row->process || last->device != row->device) return false;
+    if (row->layer == GS_LAYER_TENSOR) return reports_same_failure(o->b->run, row, last);
+    /* between its two attempts PyTorch waits for the GPU, for any time */
+    const bool reported = is_reported_next(o, index), soon = row->time_ns - last->time_ns < group_ns;
+    return row->requested_bytes == last->requested_bytes && reported + soon + last->fatal >= 2;
 }
 
 static void join_group(struct group *g, const struct run_oom *row, size_t index)
@@ -279,6 +280,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         c->live[i].first_rank = oom_history_rank(history, span->first_ns);
         c->live[i].last_rank = oom_history_rank(history, span->last_ns);
         c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
+        c->live[i].middle_ns = oom_history_time(history, c->live[i].mean_rank);
         c->live[i].least = span->least;
         c->live[i].most = span->most;
     }
@@ -299,11 +301,8 @@ static void capture_live(struct oom_failures *o, struct capture *c)
         const struct run_location *l = run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
             const struct oom_history *history = SITE_REACH(o->history, i, o->history_cap);
-            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){.location = (uint32_t)i,
-                                                                             .bytes = l->live_bytes,
-                                                                             .count = l->live_count,
-                                                                             .begun_ns = history->first_ns,
-                                                                             .times = history->times};
+            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){
+                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count, .times = history->times};
         }
     }
 }

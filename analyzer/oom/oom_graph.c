@@ -107,7 +107,7 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     double times = (double)f->growing_passes;
     EACH (l, live, n) {
         uint32_t stack = run_location(b->run, l->location)->stack;
-        bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
+        bool meanwhile = l->last_ns >= f->growing_middle_ns;
         if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
             (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
             return true;

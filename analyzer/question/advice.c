@@ -145,8 +145,10 @@ static void of_time(struct advices *a)
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
+        const struct result_site *where =
+            c->freed.known && c->freed.line ? &c->freed : &c->stack.site; /* a line of the program */
         if (c->advice && !again && !is_advised(r, c->advice))
-            add_advice(a, "churn", 0.02, advice_at_site(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
+            add_advice(a, "churn", 0.02, advice_at_site(a, where, c->advice));
     }
 }
 
