@@ -2,7 +2,6 @@
  * entry function, which takes milliseconds, while the other threads continue. The recorder then works in its own
  * threads, and gpuspy reads its answer from the target's memory. */
 #include "analyzer/attach/attach.h"
-#include "analyzer/base/clock.h"
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/attach/place.h"
 #include "analyzer/attach/thread.h"
 #include "schema/attach.h"

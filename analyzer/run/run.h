@@ -490,12 +490,9 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     RUN_FACT(SEGMENTS, "segments") \
     RUN_FACT(PINNED, "pinned")     \
     RUN_FACT(BEFORE, "before") /* memory that was allocated before the recording and not freed in it */
-enum run_fact {
 #define RUN_FACT(symbol, word) RUN_FACT_##symbol,
-    RUN_FACTS(RUN_FACT)
+enum run_fact { RUN_FACTS(RUN_FACT) RUN_FACT_N };
 #undef RUN_FACT
-        RUN_FACT_N
-};
 /* Why a fact is unknown, such as "a PyTorch snapshot does not record it"; NULL: it is known. */
 const char *run_why_unknown(const struct run *run, enum run_fact what);
 /* Made by another tool: the program's later events are unknown. */
