@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +24,12 @@ static const char *path_below(const char *path, const char *folder)
 bool text_is_below(const char *path, const char *folder)
 {
     return path_below(path, folder) != NULL;
+}
+
+bool text_ends_with(const char *text, const char *ending)
+{
+    const size_t n = text ? strlen(text) : 0, m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
 void text_put(char *out, size_t size, const char *format, ...)

@@ -1,6 +1,5 @@
 /* Shortens names of files and functions for display. All functions write cleaned text (terminal_clean). */
-#ifndef GPUSPY_TEXT_H
-#define GPUSPY_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,6 +8,7 @@
  * command. */
 char *text_path_here(char *out, size_t size, const char *path);
 bool text_is_below(const char *path, const char *folder);
+bool text_ends_with(const char *text, const char *ending); /* not NULL */
 /* A path for display: relative to `cwd` (of the run; NULL unknown) if it is below it; without the folders that all
  * Python libraries share ("…/site-packages/torch/nn/x.py" → "torch/nn/x.py"); and at most `columns` wide, with an
  * ellipsis for the folders in the middle. */
@@ -22,5 +22,3 @@ void text_put(char *out, size_t size, const char *format, ...) __attribute__((fo
 size_t text_word_length(const char *text);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
-
-#endif

@@ -1,4 +1,5 @@
 #include "analyzer/base/text_table.h"
+#include "analyzer/base/arena.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -165,8 +166,7 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
         room = term->width - start;
     }
     if (t->n) print_table_head(t, term, indent, width, below, out);
-    for (size_t i = 0; i < t->n; i++) {
-        struct text_table_row *row = &t->rows[i];
+    EACH (row, t->rows, t->n) {
         const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*table_cell_of(row, n - 1);
         for (int c = 0; c < n; c++) cells[c] = table_cell_of(row, c);

@@ -128,8 +128,6 @@ char *units_format_share(char out[UNITS_TEXT], double share)
     return out;
 }
 
-/* ---------------------------------------------------------------- reading */
-
 /* An exact decimal number without a sign: digits · 10^exponent. */
 struct decimal {
     unsigned __int128 digits;

@@ -2,8 +2,7 @@
  *
  * Formatting writes into a caller's buffer of at least UNITS_TEXT bytes and returns that buffer, so
  * that it can stand in a printf's argument list. Nothing here depends on the locale. */
-#ifndef GPUSPY_UNITS_H
-#define GPUSPY_UNITS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
 bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Seconds since the recording began, without a unit: "12.5". */
 bool units_parse_seconds(const char *text, int64_t *ns);
-
-#endif

@@ -130,11 +130,9 @@ void command_print_help(const struct command *c, FILE *f)
 
 void command_help_overview(const struct command *const *all, FILE *f)
 {
-    static const char *const headings[] = {
 #define HEADING(symbol, heading) heading,
-        COMMAND_GROUPS(HEADING)
+    static const char *const headings[] = {COMMAND_GROUPS(HEADING)};
 #undef HEADING
-    };
 
     fputs("Usage: gpuspy COMMAND [OPTION...]\n\nRecords a program's GPU memory, copies and waits without changing the "
           "program,\nand explains afterwards which line of Python caused them.\n\nCommands:\n",

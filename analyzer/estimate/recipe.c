@@ -114,8 +114,6 @@ static const struct {
     {"came_pytorch", "adafactor", false},
 };
 
-/* ---------------------------------------------------------------- what a value means */
-
 static const char *recipe_text_of(const json_t *value)
 {
     const char *text = json_string_value(value);
@@ -163,8 +161,6 @@ static int64_t recipe_count_of(const json_t *value)
     const long long n = strtoll(recipe_text_of(value), &end, 10);
     return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
 }
-
-/* ---------------------------------------------------------------- reading keys */
 
 static bool recipe_pattern_matches(const char *pattern, const char *path)
 {
@@ -281,8 +277,6 @@ static const char *tool_of(const json_t *root)
     return "";
 }
 
-/* ---------------------------------------------------------------- from values to options */
-
 static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
     return strstr(r->tools, tool) != NULL;
@@ -310,8 +304,7 @@ static const char *last_path_part(char *path)
 
     while (n > 1 && path[n - 1] == '/') path[--n] = 0;
     if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return basename(path);
 }
 
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
@@ -685,8 +678,6 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_activations(r, s);
     put_sharding(r, s, gpus);
 }
-
-/* ---------------------------------------------------------------- files */
 
 /* Loads a configuration that another one names (DeepSpeed's): relative to the folder of that one, or to one of the
  * folders above it. */

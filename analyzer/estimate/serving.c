@@ -18,8 +18,6 @@ static double whole_up(double n)
     return down < n ? down + 1 : down;
 }
 
-/* ---------------------------------------------------------------- shares of one GPU */
-
 /* Layers of a pipeline stage: the first stages get the remainder. */
 static uint64_t layers_of(const struct plan *p, uint64_t stage)
 {
@@ -61,8 +59,6 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
     default: return 1 / tp;
     }
 }
-
-/* ---------------------------------------------------------------- weights */
 
 /* Bits of weights that are not quantised. */
 static double plain_bits(const struct plan *p)
@@ -163,8 +159,6 @@ static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimat
                      "vocabulary %ju · hidden %ju · 2 B / tp %ju", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
                      (uintmax_t)p->tp);
 }
-
-/* ---------------------------------------------------------------- KV cache */
 
 static double element_size(const struct plan *p);
 static double mamba_taps(const struct plan *p);
@@ -320,8 +314,6 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
                      "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
 }
-
-/* ---------------------------------------------------------------- activations */
 
 static double element_size(const struct plan *p)
 {
@@ -495,8 +487,6 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
             units_format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
-/* ---------------------------------------------------------------- Mamba */
-
 /* A layer's state for one sequence: bytes of the inputs that the convolution still reads, in the model's type; below,
  * elements of the scan's state. */
 static double mamba_taps(const struct plan *p)
@@ -587,8 +577,6 @@ static void add_linear_state(const struct plan *p, struct estimate_result *r)
         line, "transformers modeling_qwen3_5.py: a float32 matrix for each head of values, and the convolution's taps",
         "%ju layers · batch %ju · %.0f B, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch, each);
 }
-
-/* ---------------------------------------------------------------- all */
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {

@@ -1,7 +1,6 @@
 /* What a diffusion pipeline needs: text encoders, the denoiser's steps and the VAE, each with or without the others on
  * the GPU; and in training what is on the GPU beside the denoiser. */
 #include <math.h>
-#include <stdio.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
@@ -116,8 +115,6 @@ double estimate_serving_beside_bytes(const struct plan *p)
     for (size_t i = 0; i < r.lines_n; i++) sum += r.lines[i].bytes.likely;
     return sum;
 }
-
-/* --- images ----------------------------------------------------------------------------------- */
 
 /* Pixels that the VAE decodes at once; `pixels`: of all images. */
 static double pixels_at_once(const struct plan *p, double *pixels)

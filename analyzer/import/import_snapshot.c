@@ -54,8 +54,6 @@ bool import_is_snapshot(const unsigned char *head, size_t n)
                       ((head[0] == '}' || head[0] == ']') && (head[1] == 'q' || head[1] == '(')));
 }
 
-/* --- what is held ------------------------------------------------------------------------------ */
-
 static void hold_piece(struct set *set, const struct import_snapshot_piece *h)
 {
     uint32_t *at = map_at(&set->index, h->address);
@@ -99,11 +97,7 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
     }
 }
 
-static int order_pieces_by_address(const void *a, const void *b)
-{
-    const struct import_snapshot_piece *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_pieces_by_address, struct import_snapshot_piece, SORT_UP(x->address, y->address))
 
 static void hold_end(struct importer *s)
 {
@@ -139,8 +133,6 @@ static uint16_t event_pool_of(const struct importer *s, const struct import_snap
     }
     return IMPORT_POOL_UNKNOWN;
 }
-
-/* --- back to the beginning ----------------------------------------------------------------------- */
 
 static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 {
@@ -213,8 +205,6 @@ static void forget_cut_frees(struct importer *s)
         e->bytes = 0;
     }
 }
-
-/* --- writing ----------------------------------------------------------------------------------- */
 
 static bool is_python_file(const char *file)
 {
@@ -388,8 +378,6 @@ static void write_imported_event(struct importer *s, const struct import_snapsho
     }
 }
 
-/* --- the program's annotations -------------------------------------------------------------------- */
-
 static bool is_same(const struct import_snapshot_note *a, const struct import_snapshot_note *b)
 {
     return a->name == b->name && a->device == b->device;
@@ -436,8 +424,6 @@ static void skip_notes(struct importer *s)
     }
     s->from.notes_n = kept;
 }
-
-/* --- facts beside the events ------------------------------------------------------------------------ */
 
 static void remark_totals(struct importer *s)
 {
@@ -500,8 +486,6 @@ static void write_about(struct importer *s)
         import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }
 
-/* --- the whole file -------------------------------------------------------------------------------- */
-
 /* Chooses the events of a part. The memory at its begin follows from the end, as for the whole history. */
 static bool choose_part(struct importer *s, const struct import_part *part, char *error, size_t error_size)
 {
@@ -562,12 +546,11 @@ static void release_importer(struct importer *s)
 bool import_snapshot_part(const char *path, const char *to, const struct import_part *part,
                           void (*progress)(void *, uint64_t), void *self, char *error, size_t error_size)
 {
-    const char *slash = strrchr(path, '/');
     struct importer *s = arena_zeroed(1, sizeof *s);
     bool ok = import_snapshot_read(&s->from, path, progress, self, error, error_size) &&
               choose_part(s, part, error, error_size);
     if (ok) {
-        struct import_source source = {.format = "PyTorch snapshot", .file = slash ? slash + 1 : path};
+        struct import_source source = {.format = "PyTorch snapshot", .file = basename(path)};
         if (s->start_us > 1) source.start_real_ns = (uint64_t)s->start_us * 1000 - BEFORE_NS;
         s->feed = import_feed_start(to, &source, error, error_size);
         ok = s->feed != NULL;

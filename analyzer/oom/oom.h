@@ -1,7 +1,6 @@
 /* The facts about failures. oom.c finds the calls that belong to one failure and the memory that was live then;
  * oom_cause.c derives the cause from these facts. */
-#ifndef GPUSPY_OOM_H
-#define GPUSPY_OOM_H
+#pragma once
 
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/question/question.h"
@@ -144,5 +143,3 @@ struct oom_failures;
 struct oom_failures *oom_start(struct site_builder *b, struct run_observer *observer);
 void oom_finish(struct oom_failures *o);      /* ooms, retries, fragmentation's holes */
 void oom_explain_all(struct site_builder *b); /* cause and advice; after categories, allocators */
-
-#endif

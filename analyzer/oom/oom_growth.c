@@ -300,8 +300,7 @@ void oom_find_demand(struct site_builder *b, struct oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;
-    for (size_t i = 0; i < b->report->timelines_n; i++) {
-        const struct result_timeline *t = &b->report->timelines[i];
+    EACH (t, b->report->timelines, b->report->timelines_n) {
         if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) continue;
         f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
         for (size_t p = 0; p < t->n && t->points[p].time_s < site_seconds(began); p++) {

@@ -1,7 +1,6 @@
 /* When a call path allocated, in bounded memory: distinguishes old blocks from new ones independent of the passes'
  * duration. A first pass, or one that the machine interrupted, takes as long as a hundred others. */
-#ifndef GPUSPY_OOM_HISTORY_H
-#define GPUSPY_OOM_HISTORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ void oom_history_add(struct oom_history *h, int64_t ns);
 double oom_history_rank(const struct oom_history *h, int64_t ns);
 /* The reverse: when it had made that share of its allocations. */
 int64_t oom_history_time(const struct oom_history *h, double rank);
-
-#endif

@@ -1,11 +1,11 @@
 /* One list of advice, by impact: first for an OOM, then by the share of the peak or of the wall time that each
  * concerns. */
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
 #include "analyzer/whatif/whatif.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,10 +40,8 @@ static void of_ooms(struct advices *a)
 
 static int64_t peak_of_growth(const struct result_report *r, const struct result_growth *g)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n)
         if (p->process == g->process && p->device == g->device && p->layer == g->layer) return p->bytes;
-    }
     return 0;
 }
 
@@ -69,10 +67,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
  * have named it. */
 static bool died_of_something_else(const struct result_report *r, const struct result_growth *g)
 {
-    for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct result_oom_verdict *o = &r->ooms[i];
+    EACH (o, r->ooms, r->ooms_n)
         if (o->fatal && o->process == g->process && o->device == g->device) return o->cause != RESULT_CAUSE_LEAK;
-    }
     return false;
 }
 
@@ -162,8 +158,7 @@ static void of_polling(struct advices *a)
 {
     enum { OFTEN = 5000 }; /* per second */
     const struct result_report *r = a->b->report;
-    for (size_t i = 0; i < r->calls_n; i++) {
-        const struct result_call *c = &r->calls[i];
+    EACH (c, r->calls, r->calls_n) {
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add_advice(
@@ -206,8 +201,7 @@ static void of_retries(struct advices *a)
     const struct result_report *r = a->b->report;
     double blocked = 0;
     const struct result_retry *worst = NULL;
-    for (size_t i = 0; i < r->retries_n; i++) {
-        const struct result_retry *x = &r->retries[i];
+    EACH (x, r->retries, r->retries_n) {
         blocked += x->blocked_s > 0 ? x->blocked_s : 0;
         worst = !worst || x->blocked_s > worst->blocked_s ? x : worst;
     }
@@ -262,8 +256,7 @@ static void of_fragmentation(struct advices *a)
     bool asked = false, replayed = false;
     struct whatif_outcome was = {0}, is = {0};
     char before[UNITS_TEXT], after[UNITS_TEXT];
-    for (size_t i = 0; i < r->fragmentation_n; i++) {
-        const struct result_fragmentation *f = &r->fragmentation[i];
+    EACH (f, r->fragmentation, r->fragmentation_n) {
         if (!is_wasted(a, f)) continue;
         if (!asked) replayed = replay_expandable(a, &was, &is);
         asked = true;
@@ -301,12 +294,7 @@ static void of_recording(struct advices *a)
     }
 }
 
-static int order_advice_by_impact(const void *x, const void *y)
-{
-    const struct result_advice *a = x, *b = y;
-    if (a->impact != b->impact) return a->impact > b->impact ? -1 : 1;
-    return strcmp(a->text, b->text);
-}
+SORT_ORDER(order_advice_by_impact, struct result_advice, SORT_DOWN(x->impact, y->impact) ?: strcmp(x->text, y->text))
 
 void question_advice_build(struct site_builder *b)
 {

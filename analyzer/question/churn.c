@@ -9,6 +9,7 @@
  * ones, then every second, every fourth, …
  */
 #include "analyzer/base/times.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
@@ -91,12 +92,8 @@ struct question_churns *question_churns_start(struct site_builder *b, struct run
     return c;
 }
 
-static int order_churn_by_count(const void *a, const void *b)
-{
-    const struct result_churn *x = a, *y = b;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
-}
+SORT_ORDER(order_churn_by_count, struct result_churn,
+           SORT_DOWN(x->count, y->count) ?: SORT_UP(x->stack.number, y->stack.number))
 
 static struct result_pace churn_pace_of(const struct question_churns *c, const struct place *p, uint32_t process)
 {
@@ -129,11 +126,7 @@ static void churn_on_live(void *self, size_t moment, const struct run_lifetime *
     if (life->location == a->location && life->free_ns != RUN_NEVER) a->stack = free_stack;
 }
 
-static int order_churn_events(const void *a, const void *b)
-{
-    const struct asked *x = a, *y = b;
-    return (x->moment > y->moment) - (x->moment < y->moment);
-}
+SORT_ORDER(order_churn_events, struct asked, SORT_UP(x->moment, y->moment))
 
 static void recognise_churn(struct question_churns *c, struct question_signer *signer, struct asking *q,
                             struct result_churn *work)

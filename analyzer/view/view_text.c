@@ -2,7 +2,6 @@
 #include "analyzer/view/view_text.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -61,8 +60,6 @@ static void print_sections(const struct draw_text *v)
         if (view_shows(v, (enum view_section)i)) sections[i].print(v);
     if (!v->only) view_text_next(v, "");
 }
-
-/* ---------------------------------------------------------------- without --full */
 
 #define BRIEF_TOP 4 /* rows of each list */
 #define BRIEF_RANKS 10
@@ -164,8 +161,6 @@ void view_text(const struct draw_text *v)
         free(p.text);
     }
 }
-
-/* ---------------------------------------------------------------- head */
 
 static void print_warning(const struct draw_text *v, const char *text)
 {
@@ -325,8 +320,6 @@ void view_text_run(const struct draw_text *v)
     view_text_steps(v);
     print_devices(v);
 }
-
-/* ---------------------------------------------------------------- the end */
 
 #define ADVICE_MOST 5 /* less important advice is left out */
 #define ADVICE_BRIEF 3

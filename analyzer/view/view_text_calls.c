@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -65,8 +66,7 @@ static void wait_rows(const struct draw_text *v, size_t shown)
                                     narrow ? "for" : "each", narrow ? "line" : "for", narrow ? NULL : "line"},
                            .left = {false, false, false, narrow, true, true}};
 
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_sync_site *s = &v->report->sync_lines[i];
+    EACH (s, v->report->sync_lines, shown) {
         char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
         terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
         shorten_calls_text(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
@@ -161,8 +161,7 @@ void view_text_transfers(const struct draw_text *v)
 
     if (!shown) return;
     draw_title(v, TERMINAL_BOLD, "Copies");
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_transfer *x = &r->transfer_lines[i];
+    EACH (x, r->transfer_lines, shown) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
         if (!isnan(x->bytes_per_s)) units_format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);

@@ -10,8 +10,6 @@
 #include "analyzer/site/site.h"
 #include "analyzer/view/view_text_parts.h"
 
-/* ---------------------------------------------------------------- text */
-
 static void failure_text(const struct view_whatif *w, const struct whatif_failure *f, char *out, size_t size)
 {
     char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
@@ -195,8 +193,6 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
     if (w->search && w->n) print_next_whatif(t, w);
 }
 
-/* ---------------------------------------------------------------- JSON */
-
 static json_t *whatif_failure_json(const struct view_whatif *w, const struct whatif_failure *f)
 {
     const struct result_site site = site_of(w->run, f->stack, NULL);
@@ -246,8 +242,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     json_t *recorded = json_object(), *list = json_array(), *replay = json_object();
     outcome_json(recorded, w, &p->recorded);
     set_json(o, "recorded", recorded);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct whatif_scenario *s = &w->scenarios[i];
+    EACH (s, w->scenarios, w->n) {
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));

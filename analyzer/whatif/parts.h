@@ -1,6 +1,5 @@
 /* What the proof finds out about each device and the what-ifs need. */
-#ifndef GPUSPY_WHATIF_PARTS_H
-#define GPUSPY_WHATIF_PARTS_H
+#pragma once
 
 #include "analyzer/category/category.h"
 #include "analyzer/category/category_use.h"
@@ -132,5 +131,3 @@ void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int6
 
 /* proof.c: fills devices and proof. */
 bool whatif_prove(struct whatif *w, char *error, size_t error_size);
-
-#endif

@@ -78,8 +78,6 @@ static bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
     return recorded == *base + offset;
 }
 
-/* --- the recorded driver ------------------------------------------------------------------------------ */
-
 static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t page);
 
 static bool proof_take_one(struct beside *b, int64_t bytes, bool page, uint64_t *address)
@@ -189,8 +187,6 @@ static void apply_facts(struct beside *b, int64_t ns)
     }
 }
 
-/* --- the cache emptied ---------------------------------------------------------------------------------- */
-
 static bool empties_cache(const struct beside *b, uint32_t stack)
 {
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
@@ -235,8 +231,6 @@ static void finish_calls(struct beside *b)
     }
     b->from = b->calls_n = 0;
 }
-
-/* --- events -------------------------------------------------------------------------------------------- */
 
 static void count_peak(struct beside *b)
 {
@@ -560,8 +554,6 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     read_samples(self, process, end_ns);
 }
-
-/* --- the proof -------------------------------------------------------------------------------------------- */
 
 /* For a run that ends before NVML was queried about its second GPU. */
 static void assume_context(struct whatif *w, struct whatif_device *d)

@@ -1,7 +1,5 @@
 /* The recording replayed under other rules. All scenarios run in one pass over the recording. A scenario ends for a
  * device if a request fails that did not fail in the recording: how the program would have continued is unknown. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/whatif/parts.h"
@@ -35,8 +33,6 @@ struct play {
     int line;
 };
 
-/* --- lines ------------------------------------------------------------------------------------------- */
-
 /* "train.py:42" */
 static bool parse_line(struct play *p, const char *text)
 {
@@ -69,8 +65,6 @@ static bool is_left_out(struct play *p, uint32_t stack)
     }
     return *match == 1;
 }
-
-/* --- a device ---------------------------------------------------------------------------------------- */
 
 static struct track *track_of(struct play *p, uint32_t process, int device)
 {
@@ -180,8 +174,6 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     o->fits = false;
     o->oom = failure;
 }
-
-/* --- events ------------------------------------------------------------------------------------------- */
 
 static uint64_t play_stream_of(const struct run_lifetime *life)
 {
@@ -309,8 +301,6 @@ static void track_on_free(void *self, const struct run_lifetime *life, const str
 {
     track_segment(self, life, series, true);
 }
-
-/* --- all of them ---------------------------------------------------------------------------------------- */
 
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {
