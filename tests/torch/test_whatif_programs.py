@@ -98,6 +98,8 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         ours, theirs = (asked(file, *words, *(limit if words == ["--limit"] else []))
                         for file, limit in zip((run.database, snapshot), limits))
         assert ours["replay"]["exact"] and theirs["replay"]["exact"], (ours["replay"], theirs["replay"])
+        peaks = [[x["recorded"][key] for key in ("peak_allocated_bytes", "peak_reserved_bytes")] for x in (ours, theirs)]
+        assert peaks[0] == peaks[1]
         figures = [[x["whatif"][0][key] for key in ("fits", "peak_reserved_bytes", "segments", "retries")] for x in (ours, theirs)]
         assert figures[0] == figures[1], words
         failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
