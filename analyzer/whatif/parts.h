@@ -22,6 +22,8 @@ struct whatif_device {
     size_t switches_n, switches_cap;
     struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */
     size_t flushes_n, flushes_cap;
+    struct whatif_moment *retries; /* requests that waited for other streams; bytes: the time from which on they did */
+    size_t retries_n, retries_cap;
     struct whatif_piece *pieces; /* that existed when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;

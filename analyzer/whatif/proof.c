@@ -7,7 +7,7 @@
 
 struct call { /* of the recorded allocator to the driver */
     uint64_t address;
-    int64_t bytes;
+    int64_t bytes, ns;
     uint32_t stack, pool; /* pool: of freed memory, the private one; 0 the default one or unknown */
     bool free, page;
 };
@@ -22,6 +22,8 @@ struct beside { /* a device, while its recording is replayed */
     size_t next_fact;
     bool expandable;    /* expandable_segments now */
     bool refused;       /* CUDA refused memory since the last tensor */
+    int64_t refused_ns; /* first */
+    int64_t event_ns;   /* the last event of a tensor */
     struct call *calls; /* since the last event of a tensor: from `from` on */
     size_t from, calls_n, calls_cap;
     bool placed, fails; /* fails: the recorded request failed */
@@ -222,6 +224,23 @@ static void settle_pending(struct beside *b, bool requests)
     }
 }
 
+/* The time up to which frees that waited for other streams had finished before the request. If CUDA refuses memory, or
+ * the cap is reached, PyTorch waits for the others, frees the cache and requests the segment again. */
+static int64_t finished_until(struct beside *b, int64_t alloc_ns)
+{
+    struct whatif_device *d = device_at(b);
+    const struct caching_rules *rules = &d->rules;
+    size_t first = b->from, next;
+    while (first < b->calls_n && b->calls[first].free && empties_cache(b, b->calls[first].stack)) first++;
+    for (next = first; next < b->calls_n && b->calls[next].free;) next++;
+    if (next == b->calls_n || !b->dues.n) return alloc_ns;
+    const bool frees_unasked = rules->gc_threshold > 0 || rules->max_split_bytes != INT64_MAX;
+    if (!b->refused && (next == first || frees_unasked)) return alloc_ns;
+    const struct whatif_moment retry = {alloc_ns, b->refused ? b->refused_ns : b->event_ns};
+    *ARENA_PUSH(d->retries, d->retries_n, d->retries_cap) = retry;
+    return retry.bytes;
+}
+
 static void finish_calls(struct beside *b)
 {
     if (b->from < b->calls_n) {
@@ -327,6 +346,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     }
     *ARENA_PUSH(b->calls, b->calls_n, b->calls_cap) = (struct call){life->address,
                                                                     life->bytes,
+                                                                    b->proof->now_ns,
                                                                     freed ? run_free_stack(w->run, life) : life->stack,
                                                                     freed && pool > 0 ? (uint32_t)pool : 0,
                                                                     freed,
@@ -426,11 +446,12 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
     d->user_pools = d->user_pools || (pool && life->space != GS_SPACE_POOL);
     apply_facts(b, life->alloc_ns);
-    b->refused = false;
     b->events++;
     w->proof.blocks++;
     note_stream(b, proof_stream_of(life));
-    whatif_release_due(&b->dues, a, life->alloc_ns);
+    whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
+    b->refused = false;
+    b->event_ns = life->alloc_ns;
     w->proof.unsure_frees = w->proof.unsure_frees || b->dues.n;
     settle_pending(b, true);
     const bool known = run_requested(life) != RUN_UNKNOWN;
@@ -483,6 +504,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         (void)proof_allocator_of(b);
         apply_facts(b, life->free_ns);
         b->events++;
+        b->event_ns = life->free_ns;
         settle_pending(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
@@ -522,6 +544,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     }
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->layer != GS_LAYER_TENSOR) {
+        b->refused_ns = b->refused ? b->refused_ns : oom->time_ns;
         b->refused = true;
         return;
     }
