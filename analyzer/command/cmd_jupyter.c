@@ -234,6 +234,12 @@ static int install_kernel(const struct settings *s)
         complain("jupyter: %s", why);
         return EXIT_INPUT;
     }
+    if (strpbrk(library, LAUNCH_SEPARATORS)) { /* a kernel outlives links in /tmp */
+        complain("jupyter: cannot preload '%s': the loader accepts no path with a space, colon or '$'; install gpuspy "
+                 "elsewhere, or point GPUSPY_LIB to a copy",
+                 library);
+        return EXIT_INPUT;
+    }
     if (!ask_python(program, &p)) return EXIT_INPUT;
     if (!kernel_folder(s, &p, folder, sizeof folder)) {
         complain("jupyter: neither JUPYTER_DATA_DIR nor HOME is set; give --prefix FOLDER");

@@ -374,18 +374,30 @@ def test_run_of_what_a_signal_ended_names_the_signal(tmp_path):
     assert "was killed by signal 9 (Killed), and none of its processes had called CUDA" in done.stderr
 
 
-def test_an_installed_gpuspy_finds_its_library(tmp_path):
-    for name, folder in (("gpuspy", "bin"), ("libgpuspy.so", "lib")):
-        (tmp_path / folder).mkdir()
-        shutil.copy(BUILD / name, tmp_path / folder)
-    def preload(program):
-        return subprocess.run([program, "run", "-q", "sh", "-c", "echo $LD_PRELOAD"], env=environment(), cwd=tmp_path,
+@pytest.mark.parametrize("folder", ["lib", "lib64", "lib/gpuspy"])
+@pytest.mark.parametrize("prefix", ["plain", "my env \u00fc", "a:b", "$ORIGIN"])
+def test_an_installed_gpuspy_finds_its_library(tmp_path, prefix, folder):
+    """The loader ends a path in LD_PRELOAD at a space or colon, so it gets a link that has none."""
+    prefix = tmp_path / prefix
+    for name, into in (("gpuspy", "bin"), ("libgpuspy.so", folder)):
+        (prefix / into).mkdir(parents=True)
+        shutil.copy(BUILD / name, prefix / into)
+    def preload(program, **more):
+        return subprocess.run([program, "run", "-q", "sh", "-c", "echo $LD_PRELOAD"], env={**environment(), **more}, cwd=tmp_path,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert preload(tmp_path / "bin" / "gpuspy").stdout == f"{tmp_path}/lib/libgpuspy.so\n"
-    (tmp_path / "link").symlink_to(tmp_path / "bin" / "gpuspy")
-    assert preload(tmp_path / "link").stdout == f"{tmp_path}/lib/libgpuspy.so\n"
-    shutil.rmtree(tmp_path / "lib")
-    assert preload(tmp_path / "bin" / "gpuspy").returncode == 125
+    (tmp_path / "link").symlink_to(prefix / "bin" / "gpuspy")
+    (tmp_path / "tmp").mkdir()
+    for program in (prefix / "bin" / "gpuspy", tmp_path / "link"):
+        done = preload(program, TMPDIR=str(tmp_path / "tmp"))
+        named = done.stdout.strip()
+        assert os.path.realpath(named) == str(prefix / folder / "libgpuspy.so") and "ld.so" not in done.stderr, done.stderr
+        assert not set(" :$") & set(named) and (named == os.path.realpath(named)) == (prefix.name == "plain")
+    (tmp_path / "tmp" / f"gpuspy-{os.geteuid()}").mkdir(exist_ok=True)
+    (tmp_path / "tmp" / f"gpuspy-{os.geteuid()}").chmod(0o777)  # where others could change the link
+    done = preload(tmp_path / "link", TMPDIR=str(tmp_path / "tmp"))
+    assert prefix.name == "plain" or (done.returncode == 125 and "install gpuspy elsewhere" in one_line(done, 125))
+    shutil.rmtree(prefix / folder.split("/")[0])
+    assert preload(prefix / "bin" / "gpuspy").returncode == 125
 
 
 # ---------------------------------------------------------------- run: what is recorded
