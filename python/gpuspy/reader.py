@@ -4,12 +4,12 @@ import io
 import json
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
+
+from pytest_gpuspy.recorder import programs
 
 
 class GpuspyError(Exception):
@@ -17,17 +17,16 @@ class GpuspyError(Exception):
 
 
 def program() -> str:
-    """The `gpuspy` beside the recorder of this process, else that of this environment, else the one on PATH."""
-    folders = [Path(sysconfig.get_path("scripts"))]
+    """The `gpuspy` beside the recorder of this process, else the one installed with this package, else the one on PATH."""
     for library in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         if library.endswith("/libgpuspy.so"):
-            folders[:0] = [Path(library).parent, Path(library).parent.parent / "bin"]
-    beside = [folder / "gpuspy" for folder in folders
-              if (folder / "gpuspy").is_file() and os.access(folder / "gpuspy", os.X_OK)]
-    found = str(beside[0]) if beside else shutil.which("gpuspy")
-    if not found:
-        raise GpuspyError("the program 'gpuspy' is neither in this environment nor on PATH; pip install gpuspy")
-    return found
+            here = Path(library).resolve().parent
+            for path in (here / "gpuspy", here.parent / "bin" / "gpuspy"):
+                if path.is_file() and os.access(path, os.X_OK):
+                    return str(path)
+    for found in programs():
+        return str(found)
+    raise GpuspyError("the program 'gpuspy' is neither beside this package nor on PATH; pip install gpuspy")
 
 
 def run_gpuspy(*words: str) -> str:
