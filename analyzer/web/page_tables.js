@@ -51,11 +51,11 @@
         cell: row => (row.advice ? page.sentence(row.advice) : "")
     };
     const directions = {
-        h2d: "host → GPU",
-        d2h: "GPU → host",
+        h2d: "host to GPU",
+        d2h: "GPU to host",
         d2d: "within GPU",
-        p2p: "GPU → GPU",
-        h2h: "within host"
+        p2p: "GPU to GPU",
+        h2h: "host to host"
     };
     const where = () =>
         (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
