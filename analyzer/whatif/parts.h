@@ -18,6 +18,7 @@ struct whatif_device {
     int64_t total;               /* bytes of the device; INT64_MAX unknown */
     struct whatif_moment *bases; /* memory in use on the device that was not recorded, from that time on */
     size_t bases_n, bases_cap;
+    size_t bases_settled;           /* of them, the first that no later query lowers */
     struct whatif_moment *switches; /* switches of expandable_segments while the program ran; bytes: 1 on, 0 off */
     size_t switches_n, switches_cap;
     struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */

@@ -290,6 +290,23 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
     b->most_live = b->device_live;
 }
 
+/* A query of NVML that includes an allocation which is not recorded yet is too high: a later one lowers it. */
+static void settle_bases(struct whatif_device *d)
+{
+    for (size_t i = d->bases_n; i-- > d->bases_settled + 1;)
+        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
+}
+
+/* CUDA's own figure in a call of the program: exact, and with the memory of other processes, which NVML's figure for
+ * this process lacks. No later query lowers it. */
+static void add_exact_base(struct beside *b, int64_t ns, int64_t bytes)
+{
+    struct whatif_device *d = device_at(b);
+    add_base(b, ns, bytes);
+    settle_bases(d);
+    d->bases_settled = d->bases_n;
+}
+
 /* The memory that CUDA would report as used without the other processes: NVML's figure for this process, and memory of
  * no process (9 MiB of an H200). On a real device, NVML's total includes memory that the driver keeps; CUDA's does not.
  */
@@ -311,14 +328,9 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
         if (s->process > process || (s->process == process && s->time_ns > ns)) return;
         if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
         struct beside *b = beside_of(p, process, s->device);
-        add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
+        if (s->time_ns > b->asked_ns) /* else a failed request has shown it since */
+            add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
     }
-}
-
-static void settle_bases(struct whatif_device *d)
-{
-    for (size_t i = d->bases_n; i-- > 1;)
-        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
 }
 
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
@@ -526,7 +538,7 @@ static void proof_on_sample(void *self, const struct run_sample *s)
     if (s->device < 0 || s->free_bytes < 0 || s->total_bytes <= 0) return;
     struct beside *b = beside_of(p, s->process, s->device);
     device_at(b)->total = s->total_bytes;
-    add_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
+    add_exact_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
 }
 
 static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -540,7 +552,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
         if (oom->total_bytes > 0) d->total = oom->total_bytes;
         if (d->total == INT64_MAX)
             d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all memory that is available to it */
-        add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
+        add_exact_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
     }
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->layer != GS_LAYER_TENSOR) {
