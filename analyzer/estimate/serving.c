@@ -179,11 +179,12 @@ static void add_loader(const struct plan *p, uint64_t stage, struct estimate_res
         matrix = fmax(matrix, (double)t->rows * (double)t->cols * tensor_share(p, t));
         wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
     }
-    line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "what loaders and kernels keep",
-                        (struct estimate_interval){
-                            0, 2 * matrix,
-                            ceil(2 * matrix + 2 * 2048 * wide + KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes))});
-    estimate_explain(line, unpacks ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
+    line = estimate_add(
+        r, ESTIMATE_WORKSPACE, IN_INFERENCE, "what loaders and kernels keep",
+        (struct estimate_interval){
+            0, 2 * matrix, ceil(2 * matrix + 2 * 2048 * wide + KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes))});
+    estimate_explain(line,
+                     unpacks ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
                      "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.0f %% of weights",
                      2 * matrix, wide, 100 * KEPT_BY_PROGRAM);
     line->why = unpacks ? "other kernels unpack in registers" : "depends on loaders and kernels";

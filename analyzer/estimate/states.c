@@ -197,23 +197,26 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
 }
 
 /* Gradients in float32 for master weights. DeepSpeed makes them for the step out of a flat copy in 16 bits: stages 1
- * and 2 of all of its part at once, stage 3 of one tile after the other. Megatron-LM has them, or half of them, already. */
+ * and 2 of all of its part at once, stage 3 of one tile after the other. Megatron-LM has them, or half of them,
+ * already. */
 static void add_step_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     const bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p);
-    const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE;
-    const double part = part_of(n, divided), at_once = tiles ? TILE : part;
-    struct estimate_interval bytes = {0, half ? 0 : ceil(6 * at_once), half ? ceil(2 * part) : ceil(6 * at_once)};
-    struct estimate_line *line;
+    const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE, megatron = p->tp * p->pp > 1;
+    const double part = part_of(n, divided), bytes = half ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
+                                              (struct estimate_interval){0, half ? 0 : ceil(bytes), ceil(bytes)});
 
-    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32", bytes);
     if (tiles)
         estimate_explain(line, "DeepSpeed stage3.py: _prepare_fp32_grad_for_sub_group, sub_group_size 1e9",
-                         "1,000,000,000 parameters at once · (4 + 2) B");
+                         "1,000,000,000 parameters at once · %s", megatron ? "4 B" : "(4 + 2) B");
     else
-        estimate_states_explain(line,
-                                "DeepSpeed stage_1_and_2.py: gradients are flattened, then converted for the step", p,
-                                n, half ? "2 B" : "(4 + 2) B", divided);
+        estimate_states_explain(
+            line, "DeepSpeed stage_1_and_2.py: gradients are flattened, then converted for the step", p, n,
+            half       ? "2 B"
+            : megatron ? "4 B"
+                       : "(4 + 2) B",
+            divided);
     line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
 }
 
