@@ -17,8 +17,10 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
 char *text_function(char *out, size_t size, const char *function, int columns, bool utf8);
 /* snprintf for texts that may be truncated. */
 void text_put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)"), so that no line ends between them.
- */
+/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), so that no line ends
+ * between them. */
 size_t text_word_length(const char *text);
+/* Bytes of `text` that make a line of at most `columns`: whole words, or a part of a word that is too long. */
+size_t text_line_length(const char *text, int columns);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);

@@ -17,8 +17,8 @@ char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes);
 char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes);
 /* Decimal, as link speeds are given: "12.4 GB/s". */
 char *units_format_rate(char out[UNITS_TEXT], double bytes_per_s);
-/* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min"; three significant figures
- * below a minute. Never negative; not a number prints as "?". */
+/* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min", "3 d 1 h"; three
+ * significant figures below a minute. Never negative; not a number prints as "?". */
 char *units_format_seconds(char out[UNITS_TEXT], double seconds);
 /* The whole part; 0 for a negative number or NaN, UINT64_MAX for one that is too large. */
 uint64_t units_whole(double n);

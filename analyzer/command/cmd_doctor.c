@@ -9,6 +9,7 @@
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/doctor/doctor_child.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 struct settings {
     bool json, deep;
@@ -62,7 +63,7 @@ static void print_wrapped(const struct terminal *term, const char *text, int ind
     int room = term->width - indent, left = room;
 
     while (*p) {
-        size_t n = strcspn(p, " ");
+        size_t n = text_word_length(p);
         char word[4096];
         snprintf(word, sizeof word, "%.*s", (int)n, p);
         int columns = terminal_columns(word);

@@ -225,6 +225,11 @@ static int install_kernel(const struct settings *s)
     const char *program = s->python ? s->python : find_beside_command(own, sizeof own) ? own : "python3";
 
     if (!launch_library(library, why, sizeof why)) return complain_with(EXIT_INPUT, "jupyter: %s", why);
+    if (strpbrk(library, LAUNCH_SEPARATORS)) /* a kernel outlives links in /tmp */
+        return complain_with(EXIT_INPUT,
+                             "jupyter: cannot preload '%s': the loader accepts no path with a space, colon or '$'; "
+                             "install gpuspy elsewhere, or point GPUSPY_LIB to a copy",
+                             library);
     if (!ask_python(program, &p)) return EXIT_INPUT;
     if (!kernel_folder(s, &p, folder, sizeof folder))
         return complain_with(EXIT_INPUT, "jupyter: neither JUPYTER_DATA_DIR nor HOME is set; give --prefix FOLDER");

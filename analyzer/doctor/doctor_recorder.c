@@ -210,7 +210,7 @@ void doctor_recorder(struct doctor *d)
     struct launch l = {0};
     char why[PATH_MAX + 256] = "";
 
-    if (!launch_library(l.library, why, sizeof why)) {
+    if (!launch_preload(l.library, why, sizeof why)) {
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "library", NULL, "%s", why);
         return;
     }

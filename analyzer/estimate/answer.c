@@ -98,13 +98,14 @@ static bool compare_with_gpu(const struct estimate_answer *a, const struct estim
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)};
+                         *const frozen[] = {PLAN_FROZEN(WORD)};
 #undef WORD
 
 /* " --model gpt2 --batch 8 --seq 1024": what the estimate depends on, as options of gpuspy report. Empty if it has no
  * such options: for several GPUs, offload and diffusion models. */
 static void format_beside_model(const struct plan *p, const char *model, char *out, size_t size)
 {
+    char targets[ESTIMATE_MATRICES_TEXT];
     size_t at;
 
     out[0] = 0;
@@ -135,9 +136,8 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},
-        {p->adapter != PLAN_ADAPTER_NONE &&
-             p->target != (p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV : PLAN_TARGET_LINEAR),
-         "target", targets[p->target]},
+        {p->adapter != PLAN_ADAPTER_NONE && p->targets != estimate_adapter_usual_matrices(p), "target",
+         estimate_adapter_name_matrices(p->targets, targets)},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)

@@ -16,13 +16,15 @@ const char plan_steps[] = PLAN_STEPS(WORD);
 const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last three: sharding_of() */
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
 const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: set_adapter() */
-const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
 const char plan_frozen_words[] = PLAN_FROZEN(WORD);
 const char plan_residents[] = PLAN_RESIDENTS(WORD);
 const char plan_decodings[] = PLAN_DECODINGS(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
+#undef WORD
+#define WORD(word, matrices) word "|"
+const char plan_targets[] = PLAN_TARGETS(WORD);
 #undef WORD
 
 #define GPU(key, ...) key "|"
@@ -217,16 +219,25 @@ static uint64_t settings_gpus(const struct plan_settings *s)
 
 /* "qlora" is LoRA as peft's users apply it: with prepare_model_for_kbit_training, and quantised as in its paper unless
  * --weights is given. */
-static void set_adapter(const struct plan_settings *s, struct plan *p)
+static bool set_adapter(const char *command, const struct plan_settings *s, struct plan *p)
 {
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
 
     p->adapter = qlora ? PLAN_ADAPTER_LORA : setting_word_index(s->adapter, plan_adapters);
     p->prepared = qlora;
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
-    p->target = s->target                        ? setting_word_index(s->target, plan_targets)
-                : p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV
-                                                 : PLAN_TARGET_LINEAR;
+    p->targets = s->target.n ? 0 : estimate_adapter_usual_matrices(p);
+    for (size_t i = 0; i < s->target.n; i++) {
+        const unsigned matrices =
+            estimate_adapter_find_matrices(s->target.item[i].text, (size_t)s->target.item[i].length);
+        if (!matrices) {
+            complain("%s: --target: '%.*s' is unknown; give all-linear, attention, mlp, or matrices: q_proj,v_proj",
+                     command, s->target.item[i].length, s->target.item[i].text);
+            return false;
+        }
+        p->targets |= matrices;
+    }
+    return true;
 }
 
 /* The one number of a kind of adapters; without adapters, GaLore's rank. */
@@ -345,7 +356,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
-    set_adapter(s, p);
+    if (!set_adapter(command, s, p)) return false;
     if (!adapter_size_of(command, s, p)) return false;
     if (!read_memory_share(command, s, &p->share)) return false;
     return plan_check(command, p);

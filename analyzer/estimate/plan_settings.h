@@ -24,7 +24,8 @@ struct plan_settings {
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
     const char *sharding, *offload;
-    const char *adapter, *target, *saved;
+    const char *adapter, *saved;
+    struct option_list target;
     uint64_t rank, block_size, virtual_tokens;
     const char *weights; /* quantisation */
     const char *text_weights, *resident, *vae;
@@ -159,7 +160,15 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "block-size", block_size, "N", "inputs per block of oft and boft; default 32, 4"), \
         PLAN_COUNT(type, member, "virtual-tokens", virtual_tokens, "N",                                             \
                    "number of virtual tokens of prompt and prefix tuning"),                                         \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),      \
+        {"target",                                                                                                  \
+         0,                                                                                                         \
+         OPTION_LIST,                                                                                               \
+         PLAN_AT(type, member, target),                                                                             \
+         "NAMES",                                                                                                   \
+         plan_targets,                                                                                              \
+         0,                                                                                                         \
+         0,                                                                                                         \
+         "matrices with adapters, several separated by commas; default all-linear"},                                \
         PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                               \
                   "layers trained in full beside adapters, like peft's modules_to_save; default none"),             \
     {                                                                                                               \

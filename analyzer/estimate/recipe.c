@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/model/model.h"
 
@@ -507,22 +508,36 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     put_step(r, s->fused_step > 0 || is_written_for(r, "torchtitan"), in_backward);
 }
 
-/* Targets are names of modules, or one word. IA3's factors of the MLP come in addition to the named ones. */
+/* The matrices of a text: names separated by commas or blanks, or a pattern. */
+static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
+{
+    unsigned found = 0;
+
+    if (strchr(text, '(') || strchr(text, '|'))
+        return strstr(text, "up") || strstr(text, "mlp") ? PLAN_LINEAR : PLAN_QKV | PLAN_OUTPUT;
+    for (size_t length; *text; text += length + (text[length] != 0)) {
+        length = strcspn(text, ", ");
+        const unsigned matrices = estimate_adapter_find_matrices(text, length);
+        if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
+        found |= matrices;
+    }
+    return found;
+}
+
+/* IA3's factors of the MLP come in addition to the named ones. */
 static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
 {
-    const bool mlp = value_has_word(s->target, "gate") || value_has_word(s->target, "up_proj") ||
-                     value_has_word(s->target, "down") || value_has_word(s->target, "all") ||
-                     value_has_word(s->target, "mlp") || value_has_word(s->target, "fc");
-    const bool q = value_has_word(s->target, "q_proj"), k = value_has_word(s->target, "k_proj"),
-               output = value_has_word(s->target, "o_proj") || value_has_word(s->target, "output");
+    const bool attention_only = is_written_for(r, "torchtune"); /* its MLP has a key of its own */
+    unsigned found = matrices_of_text(r, recipe_text_of(s->target)),
+             usual = factors ? PLAN_KEYS | PLAN_VALUES : PLAN_LINEAR;
+    char text[ESTIMATE_MATRICES_TEXT];
+    size_t i;
+    json_t *item;
 
-    if (!s->target || s->all_linear > 0 || (mlp && !factors)) return;
-    if (factors && !q && !k) return;
-    if (k && !q && !output) {
-        if (!factors) put_recipe_option(r, "--target=kv");
-        return;
-    }
-    put_recipe_option(r, "--target=%s", k || output ? "attention" : "qv");
+    json_array_foreach((json_t *)s->target, i, item) found |= matrices_of_text(r, recipe_text_of(item));
+    if (s->all_linear > 0) found = attention_only && found ? found | PLAN_MLP : 0;
+    if (factors) found &= PLAN_QKV | PLAN_OUTPUT;
+    if (found && found != usual) put_recipe_option(r, "--target=%s", estimate_adapter_name_matrices(found, text));
 }
 
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)

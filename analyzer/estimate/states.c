@@ -13,6 +13,7 @@
 
 #define BUCKET 5e8 /* elements: DeepSpeed's reduce_bucket_size */
 #define LIVE 1e9   /* elements: DeepSpeed's stage3_max_live_parameters */
+#define TILE 1e9   /* elements: DeepSpeed's sub_group_size */
 
 static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
@@ -192,12 +193,34 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
     }
 }
 
+/* Gradients in float32 for master weights. DeepSpeed makes them for the step out of a flat copy in 16 bits: stages 1
+ * and 2 of all of its part at once, stage 3 of one tile after the other. Megatron-LM has them, or half of them,
+ * already. */
+static void add_step_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
+{
+    const bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p);
+    const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE, megatron = p->tp * p->pp > 1;
+    const double part = part_of(n, divided), bytes = half ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
+                                              (struct estimate_interval){0, half ? 0 : ceil(bytes), ceil(bytes)});
+
+    if (tiles)
+        estimate_explain(line, "DeepSpeed stage3.py: _prepare_fp32_grad_for_sub_group, sub_group_size 1e9",
+                         "1,000,000,000 parameters at once · %s", megatron ? "4 B" : "(4 + 2) B");
+    else
+        estimate_states_explain(
+            line, "DeepSpeed stage_1_and_2.py: gradients are flattened, then converted for the step", p, n,
+            half       ? "2 B"
+            : megatron ? "4 B"
+                       : "(4 + 2) B",
+            divided);
+    line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
+}
+
 /* What the step allocates and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
 void estimate_states_step(const struct plan *p, const struct estimate_shard_sum *n,
                           const struct estimate_optimizer_sum *sum, double element, struct estimate_result *r)
 {
-    bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p); /* half exists already */
-    double gradients = ceil(part_of(n, divided) * 4);
     const char *how;
     char here[UNITS_TEXT], largest[UNITS_TEXT];
     struct estimate_interval bytes = estimate_optimizer_temporaries(p, sum, element, &how);
@@ -205,13 +228,7 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
 
     if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host runs the step */
     if (p->master_weights) {
-        line =
-            estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
-                         (struct estimate_interval){0, half ? 0 : gradients, half ? ceil(gradients / 2) : gradients});
-        estimate_states_explain(line,
-                                "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p,
-                                n, half ? "2 B" : "4 B", divided);
-        line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
+        add_step_gradients(p, n, r);
         if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;
     }
     if (bytes.high <= 0) return;

@@ -3,7 +3,7 @@
  * end: the memory at the end, minus what the events allocated, plus what they freed.
  *
  * Events have the requested size. A block that is live at the end has its own size; for others it is the requested size
- * rounded up to 512 bytes, which is what the allocator does by default. */
+ * rounded up to 512 bytes, which is what the allocator does by default, and what snapshot_layout.c adds. */
 #include "analyzer/import/import_snapshot.h"
 
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/import/feed.h"
+#include "analyzer/import/snapshot_layout.h"
 #include "analyzer/import/snapshot_read.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
@@ -108,7 +109,10 @@ static void hold_end(struct importer *s)
             hold_piece(&s->held, p);
         if (p->pool >= IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
-    EACH (p, s->from.blocks.list, s->from.blocks.n) hold_piece(p->pending ? &s->pending : &s->blocks, p);
+    EACH (p, s->from.blocks.list, s->from.blocks.n) {
+        p->exact = true;
+        hold_piece(p->pending ? &s->pending : &s->blocks, p);
+    }
     SORT(s->private.list, s->private.n, order_pieces_by_address);
 }
 
@@ -135,6 +139,7 @@ static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
     struct import_snapshot_piece *earlier = find_piece(&s->blocks, e->address, e->device);
     if (earlier) {
         e->bytes = earlier->bytes;
+        e->exact = earlier->exact;
         e->pool = earlier->pool;
         earlier->bytes = 0;
     } else {
@@ -149,6 +154,7 @@ static void undo_free(struct importer *s, struct import_snapshot_event *e, struc
     const size_t next = s->next[e->device]; /* if the block is freed at once, this is the completion */
     struct import_snapshot_event *after = next < s->end ? &s->from.events[next] : NULL;
     e->bytes = h.bytes = waits ? waits->bytes : rounded_request(e);
+    h.exact = waits && waits->exact;
     e->later = waits && !(after && after->action == IMPORT_COMPLETED && after->address == e->address);
     if (waits && !e->later) after->bytes = 0;
     if (waits) waits->bytes = 0;
@@ -200,6 +206,24 @@ static void forget_cut_frees(struct importer *s)
         if (waits) waits->bytes = 0;
         e->bytes = 0;
     }
+}
+
+static size_t add_layout_pieces(struct import_layout_piece *list, size_t n, const struct set *set, bool block)
+{
+    for (size_t i = 0; i < set->pieces.n; i++)
+        if (set->pieces.list[i].bytes) list[n++] = (struct import_layout_piece){&set->pieces.list[i], block};
+    return n;
+}
+
+static void find_block_sizes(struct importer *s)
+{
+    struct import_layout_piece *list =
+        arena_realloc(NULL, s->held.pieces.n + s->blocks.pieces.n + s->pending.pieces.n + 1, sizeof *list);
+    size_t n = add_layout_pieces(list, 0, &s->held, false);
+    n = add_layout_pieces(list, n, &s->blocks, true);
+    n = add_layout_pieces(list, n, &s->pending, true);
+    import_layout_sizes(&s->from, s->first, s->end, list, n);
+    free(list);
 }
 
 static bool is_python_file(const char *file)
@@ -513,6 +537,7 @@ static void write_imported_snapshot(struct importer *s)
     for (size_t d = 0; d <= IMPORT_DEVICES; d++) s->next[d] = SIZE_MAX;
     for (size_t i = from->events_n; i-- > s->first;) undo_event(s, i);
     forget_cut_frees(s);
+    find_block_sizes(s);
     write_about(s);
     write_held(s);
     if (from->timed) skip_notes(s);

@@ -3,6 +3,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/serving.h"
 
 static json_int_t whole_bytes(double bytes)
@@ -79,14 +80,14 @@ static json_t *model_json(const struct model *m)
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
                          *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)}, *const saved[] = {PLAN_SAVED(WORD)},
-                         *const frozen[] = {PLAN_FROZEN(WORD)}, *const residents[] = {PLAN_RESIDENTS(WORD)},
-                         *const decodings[] = {PLAN_DECODINGS(WORD)};
+                         *const saved[] = {PLAN_SAVED(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)},
+                         *const residents[] = {PLAN_RESIDENTS(WORD)}, *const decodings[] = {PLAN_DECODINGS(WORD)};
 #undef WORD
 
 static json_t *plan_json(const struct estimate_answer *a)
 {
     const struct plan *p = &a->plan;
+    char targets[ESTIMATE_MATRICES_TEXT];
     json_t *o =
         json_pack("{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b, s:b}", "inference", p->inference,
                   "precision", p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights,
@@ -100,9 +101,10 @@ static json_t *plan_json(const struct estimate_answer *a)
         (json_int_t)p->pp, "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave", (json_int_t)p->interleave,
         "sequence_parallel", p->sequence_parallel, "sharding", shardings[p->sharding], "offload", offloads[p->offload],
         "bucket_view", p->bucket_view, "adapter", adapters[p->adapter], "rank", (json_int_t)p->rank, "target",
-        targets[p->target], "weights", estimate_text_json(p->weights ? p->weights->word : NULL), "ema", p->ema,
-        "kv_cache", estimate_text_json(p->cache ? p->cache->word : NULL), "cache_block",
-        estimate_count_json(p->cache_block), "gpu", estimate_text_json(p->gpu ? p->gpu->key : NULL));
+        estimate_adapter_name_matrices(p->targets, targets), "weights",
+        estimate_text_json(p->weights ? p->weights->word : NULL), "ema", p->ema, "kv_cache",
+        estimate_text_json(p->cache ? p->cache->word : NULL), "cache_block", estimate_count_json(p->cache_block), "gpu",
+        estimate_text_json(p->gpu ? p->gpu->key : NULL));
 
     json_object_update(o, more);
     json_decref(more);

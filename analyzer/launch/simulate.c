@@ -28,7 +28,7 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
         snprintf(path, sizeof path, "%s/%s/libsimcuda-redirect.so", exe, places[i]);
         if (!realpath(path, resolved)) continue;
         *strrchr(resolved, '/') = 0;
-        return (size_t)snprintf(folder, size, "%s", resolved) < size;
+        return launch_link_folder(resolved, why, why_size) && (size_t)snprintf(folder, size, "%s", resolved) < size;
     }
     snprintf(why, why_size,
              "cannot find the simulated CUDA beside '%s' or in its ../lib/gpuspy/sim; run `make sim` or "
@@ -91,14 +91,6 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
     const char *lacks = launch_lacks_table();
 
     if (!launch_simulate_folder(folder, sizeof folder, why, why_size)) return false;
-    /* The loader splits LD_AUDIT at colons and blanks, like LD_PRELOAD. */
-    if (strpbrk(folder, " :")) {
-        snprintf(why, why_size,
-                 "cannot simulate from '%s': the loader does not accept a path with a space or colon; install gpuspy "
-                 "elsewhere",
-                 folder);
-        return false;
-    }
     snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
     snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
     set(self, "LD_AUDIT", redirect);

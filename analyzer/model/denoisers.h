@@ -50,6 +50,7 @@ struct model_op *model_denoiser_ops(const struct model *m, size_t *n);
 struct model_pipeline {
     const char *name;
     uint64_t vae, text; /* number of parameters: of the VAE, of all text encoders */
+    uint64_t plain, wo; /* of those: what is not quantised; T5's matrices that transformers keeps in wider types */
     unsigned image, frames, text_tokens;
     bool guidance;                  /* classifier-free: each step computes the prompt and the empty one */
     bool wide_vae;                  /* the VAE decodes in float32 although the pipeline has float16 */

@@ -57,9 +57,7 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
 
     for (int i = 0; i < lines && *p; i++) {
         char line[COLUMNS * 4 + 8];
-        size_t fits = terminal_fit(p, COLUMNS), n = fits;
-        while (p[fits] && n > 0 && p[n] != ' ') n--;
-        if (!n) n = fits;
+        const size_t n = text_line_length(p, COLUMNS);
         bool cut = p[n] && i + 1 == lines;
         text_put(line, sizeof line, "%.*s%s", (int)n, p, cut ? "…" : "");
         put_text_at(c, MARGIN, c->y, 23, colour, "400", line, strlen(line));

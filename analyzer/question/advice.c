@@ -57,7 +57,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
     for (size_t i = 0; i < r->ooms_n; i++) {
         const struct result_site *blamed = &r->ooms[i].growing;
         if (r->ooms[i].cause == RESULT_CAUSE_LEAK &&
-            (same_line(blamed, &g->stack.site) || (g->graph && same_line(blamed, &g->newest))))
+            (same_line(blamed, &g->stack.site) || same_line(&r->ooms[i].blame, &g->stack.site) ||
+             (g->graph && same_line(blamed, &g->newest))))
             return true;
     }
     return false;
@@ -86,7 +87,8 @@ static void of_growth(struct advices *a)
             advice_at_site(
                 a, &g->stack.site,
                 arena_printf(a->b->arena, "%s more %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
-                             g->by_steps ? "per step" : "each time", site_bytes_text(a->b, (double)g->bytes),
+                             g->by_steps ? "per step" : "each time this line runs",
+                             site_bytes_text(a->b, (double)g->bytes),
                              g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                                         "store .item(), or .detach() if backward() does not need them; or use "
                                         "torch.no_grad() if no backward() follows"

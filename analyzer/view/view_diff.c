@@ -159,7 +159,7 @@ static void print_wrapped_diff(const struct view_diff *v, int indent, const char
     fprintf(v->out, "%*s%s", indent, "", mark);
     terminal_clean(clean, sizeof clean, text, v->term.utf8);
     for (char *p = clean + strspn(clean, " "); *p;) {
-        size_t n = strcspn(p, " ");
+        size_t n = text_word_length(p);
         char rest = p[n];
         p[n] = 0;
         int width = terminal_columns(p);

@@ -262,7 +262,11 @@ static void print_devices(const struct draw_text *v)
         while (i + 1 < n && are_devices_alike(&d[i], &d[i + 1])) i++;
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
         char line[256], which[48];
-        snprintf(which, sizeof which, i > first ? "GPUs %d to %d" : "GPU %d", d[first].device, d[i].device);
+        snprintf(which, sizeof which,
+                 i > first + 1 ? "GPUs %d to %d"
+                 : i > first   ? "GPUs %d and %d"
+                               : "GPU %d",
+                 d[first].device, d[i].device);
         const bool sized = d[i].total_bytes > 0; /* an import may not know it */
         snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
                  sized ? draw_bytes(size, d[i].total_bytes) : "", sized && i > first ? " each" : "");

@@ -118,11 +118,11 @@ void view_text_churn(const struct draw_text *v)
 
     if (!shown) return;
     draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
-                 " after the first tenth of the run: each call blocks the program");
+                 ": each call blocks the program (without the first tenth of the allocations)");
     EACH (c, r->churn_lines, shown) {
         char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
-        snprintf(rate, sizeof rate, "%.0f", c->per_s);
-        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes), rate,
+        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes),
+                               units_format_count(rate, units_whole(c->per_s)),
                                units_format_seconds(life, c->mean_life_s)};
         struct text_table_row *row = text_table_add(&t, cells, &c->stack.site);
         if (row) row->below = draw_paths(v, &c->paths, 2 * INDENT);

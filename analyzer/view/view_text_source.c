@@ -38,7 +38,8 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
         snprintf(number, sizeof number, "%d", line);
         terminal_clean(clean, sizeof clean, text + (indent_of(text) < cut ? indent_of(text) : cut), v->term.utf8);
         int room = v->term.width - hang - 10;
-        text_put(shown, sizeof shown, "%.*s", (int)terminal_fit(clean, room), clean);
+        const char *mark = terminal_columns(clean) <= room ? "" : v->term.utf8 ? "…" : "...";
+        text_put(shown, sizeof shown, "%.*s%s", (int)terminal_fit(clean, room - terminal_columns(mark)), clean, mark);
         fprintf(v->out, "%*s%s%s%5s %s %s%s\n", hang, "",
                 terminal_style(&v->term, marked ? TERMINAL_BOLD : TERMINAL_DIM),
                 marked ? (v->term.utf8 ? "▸" : ">") : " ", number, v->term.utf8 ? "│" : "|", shown,

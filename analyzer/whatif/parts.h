@@ -18,10 +18,13 @@ struct whatif_device {
     int64_t total;               /* bytes of the device; INT64_MAX unknown */
     struct whatif_moment *bases; /* memory in use on the device that was not recorded, from that time on */
     size_t bases_n, bases_cap;
+    size_t bases_settled;           /* of them, the first that no later query lowers */
     struct whatif_moment *switches; /* switches of expandable_segments while the program ran; bytes: 1 on, 0 off */
     size_t switches_n, switches_cap;
     struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */
     size_t flushes_n, flushes_cap;
+    struct whatif_moment *retries; /* requests that waited for other streams; bytes: the time from which on they did */
+    size_t retries_n, retries_cap;
     struct whatif_piece *pieces; /* that existed when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;
