@@ -58,7 +58,7 @@ static bool is_known_demand(const facts *f, int64_t beside)
 static bool only_loads(const facts *f)
 {
     enum { MANY = 8 };
-    const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_passes >= MANY;
+    const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_count >= MANY;
     return f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED && !passes;
 }
 
