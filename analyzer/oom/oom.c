@@ -176,6 +176,7 @@ static uint32_t find_series(const struct run *run, uint32_t process, int device,
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the sizes of all but the last */
     int64_t first_ns, last_ns, newest_ns, newest, least, most;
+    uint64_t sizes; /* different ones */
     double ranks;
 };
 
@@ -190,6 +191,7 @@ struct ranges {
     int64_t largest;
     uint32_t largest_stack;
     struct map index; /* location, space → taken */
+    struct map sizes; /* location, size → 0 */
     struct oom_taken *taken;
     size_t taken_n, taken_cap;
 };
@@ -203,6 +205,7 @@ static void take_range(struct ranges *r, const struct run_lifetime *life)
     t->count++;
 }
 
+enum { GRAIN = 512 }; /* PyTorch's allocator rounds sizes to it */
 static void gather_ranges(void *self, const struct run_lifetime *life)
 {
     struct ranges *r = self;
@@ -218,6 +221,9 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     }
     span->least = older && (!span->most || older < span->least) ? older : span->least;
     span->most = older > span->most ? older : span->most;
+    uint32_t *size = map_at(&r->sizes, (uint64_t)life->location << 32 | (uint32_t)(life->bytes / GRAIN));
+    span->sizes += *size == MAP_NEW;
+    *size = 0;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE))
         return;
@@ -283,6 +289,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         c->live[i].middle_ns = oom_history_time(history, c->live[i].mean_rank);
         c->live[i].least = span->least;
         c->live[i].most = span->most;
+        c->live[i].sizes = span->sizes;
     }
     c->taken_n = r.taken_n;
     c->taken = arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
@@ -291,6 +298,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     free(r.blocks);
     free(r.taken);
     map_free(&r.index);
+    map_free(&r.sizes);
     free(r.spans);
 }
 
@@ -311,8 +319,10 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
 {
     const struct capture *latest = o->latest && o->latest->after.thread == oom->thread ? o->latest : NULL;
     c->backward_ns = o->passes.backward_ns;
+    /* the pass began after the last backward pass, and after its input was made */
     c->window =
         (struct oom_window){.from_ns = c->backward_ns == RUN_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
+    if (c->entered_ns != RUN_UNKNOWN && c->entered_ns > c->window.from_ns) c->window.from_ns = c->entered_ns;
     if (latest) {
         const bool same_pass = oom_convolution_went_on(o->b->run, &latest->after, oom);
         c->window.previous = same_pass ? latest->window.previous : &latest->window;
@@ -321,8 +331,11 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
         c->window.from_ns = c->window.previous->to_ns;
     c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
     c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);
-    for (size_t i = 0; i < c->live_n; i++)
-        c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, c->live[i].location, o->passes.freed_cap) > 0;
+    for (size_t i = 0; i < c->live_n; i++) {
+        const uint32_t location = c->live[i].location;
+        c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, location, o->passes.freed_cap) > 0;
+        c->live[i].silent_ns = *SITE_REACH(o->passes.silent_ns, location, o->passes.silent_cap);
+    }
 }
 
 /* How often the lines occur: only if it will be needed, after a failure. */
@@ -528,7 +541,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
         f.after = c->after;
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
-        f.trials.repeated = f.trials.repeated && !oom_trials_grow_model(o->b, &f.trials);
+        oom_trials_judge(o->b, &f.trials);
         f.failed_pass = c->failed_pass;
         oom_find_growing(o->b, c->live, c->live_n, &f);
         oom_find_demand(o->b, &f);

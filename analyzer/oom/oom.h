@@ -35,6 +35,7 @@ struct oom_earlier {
     uint64_t count;                 /* blocks */
     int64_t model_bytes;            /* of it, by building or moving modules */
     bool repeated;                  /* a call path that builds or moves a module holds blocks of several trials */
+    bool ensemble;                  /* the program uses the models of several trials together */
     int64_t from_ns;                /* when the first trial began */
     int64_t since_ns;               /* when the current trial began */
     uint32_t stack;                 /* of the largest earlier block of a module; RUN_NONE none */
@@ -75,7 +76,7 @@ struct oom_facts {
     uint64_t growing_count;  /* live allocations there */
     uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
-    bool growing_varies;     /* its blocks differ in size */
+    bool growing_varies;     /* its blocks differ in size, and most have a size of their own */
     bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
@@ -122,7 +123,9 @@ struct oom_live { /* the live memory of one location at that moment */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */
+    uint64_t sizes;                          /* different sizes of its live blocks */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
+    int64_t silent_ns; /* when a thread without Python frames last freed one of its blocks; 0 never */
 };
 /* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);

@@ -166,7 +166,7 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->stack = stack;
         line->count = l->count;
         line->times = l->times;
-        line->varies = l->least < l->most / VARIES_SHARE;
+        line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
     }
 }
 
@@ -220,7 +220,9 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
         bool in_pass = oom_is_in_pass(b->run, stack);
         f->growing_in_pass += in_pass ? l->bytes : 0;
-        f->growing_freed += in_pass && l->freed_in_backward ? l->bytes : 0;
+        /* autograd's threads free without a stack; while the path grows, that may be another of its tensors */
+        const bool freed = l->freed_in_backward || (l->silent_ns && l->silent_ns < l->first_ns);
+        f->growing_freed += in_pass && freed ? l->bytes : 0;
     }
     const struct line *heaviest = heaviest_line(b->run, lines, lines_n);
     if (heaviest) {

@@ -395,9 +395,10 @@ static void no_grad(struct oom_sight *s)
     const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
     /* a single line may be collecting its results, and so may those of a leak */
     bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
-    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) return;
+    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
+        return;
     if (site_is_without_gradients(s->b, pass)) return;
-    if ((!s->evaluates && in_training_file(s)) || !sure) {
+    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }

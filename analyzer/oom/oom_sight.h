@@ -34,8 +34,9 @@ struct oom_sight {
     int64_t kept;            /* of them all but one per line: only a backward pass needs them */
     unsigned repeating;      /* such lines */
     bool evaluates;          /* a forward pass that no backward pass follows */
-    bool named;              /* … according to the name of a function */
-    bool keeps;              /* … which nevertheless keeps the memory that a backward pass would need */
+    bool phase_new; /* a forward pass that other lines led to than those of the training: perhaps none follows */
+    bool named;     /* … according to the name of a function */
+    bool keeps;     /* … which nevertheless keeps the memory that a backward pass would need */
     bool checkpointed, autocast, trains;
     const struct oom_replays *replays;
     enum result_certainty certainty; /* of the measure that is being added */

@@ -33,5 +33,6 @@ struct oom_held {
 };
 /* Of the current process and this device. */
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
-/* Do methods of a module store what the trials build, as adapters and layers that are added to a model? */
-bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e);
+/* Reads what the program does with the models: methods of a module that store them make them part of a model, as
+ * adapters and layers are, and models in a list that is called as a whole are an ensemble. */
+void oom_trials_judge(struct site_builder *b, struct oom_earlier *e);

@@ -85,6 +85,7 @@ bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdi
 bool oom_keeps_failed(const struct oom_facts *f);
 /* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
 bool oom_keeps_trials(const struct oom_facts *f);
+bool oom_keeps_ensemble(const struct oom_facts *f);
 
 /* Each states its cause in a few words, then the numbers that support it; the request and the free memory have been
  * printed before. */

@@ -288,6 +288,7 @@ void oom_explain_pending(struct oom_words *w)
              "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
              "pass's activations",
              line));
+    if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  "if no backward() is to follow: torch.no_grad() around the forward passes, or store .item()");
 }

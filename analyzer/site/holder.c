@@ -413,6 +413,36 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
     return text;
 }
 
+/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
+static bool calls_each(const struct site_code *code, const char *list)
+{
+    const size_t n = strlen(list);
+    for (size_t i = 0; i < code->n; i++) {
+        const char *in = strstr(code->list[i].code, " in "), *each = in;
+        if (!in || strncmp(in + 4, list, n) != 0 || site_name_length(in + 4) != n) continue;
+        while (each > code->list[i].code && each[-1] != ' ') each--;
+        struct arena scratch = {0};
+        const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);
+        bool found = in > each;
+        const size_t end = site_code_end(code, i);
+        size_t k = i;
+        while (found && k < end && !strstr(code->list[k].code, call)) k++;
+        arena_free(&scratch);
+        if (found && k < end) return true;
+    }
+    return false;
+}
+
+bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder)
+{
+    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    struct site_store store;
+    size_t at;
+    return site_open_source(b, &frame, &code, &at) && site_store_of(b->arena, code.list[at].code, &store) &&
+           calls_each(&code, store.into);
+}
+
 bool site_is_in_module(struct site_builder *b, const struct result_holder *holder)
 {
     const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};

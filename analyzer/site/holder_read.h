@@ -12,7 +12,7 @@ struct site_candidate {
     struct site_code code;
     size_t at;
     const char *why;
-    bool weak;   /* update(), or of another loop than the call */
+    bool weak;   /* update(), of another loop than the call, or into what the file empties somewhere */
     bool passed; /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct site_candidates {

@@ -9,7 +9,7 @@
 struct site_statement {
     int line, last;   /* the first and the last line of text */
     int indent;       /* in columns; a statement after a `:` on the same line has one more than its header */
-    const char *code; /* without comments; strings are "" (but "cpu"), blanks single */
+    const char *code; /* without comments; strings are "" (but "cpu"; "{}" if values are put into it), blanks single */
 };
 struct site_code {
     struct site_statement *list;

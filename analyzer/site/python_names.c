@@ -111,7 +111,7 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
 static bool is_constant(const char *from, const char *to)
 {
     for (; from < to; from++)
-        if (isalpha((unsigned char)*from) || *from == '_') return false;
+        if (isalpha((unsigned char)*from) || *from == '_' || *from == '{') return false;
     return true;
 }
 
