@@ -343,6 +343,7 @@ static void make_fit(const struct page_maps *m, struct address_map *map)
 static void fill_map(struct page_maps *m, struct address_map *map)
 {
     m->filling = map;
+    run_wait_beside(m->run); /* the series' observer uses m->kinds, too */
     run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
     allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);

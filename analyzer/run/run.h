@@ -502,9 +502,9 @@ bool run_is_imported(const struct run *run);
  * time. Each may be NULL. */
 struct run_observer {
     void *self;
-    bool beside; /* may receive allocations and frees on another thread, and later than observers without this: it
-                    neither reads nor changes what others do while the replay runs, and of `series` it uses only the
-                    layer */
+    bool beside; /* may receive events on another thread, and later than observers without this: it neither reads nor
+                    changes what others do while the replay runs, and of `series` it uses only the process, the device,
+                    the layer and the live bytes. process_start and process_end are never concurrent to anything */
     void (*process_start)(void *self, uint32_t process);
     /* `series` with its totals after the event. */
     void (*alloc)(void *self, const struct run_lifetime *life, const struct run_series *series);
@@ -529,6 +529,8 @@ const struct run_series *run_series(const struct run *run, uint32_t series);
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
 /* The number of such a lifetime, a small one: no other that is live at the same time has it. */
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life);
+/* Waits until the observers beside this one have received all events before the one that it is receiving. */
+void run_wait_beside(struct run *run);
 /* Calls `each` for everything that is live at this moment of the replay. For heap maps. */
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self);
 
