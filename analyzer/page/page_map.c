@@ -472,7 +472,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     if (map->merged)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
     if (map->left_out) {
-        fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ", (unsigned long long)map->left_out,
+        fprintf(f, "The %llu smallest segments, %s in total, are not drawn. ", (unsigned long long)map->left_out,
                 units_format_bytes(bytes, (uint64_t)map->left_out_bytes));
     }
     if (map->refused) {
