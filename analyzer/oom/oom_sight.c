@@ -141,8 +141,7 @@ static bool never_followed(const struct oom_sight *s)
     if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST)
         return false;
     struct map callers = {0};
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
         const struct run_frame *caller =
             l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
         if (caller) *map_at(&callers, (uintptr_t)caller) = 0;

@@ -145,8 +145,6 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     return h.earlier;
 }
 
-/* --- in words ------------------------------------------------------------------------------------ */
-
 bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e)
 {
     struct result_holder *holders;

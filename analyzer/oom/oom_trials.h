@@ -3,8 +3,7 @@
  * A trial begins where a module is built or moved after a backward pass. The observer of oom.c passes each allocation
  * on.
  */
-#ifndef GPUSPY_OOM_TRIALS_H
-#define GPUSPY_OOM_TRIALS_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -36,5 +35,3 @@ struct oom_held {
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
 /* Do methods of a module store what the trials build, as adapters and layers that are added to a model? */
 bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Passes events to some observers on a separate thread, in their order, while the replay continues. For replay.c. */
-#ifndef GPUSPY_BESIDE_H
-#define GPUSPY_BESIDE_H
+#pragma once
 
 #include <stddef.h>
 #include "analyzer/run/run.h"
@@ -33,5 +32,3 @@ const struct run_beside_event *run_beside_event_of(const struct run_beside *b, c
 void run_beside_wait(struct run_beside *b);
 /* The same, and frees it. NULL does nothing. */
 void run_beside_end(struct run_beside *b);
-
-#endif

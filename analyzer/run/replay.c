@@ -65,9 +65,6 @@ struct run_replay {
     for (size_t o_ = 0; o_ < (r)->observers_n; o_++) \
         if ((r)->observers[o_].call) (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__);
 
-/* --- frees to come -----------------------------------------------------------------------------
- */
-
 static inline void pending_push(struct run_replay *r, struct pending p)
 {
     uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
@@ -134,9 +131,6 @@ static uint32_t pending_pop(struct run_replay *r)
     return slot;
 }
 
-/* --- the small tables --------------------------------------------------------------------------
- */
-
 #define SIDE_TIME(list, index) \
     ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : RUN_NEVER)
 
@@ -185,9 +179,6 @@ static void side_start(struct run_replay *r)
 #undef SKIP
     side_next(r);
 }
-
-/* --- lifetimes ---------------------------------------------------------------------------------
- */
 
 /* `slot` has the lifetime's series and location; `life` perhaps not: see begin_life. */
 static inline void pass_lifetime(const struct run_replay *r, const struct run_lifetime *life, uint32_t slot,
@@ -361,9 +352,6 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
     if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_ALLOC);
 }
 
-/* --- rows --------------------------------------------------------------------------------------
- */
-
 static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
 {
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
@@ -422,9 +410,7 @@ static bool replay_rows(struct run_replay *r, struct run_database *db, char *err
                          r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
 }
 
-/* --- what was live at some moments -------------------------------------------------------------
- *
- * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
+/* The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
     struct run_replay replay; /* only for check_row */
     const int64_t *moments;
@@ -461,9 +447,6 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
     struct run_database *db = &run->databases[run->processes[process].database];
     return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
 }
-
-/* --- what became of them, in order of allocation ----------------------------------------------
- */
 
 struct last {
     struct run_replay replay; /* only for check_row */

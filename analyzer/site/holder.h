@@ -1,6 +1,5 @@
 /* The statement that keeps growing memory alive: a guess from the program's source. */
-#ifndef GPUSPY_HOLDER_H
-#define GPUSPY_HOLDER_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 
@@ -12,5 +11,3 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
 const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n);
 /* Is the statement in a class that has a forward(), which makes what it stores part of the module? */
 bool site_is_in_module(struct site_builder *b, const struct result_holder *holder);
-
-#endif
