@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_text.h"
+#include "analyzer/view/view_text_parts.h"
 #include "tests/unit/synthetic.h"
 
 #define GIB (INT64_C(1) << 30)
@@ -492,6 +493,31 @@ static void a_failure_near_the_peak_does_not_hide_what_was_live_at_it(void **sta
     }
 }
 
+static void what_holds_a_part_is_wrapped(void **state)
+{
+    struct result_held_line lines[] = {
+        {.text = "in private pools, which only CUDA graphs or torch.cuda.MemPool can use", .bytes = GIB},
+        {.text = "scratch.py", .site = {.known = true, .file = "/job/scratch.py", .line = 14}, .bytes = GIB}};
+    struct result_held_part part = {.bytes = 2 * GIB, .share = 1, .lines = lines, .lines_n = 2, .text = "cached"};
+    struct result_oom_verdict o = {.total_bytes = 2 * GIB, .waterfall = &part, .waterfall_n = 1};
+    struct result_report r = full();
+
+    (void)state;
+    for (int width = 60; width <= 80; width += 20) {
+        char *text = NULL;
+        size_t size;
+        struct draw_text v = {.report = &r, .term = {.width = width}, .out = open_memstream(&text, &size)};
+        view_text_waterfall(&v, &o);
+        fclose(v.out);
+        for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+            assert_in_range(strcspn(line, "\n"), 0, (unsigned)width);
+        assert_non_null(strstr(text, "torch.cuda.MemPool"));
+        assert_non_null(strstr(text, "scratch.py:14"));
+        assert_null(strstr(text, "scratch.py  "));
+        free(text);
+    }
+}
+
 static void lost_events_come_first(void **state)
 {
     struct result_report r = full();
@@ -620,6 +646,7 @@ int main(void)
         cmocka_unit_test(the_next_commands_are_about_this_run),
         cmocka_unit_test(says_what_matters_first),
         cmocka_unit_test(a_failure_near_the_peak_does_not_hide_what_was_live_at_it),
+        cmocka_unit_test(what_holds_a_part_is_wrapped),
         cmocka_unit_test(lost_events_come_first),
         cmocka_unit_test(native_shows_the_calls),
         cmocka_unit_test(names_cannot_drive_the_terminal),
