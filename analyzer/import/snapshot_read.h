@@ -1,7 +1,6 @@
 /* The contents of a PyTorch snapshot, read from its pickle: the memory at the end, and the events before. Texts and
  * frames belong to the pickle. Units: bytes, microseconds of the wall clock. */
-#ifndef GPUSPY_IMPORT_SNAPSHOT_READ_H
-#define GPUSPY_IMPORT_SNAPSHOT_READ_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/import/unpickle.h"
@@ -89,5 +88,3 @@ struct import_snapshot {
 bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,
                           char *error, size_t error_size);
 void import_snapshot_release(struct import_snapshot *s);
-
-#endif

@@ -80,8 +80,6 @@ static bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
     return recorded == *base + offset;
 }
 
-/* --- the recorded driver ------------------------------------------------------------------------------ */
-
 static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t page);
 
 static bool proof_take_one(struct beside *b, int64_t bytes, bool page, uint64_t *address)
@@ -191,8 +189,6 @@ static void apply_facts(struct beside *b, int64_t ns)
     }
 }
 
-/* --- the cache emptied ---------------------------------------------------------------------------------- */
-
 static bool empties_cache(const struct beside *b, uint32_t stack)
 {
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
@@ -264,8 +260,6 @@ static void finish_calls(struct beside *b)
     b->from = b->calls_n = 0;
 }
 
-/* --- events -------------------------------------------------------------------------------------------- */
-
 static void count_peak(struct beside *b)
 {
     struct whatif_device *d = device_at(b);
@@ -305,6 +299,23 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
     b->most_live = b->device_live;
 }
 
+/* A query of NVML that includes an allocation which is not recorded yet is too high: a later one lowers it. */
+static void settle_bases(struct whatif_device *d)
+{
+    for (size_t i = d->bases_n; i-- > d->bases_settled + 1;)
+        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
+}
+
+/* CUDA's own figure in a call of the program: exact, and with the memory of other processes, which NVML's figure for
+ * this process lacks. No later query lowers it. */
+static void add_exact_base(struct beside *b, int64_t ns, int64_t bytes)
+{
+    struct whatif_device *d = device_at(b);
+    add_base(b, ns, bytes);
+    settle_bases(d);
+    d->bases_settled = d->bases_n;
+}
+
 /* The memory that CUDA would report as used without the other processes: NVML's figure for this process, and memory of
  * no process (9 MiB of an H200). On a real device, NVML's total includes memory that the driver keeps; CUDA's does not.
  */
@@ -326,14 +337,9 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
         if (s->process > process || (s->process == process && s->time_ns > ns)) return;
         if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
         struct beside *b = beside_of(p, process, s->device);
-        add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
+        if (s->time_ns > b->asked_ns) /* else a failed request has shown it since */
+            add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
     }
-}
-
-static void settle_bases(struct whatif_device *d)
-{
-    for (size_t i = d->bases_n; i-- > 1;)
-        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
 }
 
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
@@ -541,7 +547,7 @@ static void proof_on_sample(void *self, const struct run_sample *s)
     if (s->device < 0 || s->free_bytes < 0 || s->total_bytes <= 0) return;
     struct beside *b = beside_of(p, s->process, s->device);
     device_at(b)->total = s->total_bytes;
-    add_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
+    add_exact_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
 }
 
 static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -555,7 +561,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
         if (oom->total_bytes > 0) d->total = oom->total_bytes;
         if (d->total == INT64_MAX)
             d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all memory that is available to it */
-        add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
+        add_exact_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
     }
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->layer != GS_LAYER_TENSOR) {
@@ -593,8 +599,6 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
     read_samples(self, process, end_ns);
 }
 
-/* --- the proof -------------------------------------------------------------------------------------------- */
-
 /* For a run that ends before NVML was queried about its second GPU. */
 static void assume_context(struct whatif *w, struct whatif_device *d)
 {
@@ -630,6 +634,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
 {
     struct proof p = {.w = w};
     const struct run_observer observer = {.self = &p,
+                                          .beside = true,
                                           .alloc = proof_on_alloc,
                                           .free = proof_on_free,
                                           .oom = proof_on_oom,

@@ -359,7 +359,7 @@ def test_data_missing_in_a_snapshot_is_unknown(tmp_path):
     write(tmp_path / "bare.pickle", bare)
     write(tmp_path / "list.pickle", bare["segments"])
     text = gpuspy("report", file)
-    assert "unknown time, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
+    assert "times unknown, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
     for name in "bare.pickle", "list.pickle":
         assert "Whether memory ran out is unknown" in gpuspy("report", tmp_path / name).stdout
         assert "unknown: this PyTorch snapshot has no history of" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
