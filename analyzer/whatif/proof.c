@@ -194,14 +194,22 @@ static bool empties_cache(const struct beside *b, uint32_t stack)
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
 }
 
-/* The private pool to which all segments up to `end` belonged; 0: several pools, or the program emptied the whole
- * cache. */
-static uint32_t emptied_pool(const struct beside *b, size_t end)
+/* The private pool of which the calls from `from` on freed segments, up to *end at most, which becomes the first call
+ * that did not; 0: the program emptied the whole cache. */
+static uint32_t emptied_pool(const struct beside *b, size_t *end)
 {
     const uint32_t pool = b->calls[b->from].pool;
-    for (size_t i = b->from; i < end; i++)
-        if (b->calls[i].pool != pool || empties_cache(b, b->calls[i].stack)) return 0;
+    if (!pool || empties_cache(b, b->calls[b->from].stack)) return 0;
+    for (size_t i = b->from; i < *end; i++)
+        if (b->calls[i].pool != pool || empties_cache(b, b->calls[i].stack)) *end = i;
     return pool;
+}
+
+/* May the next request have freed cached segments? Only if CUDA or the cap refused memory (garbage is collected only
+ * with a cap). */
+static bool may_free_for_request(const struct beside *b)
+{
+    return b->refused || b->proof->w->imported || caching_is_capped(b->allocator);
 }
 
 /* Calls that freed segments and belong to no request: the program emptied the cache, or a private pool ended. */
@@ -210,11 +218,12 @@ static void settle_pending(struct beside *b, bool requests)
     while (b->from < b->calls_n && b->calls[b->from].free) {
         size_t next = b->from;
         while (next < b->calls_n && b->calls[next].free) next++;
-        const bool for_request = requests && next < b->calls_n && !empties_cache(b, b->calls[b->from].stack);
+        const bool for_request =
+            requests && next < b->calls_n && may_free_for_request(b) && !empties_cache(b, b->calls[b->from].stack);
         if (for_request || (requests && b->fails)) return;
         const size_t before = b->from;
         struct whatif_device *d = device_at(b);
-        const struct whatif_moment flush = {b->proof->now_ns, emptied_pool(b, next)};
+        const struct whatif_moment flush = {b->proof->now_ns, emptied_pool(b, &next)};
         whatif_empty_as_recorded(proof_allocator_of(b), &flush);
         *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = flush;
         if (b->from == before) {
@@ -462,10 +471,10 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     w->proof.blocks++;
     note_stream(b, proof_stream_of(life));
     whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
-    b->refused = false;
     b->event_ns = life->alloc_ns;
     w->proof.unsure_frees = w->proof.unsure_frees || b->dues.n;
     settle_pending(b, true);
+    b->refused = false;
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);

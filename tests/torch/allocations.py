@@ -225,6 +225,20 @@ def ended_pool():
     kept += [mib(11), mib(22), mib(33)]
 
 
+def renewed_pools():
+    """Two pools in turn; one ends, with its blocks, and a new one may be at its place in PyTorch's memory."""
+    pools, kept = [torch.cuda.MemPool() for _ in range(2)], []
+    for step in range(8):
+        with torch.cuda.use_mem_pool(pools[step % 2]):
+            kept.append(mib(3.3 + step))
+        mib(1.5 * (step + 2))
+        if step == 4:
+            kept.clear()
+            del pools[1]
+            pools.append(torch.cuda.MemPool())
+            torch.cuda.empty_cache()
+
+
 def switched():
     """Expandable segments are switched on and off while the program runs, as by engines that sleep between trainings."""
     kept = []
@@ -370,7 +384,7 @@ def kept_outputs():
 
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
-    foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, switched, two_devices, mixed, large, pinned, adapters, lstm, convolutions,
+    foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, renewed_pools, switched, two_devices, mixed, large, pinned, adapters, lstm, convolutions,
     shapes, accumulation, adversarial, in_turn, ragged, kept_outputs)]
 
 if __name__ == "__main__":
