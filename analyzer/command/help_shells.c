@@ -28,8 +28,6 @@ static void put_shell_quoted(FILE *f, const char *text, const char *special, con
             fputc(*text, f);
 }
 
-/* ---------------------------------------------------------------- zsh */
-
 static void zsh_text(FILE *f, const char *text)
 {
     put_shell_quoted(f, text, "[]:\\", "'\\''");
@@ -115,8 +113,6 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
           "fi\n",
           f);
 }
-
-/* ---------------------------------------------------------------- fish */
 
 static void fish_text(FILE *f, const char *text)
 {

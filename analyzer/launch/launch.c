@@ -18,8 +18,6 @@
 
 enum { GENERATIONS = 64, STOP_MS = 20 };
 
-/* ---------------------------------------------------------------- the library */
-
 bool launch_own_folder(char *folder)
 {
     ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
@@ -143,8 +141,6 @@ void launch_set(struct launch *l, const char *name, const char *value)
     l->value[l->variables++] = value;
 }
 
-/* ---------------------------------------------------------------- the program's environment */
-
 /* Whether an entry of LD_PRELOAD is a sanitizer's runtime library. It must come before all other entries. */
 static bool is_sanitizer(const char *name, size_t n)
 {
@@ -240,8 +236,6 @@ static int not_started(const char *program, int error)
              missing ? "check its name and PATH" : "check that it is an executable file");
     return missing ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
-
-/* ---------------------------------------------------------------- waiting */
 
 /* The kernel sends the signal of a key (^C) to the whole foreground group, which includes the program: forwarding it
  * would deliver it twice. SIGALRM also comes from the kernel, but belongs to the program: the alarm was set before

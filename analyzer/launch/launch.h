@@ -1,6 +1,5 @@
 /* Starts a program with the recorder preloaded, forwards signals to it, and ends as the program ended. */
-#ifndef GPUSPY_LAUNCH_H
-#define GPUSPY_LAUNCH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -46,5 +45,3 @@ void launch_set(struct launch *l, const char *name, const char *value);
 bool launch_wait(struct launch *l, int *code);
 /* The status to exit with. Does not return if a signal killed the program: it raises the same signal here. */
 int launch_end(const struct launch *l);
-
-#endif

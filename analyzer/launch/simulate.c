@@ -47,8 +47,8 @@ static bool find_simulated(const char *key, struct estimate_gpu *gpu)
         size ? estimate_gpu_find("a100-80g") : estimate_gpu_require("run", "simulate", key);
 
     if (size && (bytes < SIZE_LEAST || bytes > SIZE_MOST)) {
-        complain("run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name", key);
-        return false;
+        return complain_with(false, "run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name",
+                             key);
     }
     if (!named) return false;
     *gpu = *named;
@@ -115,10 +115,8 @@ int launch_simulate_set(struct launch *l, const char *key, int count, int loops)
 
     if (!find_simulated(key, &gpu)) return SIMULATE_UNKNOWN;
     if (!launch_simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) ||
-        !launch_simulate_folder(folder, sizeof folder, why, sizeof why)) {
-        complain("run: %s", why);
-        return LAUNCH_FAILED;
-    }
+        !launch_simulate_folder(folder, sizeof folder, why, sizeof why))
+        return complain_with(LAUNCH_FAILED, "run: %s", why);
     launch_simulate_settings(l, folder, loops);
     return 0;
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from pytest_gpuspy.recorder import programs
+from pytest_gpuspy.units import format_bytes
 
 
 class GpuspyError(Exception):
@@ -43,16 +44,6 @@ def run_json(*words: str) -> Any:
         return json.loads(printed)
     except ValueError:
         raise GpuspyError(f"gpuspy {' '.join(words)} did not print one JSON value") from None
-
-
-def size(n: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024:
-            break
-        n /= 1024
-    else:
-        unit = "TiB"
-    return f"{n:.0f} B" if unit == "B" else f"{n:.2f} {unit}"
 
 
 LAYERS = {"device": "CUDA allocations", "tensor": "tensors", "pinned": "pinned host memory"}
@@ -171,9 +162,9 @@ class Recording:
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
         for peak in self.peak[:4]:
             where = "" if peak["device"] is None or peak["device"] < 0 else f" on GPU {peak['device']}"
-            lines.append(f"Peak {size(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
+            lines.append(f"Peak {format_bytes(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
         for scope in [s for s in self.report()["scopes"] if s["layer"] == "device" and s["device"] >= 0][:4]:
-            lines.append(f"Peak {size(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
+            lines.append(f"Peak {format_bytes(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
         return lines
 
     def __repr__(self) -> str:
