@@ -75,14 +75,11 @@ struct python {
 /* In a virtual environment, Python is beside gpuspy. */
 static bool find_beside_command(char *out, size_t size)
 {
-    char exe[PATH_MAX] = "", path[PATH_MAX + 32];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
+    char own[PATH_MAX], path[PATH_MAX + 32];
 
-    if (!slash) return false;
-    *slash = 0;
-    snprintf(path, sizeof path, "%s/../pyvenv.cfg", exe);
-    return put_formatted(out, size, "%s/python3", exe) && access(path, R_OK) == 0 && access(out, X_OK) == 0;
+    if (!launch_own_folder(own)) return false;
+    snprintf(path, sizeof path, "%s/../pyvenv.cfg", own);
+    return put_formatted(out, size, "%s/python3", own) && access(path, R_OK) == 0 && access(out, X_OK) == 0;
 }
 
 /* Takes the next line of Python's output. */

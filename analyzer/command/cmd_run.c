@@ -205,9 +205,11 @@ static int record_command(const struct settings *s, struct launch *l, const char
                                  .torch_cpu = s->recording.torch_cpu,
                                  .quiet = s->quiet,
                                  .what_if = s->simulate || s->limit};
+    char path[PATH_MAX];
     int code;
 
     if (!launch_find_library(l)) return LAUNCH_FAILED;
+    if (launch_find_program(l->argv[0], path, sizeof path) && launch_is_musl(path)) l->library[0] = 0;
     set_run_environment(s, l, db, r.run_id);
     if (!launch_wait(l, &code)) return code;
     r.pid = l->pid;

@@ -5,33 +5,22 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "analyzer/launch/launch.h"
 
-/* Finds the program as execvp does; false: it does not exist. */
-static bool find_python_program(const char *name, char *out, size_t size)
-{
-    const char *path = getenv("PATH");
+enum linking { DYNAMIC, STATIC, OTHER_CLASS, OTHER_MACHINE };
 
-    if (strchr(name, '/') || !path) {
-        snprintf(out, size, "%s", name);
-        return access(out, X_OK) == 0;
-    }
-    while (*path) {
-        size_t n = strcspn(path, ":");
-        snprintf(out, size, "%.*s/%s", n ? (int)n : 1, n ? path : ".", name);
-        if (access(out, X_OK) == 0) return true;
-        path += n + (path[n] == ':');
-    }
-    return false;
-}
-
-enum linking { DYNAMIC, STATIC, OTHER_CLASS };
+#if defined(__aarch64__)
+enum { MACHINE = EM_AARCH64 };
+#else
+enum { MACHINE = EM_X86_64 };
+#endif
 
 /* ld.so loads preloaded libraries, and an executable without an interpreter does not use ld.so. A 32-bit program cannot
  * load a 64-bit library. A script counts as dynamic. */
@@ -43,7 +32,9 @@ static enum linking linking_of(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd >= 0 && read(fd, &head, sizeof head) == sizeof head && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0) {
-        linking = head.e_ident[EI_CLASS] == ELFCLASS64 ? STATIC : OTHER_CLASS;
+        linking = head.e_ident[EI_CLASS] != ELFCLASS64 ? OTHER_CLASS
+                  : head.e_machine != MACHINE          ? OTHER_MACHINE
+                                                       : STATIC;
         for (int i = 0; linking == STATIC && i < head.e_phnum; i++)
             if (pread(fd, &part, sizeof part, (off_t)(head.e_phoff + (uint64_t)i * sizeof part)) != sizeof part ||
                 part.p_type == PT_INTERP)
@@ -59,10 +50,14 @@ static const char *cannot_load(const char *program)
     char path[PATH_MAX];
     struct stat st;
 
-    if (!find_python_program(program, path, sizeof path) || stat(path, &st) != 0) return NULL;
+    if (!launch_find_program(program, path, sizeof path) || stat(path, &st) != 0) return NULL;
     enum linking linking = linking_of(path);
-    return linking == STATIC        ? "is linked statically, so no library can be loaded into it"
-           : linking == OTHER_CLASS ? "is a 32-bit program, which cannot load a 64-bit library"
+    return linking == STATIC          ? "is linked statically, so no library can be loaded into it"
+           : linking == OTHER_CLASS   ? "is a 32-bit program, which cannot load a 64-bit library"
+           : linking == OTHER_MACHINE ? "is a program for another processor, which cannot load this library"
+           : launch_is_musl(path)     ? "is linked to musl, and the recorder needs glibc"
+           : geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0
+               ? "has file capabilities, so the system loads no other library into it"
            : (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0
                ? "is set-user-ID, so the system loads no other library into it"
                : NULL;

@@ -141,6 +141,9 @@ bool doctor_preloadable(struct doctor *d, const char *path)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
                            "link it dynamically; the loader preloads no libraries into static programs",
                            "%s is statically linked", path);
+    else if (its.elf && launch_is_musl(path))
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "musl", "use a build for glibc of this program",
+                           "%s is linked to musl, and the recorder needs glibc", path);
     else if (its.elf && rights)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
                            "record a copy of the file; cp drops these rights",

@@ -1,5 +1,6 @@
 #include "analyzer/launch/launch.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,9 +18,38 @@
 
 enum { GENERATIONS = 64, STOP_MS = 20 };
 
+bool launch_own_folder(char *folder)
+{
+    ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
+
+    if (n >= 0)
+        folder[n] = 0;
+    else if (!realpath((const char *)getauxval(AT_EXECFN), folder)) /* without /proc */
+        *folder = 0;
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    return slash;
+}
+
+/* A library for this processor; otherwise errno is set. */
 static bool is_library(const char *path)
 {
-    return access(path, R_OK) == 0;
+    Elf64_Ehdr ours, its;
+    int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, &its, sizeof its);
+    bool readable = n >= 0;
+
+    if (readable && (n < (ssize_t)sizeof its || memcmp(its.e_ident, ELFMAG, SELFMAG) != 0 || its.e_type != ET_DYN ||
+                     (self >= 0 && read(self, &ours, sizeof ours) == sizeof ours &&
+                      (ours.e_machine != its.e_machine || ours.e_ident[EI_CLASS] != its.e_ident[EI_CLASS])))) {
+        readable = false;
+        errno = ENOEXEC;
+    }
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    if (self >= 0) close(self);
+    errno = error;
+    return readable;
 }
 
 /* A folder in TMPDIR or /tmp that only this user can change. */
@@ -58,10 +89,8 @@ bool launch_library(char *library, char *why, size_t size)
 {
     static const char *const places[] = {"libgpuspy.so", "../lib/libgpuspy.so", "../lib64/libgpuspy.so",
                                          "../lib/gpuspy/libgpuspy.so"};
-    char exe[PATH_MAX] = "", path[PATH_MAX + 64];
+    char own[PATH_MAX] = "", path[PATH_MAX + 64];
     const char *given = getenv("GPUSPY_LIB");
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
 
     if (given && *given) {
         if (realpath(given, library) && is_library(library)) return true;
@@ -69,13 +98,13 @@ bool launch_library(char *library, char *why, size_t size)
                  strerror(errno));
         return false;
     }
-    if (slash) *slash = 0;
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, "%s/%s", exe, places[i]);
+    const bool found = launch_own_folder(own);
+    for (size_t i = 0; found && i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s/%s", own, places[i]);
         if (realpath(path, library) && is_library(library)) return true;
     }
     library[0] = 0;
-    snprintf(why, size, "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
+    snprintf(why, size, "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", own);
     return false;
 }
 
@@ -194,7 +223,15 @@ static void exec_in_child(const struct launch *l, const sigset_t *mask, const st
 static int not_started(const char *program, int error)
 {
     bool missing = error == ENOENT || error == ENOTDIR;
+    char path[PATH_MAX], loader[PATH_MAX] = "";
 
+    if (error == ENOENT && launch_find_program(program, path, sizeof path))
+        launch_interpreter(path, loader, sizeof loader);
+    if (*loader && access(loader, F_OK) != 0) {
+        complain("run: cannot run '%s': its interpreter '%s' does not exist; install it, or install '%s' again",
+                 program, loader, program);
+        return LAUNCH_NOT_FOUND;
+    }
     complain("run: cannot run '%s': %s; %s", program, strerror(error),
              missing ? "check its name and PATH" : "check that it is an executable file");
     return missing ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;

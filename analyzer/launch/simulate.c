@@ -19,13 +19,11 @@
 bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 {
     static const char *const places[] = {"sim", "../lib/gpuspy/sim", "../lib64/gpuspy/sim"};
-    char exe[PATH_MAX] = "", path[PATH_MAX + 64], resolved[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
+    char own[PATH_MAX], path[PATH_MAX + 64], resolved[PATH_MAX];
+    const bool found = launch_own_folder(own);
 
-    if (slash) *slash = 0;
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, "%s/%s/libsimcuda-redirect.so", exe, places[i]);
+    for (size_t i = 0; found && i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s/%s/libsimcuda-redirect.so", own, places[i]);
         if (!realpath(path, resolved)) continue;
         *strrchr(resolved, '/') = 0;
         return launch_link_folder(resolved, why, why_size) && (size_t)snprintf(folder, size, "%s", resolved) < size;
@@ -33,7 +31,7 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
     snprintf(why, why_size,
              "cannot find the simulated CUDA beside '%s' or in its ../lib/gpuspy/sim; run `make sim` or "
              "`make install`",
-             exe);
+             own);
     return false;
 }
 

@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 
+from pathlib import Path
+
 import pytest
 
 from conftest import BUILD, ROOT, SECONDS
@@ -271,7 +273,33 @@ def test_run_of_what_cannot_be_run(tmp_path):
     one_line(gpuspy("run", "--", "/nonexistent/program", cwd=tmp_path), 127)
     one_line(gpuspy("run", "--", plain, cwd=tmp_path), 126)
     one_line(gpuspy("run", "--", tmp_path, cwd=tmp_path), 126)
-    assert "GPUSPY_LIB" in one_line(gpuspy("run", "true", cwd=tmp_path, env={"GPUSPY_LIB": "/nowhere.so"}), 125)
+    for library, why in (("/nowhere.so", "No such file"), (plain, "Exec format error"), (tmp_path, "Is a directory")):
+        error = one_line(gpuspy("run", "true", cwd=tmp_path, env={"GPUSPY_LIB": library}), 125)
+        assert f"GPUSPY_LIB: cannot read '{library}': {why}" in error
+    script = tmp_path / "moved-script"  # as in a virtual environment that was moved
+    script.write_text("#!/old/place/bin/python -u\n")
+    script.chmod(0o755)
+    for name, path in ((script, ""), ("moved-script", f":{tmp_path}")):
+        error = one_line(gpuspy("run", "--", name, cwd=tmp_path, env={"PATH": os.environ["PATH"] + path}), 127)
+        assert f"cannot run '{name}': its interpreter '/old/place/bin/python' does not exist" in error
+
+
+def other_loader(tmp_path):
+    """A program whose loader has musl's name; it is glibc's, so that it runs."""
+    program = Path("/usr/bin/printenv").read_bytes()
+    loader = re.search(rb"/lib[^\0]*/ld-linux[^\0]*", program)[0]
+    (tmp_path / "ld-musl-x").symlink_to(os.path.realpath(loader))
+    (tmp_path / "musl").write_bytes(program.replace(loader + b"\0", b"./ld-musl-x".ljust(len(loader) + 1, b"\0")))
+    (tmp_path / "musl").chmod(0o755)
+    return tmp_path / "musl"
+
+
+def test_a_program_that_musl_loads_runs_without_the_recorder(tmp_path):
+    """musl ends a program whose preloaded library needs glibc."""
+    program = other_loader(tmp_path)
+    assert "is linked to musl, and the recorder needs glibc" in one_line(gpuspy("run", "--", program, "PATH", cwd=tmp_path), 0)
+    assert gpuspy("run", "--", program, "LD_PRELOAD", cwd=tmp_path).stdout == ""
+    assert f"{program} is linked to musl" in re.sub(r"\s+", " ", gpuspy("doctor", program, cwd=tmp_path).stdout)
 
 
 def test_run_leaves_the_streams_to_the_program(tmp_path):
