@@ -1,6 +1,5 @@
 /* Kinds of adapters: what each trains, keeps beside it, and saves for backward. */
-#ifndef GPUSPY_ESTIMATE_ADAPTER_KINDS_H
-#define GPUSPY_ESTIMATE_ADAPTER_KINDS_H
+#pragma once
 
 #include "analyzer/estimate/plan.h"
 
@@ -40,5 +39,3 @@ double estimate_adapter_frozen(const struct plan *p, double rows, double cols);
 double estimate_adapter_blocks(const struct plan *p, double cols, bool amp);
 /* "lora-rank", "block-size", "virtual-tokens"; NULL: it has no size. */
 const char *estimate_adapter_option(const struct plan *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* What is to be estimated: a model, and how it is trained or served. */
-#ifndef GPUSPY_ESTIMATE_PLAN_H
-#define GPUSPY_ESTIMATE_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -251,5 +250,3 @@ enum { PLAN_RANK = 16 };
         .accumulation = 1, .gpus = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .interleave = 1, .rank = 16, \
         .targets = PLAN_LINEAR                                                                         \
     }
-
-#endif

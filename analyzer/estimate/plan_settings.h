@@ -1,7 +1,6 @@
 /* The options that describe a plan, as read from the command line, and the plan that they make. To add one:
  * a row below, a field, a line in plan_settings.c. */
-#ifndef GPUSPY_ESTIMATE_PLAN_SETTINGS_H
-#define GPUSPY_ESTIMATE_PLAN_SETTINGS_H
+#pragma once
 
 #include "analyzer/base/options.h"
 #include "analyzer/estimate/estimate.h"
@@ -256,5 +255,3 @@ void plan_assume(struct plan *p, struct plan_assumed *assumed);
  * stderr, with the exit code. */
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
                         int *exit_code);
-
-#endif

@@ -115,8 +115,6 @@ static const struct {
     {"came_pytorch", "adafactor", false},
 };
 
-/* ---------------------------------------------------------------- what a value means */
-
 static const char *recipe_text_of(const json_t *value)
 {
     const char *text = json_string_value(value);
@@ -164,8 +162,6 @@ static int64_t recipe_count_of(const json_t *value)
     const long long n = strtoll(recipe_text_of(value), &end, 10);
     return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
 }
-
-/* ---------------------------------------------------------------- reading keys */
 
 static bool recipe_pattern_matches(const char *pattern, const char *path)
 {
@@ -281,8 +277,6 @@ static const char *tool_of(const json_t *root)
         if (json_object_get(root, tools[i].key)) return tools[i].tool;
     return "";
 }
-
-/* ---------------------------------------------------------------- from values to options */
 
 static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
@@ -706,8 +700,6 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_activations(r, s);
     put_sharding(r, s, gpus);
 }
-
-/* ---------------------------------------------------------------- files */
 
 /* Loads a configuration that another one names (DeepSpeed's): relative to the folder of that one, or to one of the
  * folders above it. */

@@ -1,7 +1,6 @@
 /* Options of an estimate from the configuration of a training or serving tool: axolotl, torchtune, LLaMA-Factory, TRL,
  * accelerate, DeepSpeed, torchtitan, Megatron-LM, NeMo, vLLM. Each known key is a row of recipe_keys.def. */
-#ifndef GPUSPY_ESTIMATE_RECIPE_H
-#define GPUSPY_ESTIMATE_RECIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ void estimate_recipe_spell(char *out, size_t size, const char *name);
 const char *estimate_recipe_last_part(char *path);
 /* Words of a tokenizer by its type, its model or its file of words, as Megatron-LM names them; GPT-2's if unknown. */
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file);
-
-#endif

@@ -159,8 +159,6 @@ static uint32_t put_linear(struct build *b, uint32_t in, double width, double ou
     return which & b->adapted ? with_lora(b, x, read, width, out) : x;
 }
 
-/* --- attention --------------------------------------------------------------------------------- */
-
 /* A part of a joined product: a view, which the KV cache copies. */
 static uint32_t put_part(struct build *b, uint32_t in, double width, bool copied)
 {
@@ -262,8 +260,6 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
     return put_dropout(b, put_linear(b, q, q_width, width, m->out_bias, PLAN_OUTPUT), width);
 }
 
-/* --- the MLP ----------------------------------------------------------------------------------- */
-
 /* gelu_new: x · 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
 static uint32_t new_gelu(struct build *b, uint32_t in)
 {
@@ -298,8 +294,6 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
     }
     return put_dropout(b, put_linear(b, x, f, width, m->mlp_bias, PLAN_DOWN), width);
 }
-
-/* --- T5 ----------------------------------------------------------------------------------------- */
 
 /* The input of the "math" kernel: float32, scaled, ordered by head. */
 static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
@@ -429,8 +423,6 @@ static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uin
     }
     return put_dropout(b, put_norm_node(b, x, width), width);
 }
-
-/* --- a model ----------------------------------------------------------------------------------- */
 
 static uint32_t put_layer(struct build *b, uint32_t x)
 {

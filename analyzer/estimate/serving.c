@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/serving.h"
@@ -17,8 +18,6 @@ static double whole_up(double n)
     double down = (double)(uint64_t)n;
     return down < n ? down + 1 : down;
 }
-
-/* ---------------------------------------------------------------- shares of one GPU */
 
 /* Layers of a pipeline stage: the first stages get the remainder. */
 static uint64_t layers_of(const struct plan *p, uint64_t stage)
@@ -62,8 +61,6 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
     }
 }
 
-/* ---------------------------------------------------------------- weights */
-
 /* Bits of weights that are not quantised. */
 static double plain_bits(const struct plan *p)
 {
@@ -86,8 +83,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     double plain = p->weights ? 16 : plain_bits(p);
     struct sums sums = {0};
 
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         double share = place_share(p, stage, t) * tensor_share(p, t);
         double params = (double)t->rows * (double)t->cols * (double)t->count * share;
         double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, plain) : plain;
@@ -189,8 +185,6 @@ static void add_loader(const struct plan *p, uint64_t stage, struct estimate_res
                      2 * matrix, wide, 100 * KEPT_BY_PROGRAM);
     line->why = unpacks ? "other kernels unpack in registers" : "depends on loaders and kernels";
 }
-
-/* ---------------------------------------------------------------- KV cache */
 
 static double element_size(const struct plan *p);
 static double mamba_taps(const struct plan *p);
@@ -346,8 +340,6 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
                      "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
 }
-
-/* ---------------------------------------------------------------- activations */
 
 static double element_size(const struct plan *p)
 {
@@ -521,8 +513,6 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
             units_format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
-/* ---------------------------------------------------------------- Mamba */
-
 /* A layer's state for one sequence: bytes of the inputs that the convolution still reads, in the model's type; below,
  * elements of the scan's state. */
 static double mamba_taps(const struct plan *p)
@@ -613,8 +603,6 @@ static void add_linear_state(const struct plan *p, struct estimate_result *r)
         line, "transformers modeling_qwen3_5.py: a float32 matrix for each head of values, and the convolution's taps",
         "%ju layers · batch %ju · %.0f B, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch, each);
 }
-
-/* ---------------------------------------------------------------- all */
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {

@@ -3,15 +3,12 @@
  * Each GPU of a pipeline stage holds its part by tensor and expert parallelism (shard.c). ZeRO's stage determines what
  * of that is divided again among the GPUs with other data: 1 optimizer states and master weights, 2 gradients too, 3
  * weights too (Rajbhandari et al. 2020, section 5). */
-#include "analyzer/estimate/estimate.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
-#include "analyzer/estimate/optimizer.h"
-#include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
 
 #define BUCKET 5e8 /* elements: DeepSpeed's reduce_bucket_size */
@@ -250,8 +247,6 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
         line->why = "depends on the order of the tensors: the previous tensor's temporary is still live";
 }
 
-/* ---------------------------------------------------------------- buckets and gathers */
-
 void estimate_states_buckets(const struct plan *p, const struct estimate_shard_sum *n, unsigned each,
                              struct estimate_result *r)
 {
@@ -394,8 +389,6 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     if (estimate_shard_gathers(p)) estimate_states_gathered(p, stage, n, unit_element(p), r);
 }
 
-/* ---------------------------------------------------------------- copies that are multiplied with */
-
 static bool in_float8(const struct plan *p, const struct model_tensor *t)
 {
     (void)p;
@@ -461,8 +454,6 @@ void estimate_states_casts(const struct plan *p, uint64_t stage, struct estimate
     if (p->precision->cast == PRECISION_CAST_AUTOCAST) add_autocast(p, stage, r);
     if (p->precision->cast == PRECISION_CAST_FP8) add_float8(p, stage, r);
 }
-
-/* ---------------------------------------------------------------- all of it */
 
 static void add_ema(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {

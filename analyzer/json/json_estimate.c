@@ -1,5 +1,6 @@
 #include "analyzer/json/json_estimate.h"
 
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/estimate/adapter_kinds.h"
@@ -28,8 +29,6 @@ static json_t *estimate_count_json(uint64_t n)
 {
     return n ? json_integer((json_int_t)n) : json_null();
 }
-
-/* ---------------------------------------------------------------- the question */
 
 static json_t *model_json(const struct model *m)
 {
@@ -128,8 +127,6 @@ static json_t *plan_json(const struct estimate_answer *a)
     return o;
 }
 
-/* ---------------------------------------------------------------- lines, phases, the peak */
-
 static json_t *phase_bits_json(const struct estimate_result *r, unsigned phases)
 {
     json_t *list = json_array();
@@ -144,8 +141,7 @@ static json_t *estimate_lines_json(const struct estimate_result *r)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct estimate_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n) {
         json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name",
                               estimate_text_json(l->name), "phases", phase_bits_json(r, l->phases));
         json_object_update_new(o, interval_json(l->bytes));
@@ -223,8 +219,7 @@ static json_t *wires_json(const struct estimate_wires *w)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < w->n; i++) {
-        const struct estimate_wire *r = &w->rows[i];
+    EACH (r, w->rows, w->n) {
         json_array_append_new(
             list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}", "kind",
                             estimate_wire_kind_word[r->kind], "name", estimate_text_json(r->name), "bytes",

@@ -1,7 +1,6 @@
 /* Denoisers of diffusion models as Hugging Face's diffusers builds them: their tensors, the operations of a forward
  * pass, and the other parts of their pipelines. */
-#ifndef GPUSPY_MODEL_DENOISERS_H
-#define GPUSPY_MODEL_DENOISERS_H
+#pragma once
 
 #include "analyzer/model/model.h"
 
@@ -64,5 +63,3 @@ const struct model_pipeline *model_pipeline_of(const struct model *m);
 
 /* Completes `m`, whose shape is that of a denoiser; false: too many parameters. */
 bool model_denoiser_make(struct model *m);
-
-#endif
