@@ -213,6 +213,7 @@ def h200():
 def sources():
     """The sixth: figures that others published."""
     names = {"Stone-ResearchLife/xMem": "xMem's results (training, driver's figure)", "QwenLM/Qwen3": "Qwen3's speed benchmark (inference, allocated)",
+             "QwenLM/Qwen2.5": "Qwen2.5's speed benchmark (inference, allocated)",
              "Lightning-AI/litgpt": "litgpt's resource tables (LoRA, allocated)",
              "QwenLM/Qwen": "Qwen's profiling (fine-tuning and inference, tool not stated)",
              "pytorch/torchtitan": "torchtitan's benchmarks (8 to 512 GPUs, reserved)"}
