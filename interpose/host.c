@@ -1,6 +1,5 @@
 #include "interpose/host.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include "interpose/resolve.h"
@@ -14,7 +13,9 @@ static _Atomic bool malloc_traced;
 void gs_host_load(void)
 {
     memory_sanitizer = gs_find_in("", "__msan_init") != NULL;
-    malloc_replaced = gs_real_dlsym(RTLD_DEFAULT, "malloc") != gs_libc_function("malloc");
+    /* not by dlsym: its answer may be the PLT entry of a program that is built without PIC and takes malloc's address
+     */
+    malloc_replaced = gs_find_in("", "malloc") != gs_libc_function("malloc");
 }
 
 void gs_host_inspect(void)

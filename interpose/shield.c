@@ -1,7 +1,7 @@
 #include "interpose/shield.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "interpose/resolve.h"
@@ -66,11 +66,12 @@ struct thread_start {
     bool own_files;
 };
 
-/* A thread shares the table of the one that started it. */
+/* A thread shares the table of the one that started it. Its first free() would reserve 64 MiB of addresses for it,
+ * which count against RLIMIT_AS, even if it never allocates. */
 static void *run_thread(void *given)
 {
     const struct thread_start start = *(struct thread_start *)given;
-    free(given);
+    munmap(given, sizeof start);
     own_files = start.own_files;
     return start.run(start.argument);
 }
@@ -92,12 +93,12 @@ static int start_thread(pthread_t *thread, size_t stack, struct thread_start *st
 
 int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument)
 {
-    struct thread_start *start = malloc(sizeof *start);
-    if (!start) return ENOMEM;
+    struct thread_start *start = mmap(NULL, sizeof *start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return ENOMEM;
     *start = (struct thread_start){run, argument, own_files};
     int failed = start_thread(thread, stack, start);
     /* thread-locals larger than that stack, if glibc did not report their size */
     if (failed == EINVAL) failed = start_thread(thread, 0, start);
-    if (failed) free(start);
+    if (failed) munmap(start, sizeof *start);
     return failed;
 }

@@ -47,6 +47,7 @@ void gs_stderr_load(void)
 static bool stderr_is_ours(void)
 {
     struct stat now;
+    if (!stderr_at_load.st_ino) gs_stderr_load(); /* called before gpuspy's constructor */
     if (fstat(STDERR_FILENO, &now) != 0) return false;
     if (!S_ISREG(now.st_mode) && !S_ISSOCK(now.st_mode)) return true;
     return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;

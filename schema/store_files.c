@@ -1,6 +1,7 @@
 #include "schema/store_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <string.h>
@@ -40,10 +41,10 @@ static void remember_file(int fd, int replaced)
     pthread_mutex_unlock(&lock);
 }
 
-/* Replace SQLite's open(2) and close(2). */
+/* Replace SQLite's open(2) and close(2). A pipe of that name would block it. */
 static int open_store_high(const char *path, int flags, int mode)
 {
-    int fd = gs_open_high(path, flags, mode);
+    int fd = gs_open_high(path, flags | O_NOCTTY | O_NONBLOCK, mode);
     const size_t length = strlen(path);
     if (fd >= 0) remember_file(fd, -1);
     if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm")) gs_index_opened(fd);

@@ -2,9 +2,9 @@
  * entry function, which takes milliseconds, while the other threads continue. The recorder then works in its own
  * threads, and gpuspy reads its answer from the target's memory. */
 #include "analyzer/attach/attach.h"
+#include "analyzer/base/clock.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,20 +39,11 @@ static enum attach_result fail_attach(const struct job *j, const char *format, .
     return ATTACH_FAILED;
 }
 
-static long long attach_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void pause_ms(int ms)
 {
     const struct timespec step = {.tv_nsec = ms * 1000000};
     nanosleep(&step, NULL);
 }
-
-/* ---------------------------------------------------------------- in a stopped thread */
 
 static bool call_in_target(struct attach_thread *t, uintptr_t function, uintptr_t first, uintptr_t second,
                            uintptr_t *result)
@@ -110,8 +101,6 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
     return result;
 }
 
-/* ---------------------------------------------------------------- choosing the thread */
-
 static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
     const uintptr_t sp = attach_thread_stack(t), floor = attach_process_stack_floor(j->process->pid, sp);
@@ -134,10 +123,10 @@ static enum trial try_thread(struct job *j, pid_t tid, enum attach_result *resul
 static enum attach_result try_threads(struct job *j)
 {
     static pid_t tid[THREADS];
-    const long long until = attach_now_ms() + SEARCH_MS;
+    const long long until = clock_now_ms() + SEARCH_MS;
     enum attach_result result;
 
-    for (unsigned round = 0; attach_now_ms() < until; round++) {
+    for (unsigned round = 0; clock_now_ms() < until; round++) {
         const size_t n = attach_process_threads(j->process->pid, tid, THREADS);
         if (!n) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
         for (size_t i = 0; i < n; i++) {
@@ -158,8 +147,6 @@ static enum attach_result try_threads(struct job *j)
         (int)j->process->pid, SEARCH_MS / 1000);
 }
 
-/* ---------------------------------------------------------------- the answer */
-
 static bool read_answer(const struct job *j, struct gs_attach_answer *a)
 {
     const struct attach_thread reader = {.tid = j->process->pid};
@@ -172,13 +159,13 @@ static bool read_answer(const struct job *j, struct gs_attach_answer *a)
 static enum attach_result wait_answer(const struct job *j)
 {
     static struct gs_attach_answer a;
-    const long long until = attach_now_ms() + ANSWER_MS;
+    const long long until = clock_now_ms() + ANSWER_MS;
 
     do {
         if (!read_answer(j, &a)) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
         if (a.step != GS_ATTACH_AT_WORK) break;
         pause_ms(2);
-    } while (attach_now_ms() < until);
+    } while (clock_now_ms() < until);
     if (a.step == GS_ATTACH_AT_WORK)
         return fail_attach(j, "process %d has not finished within the time limit", (int)j->process->pid);
     if (a.step == GS_ATTACH_DONE) snprintf(j->text, ATTACH_WHY, "%.*s", ATTACH_WHY - 1, a.text);
@@ -186,8 +173,6 @@ static enum attach_result wait_answer(const struct job *j)
     fail_attach(j, "process %d: %.*s", (int)j->process->pid, ATTACH_WHY - 64, a.text);
     return a.step == GS_ATTACH_REFUSED ? ATTACH_REFUSED : ATTACH_FAILED;
 }
-
-/* ---------------------------------------------------------------- */
 
 /* Blocks signals to gpuspy: if gpuspy ended now, the target's thread would stay in the middle of a call. */
 static enum attach_result try_undisturbed(struct job *j)

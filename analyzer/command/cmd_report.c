@@ -210,24 +210,20 @@ int command_report(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (s.open && (s.json || (s.html && strcmp(s.html, "-") == 0))) {
-        complain("report: --open shows a page in the browser; leave out %s", s.json ? "--json" : "--html=-");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "report: --open shows a page in the browser; leave out %s",
+                             s.json ? "--json" : "--html=-");
     }
-    if (s.html && s.json) {
-        complain("report: give --json or --html, not both; a page contains what --json prints");
-        return EXIT_USAGE;
-    }
+    if (s.html && s.json)
+        return complain_with(EXIT_USAGE, "report: give --json or --html, not both; a page contains what --json prints");
     if (s.card && (s.json || s.html || s.open || s.only)) {
-        complain("report: --card writes a picture; leave out %s", s.json   ? "--json"
-                                                                  : s.html ? "--html"
-                                                                  : s.open ? "--open"
-                                                                           : "--only");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "report: --card writes a picture; leave out %s",
+                             s.json   ? "--json"
+                             : s.html ? "--html"
+                             : s.open ? "--open"
+                                      : "--only");
     }
-    if (s.html && s.only) {
-        complain("report: --only applies to text and --json; a page contains all sections");
-        return EXIT_USAGE;
-    }
+    if (s.html && s.only)
+        return complain_with(EXIT_USAGE, "report: --only applies to text and --json; a page contains all sections");
     if (operands == 0) {
         if (!input_newest("report", newest_name)) return EXIT_USAGE;
         argv = newest;

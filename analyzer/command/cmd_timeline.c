@@ -76,10 +76,7 @@ static int show_timeline(struct viewing *v, const struct settings *s, const stru
         return viewing_json(v, o);
     }
     const char *why = run_why_unknown(v->run, RUN_FACT_MEMORY), *once = run_why_unknown(v->run, RUN_FACT_HISTORY);
-    if (once) {
-        complain("%s: memory over time is unknown: %s", v->who, once);
-        return EXIT_NO;
-    }
+    if (once) return complain_with(EXIT_NO, "%s: memory over time is unknown: %s", v->who, once);
     if (!c->n) {
         if (why)
             complain("%s: memory is unknown: %s", v->who, why);

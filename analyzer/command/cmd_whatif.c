@@ -67,8 +67,6 @@ const struct command_text command_text_whatif = {
     .examples = examples,
 };
 
-/* --- the what-ifs ----------------------------------------------------------------------------------------- */
-
 static const char *const searched[] = {
     "expandable_segments:True",
     "max_split_size_mb:128",
@@ -121,21 +119,17 @@ static bool parse_scale(const struct option_list *list, double *scale)
         while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
         const double factor = equals ? strtod(equals + 1, &end) : 0;
         if (!equals || c == RESULT_CATEGORIES_N || end == equals + 1 || *end || !(factor >= 0 && factor <= 1000)) {
-            complain("whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
-                     " and a factor from 0 to 1000, such as activations=0.5",
-                     list->item[i].length, list->item[i].text);
-            return false;
+            return complain_with(false,
+                                 "whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
+                                 " and a factor from 0 to 1000, such as activations=0.5",
+                                 list->item[i].length, list->item[i].text);
         }
         scale[c] = factor;
     }
     return true;
 }
 
-static int by_size(const void *x, const void *y)
-{
-    const struct estimate_gpu *const *a = x, *const *b = y;
-    return SORT_UP((*a)->total_bytes, (*b)->total_bytes);
-}
+SORT_ORDER_OF_POINTERS(by_size, struct estimate_gpu, SORT_UP(x->total_bytes, y->total_bytes))
 
 /* A GPU for each size; only those smaller than `below`, if that is known. */
 static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
@@ -210,8 +204,6 @@ static bool wants_one(const struct settings *s)
 {
     return !s->search && (s->set.n || s->limit || s->without || s->scale.n || s->flush_every);
 }
-
-/* --- the command --------------------------------------------------------------------------------------------- */
 
 static bool one_fails(const struct question *q)
 {

@@ -42,8 +42,7 @@ static const char *subject_text(struct diff_owner *o, bool once)
 
 static const char *path_base(const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path ? path : "?";
+    return path ? basename(path) : "?";
 }
 
 /* "activations at model.py:88 in Block.forward" */

@@ -7,8 +7,7 @@
  * The second is the closed forms of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
  * (2022), and of Megatron-LM's report. They hold for its fused kernels and for tensor, sequence and pipeline
  * parallelism. */
-#ifndef GPUSPY_ESTIMATE_ACTIVATIONS_H
-#define GPUSPY_ESTIMATE_ACTIVATIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -151,5 +150,3 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
  * it holds at once (activations_parallel.c). */
 void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r);
 double estimate_act_in_flight(const struct plan *p, uint64_t stage);
-
-#endif

@@ -77,14 +77,14 @@ enum readers { READ_QKV, READ_OUT, READ_IN, READ_DOWN };
 
 static double adapted_readers(const struct plan *p, enum readers which)
 {
-    double in = p->model->shape.gated ? 2 : 1;
-    static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
+    static const unsigned readers[] = {PLAN_QKV, PLAN_OUTPUT, PLAN_GATE | PLAN_UP, PLAN_DOWN};
+    unsigned targets = p->targets & readers[which];
+    double n = 0;
 
     if (!estimate_adapter_kind(p)->trained) return 0;
     if (p->adapter == PLAN_ADAPTER_IA3) return which == READ_DOWN; /* IA3 scales this input, elsewhere outputs */
-    if (p->target == PLAN_TARGET_QV || p->target == PLAN_TARGET_KV) return qv[which];
-    if (p->target == PLAN_TARGET_ATTENTION) return attention[which];
-    return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
+    for (; targets; targets &= targets - 1) n++;
+    return which == READ_IN && !p->model->shape.gated && n > 1 ? 1 : n;
 }
 
 static bool is_base_frozen(const struct plan *p)

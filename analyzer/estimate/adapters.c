@@ -13,8 +13,6 @@
 
 #define FLOAT32 ADAPTERS_BYTES
 
-/* ---------------------------------------------------------------- frozen weights */
-
 struct frozen {
     struct estimate_shard_sum n;
     double quantised, plain;             /* parameters of this GPU's part, of each sort */
@@ -74,8 +72,6 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
     if (upcast)
         line->why = "peft's prepare_model_for_kbit_training converts them to float32; torchtune and Unsloth do not";
 }
-
-/* ---------------------------------------------------------------- adapters */
 
 struct adapted {
     struct estimate_shard_sum n;
@@ -233,8 +229,6 @@ static void add_bucket(struct estimate_result *r)
                      "2 · 500,000,000 · 2 B");
     line->why = "Hugging Face's \"auto\" makes them as small as hidden · hidden";
 }
-
-/* ---------------------------------------------------------------- modules_to_save */
 
 static bool is_saved(const struct plan *p, const struct model_tensor *t)
 {

@@ -1,7 +1,6 @@
 /* What would save memory: single changes of a plan, each computed anew by estimate_make, and the cheapest of them, or
  * of their combinations, that makes it fit. */
-#ifndef GPUSPY_CHANGES_H
-#define GPUSPY_CHANGES_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/fit.h"
@@ -56,5 +55,3 @@ struct estimate_changes {
 
 /* `now` is the plan's own result. */
 void estimate_find_changes(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out);
-
-#endif

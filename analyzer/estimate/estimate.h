@@ -7,8 +7,7 @@
  *   pure 16-bit Adam        2 + 2 + 4      =  8 B
  *   16-bit Adam with master 2 + 2 + 8 + 4  = 16 B (ZeRO, Rajbhandari et al. 2020, section 3.1)
  * Sources of each optimizer's states: optimizers.def; of the precisions: precisions.def. */
-#ifndef GPUSPY_ESTIMATE_H
-#define GPUSPY_ESTIMATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -210,5 +209,3 @@ struct estimate_local_params {
     double largest_layer; /* of both together */
 };
 struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage); /* states.c */
-
-#endif

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "analyzer/base/units.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
@@ -17,8 +16,6 @@
 
 static const char own[] = "your own recordings (gpuspy calibrate)";
 static const char own_why[] = "the lowest and highest value in your own recordings";
-
-/* ---------------------------------------------------------------- context and workspaces */
 
 /* Published measurements, with kernels loaded lazily as CUDA does since 12.2: 110 MiB (RTX 3060, 28 multiprocessors),
  * 287 MB (V100, 80), 426 MiB (RTX 6000 Ada, 142), 0.47 GiB and more (A100, 108; H100, 132): 3.0 to 4.5 MiB per
@@ -104,8 +101,6 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
         known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB per handle on Hopper; add --gpu to name the GPU";
 }
 
-/* ---------------------------------------------------------------- NCCL */
-
 static void add_nccl(const struct plan *p, struct estimate_result *r)
 {
     const struct {
@@ -130,8 +125,6 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
                      "%.0f group%s (%s) · 16 channels · 2 connections · 9.2 MiB", n, n > 1 ? "s" : "", names);
     line->why = "4 to 32 channels, depending on topology and NCCL's version; trees and NVLS add connections";
 }
-
-/* ---------------------------------------------------------------- the caching allocator */
 
 /* Each block is a multiple of 512 bytes. Flat shards (ZeRO) have few blocks. */
 static double rounded_bytes(const struct plan *p, uint64_t stage)

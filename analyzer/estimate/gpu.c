@@ -15,33 +15,23 @@ const char estimate_gpu_rate_words[] =
     GPU_RATES(RATE)
 #undef RATE
         "";
-const char *const estimate_gpu_rate_name[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) word,
-    GPU_RATES(RATE)
+const char *const estimate_gpu_rate_name[GPU_RATES_N] = {GPU_RATES(RATE)};
 #undef RATE
-};
-const char *const estimate_gpu_rate_meaning[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) what,
-    GPU_RATES(RATE)
+const char *const estimate_gpu_rate_meaning[GPU_RATES_N] = {GPU_RATES(RATE)};
 #undef RATE
-};
-const double estimate_gpu_rate_bytes[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) bytes,
-    GPU_RATES(RATE)
+const double estimate_gpu_rate_bytes[GPU_RATES_N] = {GPU_RATES(RATE)};
 #undef RATE
-};
 
-static const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {
 #define KNOWN(symbol, off, text) text,
-    GPU_KNOWNS(KNOWN)
+static const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {GPU_KNOWNS(KNOWN)};
 #undef KNOWN
-};
 /* How far the GPU's total may be off, in MiB. */
-enum {
 #define KNOWN(symbol, off, text) OFF_##symbol = (int)((off)*1024),
-    GPU_KNOWNS(KNOWN)
+enum { GPU_KNOWNS(KNOWN) };
 #undef KNOWN
-};
 
 #define ROW(simulates, k, p, mib, how, cap, sms, hbm_gb, host, link, joins, machine, from, ...) \
     {.key = k,                                                                                  \
@@ -94,8 +84,6 @@ static const char *const aliases[][2] = {
 #undef GPU
 #undef ALIAS
 };
-
-/* ---------------------------------------------------------------- by name */
 
 /* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, without makers and families. */
 static void bare_gpu_name(const char *name, char *out, size_t size)
@@ -166,8 +154,6 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
         complain("%s: --%s: '%s' is unknown; 'gpuspy estimate --gpus' lists them", command, option, name);
     return NULL;
 }
-
-/* ---------------------------------------------------------------- the list */
 
 static const char *gpu_rate_text(double tflops, char out[16])
 {

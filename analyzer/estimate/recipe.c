@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/model/model.h"
 
@@ -114,8 +115,6 @@ static const struct {
     {"came_pytorch", "adafactor", false},
 };
 
-/* ---------------------------------------------------------------- what a value means */
-
 static const char *recipe_text_of(const json_t *value)
 {
     const char *text = json_string_value(value);
@@ -163,8 +162,6 @@ static int64_t recipe_count_of(const json_t *value)
     const long long n = strtoll(recipe_text_of(value), &end, 10);
     return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
 }
-
-/* ---------------------------------------------------------------- reading keys */
 
 static bool recipe_pattern_matches(const char *pattern, const char *path)
 {
@@ -281,8 +278,6 @@ static const char *tool_of(const json_t *root)
     return "";
 }
 
-/* ---------------------------------------------------------------- from values to options */
-
 static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
     return strstr(r->tools, tool) != NULL;
@@ -310,8 +305,7 @@ static const char *last_path_part(char *path)
 
     while (n > 1 && path[n - 1] == '/') path[--n] = 0;
     if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return basename(path);
 }
 
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
@@ -514,22 +508,36 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     put_step(r, s->fused_step > 0 || is_written_for(r, "torchtitan"), in_backward);
 }
 
-/* Targets are names of modules, or one word. IA3's factors of the MLP come in addition to the named ones. */
+/* The matrices of a text: names separated by commas or blanks, or a pattern. */
+static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
+{
+    unsigned found = 0;
+
+    if (strchr(text, '(') || strchr(text, '|'))
+        return strstr(text, "up") || strstr(text, "mlp") ? PLAN_LINEAR : PLAN_QKV | PLAN_OUTPUT;
+    for (size_t length; *text; text += length + (text[length] != 0)) {
+        length = strcspn(text, ", ");
+        const unsigned matrices = estimate_adapter_find_matrices(text, length);
+        if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
+        found |= matrices;
+    }
+    return found;
+}
+
+/* IA3's factors of the MLP come in addition to the named ones. */
 static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
 {
-    const bool mlp = value_has_word(s->target, "gate") || value_has_word(s->target, "up_proj") ||
-                     value_has_word(s->target, "down") || value_has_word(s->target, "all") ||
-                     value_has_word(s->target, "mlp") || value_has_word(s->target, "fc");
-    const bool q = value_has_word(s->target, "q_proj"), k = value_has_word(s->target, "k_proj"),
-               output = value_has_word(s->target, "o_proj") || value_has_word(s->target, "output");
+    const bool attention_only = is_written_for(r, "torchtune"); /* its MLP has a key of its own */
+    unsigned found = matrices_of_text(r, recipe_text_of(s->target)),
+             usual = factors ? PLAN_KEYS | PLAN_VALUES : PLAN_LINEAR;
+    char text[ESTIMATE_MATRICES_TEXT];
+    size_t i;
+    json_t *item;
 
-    if (!s->target || s->all_linear > 0 || (mlp && !factors)) return;
-    if (factors && !q && !k) return;
-    if (k && !q && !output) {
-        if (!factors) put_recipe_option(r, "--target=kv");
-        return;
-    }
-    put_recipe_option(r, "--target=%s", k || output ? "attention" : "qv");
+    json_array_foreach((json_t *)s->target, i, item) found |= matrices_of_text(r, recipe_text_of(item));
+    if (s->all_linear > 0) found = attention_only && found ? found | PLAN_MLP : 0;
+    if (factors) found &= PLAN_QKV | PLAN_OUTPUT;
+    if (found && found != usual) put_recipe_option(r, "--target=%s", estimate_adapter_name_matrices(found, text));
 }
 
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
@@ -685,8 +693,6 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_activations(r, s);
     put_sharding(r, s, gpus);
 }
-
-/* ---------------------------------------------------------------- files */
 
 /* Loads a configuration that another one names (DeepSpeed's): relative to the folder of that one, or to one of the
  * folders above it. */

@@ -1,7 +1,6 @@
 /* Options of an estimate from the configuration of a training or serving tool: axolotl, torchtune, LLaMA-Factory, TRL,
  * accelerate, DeepSpeed, torchtitan, Megatron-LM, NeMo, vLLM. Each known key is a row of recipe_keys.def. */
-#ifndef GPUSPY_ESTIMATE_RECIPE_H
-#define GPUSPY_ESTIMATE_RECIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ void estimate_recipe_free(struct estimate_recipe *recipe);
 /* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL
  * with a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share the value that they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
-
-#endif

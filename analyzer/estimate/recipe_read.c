@@ -1,5 +1,6 @@
 /* Text in, JSON out: the four forms of configuration. */
 #include "analyzer/estimate/recipe.h"
+#include "analyzer/base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,8 +12,6 @@
 #include <yaml.h>
 
 enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128 };
-
-/* ---------------------------------------------------------------- scalars */
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
@@ -51,8 +50,6 @@ static json_t *scalar_json(const char *text)
     }
     return string_json(text);
 }
-
-/* ---------------------------------------------------------------- YAML */
 
 struct yaml {
     yaml_parser_t parser;
@@ -177,8 +174,6 @@ static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
     return root;
 }
 
-/* ---------------------------------------------------------------- TOML: [section], key = value */
-
 static char *trim_line(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
@@ -250,8 +245,6 @@ static json_t *read_toml(char *text)
     return root;
 }
 
-/* ---------------------------------------------------------------- a command line: --name value, NAME=value */
-
 static void strip_quotes(char *word)
 {
     size_t n = strlen(word);
@@ -305,8 +298,6 @@ static json_t *read_arguments(char *text)
     return root;
 }
 
-/* ---------------------------------------------------------------- which of them */
-
 static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why_size)
 {
     FILE *file = fopen(path, "re");
@@ -331,13 +322,6 @@ static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why
     return NULL;
 }
 
-static bool recipe_path_ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool begins_with_an_option(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -355,9 +339,9 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
-    } else if (recipe_path_ends_with(path, ".toml"))
+    } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
-    else if (recipe_path_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
+    else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
         root = read_arguments(text);
     else
         root = read_yaml(text, n, why, why_size);

@@ -4,8 +4,7 @@
  *
  * An operator can be implemented in several ways, which differ in the bytes that they move (naive attention also
  * computes what a causal mask hides). */
-#ifndef GPUSPY_ESTIMATE_ROOFLINE_H
-#define GPUSPY_ESTIMATE_ROOFLINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,5 +92,3 @@ struct estimate_roof_point {
     bool by_memory; /* memory bounds it, not compute */
 };
 struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
-
-#endif

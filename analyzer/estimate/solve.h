@@ -1,6 +1,5 @@
 /* The largest batch, sequence or model, or the fewest GPUs, that fit. */
-#ifndef GPUSPY_SOLVE_H
-#define GPUSPY_SOLVE_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 
@@ -43,5 +42,3 @@ struct estimate_solution {
 /* False after one line on stderr if there is no memory, or if the model has no such setting. */
 bool estimate_solve(const char *command, const struct plan *p, enum estimate_solve_what what,
                     struct estimate_solution *s);
-
-#endif

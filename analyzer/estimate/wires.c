@@ -13,13 +13,9 @@
 
 #define RING "ring: Patarasuk and Yuan 2009; NCCL"
 
-const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {
 #define KIND(id, word) word,
-    WIRE_KINDS(KIND)
+const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {WIRE_KINDS(KIND)};
 #undef KIND
-};
-
-/* ---------------------------------------------------------------- links */
 
 struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, uint64_t gpus_used, uint64_t per_node)
 {
@@ -47,8 +43,6 @@ struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, 
     }
     return l;
 }
-
-/* ---------------------------------------------------------------- one transfer */
 
 /* The share of S that passes a GPU's links, in a group of n. */
 static double wire_share(enum estimate_wire_kind kind, double n)
@@ -143,8 +137,6 @@ void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, st
     w->one_pass_s *= w->times;
     w->ring_s *= w->times;
 }
-
-/* ---------------------------------------------------------------- a plan's */
 
 struct making {
     const struct plan *p;

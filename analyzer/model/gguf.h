@@ -1,6 +1,5 @@
 /* The metadata that gguf.c reads and gguf_shape.c interprets. */
-#ifndef GPUSPY_MODEL_GGUF_H
-#define GPUSPY_MODEL_GGUF_H
+#pragma once
 
 #include "analyzer/model/stored.h"
 
@@ -51,5 +50,3 @@ struct model_gguf_metadata {
  * after a line: they contradict each other. */
 bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_stored *s, const struct model_file *f,
                       struct model_shape *shape, char *note, size_t note_size);
-
-#endif

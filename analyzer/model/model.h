@@ -5,8 +5,7 @@
  * layer, what LoRA adds, what the allocator rounds. What grows with the batch comes from the shape. A model can have
  * one without the other: a number of parameters has one tensor of unknown form; a .safetensors file has tensors but,
  * without a config.json beside it, no shape. */
-#ifndef GPUSPY_MODEL_H
-#define GPUSPY_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,11 +42,9 @@ enum model_family {
     TOWER(MLLAMA11) TOWER(MLLAMA90) TOWER(PADDLEOCR)
 /* clang-format on */
 
-enum model_tower {
 #define TOWER(id) MODEL_TOWER_##id,
-    MODEL_TOWERS(TOWER)
+enum model_tower { MODEL_TOWERS(TOWER) };
 #undef TOWER
-};
 
 enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
 
@@ -277,5 +274,3 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
                        int *exit_code);
 bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code);
 bool model_from_gguf(const char *command, const char *path, struct model *m, int *exit_code);
-
-#endif

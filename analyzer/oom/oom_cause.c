@@ -14,9 +14,6 @@ enum { GRAIN = 2 << 20 }; /* the granularity of CUDA's device memory */
 enum { CRUMBS = 32 };     /* holes of less than this part of the device (1/32) explain no failure */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
-/* --- the rules -----------------------------------------------------------------------------------
- */
-
 static bool is_pinned(const facts *f)
 {
     return f->row->layer == GS_LAYER_DEVICE && f->row->space == GS_SPACE_PINNED;
@@ -156,9 +153,6 @@ static const struct {
 };
 enum { RULES = sizeof causes / sizeof *causes };
 
-/* --- evidence ------------------------------------------------------------------------------------
- */
-
 enum { EVIDENCE_MAX = 40 };
 
 static void add_evidence(struct oom_words *w, const char *key, const char *what, double value)
@@ -257,9 +251,6 @@ static void collect_evidence(struct oom_words *w)
     if (f->examined && f->outcome != RESULT_OUTCOME_RETRIED) collect_after(w, &f->after);
     if (f->largest > 0) evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);
 }
-
-/* --- the line ------------------------------------------------------------------------------------
- */
 
 static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
 {

@@ -115,10 +115,9 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     static const double nearly = 0.8;
     enum { LEAST = 3 };
     double times = (double)f->growing_passes;
-    for (size_t i = 0; i < n; i++) {
-        const struct oom_live *l = &live[i];
+    EACH (l, live, n) {
         uint32_t stack = run_location(b->run, l->location)->stack;
-        bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
+        bool meanwhile = l->last_ns >= f->growing_middle_ns;
         if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
             (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
             return true;

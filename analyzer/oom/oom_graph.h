@@ -2,8 +2,7 @@
  *
  * The observer of oom.c passes each allocation and free on; a failure takes a snapshot.
  */
-#ifndef GPUSPY_OOM_GRAPH_H
-#define GPUSPY_OOM_GRAPH_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -30,5 +29,3 @@ bool oom_never_trains(struct site_builder *b, uint32_t stack);
  * oom_find_growing. Sets f->graph and f->pending. After oom_find_growing. */
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f);
-
-#endif

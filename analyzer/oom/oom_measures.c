@@ -24,9 +24,6 @@
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
-/* --- adding and choosing -------------------------------------------------------------------------
- */
-
 /* The value of an amount: of two similar ones the easier is preferred. */
 static double measure_worth(const struct result_measure *m)
 {
@@ -50,8 +47,7 @@ static void drop_small(struct result_oom_verdict *v)
     size_t kept = 0;
     for (size_t i = 0; i < v->measures_n; i++)
         most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
-    for (size_t i = 0; i < v->measures_n; i++) {
-        const struct result_measure *m = &v->measures[i];
+    EACH (m, v->measures, v->measures_n) {
         const bool setting =
             (m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING) || m->effort == OOM_EFFORT_DEVICE;
         if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY)
@@ -89,9 +85,6 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
     v->advice_n = v->measures_n;
     for (size_t i = 0; i < v->measures_n; i++) v->advice[i] = v->measures[i].text;
 }
-
-/* --- the measures: each adds what applies
- * --------------------------------------------------------- */
 
 /* A guess is never reported as enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
@@ -140,10 +133,8 @@ static int64_t bytes_of_kind(const struct oom_sight *s,
                              bool (*is)(const struct oom_sight *, const struct result_category_line *))
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n)
         bytes = arena_add_capped(bytes, is(s, l) ? l->bytes : 0);
-    }
     return bytes;
 }
 
@@ -434,8 +425,7 @@ static void measure_chunked_loss(struct oom_sight *s)
     enum { CHUNKS = 8 };
     const struct run *run = s->b->run;
     int64_t held = 0, block = s->f->stack != RUN_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         block = in_loss(run, l->stack) && each > block ? each : block;
     }
@@ -503,8 +493,7 @@ static void measure_data(struct oom_sight *s)
 {
     uint32_t heaviest = RUN_NONE;
     int64_t most = 0;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
         if (is_data(s, l) && l->bytes > most) {
             most = l->bytes;
             heaviest = l->stack;

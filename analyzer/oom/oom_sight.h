@@ -1,7 +1,6 @@
 /* The evidence that a failed request gives about its program: the pass that it belongs to, and the memory of its
  * categories. It decides which measures (oom_measures.c) apply. */
-#ifndef GPUSPY_OOM_SIGHT_H
-#define GPUSPY_OOM_SIGHT_H
+#pragma once
 
 #include "analyzer/category/category.h"
 #include "analyzer/oom/oom_replay.h"
@@ -54,5 +53,3 @@ bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
                               bool training);
-
-#endif

@@ -146,8 +146,6 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     return h.earlier;
 }
 
-/* --- in words ------------------------------------------------------------------------------------ */
-
 void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
 {
     struct result_holder *holders;

@@ -3,8 +3,7 @@
  * A trial begins where a module is built or moved after a backward pass. The observer of oom.c passes each allocation
  * on.
  */
-#ifndef GPUSPY_OOM_TRIALS_H
-#define GPUSPY_OOM_TRIALS_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -37,5 +36,3 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
 /* Reads what the program does with the models: methods of a module that store them make them part of a model, as
  * adapters and layers are, and models in a list that is called as a whole are an ensemble. */
 void oom_trials_judge(struct site_builder *b, struct oom_earlier *e);
-
-#endif

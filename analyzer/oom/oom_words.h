@@ -1,7 +1,6 @@
 /* An OOM's cause in words, and the advice. Connects oom_cause.c, which decides, and oom_words.c, which writes the
  * sentences; oom_facts.c has the derived facts that both need. */
-#ifndef GPUSPY_OOM_WORDS_H
-#define GPUSPY_OOM_WORDS_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -111,5 +110,3 @@ struct oom_rhythm {
     bool steps; /* the program's own; else allocations of the largest call path */
 };
 struct oom_rhythm oom_rhythm(const struct oom_facts *f);
-
-#endif

@@ -66,7 +66,7 @@ static int64_t latest_began(struct oom_words *w)
     const struct oom_rhythm r = oom_rhythm(f);
     const struct step_list *steps = step_list_of(w->b, f->row->process);
     if (r.steps && steps) return step_start_ns(steps, step_count_done(steps, f->row->time_ns));
-    return f->row->time_ns - (f->row->time_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
+    return f->growing_end_ns - (f->growing_end_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
 }
 
 /* Advice that frees all growth before the step in progress; of a buffer that is replaced, all of it. */

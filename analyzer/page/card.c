@@ -57,9 +57,7 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
 
     for (int i = 0; i < lines && *p; i++) {
         char line[COLUMNS * 4 + 8];
-        size_t fits = terminal_fit(p, COLUMNS), n = fits;
-        while (p[fits] && n > 0 && p[n] != ' ') n--;
-        if (!n) n = fits;
+        const size_t n = text_line_length(p, COLUMNS);
         bool cut = p[n] && i + 1 == lines;
         text_put(line, sizeof line, "%.*s%s", (int)n, p, cut ? "…" : "");
         put_text_at(c, MARGIN, c->y, 23, colour, "400", line, strlen(line));
@@ -67,13 +65,6 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
         p += n;
         p += strspn(p, " ");
     }
-}
-
-static const struct run_device *card_device_of(const struct result_report *r, int device)
-{
-    for (size_t i = 0; i < r->devices_n; i++)
-        if (r->devices[i].device == device) return &r->devices[i];
-    return NULL;
 }
 
 static const struct result_timeline *card_timeline_of(const struct result_report *r, uint32_t process, int device,
@@ -122,7 +113,7 @@ static void put_chart(struct card *c, uint32_t process, int device, double faile
     const struct result_report *r = c->report;
     const struct result_timeline *tensors = card_timeline_of(r, process, device, RUN_SERIES_TENSOR),
                                  *held = card_timeline_of(r, process, device, RUN_SERIES_DEVICE);
-    const struct run_device *d = card_device_of(r, device);
+    const struct run_device *d = result_device_of(r, device);
     int64_t back[SAMPLES] = {0}, front[SAMPLES] = {0}, limit = d && d->total_bytes > 0 ? d->total_bytes : 0, top = 0;
     const double end = process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
     char label[64], size[UNITS_TEXT];
@@ -182,7 +173,7 @@ static void no_failure(struct card *c)
         if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED &&
             (!peak || r->peaks[i].bytes > peak->bytes))
             peak = &r->peaks[i];
-    const struct run_device *d = peak ? card_device_of(r, peak->device) : NULL;
+    const struct run_device *d = peak ? result_device_of(r, peak->device) : NULL;
     if (!peak)
         text_put(title, sizeof title, "No GPU memory");
     else

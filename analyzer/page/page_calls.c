@@ -133,8 +133,6 @@ void page_calls_free(struct page_calls *c)
     free(c);
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
-
 struct written { /* a call site, with all its call paths */
     struct place place;
     struct bin bins[BINS];

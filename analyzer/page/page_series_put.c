@@ -1,6 +1,7 @@
 /* Writes what page_series.c collected: call paths that are too small for their own line are merged by line of code, and
  * those that still do not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,8 +78,6 @@ static void weigh_lines(struct putting *t)
     }
 }
 
-/* --- lines -------------------------------------------------------------------------------------- */
-
 static uint32_t add_line_index(struct putting *t, uint32_t stack, unsigned category, bool merged)
 {
     *ARENA_PUSH(t->lines, t->lines_n, t->lines_cap) =
@@ -149,21 +148,10 @@ static void number_lines(struct putting *t, const uint32_t *order, size_t n, siz
     r->lines += t->lines_n;
 }
 
-/* --- at the peak -------------------------------------------------------------------------------- */
+SORT_ORDER(exact_order, struct exact,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->category, y->category))
 
-static int exact_order(const void *a, const void *b)
-{
-    const struct exact *x = a, *y = b;
-    return x->bytes != y->bytes   ? (x->bytes > y->bytes ? -1 : 1)
-           : x->stack != y->stack ? (x->stack > y->stack) - (x->stack < y->stack)
-                                  : (int)x->category - (int)y->category;
-}
-
-static int number_order(const void *a, const void *b)
-{
-    const struct exact *x = a, *y = b;
-    return (x->number > y->number) - (x->number < y->number);
-}
+SORT_ORDER(number_order, struct exact, SORT_UP(x->number, y->number))
 
 static void exact_add(struct putting *t, struct map *of, uint32_t stack, unsigned category, int64_t bytes,
                       int64_t blocks)
@@ -235,8 +223,6 @@ static int64_t peak_bucket(const struct page_level *l)
     return -1;
 }
 
-/* --- changes ------------------------------------------------------------------------------------ */
-
 struct sums { /* of one bucket, by number; a bit marks those in use */
     int64_t *bytes, *blocks;
     uint64_t *set;
@@ -301,8 +287,6 @@ static void put_changes(struct putting *t, struct page_writer *w)
     }
     page_put_column(w, "exact", &exact);
 }
-
-/* --- a series ----------------------------------------------------------------------------------- */
 
 static void put_level_label(const struct result_report *r, const struct page_level *l, struct page_writer *w)
 {

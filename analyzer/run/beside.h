@@ -1,6 +1,5 @@
 /* Passes allocations and frees to some observers on a separate thread, while the replay continues. For replay.c. */
-#ifndef GPUSPY_BESIDE_H
-#define GPUSPY_BESIDE_H
+#pragma once
 
 #include <stddef.h>
 #include "analyzer/run/run.h"
@@ -16,5 +15,3 @@ void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint3
 void run_beside_wait(struct run_beside *b);
 /* The same, and frees it. NULL does nothing. */
 void run_beside_end(struct run_beside *b);
-
-#endif

@@ -425,11 +425,9 @@ static const char *article_of(const char *format)
  * it. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
-    static const char *const words[] = {
 #define RUN_FACT(symbol, word) word,
-        RUN_FACTS(RUN_FACT)
+    static const char *const words[] = {RUN_FACTS(RUN_FACT)};
 #undef RUN_FACT
-    };
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
     snprintf(usual, sizeof usual, "%s %.80s does not record it", article_of(format), format);
@@ -653,11 +651,8 @@ static void sort_loaded(char *list, size_t n, size_t size, int (*order)(const vo
 }
 
 /* By pointer, because strings are interned. */
-static int order_marks(const void *a, const void *b)
-{
-    const struct run_mark_total *x = a, *y = b;
-    return SORT_UP(x->name, y->name) ?: SORT_UP(x->domain, y->domain) ?: SORT_UP(x->kind, y->kind);
-}
+SORT_ORDER(order_marks, struct run_mark_total,
+           SORT_UP(x->name, y->name) ?: SORT_UP(x->domain, y->domain) ?: SORT_UP(x->kind, y->kind))
 
 /* Merges the same name from several processes, or twice from one. */
 static void add_marks(struct run *run)

@@ -66,9 +66,6 @@ struct run_replay {
     for (size_t o_ = 0; o_ < (r)->observers_n; o_++) \
         if ((r)->observers[o_].call) (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__);
 
-/* --- frees to come -----------------------------------------------------------------------------
- */
-
 static inline void pending_push(struct run_replay *r, struct pending p)
 {
     uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
@@ -135,9 +132,6 @@ static uint32_t pending_pop(struct run_replay *r)
     return slot;
 }
 
-/* --- the small tables --------------------------------------------------------------------------
- */
-
 #define SIDE_TIME(list, index) \
     ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : RUN_NEVER)
 
@@ -179,9 +173,6 @@ static void side_start(struct run_replay *r)
 #undef SKIP
     side_next(r);
 }
-
-/* --- lifetimes ---------------------------------------------------------------------------------
- */
 
 static void end_life(struct run_replay *r)
 {
@@ -341,9 +332,6 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
     if (r->beside) run_beside_add(r->beside, life, series, location, s->layer, false);
 }
 
-/* --- rows --------------------------------------------------------------------------------------
- */
-
 static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
 {
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
@@ -402,9 +390,7 @@ static bool replay_rows(struct run_replay *r, struct run_database *db, char *err
                          r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
 }
 
-/* --- what was live at some moments -------------------------------------------------------------
- *
- * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
+/* The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
     struct run_replay replay; /* only for check_row */
     const int64_t *moments;
@@ -441,9 +427,6 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
     struct run_database *db = &run->databases[run->processes[process].database];
     return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
 }
-
-/* --- what became of them, in order of allocation ----------------------------------------------
- */
 
 struct last {
     struct run_replay replay; /* only for check_row */

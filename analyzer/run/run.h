@@ -8,8 +8,7 @@
  * RUN_UNKNOWN. Device -1: none or unknown. Ownership: everything reachable from struct run belongs to it and lives
  * until run_close. Not thread-safe.
  */
-#ifndef GPUSPY_RUN_H
-#define GPUSPY_RUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -590,5 +589,3 @@ typedef void (*run_call_fn)(void *self, const struct run_copy *copy, const struc
 bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size);
 /* Of one process. */
 bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void *self, char *error, size_t error_size);
-
-#endif

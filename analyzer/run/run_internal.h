@@ -1,8 +1,7 @@
 /* Declarations that the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file),
  * load.c (the small tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c (events); and top/,
  * which does not open a run as a whole. No other file includes this. */
-#ifndef GPUSPY_RUN_INTERNAL_H
-#define GPUSPY_RUN_INTERNAL_H
+#pragma once
 
 #include <sqlite3.h>
 #include "analyzer/base/arena.h"
@@ -220,5 +219,3 @@ int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 
 /* replay.c */
 void run_replay_free(struct run *run);
-
-#endif

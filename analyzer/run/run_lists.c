@@ -131,8 +131,7 @@ int64_t run_kept_from(const struct run *run)
 /* "ValueError: its message at train.py:31, " or nothing. */
 static void describe_exception(const struct run_process *p, char *out, size_t size)
 {
-    const char *place = p->exception_place ? p->exception_place : "", *slash = strrchr(place, '/');
-    place = slash ? slash + 1 : place;
+    const char *place = p->exception_place ? basename(p->exception_place) : "";
     *out = 0;
     if (p->exception) snprintf(out, size, "%.160s%s%.64s", p->exception, *place ? " at " : "", place);
 }

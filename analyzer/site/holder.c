@@ -8,8 +8,6 @@
 
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
-/* ---------------------------------------------------------------- from frame to frame */
-
 /* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
 static void take_attributes(struct site_search *s)
 {
@@ -301,8 +299,6 @@ static void walk_statements(struct site_search *s, uint32_t stack)
     s->found = passed;
 }
 
-/* ---------------------------------------------------------------- hooks */
-
 /* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
  * functions that it defines store. */
 static void read_hook(struct site_search *s, const char *name, size_t length, bool makes)
@@ -358,8 +354,6 @@ static void find_hooks(struct site_search *s, uint32_t stack)
     }
 }
 
-/* ---------------------------------------------------------------- the answer */
-
 static struct result_holder best_holder_of(struct site_search *s, const struct site_candidate *c, size_t n)
 {
     enum { TEXT_MAX = 160 };
@@ -412,9 +406,8 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
 {
     const char *text = "";
     for (size_t i = 0; i < n; i++) {
-        const char *slash = strrchr(holders[i].file, '/');
         char file[128];
-        terminal_clean(file, sizeof file, slash ? slash + 1 : holders[i].file, true);
+        terminal_clean(file, sizeof file, basename(holders[i].file), true);
         text = arena_printf(b->arena, "%s%s%s:%d `%s`", text, i ? " or " : "", file, holders[i].line, holders[i].text);
     }
     return text;

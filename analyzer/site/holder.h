@@ -1,6 +1,5 @@
 /* The statement that keeps growing memory alive: a guess from the program's source. */
-#ifndef GPUSPY_HOLDER_H
-#define GPUSPY_HOLDER_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 
@@ -14,5 +13,3 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
 bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder);
 /* Is the statement in a class that has a forward(), which makes what it stores part of the module? */
 bool site_is_in_module(struct site_builder *b, const struct result_holder *holder);
-
-#endif

@@ -4,8 +4,6 @@
 #include "analyzer/base/term.h"
 #include "analyzer/site/source_context.h"
 
-/* ---------------------------------------------------------------- where a statement is */
-
 bool site_is_function(const struct site_statement *s)
 {
     return site_code_begins(s, "def");
@@ -66,8 +64,6 @@ static bool is_returned(struct site_search *s, const char *name)
             return true;
     return false;
 }
-
-/* ---------------------------------------------------------------- candidates */
 
 void site_add_candidate(struct site_candidates *to, struct site_candidate c)
 {
@@ -291,8 +287,6 @@ bool site_open_frame(struct site_search *s, const struct run_frame *frame)
     s->frame = frame;
     return !is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
 }
-
-/* ---------------------------------------------------------------- calls */
 
 /* The function of that name, if the files of the call path define one. */
 static bool find_called(const struct site_search *s, const char *name, size_t length, struct site_search *in,

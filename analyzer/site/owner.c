@@ -56,13 +56,9 @@ struct site_owners {
     struct pending pending[DEVICES];
 };
 
-/* --- frames --------------------------------------------------------------------------------------
- */
-
 static const char *path_base_of(const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path;
+    return path ? basename(path) : NULL;
 }
 
 /* "…/site-packages/torch/lib/x.so" → "torch/lib/x.so"; NULL: not installed as a package. */
@@ -132,9 +128,6 @@ static const struct row *function_row(const struct run_frame *f)
     }
     return NULL;
 }
-
-/* --- owners --------------------------------------------------------------------------------------
- */
 
 static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t length, enum result_owner_kind kind,
                                const char *by)
@@ -245,12 +238,8 @@ static const char *site_owner_file(const struct site_builder *b, uint32_t owner)
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;
 }
 
-/* --- locations -----------------------------------------------------------------------------------
- *
- * PyTorch tells its new total just after it took a segment. Where the stack does not say who took it
- * (Python frames alone, or none), a total that rose by just what was taken since says it.
- */
-
+/* PyTorch tells its new total just after it took a segment. Where the stack does not say who took it
+ * (Python frames alone, or none), a total that rose by just what was taken since says it. */
 static struct pending *pending_of(struct site_owners *o, int device)
 {
     return device >= 0 && device < DEVICES ? &o->pending[device] : NULL;
@@ -342,9 +331,6 @@ uint32_t site_owner_of_location(struct site_builder *b, uint32_t location)
     return b->owners && location < b->owners->made_cap ? b->owners->made[location].owner : 0;
 }
 
-/* --- sums ----------------------------------------------------------------------------------------
- */
-
 struct sum {
     struct result_by_owner of;
     uint32_t stack;
@@ -379,11 +365,7 @@ void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint
     }
 }
 
-static int compare_owners(const void *a, const void *b)
-{
-    const struct result_by_owner *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner);
-}
+SORT_ORDER(compare_owners, struct result_by_owner, SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner))
 
 struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
 {

@@ -1,8 +1,7 @@
 /* The owner of an allocation: PyTorch's allocator, NCCL, cuBLAS, a framework's pool, the program's own library. An
  * inference from the frames that made it, by the table in owner.def; if the frames do not decide, the owner is unknown.
  */
-#ifndef GPUSPY_OWNER_H
-#define GPUSPY_OWNER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ struct site_owners;
 /* Before the others of the replay; b->owners from here to site_owners_free. */
 void site_owners_start(struct site_builder *b, struct run_observer *observer);
 void site_owners_free(struct site_builder *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* Splits a Python program into statements by its lines, brackets and strings, without parsing it. */
-#ifndef GPUSPY_PYTHON_CODE_H
-#define GPUSPY_PYTHON_CODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ size_t site_code_end(const struct site_code *c, size_t i);
 bool site_code_begins(const struct site_statement *s, const char *word);
 /* Of a line of text without the comment at its end. */
 size_t site_code_length(const char *line);
-
-#endif

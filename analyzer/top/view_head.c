@@ -282,8 +282,7 @@ void top_title_line(struct top_line *l)
     char text[UNITS_TEXT], clock[32], path[1024];
     int64_t age = 0;
     bool any = false;
-    for (size_t i = 0; i < m->sources_n; i++) {
-        const struct top_source *s = &m->sources[i];
+    EACH (s, m->sources, m->sources_n) {
         any = any || s->state == TOP_RECORDING;
         age = s->state == TOP_RECORDING && s->age_ns > age ? s->age_ns : age;
     }

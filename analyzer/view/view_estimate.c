@@ -7,8 +7,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/estimate/adapter_kinds.h"
 
-/* ---------------------------------------------------------------- what was understood */
-
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
@@ -133,8 +131,6 @@ static void view_estimate_head(const struct view_estimate *v)
     at = at ? terminal_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
 }
-
-/* ---------------------------------------------------------------- the table */
 
 enum { SIZE = 12 };
 
@@ -303,8 +299,6 @@ static void view_estimate_table(const struct view_estimate *v)
     phase_rows(v);
 }
 
-/* ---------------------------------------------------------------- why low and high differ */
-
 /* The line with the widest interval of a part at the peak that has a reason. */
 static const struct estimate_line *widest_line_of_part(const struct estimate_result *r, int part)
 {
@@ -347,8 +341,6 @@ static void view_estimate_reasons(const struct view_estimate *v)
     putc('\n', v->out);
     text_table_print(&t, &v->term, INDENT, v->out);
 }
-
-/* ---------------------------------------------------------------- the rest */
 
 static void view_estimate_notes(const struct view_estimate *v)
 {

@@ -19,8 +19,6 @@ static const char *const space_words[8] = {
     [GS_SPACE_POOL] = "pool",         [GS_SPACE_VMM] = "vmm",         [GS_SPACE_ARRAY] = "array",
 };
 
-/* ---------------------------------------------------------------- text: totals */
-
 bool view_stats_has_layer(const struct view_stats *x, int layer)
 {
     return x->all.layers[layer].allocations > 0 && layer != RUN_SERIES_SHARED && layer != RUN_SERIES_GRAPH;
@@ -142,8 +140,6 @@ static void print_spaces(const struct draw_text *t, const struct view_stats *x)
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
-/* ---------------------------------------------------------------- text: histograms */
-
 #define BAR 30
 
 static void bar_text(const struct terminal *t, double share, int columns, char *out, size_t size)
@@ -231,8 +227,6 @@ static void print_lives(const struct draw_text *t, const struct view_stats *x)
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
-/* ---------------------------------------------------------------- text: who */
-
 static void frame_cell(const void *view, const void *item, char *out, size_t size, int columns)
 {
     const struct profile_tally_row *r = item;
@@ -253,8 +247,7 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
 
     if (!shown) return;
     heading_of(t, x, what);
-    for (size_t i = 0; i < shown; i++) {
-        const struct profile_tally_row *r = &lines->rows[i];
+    EACH (r, lines->rows, shown) {
         char bytes[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], of[UNITS_TEXT];
         if (r->own <= 0 && !r->own_count) continue;
         const char *cells[] = {
@@ -293,8 +286,6 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     print_tally_list(t, x, x->lines, "Most allocations", "line");
     view_text_scopes(t);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *tally_json(const struct profile_statistics_tally *k)
 {

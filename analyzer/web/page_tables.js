@@ -51,11 +51,11 @@
         cell: row => (row.advice ? page.sentence(row.advice) : "")
     };
     const directions = {
-        h2d: "host → GPU",
-        d2h: "GPU → host",
+        h2d: "host to GPU",
+        d2h: "GPU to host",
         d2d: "within GPU",
-        p2p: "GPU → GPU",
-        h2h: "within host"
+        p2p: "GPU to GPU",
+        h2h: "host to host"
     };
     const where = () =>
         (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
@@ -203,7 +203,7 @@
             columns: () => [count("count", "times"), bytes("bytes"),
                 numeric("per_s", "per second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
                 seconds("mean_life_s", "lived"), site(), advice],
-            about: "Device memory allocated and freed again and again after the first tenth of the run: each such call stops the " +
+            about: "Device memory allocated and freed again and again after the first tenth of the run's allocations: each such call stops the " +
                 "program for a moment."
         },
         {

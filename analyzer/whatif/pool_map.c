@@ -7,8 +7,6 @@
 
 enum { UNKNOWN = -1, POOLS_MAX = 1000, RANGES_MAX = 1 << 16 }; /* more are unknown: a file may contain anything */
 
-/* --- facts ------------------------------------------------------------------------------------------- */
-
 struct numbered {
     int64_t identity, number;
 };
@@ -91,8 +89,6 @@ void whatif_facts_free(struct whatif_facts *f)
     free(f->list);
     *f = (struct whatif_facts){0};
 }
-
-/* --- ranges ------------------------------------------------------------------------------------------ */
 
 struct whatif_range {
     uint64_t address, end;

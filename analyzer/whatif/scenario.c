@@ -1,18 +1,21 @@
 /* The recording replayed under other rules. All scenarios run in one pass over the recording. A scenario ends for a
  * device if a request fails that did not fail in the recording: how the program would have continued is unknown. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/whatif/parts.h"
 #include "analyzer/whatif/rules.h"
 
+struct left_out {
+    uint64_t address; /* recorded */
+    int64_t free_ns;
+};
+
 struct track { /* a device under one scenario */
     struct whatif_lane lane;
     struct caching_rules rules;
     struct whatif_dues dues;
-    uint64_t *without; /* recorded addresses of blocks that end with their step */
-    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, pending_next;
+    struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
+    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, next_retry, pending_next;
     size_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
@@ -34,8 +37,6 @@ struct play {
     size_t file_length;
     int line;
 };
-
-/* --- lines ------------------------------------------------------------------------------------------- */
 
 /* "train.py:42" */
 static bool parse_line(struct play *p, const char *text)
@@ -70,8 +71,6 @@ static bool is_left_out(struct play *p, uint32_t stack)
     return *match == 1;
 }
 
-/* --- a device ---------------------------------------------------------------------------------------- */
-
 static struct track *track_of(struct play *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
@@ -88,10 +87,11 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     return t;
 }
 
-static void drop_left_out(struct track *t)
+static void drop_left_out(struct track *t, int64_t ns)
 {
     for (size_t i = 0; i < t->without_n; i++) {
-        const uint32_t block = whatif_lane_take(&t->lane, t->without[i]);
+        if (t->without[i].free_ns <= ns) continue; /* another block may have its address now */
+        const uint32_t block = whatif_lane_take(&t->lane, t->without[i].address);
         if (block != CACHING_NO_BLOCK) caching_release(t->lane.allocator, block);
     }
     t->without_n = 0;
@@ -120,7 +120,7 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
     const struct step_list *steps = whatif_steps_of(p->w, d->process);
     const size_t done = steps ? step_count_done(steps, ns) : 0;
     if (done == t->steps_done) return;
-    drop_left_out(t);
+    drop_left_out(t, ns);
     if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
     t->steps_done = done;
 }
@@ -181,11 +181,17 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     o->oom = failure;
 }
 
-/* --- events ------------------------------------------------------------------------------------------- */
-
 static uint64_t play_stream_of(const struct run_lifetime *life)
 {
     return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
+/* When a request began to wait for other streams, because it freed the cache; else its own time. */
+static int64_t waits_from(const struct play *p, struct track *t, int64_t ns)
+{
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    while (t->next_retry < d->retries_n && d->retries[t->next_retry].ns < ns) t->next_retry++;
+    return t->next_retry < d->retries_n && d->retries[t->next_retry].ns == ns ? d->retries[t->next_retry].bytes : ns;
 }
 
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
@@ -193,7 +199,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     advance_play(p, t, life->alloc_ns);
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
     t->last_stream = play_stream_of(life);
-    whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
+    whatif_release_due(&t->dues, t->lane.allocator, waits_from(p, t, life->alloc_ns));
     const double *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
@@ -211,7 +217,8 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     t->events++;
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
-    if (is_left_out(p, life->stack)) *ARENA_PUSH(t->without, t->without_n, t->without_cap) = life->address;
+    if (!is_left_out(p, life->stack)) return;
+    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){life->address, life->free_ns};
 }
 
 static void play_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -309,8 +316,6 @@ static void track_on_free(void *self, const struct run_lifetime *life, const str
 {
     track_segment(self, life, series, true);
 }
-
-/* --- all of them ---------------------------------------------------------------------------------------- */
 
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {

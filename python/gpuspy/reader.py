@@ -4,12 +4,13 @@ import io
 import json
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
+
+from pytest_gpuspy.recorder import programs
+from pytest_gpuspy.units import format_bytes
 
 
 class GpuspyError(Exception):
@@ -17,17 +18,16 @@ class GpuspyError(Exception):
 
 
 def program() -> str:
-    """The `gpuspy` beside the recorder of this process, else that of this environment, else the one on PATH."""
-    folders = [Path(sysconfig.get_path("scripts"))]
+    """The `gpuspy` beside the recorder of this process, else the one installed with this package, else the one on PATH."""
     for library in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         if library.endswith("/libgpuspy.so"):
-            folders[:0] = [Path(library).parent, Path(library).parent.parent / "bin"]
-    beside = [folder / "gpuspy" for folder in folders
-              if (folder / "gpuspy").is_file() and os.access(folder / "gpuspy", os.X_OK)]
-    found = str(beside[0]) if beside else shutil.which("gpuspy")
-    if not found:
-        raise GpuspyError("the program 'gpuspy' is neither in this environment nor on PATH; pip install gpuspy")
-    return found
+            here = Path(library).resolve().parent
+            for path in (here / "gpuspy", here.parent / "bin" / "gpuspy"):
+                if path.is_file() and os.access(path, os.X_OK):
+                    return str(path)
+    for found in programs():
+        return str(found)
+    raise GpuspyError("the program 'gpuspy' is neither beside this package nor on PATH; pip install gpuspy")
 
 
 def run_gpuspy(*words: str) -> str:
@@ -44,16 +44,6 @@ def run_json(*words: str) -> Any:
         return json.loads(printed)
     except ValueError:
         raise GpuspyError(f"gpuspy {' '.join(words)} did not print one JSON value") from None
-
-
-def size(n: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024:
-            break
-        n /= 1024
-    else:
-        unit = "TiB"
-    return f"{n:.0f} B" if unit == "B" else f"{n:.2f} {unit}"
 
 
 LAYERS = {"device": "CUDA allocations", "tensor": "tensors", "pinned": "pinned host memory"}
@@ -171,9 +161,9 @@ class Recording:
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
         for peak in self.peak[:4]:
             where = "" if peak["device"] is None or peak["device"] < 0 else f" on GPU {peak['device']}"
-            lines.append(f"Peak {size(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
+            lines.append(f"Peak {format_bytes(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
         for scope in [s for s in self.report()["scopes"] if s["layer"] == "device" and s["device"] >= 0][:4]:
-            lines.append(f"Peak {size(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
+            lines.append(f"Peak {format_bytes(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
         return lines
 
     def __repr__(self) -> str:

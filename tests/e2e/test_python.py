@@ -2,6 +2,7 @@
 import importlib
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -77,6 +78,20 @@ os.wait()
 allocate(2)
 os.kill(os.getpid(), 9)
 """
+
+
+def test_the_program_beside_the_package(run, tmp_path):
+    """As pip --target and --user leave them: PATH does not have it."""
+    for package in (ROOT / "python" / "gpuspy", ROOT / "pytest-gpuspy" / "pytest_gpuspy"):
+        shutil.copytree(package, tmp_path / "lib" / "site" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": tmp_path / "lib" / "site", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "gpuspy", "report", "--only", "oom", run.path]
+    def output():
+        return subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert output().stdout == "gpuspy: the program 'gpuspy' is neither beside this package nor on PATH; pip install gpuspy\n"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gpuspy").symlink_to(BUILD / "gpuspy")
+    assert output().returncode == 0 and "train.py:9" in output().stdout
 
 
 def test_all_processes_of_a_run_though_killed(recording, gpuspy):

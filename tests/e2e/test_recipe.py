@@ -158,7 +158,7 @@ CASES = [
      "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
-     "--adapter=lora --lora-rank=8 --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
+     "--adapter=lora --lora-rank=8 --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
     ("torchtune", "c.yaml", TORCHTUNE_FULL, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=in-backward "
      "--batch=2 --seq=2048 --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
@@ -313,9 +313,14 @@ def test_names_of_quantized_weights(tmp_path, name, model, weights):
     ("finetuning_type: oft\noft_block_size: 64\noft_target: all\n", "--adapter=oft --block-size=64"),
     ("finetuning_type: oft\noft_target: q_proj,v_proj\nquantization_bit: 4\n", "--adapter=oft --weights=nf4-double --target=qv"),
     ('peft_type: LOHA\nr: 8\ntarget_modules: [q_proj, v_proj]\n', "--adapter=loha --lora-rank=8 --target=qv"),
-    ('peft_type: ADALORA\nr: 8\ninit_r: 12\ntarget_modules: [q_proj, k_proj, v_proj]\n', "--adapter=adalora --lora-rank=12 --target=attention"),
+    ('peft_type: ADALORA\nr: 8\ninit_r: 12\ntarget_modules: [q_proj, k_proj, v_proj]\n', "--adapter=adalora --lora-rank=12 --target=q_proj,k_proj,v_proj"),
     ('peft_type: IA3\ntarget_modules: [q_proj, v_proj, down_proj]\nfeedforward_modules: [down_proj]\n', "--adapter=ia3 --target=qv"),
     ('peft_type: IA3\ntarget_modules: [k_proj, v_proj, down_proj]\n', "--adapter=ia3"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [model.layers.*.mlp.gate_proj, up_proj]\n', "--adapter=lora --lora-rank=8 --target=gate_proj,up_proj"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [query_key_value, dense, dense_h_to_4h, dense_4h_to_h]\n',
+     "--adapter=lora --lora-rank=8 --target=q_proj,k_proj,v_proj,o_proj,up_proj,down_proj"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]\n', "--adapter=lora --lora-rank=8"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [W_pack]\n', "--adapter=lora --lora-rank=8 --target=q_proj,k_proj,v_proj"),
     ('peft_type: LORA\nr: 4\ntarget_modules: [k_proj, v_proj]\nmodules_to_save: [lm_head]\n',
      "--adapter=lora --lora-rank=4 --target=kv --modules-to-save=embeddings"),
     ('peft_type: PREFIX_TUNING\nnum_virtual_tokens: 30\n', "--adapter=prefix --virtual-tokens=30"),
