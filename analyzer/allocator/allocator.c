@@ -42,7 +42,7 @@ enum run_known allocator_owns(struct site_builder *b, uint32_t location)
 
 enum run_known allocator_maps(struct site_builder *b, uint32_t stack)
 {
-    return is_torch_owner(b, stack == RUN_NONE ? 0 : site_owner_of(b, stack));
+    return is_torch_owner(b, site_owner_of_segment(b, stack));
 }
 
 static uint64_t moment_key(uint64_t address, int64_t alloc_ns)

@@ -2,7 +2,6 @@
  * entry function, which takes milliseconds, while the other threads continue. The recorder then works in its own
  * threads, and gpuspy reads its answer from the target's memory. */
 #include "analyzer/attach/attach.h"
-#include "analyzer/base/clock.h"
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/attach/place.h"
 #include "analyzer/attach/thread.h"
 #include "schema/attach.h"
@@ -81,7 +81,7 @@ static enum attach_result call_entry(struct job *j, struct attach_thread *t)
             if (call_in_target(t, entry, settings, 0, &j->answer) && j->answer) return ATTACH_DONE;
         }
     }
-    if (t->gone) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+    if (t->gone) return fail_attach(j, "process %d has ended", (int)j->process->pid);
     return fail_attach(j, "process %d did not respond; it continues unrecorded", (int)j->process->pid);
 }
 
@@ -93,9 +93,8 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
 
     if (!attach_thread_begin(t) || !call_in_target(t, j->errno_at, 0, 0, &at) ||
         !attach_thread_read(t, at, &value, sizeof value))
-        return fail_attach(
-            j, t->gone ? "process %d ended meanwhile" : "process %d did not respond; it continues unrecorded",
-            (int)j->process->pid);
+        return fail_attach(j, t->gone ? "process %d has ended" : "process %d did not respond; it continues unrecorded",
+                           (int)j->process->pid);
     const enum attach_result result = call_entry(j, t);
     if (!t->gone) (void)attach_thread_write(t, at, &value, sizeof value);
     return result;
@@ -128,7 +127,7 @@ static enum attach_result try_threads(struct job *j)
 
     for (unsigned round = 0; clock_now_ms() < until; round++) {
         const size_t n = attach_process_threads(j->process->pid, tid, THREADS);
-        if (!n) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+        if (!n) return fail_attach(j, "process %d has ended", (int)j->process->pid);
         for (size_t i = 0; i < n; i++) {
             if (attach_process_spares(j->process->pid, tid[i]) && round < 20) continue;
             const enum trial trial = try_thread(j, tid[i], &result);
@@ -162,7 +161,7 @@ static enum attach_result wait_answer(const struct job *j)
     const long long until = clock_now_ms() + ANSWER_MS;
 
     do {
-        if (!read_answer(j, &a)) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+        if (!read_answer(j, &a)) return fail_attach(j, "process %d has ended", (int)j->process->pid);
         if (a.step != GS_ATTACH_AT_WORK) break;
         pause_ms(2);
     } while (clock_now_ms() < until);

@@ -1,9 +1,9 @@
 #include "analyzer/base/progress.h"
-#include "analyzer/base/clock.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 

@@ -28,13 +28,13 @@ static const struct option_row options[] = {
      "record to FILE; default run.db in this folder. If FILE exists, gpuspy takes and prints the next free name"},
     LAUNCH_RECORDING_ROWS(struct settings),
     {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
-     "also the processes started by PID that use CUDA"},
+     "also attach to the processes that PID started and that use CUDA"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {0},
 };
 static const struct option_row detach_options[] = {
     {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
-     "also the processes started by PID that are recorded"},
+     "also detach from the processes that PID started"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {0},
 };

@@ -40,7 +40,7 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_import = {
     .options = options,
-    .about = "Converts a recording of another tool, also compressed with gzip: a pickle of "
+    .about = "Converts a recording of another tool, plain or compressed with gzip: a pickle of "
              "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, a "
              "profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export --type "
              "sqlite REPORT). Every command that reads recordings also reads such files directly. What a format lacks "

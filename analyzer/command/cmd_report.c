@@ -49,7 +49,7 @@ static const struct option_row options[] = {
     {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
      "only these, separated by commas"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "the N largest of each list: 8, with --json 50"},
+     "N largest of each list; default 8, with --json 50"},
     CHOICE_OPTIONS(struct settings, choice),
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0, "show C and C++ frames"},
     {"paths", 0, OPTION_FLAG, offsetof(struct settings, paths), NULL, NULL, 0, 0, "show the call paths of each line"},
@@ -75,9 +75,9 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_report = {
     .options = options,
-    .about =
-        "Explains a recording, also of other tools ('gpuspy help import'): why memory ran out, what to do, which lines "
-        "hold memory, wait for the GPU or copy.",
+    .about = "Explains a recording, also one of another tool ('gpuspy help import'): why memory ran out, what to "
+             "do, which lines "
+             "hold memory, wait for the GPU or copy.",
     .examples = examples,
 };
 

@@ -63,19 +63,21 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_top = {
     .options = options,
-    .about = "Shows a running program's GPU memory live: per process and device what tensors, the allocator's cache "
-             "and others use; per line of code what it holds, what grew in the last minute, and what allocates, copies "
-             "and waits; and which NVTX ranges are open. A curve shows the last five minutes; if memory grows "
-             "steadily, top states when the GPU is "
-             "full at that "
-             "growth. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt also lists processes that "
-             "use a GPU and "
-             "are not recorded, as NVML reports them; the key a attaches to the selected one, as gpuspy attach "
-             "does.\n\ntop only reads: the recording "
-             "neither waits for it nor changes, and "
-             "it works with any recording at any time. The last second may be missing; the first line shows the age of "
-             "the data.\n\nWithout an operand, gpuspy looks for running recordings in /proc and lists them if there "
-             "are several. A recording that has ended is shown as of its end.",
+    .about =
+        "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
+        "memory. "
+        "Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies and "
+        "waits. "
+        "Also: which NVTX ranges are open. A curve shows the last five minutes; if memory grows steadily, top prints "
+        "when "
+        "the GPU will be full. Utilization and temperature are NVML's. Press ? for the keys.\n\n"
+        "It also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
+        "selected one, as gpuspy attach does.\n\n"
+        "top only reads the recording and does not slow down the program. The last second may be missing; the first "
+        "line "
+        "shows the age of the data.\n\n"
+        "Without an operand, gpuspy finds running recordings in /proc and lists them if there are several. A recording "
+        "that has ended is shown in its final state.",
     .examples = examples,
 };
 

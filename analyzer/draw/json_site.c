@@ -1,7 +1,7 @@
 /* Frames, call sites and processes in JSON. */
 #include "analyzer/draw/json_site.h"
-#include "analyzer/base/arena.h"
 
+#include "analyzer/base/arena.h"
 #include "analyzer/run/words.h"
 
 json_t *draw_json_frame(const struct run_frame *f)

@@ -30,12 +30,9 @@
     GROUP(CONV, "convolutions, batch norms, ReLUs")
 /* clang-format on */
 
-enum estimate_act_group {
 #define GROUP(id, title) ACT_##id,
-    ACT_GROUPS(GROUP)
+enum estimate_act_group { ACT_GROUPS(GROUP) ACT_GROUPS_N };
 #undef GROUP
-        ACT_GROUPS_N
-};
 
 /* How the same layer is written: the variants from which low, expected and high are computed. */
 enum estimate_act_variant {

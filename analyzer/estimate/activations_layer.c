@@ -3,6 +3,7 @@
  * (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/shard.h"
 
@@ -135,8 +136,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
     const double element = z->amp ? 2 : 4;
     double outputs = 0, kept = 0;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *w = &p->model->tensors[i];
+    EACH (w, p->model->tensors, p->model->tensors_n) {
         const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim, expert = w->role == TENSOR_EXPERT;
         const bool other = differ && w->kind && (w->kind == 2) != moe;
         const uint64_t layers = differ && w->layers ? w->layers : m->layers;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/estimate/adapter_kinds.h"
@@ -29,8 +30,7 @@ struct estimate_interval estimate_answer_part(const struct estimate_result *r, e
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
         if (r->phase[phase].high <= 0) continue;
-        for (size_t i = 0; i < r->lines_n; i++) {
-            const struct estimate_line *line = &r->lines[i];
+        EACH (line, r->lines, r->lines_n) {
             if (line->part == part && !line->host && (line->phases & 1u << phase)) {
                 sum = estimate_interval_add(sum, line->bytes);
                 *phases |= 1u << phase;

@@ -411,8 +411,7 @@ struct estimate_calibration_known *estimate_calibration_list(const struct estima
     *n = 0;
     for (int what = CALIBRATION_CONTEXT; what <= CALIBRATION_ACTIVATIONS; what++) {
         size_t first = *n;
-        for (size_t i = 0; i < c->rows_n; i++) {
-            const struct estimate_calibration_row *row = &c->rows[i];
+        EACH (row, c->rows, c->rows_n) {
             size_t k = first;
             if (isnan(calibration_value_of(row, what))) continue;
             while (k < *n && !are_rows_alike(list[k].of, row, what)) k++;

@@ -1,11 +1,11 @@
 /* Changes that save memory, each computed anew; and the cheapest way to make the plan fit. */
 #include "analyzer/estimate/changes.h"
-#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/sort.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/changes_moves.h"
 #include "analyzer/estimate/wires.h"

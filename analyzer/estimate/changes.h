@@ -18,12 +18,9 @@
     COST(HARDWARE, "hardware", 16)
 /* clang-format on */
 
-enum estimate_change_cost {
 #define COST(id, word, weight) CHANGE_COST_##id,
-    CHANGE_COSTS(COST)
+enum estimate_change_cost { CHANGE_COSTS(COST) CHANGE_COSTS_N };
 #undef COST
-        CHANGE_COSTS_N
-};
 
 extern const char *const estimate_change_cost_word[];
 

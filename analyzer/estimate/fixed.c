@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/estimate/calibration.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/replay.h"
@@ -132,8 +133,7 @@ static double rounded_bytes(const struct plan *p, uint64_t stage)
     double waste = 0, element = estimate_states_element(p);
     struct estimate_shard s;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *t = &p->model->tensors[i];
+    EACH (t, p->model->tensors, p->model->tensors_n) {
         const double kinds[] = {p->precision->weights, p->precision->gradients};
         if (t->dims == 0 || !estimate_shard_of(p, stage, t, &s)) continue;
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -189,8 +189,7 @@ static struct estimate_interval largest_tensor(const struct plan *p, const struc
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
-        for (size_t i = 0; i < r->lines_n; i++) {
-            const struct estimate_line *l = &r->lines[i];
+        EACH (l, r->lines, r->lines_n) {
             unsigned active = l->phases & estimate_phases(p);
             if (!l->host && (active & 1u << phase) &&
                 (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
@@ -206,10 +205,8 @@ static double outside_of(const struct estimate_result *r)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct estimate_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n)
         sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
-    }
     return sum;
 }
 
@@ -266,8 +263,7 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
     double sum = 0;
 
     *all = 0;
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct estimate_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n) {
         if (l->host || !(l->phases & 1u << phase)) continue;
         *all += l->bytes.likely;
         sum += l->part == ESTIMATE_ACTIVATIONS ? l->bytes.likely : 0;

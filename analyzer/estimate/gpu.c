@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 #include <jansson.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/base/options.h"
@@ -181,8 +182,7 @@ void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain
             terminal_style(term, TERMINAL_BOLD), wide ? "  name" : "", terminal_style(term, TERMINAL_PLAIN));
     fprintf(out, "%s                         GB/s (host, link one way)       TFLOPS, dense%s\n",
             terminal_style(term, TERMINAL_DIM), terminal_style(term, TERMINAL_PLAIN));
-    for (size_t i = 0; i < estimate_gpu_count; i++) {
-        const struct estimate_gpu *g = &estimate_gpus[i];
+    EACH (g, estimate_gpus, estimate_gpu_count) {
         char size[UNITS_TEXT], link[16], rate[16];
         fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, units_format_bytes(size, g->total_bytes), g->hbm / 1e9,
                 g->pcie / 1e9);
@@ -207,8 +207,7 @@ struct json_t *estimate_gpu_list_json(void)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < estimate_gpu_count; i++) {
-        const struct estimate_gpu *g = &estimate_gpus[i];
+    EACH (g, estimate_gpus, estimate_gpu_count) {
         json_t *rates = json_object();
         for (int r = 0; r < GPU_RATES_N; r++)
             json_object_set_new(rates, estimate_gpu_rate_name[r],

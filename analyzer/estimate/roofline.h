@@ -39,12 +39,9 @@
     DIM(groups, "groups", "conv2d: default 1")
 /* clang-format on */
 
-enum estimate_roof_dim {
 #define DIM(field, option, what) ROOF_##field,
-    ROOF_DIMS(DIM)
+enum estimate_roof_dim { ROOF_DIMS(DIM) ROOF_DIMS_N };
 #undef DIM
-        ROOF_DIMS_N
-};
 extern const char *const estimate_roof_dim_option[ROOF_DIMS_N];
 #define ROOF_DIM_MAX 1e12
 

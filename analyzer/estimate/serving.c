@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/serving.h"
@@ -82,8 +83,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     double plain = p->weights ? 16 : plain_bits(p);
     struct sums sums = {0};
 
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         double share = place_share(p, stage, t) * tensor_share(p, t);
         double params = (double)t->rows * (double)t->cols * (double)t->count * share;
         double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, plain) : plain;

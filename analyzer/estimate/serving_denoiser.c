@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/replay.h"
@@ -47,8 +48,7 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     double sum = 0;
 
     *largest = 0;
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         const double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, 16) : 8 * element_bytes(p);
         const double bytes = (double)t->rows * (double)t->cols * (double)t->count * bits / 8;
         sum += bytes;

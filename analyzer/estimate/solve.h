@@ -12,12 +12,9 @@
     SOLVE(LAYERS, "layers", "most layers")
 /* clang-format on */
 
-enum estimate_solve_what {
 #define SOLVE(id, word, what) SOLVE_##id,
-    SOLVE_WHATS(SOLVE)
+enum estimate_solve_what { SOLVE_WHATS(SOLVE) SOLVE_WHATS_N };
 #undef SOLVE
-        SOLVE_WHATS_N
-};
 
 extern const char estimate_solve_words[]; /* "batch|seq|…" */
 extern const char *const estimate_solve_word[], *const estimate_solve_words_of[];

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/adapters.h"
@@ -324,8 +325,7 @@ static double active_params(const struct model *m)
     const struct model_shape *s = &m->shape;
     double used = s->experts && s->experts_used ? (double)s->experts_used / (double)s->experts : 1, sum = 0;
 
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         double params = (double)t->rows * (double)t->cols * (double)t->count;
         if (t->role != TENSOR_EMBEDDING || s->tied) sum += params * (t->role == TENSOR_EXPERT ? used : 1);
     }

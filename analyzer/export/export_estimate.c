@@ -1,7 +1,7 @@
 #include "analyzer/export/export_estimate.h"
-#include "analyzer/base/arena.h"
 
 #include <math.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/export/export_table.h"
 
 /* Lists the phases that occur: "forward_end backward_end". */

@@ -1,8 +1,8 @@
 #include "analyzer/export/export_list.h"
-#include "analyzer/base/text.h"
 
 #include <stdint.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/export/export_table.h"

@@ -102,16 +102,14 @@ SORT_ORDER(order_pieces_by_address, struct import_snapshot_piece, SORT_UP(x->add
 
 static void hold_end(struct importer *s)
 {
-    for (size_t i = 0; i < s->from.segments.n; i++) {
-        const struct import_snapshot_piece *p = &s->from.segments.list[i];
+    EACH (p, s->from.segments.list, s->from.segments.n) {
         if (p->mapped)
             hold_pages(s, *p, true);
         else
             hold_piece(&s->held, p);
         if (p->pool >= IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
-    for (size_t i = 0; i < s->from.blocks.n; i++) {
-        struct import_snapshot_piece *p = &s->from.blocks.list[i];
+    EACH (p, s->from.blocks.list, s->from.blocks.n) {
         p->exact = true;
         hold_piece(p->pending ? &s->pending : &s->blocks, p);
     }
@@ -431,8 +429,7 @@ static int64_t write_imported_notes(struct importer *s, int64_t until_us, int64_
 static void skip_notes(struct importer *s)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < s->from.notes_n; i++) {
-        struct import_snapshot_note *note = &s->from.notes[i];
+    EACH (note, s->from.notes, s->from.notes_n) {
         size_t k = kept;
         if (note->ends && note->time_us < s->start_us) {
             const size_t least = kept > OPEN_NOTES ? kept - OPEN_NOTES : 0;

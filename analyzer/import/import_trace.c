@@ -357,7 +357,7 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
                units_format_plural(count, t->events, "event", NULL));
     }
-    if (t->has_more) REMARK(w, "the file goes on after the first trace, which is all that gpuspy read");
+    if (t->has_more) REMARK(w, "the file has more than one trace; gpuspy read only the first");
     if (w->levels.unplaced && !t->timeline) {
         REMARK(w, "the trace has no addresses: a free is assumed to free the youngest live tensor of its size");
     } else if (w->levels.unplaced) {

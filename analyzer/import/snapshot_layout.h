@@ -1,7 +1,6 @@
 /* The sizes of the blocks of a snapshot's history. Events state what the program requested; the block is larger if the
  * allocator used a whole free block, because it splits one only if more than 1 MiB remains. */
-#ifndef GPUSPY_IMPORT_SNAPSHOT_LAYOUT_H
-#define GPUSPY_IMPORT_SNAPSHOT_LAYOUT_H
+#pragma once
 
 #include "analyzer/import/snapshot_read.h"
 
@@ -16,5 +15,3 @@ struct import_layout_piece {
  */
 void import_layout_sizes(struct import_snapshot *from, size_t first, size_t end, struct import_layout_piece *list,
                          size_t n);
-
-#endif

@@ -174,10 +174,8 @@ static void merge_devices(struct import_snapshot *s, struct cursor *devices, siz
     struct import_snapshot_event *merged = arena_realloc(NULL, s->events_n, sizeof *merged);
     for (size_t i = 0; i < s->events_n; i++) {
         struct cursor *first = NULL;
-        for (size_t d = 0; d < n; d++) {
-            struct cursor *c = &devices[d];
+        EACH (c, devices, n)
             if (c->at < c->end && (!first || s->events[c->at].time_us < s->events[first->at].time_us)) first = c;
-        }
         merged[i] = s->events[first->at++];
     }
     free(s->events);
@@ -241,8 +239,7 @@ static void settle_skipped(struct import_snapshot *s)
 {
     size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
     bool seen[IMPORT_DEVICES + 1] = {0};
-    for (size_t i = 0; i < s->events_n; i++) {
-        const struct import_snapshot_event *e = &s->events[i];
+    EACH (e, s->events, s->events_n) {
         n[e->action]++;
         later_n += e->action == IMPORT_COMPLETED && seen[e->device];
         seen[e->device] = true;

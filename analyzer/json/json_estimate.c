@@ -1,6 +1,6 @@
 #include "analyzer/json/json_estimate.h"
-#include "analyzer/base/arena.h"
 
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/estimate/adapter_kinds.h"

@@ -27,12 +27,9 @@
     KEY(DENSE_LAYERS, "leading_dense_block_count")
 /* clang-format on */
 
-enum model_gguf_key {
 #define KEY(id, key) GGUF_##id,
-    GGUF_KEYS(KEY)
+enum model_gguf_key { GGUF_KEYS(KEY) GGUF_KEYS_N };
 #undef KEY
-        GGUF_KEYS_N
-};
 
 struct model_gguf_metadata {
     char architecture[64];

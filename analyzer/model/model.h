@@ -27,12 +27,9 @@
     FAMILY(DENOISER, "denoiser", "UNet or transformer of a diffusion pipeline")
 /* clang-format on */
 
-enum model_family {
 #define FAMILY(id, word, what) MODEL_##id,
-    MODEL_FAMILIES(FAMILY)
+enum model_family { MODEL_FAMILIES(FAMILY) MODEL_FAMILIES_N };
 #undef FAMILY
-        MODEL_FAMILIES_N
-};
 
 /* Image towers beside a language model: TOWER(id). Their tensors: towers.def. */
 /* clang-format off */
@@ -60,12 +57,9 @@ enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
     DENOISER(LTX, "LTXVideoTransformer3DModel")
 /* clang-format on */
 
-enum model_denoiser_kind {
 #define DENOISER(id, name) MODEL_DENOISER_##id,
-    MODEL_DENOISERS(DENOISER)
+enum model_denoiser_kind { MODEL_DENOISERS(DENOISER) MODEL_DENOISERS_N };
 #undef DENOISER
-        MODEL_DENOISERS_N
-};
 
 /* The pipeline of a denoiser: denoisers.def. */
 enum model_pipeline_id {

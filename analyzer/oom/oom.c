@@ -496,18 +496,30 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
     return RUN_UNKNOWN;
 }
 
+/* A snapshot does not state what PyTorch requested from CUDA. If less was free than the segment for such a request
+ * takes, CUDA refused it. Returns that segment's size; 0: it was not refused, or is known otherwise. */
+static int64_t refused_segment(const struct run *run, const struct group *g, int64_t requested)
+{
+    enum { SMALL = 1 << 20, SEGMENT = 20 << 20, STEP = 2 << 20 };
+    const int64_t bytes = requested <= SMALL       ? STEP
+                          : requested < 10 * SMALL ? SEGMENT
+                                                   : arena_add_capped(requested, STEP - 1) / STEP * STEP;
+    return run_is_imported(run) && !g->device_failed && run_is_known(g->free) && g->free < bytes ? bytes : 0;
+}
+
 static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
+    const int64_t refused = refused_segment(o->b->run, g, row->requested_bytes);
     size_t processes;
     struct oom_facts f = {.row = row,
                           .failures = g->failures,
                           .fatal = g->fatal,
                           .outcome = g->outcome,
-                          .device_failed = g->device_failed,
+                          .device_failed = g->device_failed || refused,
                           .stack = o->rows[g->placed].stack,
                           .requested = row->requested_bytes,
-                          .device_requested = g->device_requested,
+                          .device_requested = refused ? refused : g->device_requested,
                           .free = g->free,
                           .total = g->total,
                           .tensor_allocated = row->tensor_allocated,

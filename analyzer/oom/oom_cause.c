@@ -220,7 +220,7 @@ static void collect_evidence(struct oom_words *w)
                        f->failed_pass.bytes);
     }
     if (f->trials.trials) {
-        add_evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
+        add_evidence(w, "earlier_trials", "earlier trials whose modules are still live", (double)f->trials.trials);
         evidence_bytes(w, "earlier_trials_bytes", "allocated in them and still live", f->trials.bytes);
     }
     if (w->b->report->processes[w->v->process].collector_off)

@@ -306,8 +306,8 @@ static void eight_bit(struct oom_sight *s)
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
                 begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
                 begun ? TEXT(s,
-                             "use an 8-bit optimizer (bitsandbytes) or Adafactor: this first step sets up the "
-                             "optimizer's state, %s so far and in the end about twice the parameters' %s",
+                             "use an 8-bit optimizer (bitsandbytes) or Adafactor; this first step allocates the "
+                             "optimizer's state, %s so far, about twice the parameters' %s when complete",
                              SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
                       : TEXT(s,
                              "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
@@ -408,7 +408,7 @@ static void no_grad(struct oom_sight *s)
                                     "put torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
-                             : "if no backward pass is to follow: use torch.inference_mode() or torch.no_grad()");
+                             : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) lead_measure(s, before);
 }
 
@@ -535,7 +535,7 @@ static void measure_limit(struct oom_sight *s)
     if (s->measure.replayed && !s->measure.fits) return;
     add_measure(
         s, OOM_EFFORT_DEVICE, s->need, 0,
-        TEXT(s, "raise GPUSPY_LIMIT, %s here, by at least %s, or drop it", SIZE(s, s->f->total), SIZE(s, s->need)));
+        TEXT(s, "raise GPUSPY_LIMIT, now %s, by at least %s, or unset it", SIZE(s, s->f->total), SIZE(s, s->need)));
 }
 
 /* Not if they are the cause: the cause already has this advice. */
@@ -576,7 +576,7 @@ static const struct {
     {SPACE, measure_zero, INFERRED, "if the optimizer is sharded already"},
     {SPACE | OF(LEAK), measure_gradients, INFERRED, "if the gradients are accumulated on purpose"},
     {SPACE, measure_foreach, INFERRED, "if the optimizer has no such argument"},
-    {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow"},
+    {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow it"},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
     {SPACE, measure_data, INFERRED, "if each step needs all of it on the GPU"},

@@ -343,6 +343,7 @@ static void make_fit(const struct page_maps *m, struct address_map *map)
 static void fill_map(struct page_maps *m, struct address_map *map)
 {
     m->filling = map;
+    run_wait_beside(m->run); /* the series' observer uses m->kinds, too */
     run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
     allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);
@@ -471,7 +472,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     if (map->merged)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
     if (map->left_out) {
-        fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ", (unsigned long long)map->left_out,
+        fprintf(f, "The %llu smallest segments, %s in total, are not drawn. ", (unsigned long long)map->left_out,
                 units_format_bytes(bytes, (uint64_t)map->left_out_bytes));
     }
     if (map->refused) {

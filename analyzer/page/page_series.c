@@ -410,6 +410,7 @@ bool page_series_replay(struct page_series *p, const struct result_report *repor
                         struct page_stacks *stacks, const struct run_observer *also, char *error, size_t error_size)
 {
     struct run_observer observers[] = {{.self = p,
+                                        .beside = true,
                                         .process_start = series_on_process_start,
                                         .alloc = series_on_alloc,
                                         .free = series_on_free,

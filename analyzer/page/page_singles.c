@@ -277,8 +277,7 @@ static void put_path(const struct page_singles_path *p, const struct page_single
     page_column_add(&c->line, (int64_t)p->listed);
     c->last = p->number;
     c->at.last = 0;
-    for (size_t i = 0; i < p->listed; i++) {
-        const struct page_single *b = &list[i];
+    EACH (b, list, p->listed) {
         const bool known = b->alloc_ns >= 0;
         page_column_step(&c->at, known ? b->alloc_ns / c->ns : -1);
         page_column_add(&c->lived, b->free_ns == RUN_NEVER ? -1 : (b->free_ns - (known ? b->alloc_ns : 0)) / c->ns);

@@ -161,15 +161,15 @@ static void of_polling(struct advices *a)
     enum { OFTEN = 5000 }; /* per second */
     const struct result_report *r = a->b->report;
     EACH (c, r->calls, r->calls_n) {
+        char times[UNITS_TEXT];
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
-            add_advice(
-                a, "sync", 0.02,
-                arena_printf(
-                    a->b->arena,
-                    "%s returned not ready %.0f times per second (gpuspy only counts these calls, so the line is "
-                    "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
-                    c->api, again));
+            add_advice(a, "sync", 0.02,
+                       arena_printf(
+                           a->b->arena,
+                           "%s returned not ready %s times per second (gpuspy only counts these calls, so the line is "
+                           "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
+                           c->api, units_format_count(times, units_whole(again))));
         }
     }
 }

@@ -12,12 +12,9 @@
     LEARN(FRAGMENTATION, "fragmentation", "fragmentation")          \
     LEARN(ACTIVATIONS, "activations", "activations")
 /* clang-format on */
-enum question_learn {
 #define LEARN(id, key, words) LEARN_##id,
-    LEARNS(LEARN)
+enum question_learn { LEARNS(LEARN) LEARNS_N };
 #undef LEARN
-        LEARNS_N
-};
 
 /* Of one device of one process. */
 struct question_learned_row {

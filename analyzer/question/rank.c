@@ -258,10 +258,10 @@ static const char *rank_holds_text(struct site_builder *b, int64_t bytes, int64_
     const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "one context each" : "a context";
     if (contexts > 0) {
         context = arena_printf(b->arena, "%s (%s%s)", context, site_bytes_text(b, (double)contexts),
-                               ranks > 1 ? " in all" : "");
+                               ranks > 1 ? " in total" : "");
     }
     return bytes > 0 ? arena_printf(b->arena, "%s up to %s%s and %s", has, site_bytes_text(b, (double)bytes),
-                                    ranks > 1 ? " in all" : "", context)
+                                    ranks > 1 ? " in total" : "", context)
                      : arena_printf(b->arena, "%s %s", has, context);
 }
 

@@ -597,12 +597,9 @@ struct result_budget_row {
     LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                        \
     LEVEL(DEVICE, "device", "in use on the device")
 /* clang-format on */
-enum result_level {
 #define LEVEL(id, key, text) RESULT_LEVEL_##id,
-    RESULT_LEVELS(LEVEL)
+enum result_level { RESULT_LEVELS(LEVEL) RESULT_LEVELS_N };
 #undef LEVEL
-        RESULT_LEVELS_N
-};
 struct result_budget_level {
     enum result_level level;
     struct estimate_interval expected;

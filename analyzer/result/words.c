@@ -1,7 +1,8 @@
 /* The result's small numbers in the words of JSON and of people. */
 #include "analyzer/result/result.h"
-#include "analyzer/base/arena.h"
+
 #include <math.h>
+#include "analyzer/base/arena.h"
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",

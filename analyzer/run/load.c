@@ -141,11 +141,9 @@ static bool add_physical(struct load *l, sqlite3_stmt *st)
 {
     const uint32_t process = read_process_number(l, st, 0);
     const int device = read_device_column(st, 1);
-    for (size_t i = 0; i < l->run->devices_n; i++) {
-        struct run_device *d = &l->run->devices[i];
+    EACH (d, l->run->devices, l->run->devices_n)
         if (d->process == process && d->device == device && d->total_bytes < read_positive(st, 2))
             d->physical_bytes = read_positive(st, 2);
-    }
     return true;
 }
 
@@ -336,8 +334,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
     const int64_t blocks = sqlite3_column_type(st, 2) == SQLITE_NULL ? -1 : run_bounded(sqlite3_column_int64(st, 2));
     char run_for[UNITS_TEXT], bytes[UNITS_TEXT], count[UNITS_TEXT], had[2 * UNITS_TEXT + 256] = "";
 
-    for (size_t i = 0; i < l->run->processes_n; i++) {
-        struct run_process *p = &l->run->processes[i];
+    EACH (p, l->run->processes, l->run->processes_n) {
         if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
         p->attached_after_s = after;
         units_format_bytes(bytes, (uint64_t)(tensors > 0 ? tensors : 0));
@@ -358,8 +355,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
 
 static bool add_meta(struct load *l, sqlite3_stmt *st)
 {
-    for (size_t i = 0; i < l->run->processes_n; i++) {
-        struct run_process *p = &l->run->processes[i];
+    EACH (p, l->run->processes, l->run->processes_n) {
         if (p->database == l->database) {
             const char *key = (const char *)sqlite3_column_text(st, 0);
             int64_t value = run_bounded(sqlite3_column_int64(st, 1));

@@ -237,11 +237,9 @@ static void note_when(const struct run *run)
 {
     const struct run_symbol_more *more = run->options.symbol_more;
     int64_t last = 0;
-    for (size_t i = 0; i < run->processes_n; i++) {
-        const struct run_process *p = &run->processes[i];
+    EACH (p, run->processes, run->processes_n)
         if (p->start_real_ns != RUN_UNKNOWN && arena_add_capped(p->start_real_ns, p->end_ns) > last)
             last = arena_add_capped(p->start_real_ns, p->end_ns);
-    }
     if (run->options.symbol && more && more->recorded) more->recorded(run->options.symbol_data, last);
 }
 

@@ -124,6 +124,7 @@ struct run {
     size_t last_location_n;
     struct run_replay *replay; /* while one runs */
     bool replayed;             /* one was begun */
+    _Atomic bool stopped;      /* the replay that runs ends early */
     const char *why_unknown[RUN_FACT_N];
     bool imported;
     uint64_t unblocked; /* copies of an import whose blocked time is unknown */

@@ -66,10 +66,8 @@ bool run_device_is_simulated(const char *name)
 
 static const struct run_setting *find_setting(const struct run *run, uint32_t process, const char *name)
 {
-    for (size_t i = 0; i < run->settings_n; i++) {
-        const struct run_setting *s = &run->settings[i];
+    EACH (s, run->settings, run->settings_n)
         if (s->process == process && strcmp(s->name, name) == 0) return s;
-    }
     return NULL;
 }
 

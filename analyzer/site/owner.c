@@ -54,6 +54,7 @@ struct site_owners {
     struct made *made;
     size_t made_cap;
     struct pending pending[DEVICES];
+    bool only_torch; /* a PyTorch snapshot: whatever its frames are, only PyTorch's allocator is in it */
 };
 
 static const char *path_base_of(const char *path)
@@ -245,6 +246,17 @@ static struct pending *pending_of(struct site_owners *o, int device)
     return device >= 0 && device < DEVICES ? &o->pending[device] : NULL;
 }
 
+static uint32_t torch_owner(struct site_builder *b)
+{
+    static const char word[] = "PyTorch's allocator";
+    return owner_index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
+}
+
+uint32_t site_owner_of_segment(struct site_builder *b, uint32_t stack)
+{
+    return b->owners && b->owners->only_torch ? torch_owner(b) : site_owner_of(b, stack);
+}
+
 static void owners_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct site_builder *b = self;
@@ -253,7 +265,7 @@ static void owners_on_alloc(void *self, const struct run_lifetime *life, const s
     if (series->layer != RUN_SERIES_DEVICE) return;
     struct made *made = SITE_REACH(o->made, life->location, o->made_cap);
     if (!made->seen) {
-        uint32_t owner = cached_owner(b, life->stack);
+        uint32_t owner = o->only_torch ? torch_owner(b) : cached_owner(b, life->stack);
         *made = (struct made){owner & ~(uint32_t)BLIND, life->space, true, (owner & BLIND) != 0};
     }
     if (made->blind && (p = pending_of(o, life->device)) != NULL) {
@@ -278,17 +290,14 @@ static void owners_on_free(void *self, const struct run_lifetime *life, const st
 
 static void owners_on_reserved(void *self, const struct run_reserved *reserved)
 {
-    static const char word[] = "PyTorch's allocator";
     struct site_builder *b = self;
     struct pending *p = pending_of(b->owners, reserved->device);
     if (!p) return;
     int64_t rose = arena_add_capped(reserved->bytes, -p->reserved), taken = 0;
     size_t first = p->n;
     while (first > 0 && taken < rose) taken = arena_add_capped(taken, p->taken[--first].bytes);
-    for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++) {
-        b->owners->made[p->taken[i].location].owner =
-            owner_index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
-    }
+    for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++)
+        b->owners->made[p->taken[i].location].owner = torch_owner(b);
     p->n = 0;
     p->reserved = reserved->bytes;
 }
@@ -306,6 +315,8 @@ void site_owners_start(struct site_builder *b, struct run_observer *observer)
 {
     b->owners = arena_zeroed(1, sizeof *b->owners);
     owner_index_of(b, "unknown", 7, RESULT_OWNER_UNKNOWN, NULL);
+    b->owners->only_torch = run_is_imported(b->run) && !run_why_unknown(b->run, RUN_FACT_SEGMENTS) &&
+                            !run_why_unknown(b->run, RUN_FACT_TENSORS);
     *observer = (struct run_observer){.self = b,
                                       .process_start = owners_on_process_start,
                                       .alloc = owners_on_alloc,

@@ -13,6 +13,8 @@ struct run_observer;
 
 /* A small number; 0 is the unknown owner. Each stack is examined once. Looks symbols up. */
 uint32_t site_owner_of(struct site_builder *b, uint32_t stack);
+/* The same of a CUDA allocation: in a PyTorch snapshot, PyTorch's allocator makes all of them. */
+uint32_t site_owner_of_segment(struct site_builder *b, uint32_t stack);
 /* The same for a location of the device layer: if stacks are too short to decide, PyTorch's own totals identify its
  * segments. Only after the location's first allocation in the replay. */
 uint32_t site_owner_of_location(struct site_builder *b, uint32_t location);

@@ -1,9 +1,9 @@
 #include "analyzer/view/view_calibration.h"
-#include "analyzer/base/arena.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 

@@ -353,7 +353,7 @@ static void view_estimate_notes(const struct view_estimate *v)
     if (bare || a->result.notes_n || host > 0) putc('\n', v->out);
     if (bare) view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
     if (bare && a->floor.cast_copies) {
-        snprintf(line, sizeof line, "Autocast's 16-bit copies of the weights also come on top: up to %s in forward",
+        snprintf(line, sizeof line, "Autocast's 16-bit copies of the weights are added to that: up to %s in forward",
                  units_format_bytes(text, a->floor.cast_copies));
         view_estimate_sentence(v, 0, line);
     }

@@ -83,7 +83,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
 
 static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
 {
-    struct text_table table = {SITES(t), .head = {"bytes", "blocks", "of", "for", "", "line"},
+    struct text_table table = {SITES(t), .head = {"bytes", "blocks", "kind", "category", "", "line"},
                                .left = {false, false, true, true, true, true}};
     size_t shown = rows->n < t->top ? rows->n : t->top;
 

@@ -1,9 +1,9 @@
 #include "analyzer/view/view_roofline.h"
-#include "analyzer/base/arena.h"
 
 #include <stdarg.h>
 #include <string.h>
 #include <jansson.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/roofline_chart.h"

@@ -111,9 +111,9 @@ static void print_totals(const struct draw_text *t, const struct view_stats *x)
         if (!t->report->no_times) total_row(x, &table, "per second", figure_rate);
         if (x->steps) total_row(x, &table, "per step", figure_step);
     }
-    total_row(x, &table, "bytes in all", figure_allocated);
+    total_row(x, &table, "bytes in total", figure_allocated);
     if (!t->report->no_history) {
-        total_row(x, &table, "most at once", figure_peak);
+        total_row(x, &table, "peak", figure_peak);
         total_row(x, &table, "at the end", figure_end);
     }
     total_row(x, &table, "mean size", figure_mean);

@@ -308,7 +308,7 @@ void view_text_run(const struct draw_text *v)
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
     int at = snprintf(line, sizeof line, "%s%s, %s",
-                      r->no_times ? "unknown time" : units_format_seconds(time, r->duration_s), when,
+                      r->no_times ? "times unknown" : units_format_seconds(time, r->duration_s), when,
                       units_format_plural(count, r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     const struct run_process *first = r->processes;

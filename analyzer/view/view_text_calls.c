@@ -98,8 +98,8 @@ static void print_counted_calls(const struct draw_text *v)
         again += r->calls[i].not_ready;
     }
     if (launches)
-        n = (size_t)snprintf(line, sizeof line, "%s (%s per second)",
-                             units_format_plural(number, launches, "kernel launch", "kernel launches"),
+        n = (size_t)snprintf(line, sizeof line, "%s kernel launch%s (%s per second)",
+                             units_format_count(number, launches), launches == 1 ? "" : "es",
                              units_format_count(rate, units_whole(per_second(r, launches))));
     if (again)
         snprintf(line + n, sizeof line - n, "%s%s that returned not ready (%s per second)", n ? "; " : "",

@@ -43,7 +43,7 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
 void view_text_growth(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"grew by", "per step", "steps", "of", "line"},
+    struct text_table t = {SITES(v), .head = {"grew by", "per step", "steps", "kind", "line"},
                            .left = {false, false, false, true, true}};
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
     bool by_steps = true;
@@ -86,7 +86,7 @@ static const char *layer_and_owner(const struct draw_text *v, char *out, size_t 
 void view_text_leaks(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
+    struct text_table t = {SITES(v), .head = {"bytes", "count", "kind", "", "line"},
                            .left = {false, false, true, true, true}};
     const struct result_leak *list = v->native ? r->leaks : r->leak_lines;
     size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
@@ -118,7 +118,7 @@ void view_text_churn(const struct draw_text *v)
 
     if (!shown) return;
     draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
-                 ": each call blocks the program (without the first tenth of the allocations)");
+                 ", after the first tenth of the allocations: each call blocks the program");
     EACH (c, r->churn_lines, shown) {
         char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
         const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes),

@@ -331,7 +331,7 @@ static void print_legend_entry(const struct draw_text *v, int *at, int fill, con
     }
     fprintf(v->out, "%*s", *at ? 2 : v->term.width < 60 ? 2 : LABEL + 1, "");
     *at = *at ? *at : v->term.width < 60 ? 2 : LABEL + 1;
-    if (v->term.colour || fill == HELD) {
+    if ((v->term.colour && fill != EMPTY) || fill == HELD) {
         paint_cell(&v->term, fill, EMPTY, v->out);
         fputs(fill == HELD ? (v->term.utf8 ? "░ " : ". ") : v->term.utf8 ? "█ " : "# ", v->out);
         fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
@@ -359,6 +359,7 @@ static void print_timeline_legend(const struct chart *k)
     if (k->back)
         print_legend_entry(
             v, &at, HELD, v->term.width < 60 ? "reserved, in no tensor" : "PyTorch's cache and other CUDA allocations");
+    if (k->back && !k->stacked) print_legend_entry(v, &at, EMPTY, v->term.utf8 ? "█ tensors" : "# tensors");
     for (int i = RESULT_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
         if (!peak->by_category[i]) continue;
         text_put(text, sizeof text, "%s %s", result_category_text((enum result_category)i),

@@ -1,9 +1,9 @@
 #include "analyzer/view/viewing.h"
-#include "analyzer/base/arena.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/base/input.h"
 #include "analyzer/draw/json_site.h"

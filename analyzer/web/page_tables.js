@@ -36,7 +36,7 @@
         numeric(key, words || "bytes", v => (v === null || v === undefined ? "" : page.bytes(v)), value);
     const seconds = (key, words) => numeric(key, words, v => (v === null ? "" : page.seconds(v)));
     const count = (key, words) => numeric(key, words || key, v => (v === null || v === undefined ? "" : page.count(v)));
-    const share = (key, words) => numeric(key, words, v => page.share(v));
+    const share = (key, words) => ({...numeric(key, words, v => page.share(v)), class: "desk"}); /* no room on a phone */
     const word = (key, words, say) => ({
         key,
         words: words || key,
@@ -61,7 +61,7 @@
         (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
     const layer = {
         key: "layer",
-        words: "of",
+        words: "kind",
         class: "short",
         value: row => row.layer,
         cell: row => ({tensor: "tensors", device: "CUDA allocations"}[row.layer] || page.layerWords(row.layer).toLowerCase())
@@ -125,7 +125,7 @@
     const moments = {forward_end: "the end of forward", backward_end: "the end of backward", step: "the optimizer step"};
     const budgetMoment = function () {
         const {estimate, measured} = page.report.budget;
-        if (estimate.peak_bytes === undefined) return "Without activations, which come on top.";
+        if (estimate.peak_bytes === undefined) return "Activations are not included.";
         const expected = "Expected at the peak, with all that is on the device: " + page.bytes(estimate.peak_bytes) + " (" +
             page.bytes(estimate.peak_low_bytes) + " – " + page.bytes(estimate.peak_high_bytes) + ") at " + moments[estimate.phase] + ". ";
         if (measured.out_of_memory && measured.phase === "forward_end")
@@ -261,7 +261,7 @@
             words: "Allocator",
             rows: allocatorRows,
             sort: null,
-            columns: () => [word("moment", "at the", row => allocatorMoments[row.moment] || row.moment), ...where(), word("of", "of"), bytes("reserved_bytes", "held"),
+            columns: () => [word("moment", "at the", row => allocatorMoments[row.moment] || row.moment), ...where(), word("of", "kind"), bytes("reserved_bytes", "held"),
                 bytes("allocated_bytes", "in blocks"), bytes("pending_bytes", "waiting for a stream"),
                 bytes("largest_free_bytes", "largest hole"), count("segments"), count("blocks")],
             about: "What PyTorch’s allocator held, by pool and by stream."
@@ -291,7 +291,7 @@
             words: "NVTX",
             rows: () => page.report.marks,
             sort: null,
-            columns: () => [seconds("total_s", "in all"), count("count", "times"), word("name"), word("kind"),
+            columns: () => [seconds("total_s", "in total"), count("count", "times"), word("name"), word("kind"),
                 word("domain")]
         },
         {

@@ -70,7 +70,7 @@ int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_ma
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life)
 {
     if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_VMM)) return false;
-    if (life->stack == RUN_NONE || life->stack >= w->owners_n) return true;
+    if (w->imported || life->stack == RUN_NONE || life->stack >= w->owners_n) return true;
     uint8_t *owner = &w->owners[life->stack];
     if (!*owner) *owner = run_is_called_by(w->run, life->stack, "libc10_cuda") == RUN_NO ? 2 : 1;
     return *owner == 1;

@@ -625,6 +625,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
 {
     struct proof p = {.w = w};
     const struct run_observer observer = {.self = &p,
+                                          .beside = true,
                                           .alloc = proof_on_alloc,
                                           .free = proof_on_free,
                                           .oom = proof_on_oom,

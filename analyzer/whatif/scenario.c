@@ -221,9 +221,8 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){life->address, life->free_ns};
 }
 
-static void play_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct play *p = self;
     if (life->device < 0) return;
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
@@ -235,9 +234,8 @@ static void play_on_alloc(void *self, const struct run_lifetime *life, const str
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
 }
 
-static void play_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void play_on_free(struct play *p, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct play *p = self;
     if (life->device < 0) return;
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
@@ -260,9 +258,8 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
     note_curve(t, life->free_ns);
 }
 
-static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
+static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
 {
-    struct play *p = self;
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->device < 0 || oom->layer != GS_LAYER_TENSOR || oom->requested_bytes <= 0) return;
     struct track *t = track_of(p, oom->process, oom->device);
@@ -293,28 +290,40 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     caching_release(t->lane.allocator, block); /* in the recording it failed: nothing uses it */
 }
 
-/* Before all scenarios: finds the pool of each segment. */
-struct tracker {
+/* All scenarios are one observer, because each needs the segments' pools as they are at its event. */
+struct stage {
     struct whatif *w;
     struct whatif_pool_map *maps;
+    struct play **plays;
+    size_t n;
 };
 
-static void track_segment(void *self, const struct run_lifetime *life, const struct run_series *series, bool freed)
+static void track_segment(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
+                          bool freed)
 {
-    const struct tracker *t = self;
-    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(t->w, life)) return;
-    const size_t at = whatif_device_of(t->w, series->process, life->device);
-    (void)whatif_note_segment(&t->w->devices[at], &t->maps[at], life, freed);
+    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)) return;
+    const size_t at = whatif_device_of(s->w, series->process, life->device);
+    (void)whatif_note_segment(&s->w->devices[at], &s->maps[at], life, freed);
 }
 
-static void track_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void stage_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    track_segment(self, life, series, false);
+    const struct stage *s = self;
+    track_segment(s, life, series, false);
+    for (size_t i = 0; i < s->n; i++) play_on_alloc(s->plays[i], life, series);
 }
 
-static void track_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void stage_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    track_segment(self, life, series, true);
+    const struct stage *s = self;
+    track_segment(s, life, series, true);
+    for (size_t i = 0; i < s->n; i++) play_on_free(s->plays[i], life, series);
+}
+
+static void stage_on_oom(void *self, const struct run_oom *oom, size_t index)
+{
+    const struct stage *s = self;
+    for (size_t i = 0; i < s->n; i++) play_on_oom(s->plays[i], oom, index);
 }
 
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
@@ -400,27 +409,26 @@ static void release_play(struct play *p)
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
     struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
-    struct run_observer *observers = arena_realloc(NULL, n + 2, sizeof *observers);
-    struct tracker tracker = {w, arena_realloc(NULL, w->devices_n + 1, sizeof *tracker.maps)};
-    size_t observers_n = 1;
+    struct stage stage = {.w = w,
+                          .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
+                          .plays = arena_realloc(NULL, n + 1, sizeof *stage.plays)};
+    const struct run_observer observer = {
+        .self = &stage, .beside = true, .alloc = stage_on_alloc, .free = stage_on_free, .oom = stage_on_oom};
     bool ok = true;
-    memset(tracker.maps, 0, (w->devices_n + 1) * sizeof *tracker.maps);
-    observers[0] = (struct run_observer){.self = &tracker, .alloc = track_on_alloc, .free = track_on_free};
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n; i++) {
         if (!prepare_play(&plays[i], w, &scenarios[i])) continue;
-        plays[i].maps = tracker.maps;
-        observers[observers_n++] =
-            (struct run_observer){.self = &plays[i], .alloc = play_on_alloc, .free = play_on_free, .oom = play_on_oom};
+        plays[i].maps = stage.maps;
+        stage.plays[stage.n++] = &plays[i];
     }
-    ok = ok && (observers_n == 1 || run_replay(w->run, observers, observers_n, error, error_size));
+    ok = ok && (!stage.n || run_replay(w->run, &observer, 1, error, error_size));
     for (size_t i = 0; i < n; i++) {
         if (ok && !scenarios[i].error) conclude_play(&plays[i]);
         release_play(&plays[i]);
     }
-    for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&tracker.maps[i]);
-    free(tracker.maps);
+    for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&stage.maps[i]);
+    free(stage.maps);
+    free(stage.plays);
     free(plays);
-    free(observers);
     return ok;
 }

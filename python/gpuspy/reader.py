@@ -50,15 +50,16 @@ LAYERS = {"device": "CUDA allocations", "tensor": "tensors", "pinned": "pinned h
 
 
 SCHEMA = 3  # GS_SCHEMA_VERSION of schema/store.h
+SQLITE = (3, 31)  # the oldest that reads gpuspy.sql
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.S)
 
 
 def is_plain(path: str) -> bool:
-    """Whether the file alone is the whole run, complete and of today's schema: then SQLite's own reader will do."""
+    """Whether the file alone is the whole run, complete and of today's schema, and this Python's SQLite can read it."""
     name, suffix = os.path.splitext(os.path.abspath(path))
     beside = [f"{path}.spool", f"{path}-wal"]
     family = re.sub(r"\.\d+$", "", name)
-    if not os.path.isfile(path) or any(map(os.path.exists, beside)):
+    if sqlite3.sqlite_version_info < SQLITE or not os.path.isfile(path) or any(map(os.path.exists, beside)):
         return False
     others = [p for p in Path(family).parent.glob("*" + suffix) if p.name.startswith(os.path.basename(family) + ".")]
     with io.open(path, "rb") as file:
@@ -141,7 +142,7 @@ class Recording:
 
     def table(self, name: str, kind: Optional[str] = None) -> Any:
         """A table or view. `kind`: "arrow", "pandas", "polars" or "rows"; the first that is installed if not given."""
-        known = [row["name"] for row in self.rows("SELECT name FROM pragma_table_list WHERE type IN ('table', 'view')")]
+        known = [row["name"] for row in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
         if name not in known:
             raise GpuspyError(f"'{self.path}' has no table '{name}'; it has {', '.join(sorted(set(known)))}")
         columns = self.rows(f"SELECT name FROM pragma_table_xinfo('{name}')")

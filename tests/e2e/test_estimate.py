@@ -24,7 +24,7 @@ def test_estimate(words, total):
     done = gpuspy("estimate", *words)
     assert done.returncode == 0 and not done.stderr
     assert re.search(rf"^  total +{re.escape(total)} ", done.stdout, re.M), done.stdout
-    assert "Activations and temporary buffers come on top" in done.stdout
+    assert "Activations and temporary buffers are not included" in done.stdout
 
 
 def test_estimate_of_a_model_by_name():

@@ -359,7 +359,7 @@ def test_data_missing_in_a_snapshot_is_unknown(tmp_path):
     write(tmp_path / "bare.pickle", bare)
     write(tmp_path / "list.pickle", bare["segments"])
     text = gpuspy("report", file)
-    assert "unknown time, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
+    assert "times unknown, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
     for name in "bare.pickle", "list.pickle":
         assert "Whether memory ran out is unknown" in gpuspy("report", tmp_path / name).stdout
         assert "unknown: this PyTorch snapshot has no history of" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
@@ -380,6 +380,32 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
     query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
     gpuspy(*view, "s.pickle.gz", *query, cwd=tmp_path, TMPDIR=str(tmp_path / "temporary"))
     assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("requested, free, capped", [(8, 18, False), (8, 21, True), (0.5, 1, False), (31, 31, False), (31, 500, True)])
+def test_pytorch_refuses_only_if_the_segment_would_have_fitted(tmp_path, requested, free, capped):
+    """For 8 MiB it requests 20 MiB from CUDA, which a snapshot does not state."""
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB, line=9)
+    run.alloc(0, 1 << 40, 60 * MIB, line=9)
+    run.oom(0, int(requested * MIB), free * MIB, line=12)
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+    assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
+
+
+def test_every_segment_of_a_snapshot_is_pytorchs(tmp_path):
+    """Also those without stacks and blocks, and those with frames that do not name the allocator."""
+    run = Run()
+    run.segment(0, 1 << 40, 20 * MIB)
+    run.traces[0][-1]["frames"] = [frame(4711, "??", "/x/site-packages/torch/lib/libtorch_cuda.so"),
+                                   frame(815, "at::native::empty_strided_cuda", "/x/site-packages/torch/lib/libtorch_cuda.so")]
+    run.segment(0, 2 << 40, 40 * MIB)
+    run.segment(0, 3 << 40, 80 * MIB)
+    run.alloc(0, 1 << 40, 5 * MIB, line=9)
+    run.alloc(0, 2 << 40, 6 * MIB, line=9)
+    for last in None, 2:
+        report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot(last))).stdout)
+        assert {a["reserved_bytes"] for a in report["allocator"] if a["moment"] == "end"} == {140 * MIB}
 
 
 def test_two_snapshots_side_by_side(tmp_path):
